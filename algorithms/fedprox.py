@@ -1,0 +1,25 @@
+"""FedProx: FedAvg with (mu/2) ||w - w_t||^2 added to the local objective (Li et al. 2020, arXiv:1812.06127, eq. 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from algorithms.fedavg import FedAvg
+from engine.algorithm import Tensors
+from engine.errors import require
+
+
+@dataclass(frozen=True)
+class FedProx(FedAvg):
+    mu: float = 0.01  # 0 is FedAvg
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.mu >= 0, "mu", self.mu, "must be at least 0", "0 is FedAvg")
+
+    def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors) -> Tensor:
+        if self.mu == 0:
+            return grad
+        return grad + self.mu * (weights - received["weights"])  # g + mu (w - w_t), before momentum and decay

@@ -1,0 +1,71 @@
+"""SCAFFOLD: control variates correct client drift (Karimireddy et al. 2020, arXiv:1910.06378, Alg. 1).
+
+Two things differ from the paper by default, for reasons:
+
+* ``weighting="samples"``: weights are averaged by samples, as in FedAvg, and the control variates with the matching
+  share of all samples. ``"uniform"`` is the paper's; ``"cbfl_code"`` mixes sample means with 1/|S| in place of 1/N, as
+  the code released with CBFL does, and is there to reproduce its table.
+* With client momentum, option II divides by the steps' accumulated weight (``run.accumulation``) in place of their
+  number: with the number the control variates come out 1/(1 - momentum) times too large, and the iteration diverges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from algorithms.fedavg import FedAvg
+from engine.algorithm import Algorithm, Client, Context, Kind, LocalRun, Phase, Pooled, Scalar, Tensors
+
+
+@dataclass(frozen=True)
+class Scaffold(FedAvg):
+    option: Literal["I", "II"] = "II"  # c_k from the full gradient at the received weights, or from the path taken
+    weighting: Literal["samples", "uniform", "cbfl_code"] = "samples"
+
+    entries: ClassVar = {**Algorithm.entries, "control": Kind.VECTOR, "control_delta": Kind.VECTOR}
+    linear_optimizer: ClassVar = True
+
+    def init_server(self, weights: Tensor, context: Context) -> Tensors:
+        return {"weights": weights, "control": torch.zeros_like(weights)}  # c = 0
+
+    def init_state(self, weights: Tensor, client: Client) -> Tensors:
+        return {"control": torch.zeros_like(weights)}  # c_k = 0; any other start biases every later round
+
+    def broadcast(self, server: Tensors, context: Context) -> Tensors:
+        return {"weights": server["weights"], "control": server["control"]}
+
+    def phases(self, context: Context) -> tuple[Phase, ...]:
+        if self.option == "I":
+            return Phase(batch="full", emit="gradient", buffers="keep"), Phase()
+        return (Phase(),)
+
+    def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors) -> Tensor:
+        return grad + (received["control"] - state["control"])  # g_k(y) - c_k + c
+
+    def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
+        if run.gradient is not None:
+            control = run.gradient  # option I: grad f_k(w)
+        else:
+            path = (run.start - run.end) / (run.lr * run.accumulation)  # (w - y_k) / (eta a_k)
+            control = state["control"] - received["control"] + path  # option II
+            control = torch.where(torch.as_tensor(run.steps > 0), control, state["control"])  # no step, no news
+        delta = control - state["control"]
+        if self.weighting == "cbfl_code":
+            delta = delta / run.num_examples  # undone by the sample weights of the mean
+        return {"weights": run.end, "control_delta": delta}, {"control": control}
+
+    def weight(self, run: LocalRun) -> Scalar:
+        return 1.0 if self.weighting == "uniform" else run.num_examples
+
+    def aggregate(self, server: Tensors, pooled: Pooled, context: Context) -> Tensors:
+        share = {  # from the cohort's mean to the mean over all clients
+            "samples": pooled.weight / context.num_examples,  # pi_k = n_k / n
+            "uniform": pooled.count / context.num_clients,  # |S| / N
+            "cbfl_code": pooled.weight / pooled.count,  # 1 / |S| where 1 / N is right
+        }[self.weighting]
+        control = server["control"] + share * pooled.mean["control_delta"]
+        return {**super().aggregate(server, pooled, context), "control": control}

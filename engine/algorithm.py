@@ -1,0 +1,321 @@
+"""The contract: what a federated algorithm is to the engine.
+
+An algorithm is a frozen dataclass of hyper-parameters with pure methods over four dictionaries of tensors:
+
+    server      what the server keeps from round to round       (always holds "weights" and "buffers")
+    state       what one client keeps between participations    (one dictionary per client)
+    received    what one client gets at the start of a round    (broadcast + address + "buffers")
+    upload      what one client sends back                      (the server sees the weighted mean)
+
+Nothing lives in ``self``, so ``{server, states, round}`` is the whole checkpoint. Client methods see one client;
+whether the engine runs them one by one or in blocks is its own affair, and an algorithm cannot tell. It may do
+arithmetic on tensors, but no ``.item()``, no branch on a tensor's value and no in-place write to what it is given.
+
+Shapes: P parameters of the model, body first, head last; Q floating buffers (BatchNorm statistics); B batch;
+C classes; D features; K clients of a cohort. A delta is always *after minus before*.
+
+This module knows no algorithm and no Ray. ``algorithms/fedavg.py`` is the shortest example of its use,
+``algorithms/scaffold.py`` one with client state; ``docs/contract.md`` shows harder ones.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from engine.experiment import Experiment
+
+Tensors = dict[str, Tensor]
+Scalar = float | Tensor  # a Python number for one client; a tensor where clients are stacked
+
+
+class Kind(StrEnum):
+    """What an entry of a dictionary is; the engine checks, slices, counts and stores entries by it."""
+
+    VECTOR = "vector"  # [P]      a weight vector
+    BODY = "body"  # [P_body]     its body alone
+    HEAD = "head"  # [P_head]     its head alone
+    BUFFERS = "buffers"  # [Q]    floating buffers
+    SCALAR = "scalar"  # []       one number
+    MOMENTS = "moments"  # any    sums that stay in float64
+    LOGITS = "logits"  # [..., C] class scores
+    IMAGES = "images"  # [N, ...] rows in input space, or labels that go with them
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a weight vector is laid out: ``body`` numbers, then ``head`` numbers."""
+
+    body: int  # P_body
+    head: int  # P_head
+    buffers: int  # Q
+    classes: int  # C
+    features: int  # D
+    has_batchnorm: bool = False
+
+    @property
+    def size(self) -> int:
+        return self.body + self.head
+
+    def body_of(self, weights: Tensor) -> Tensor:  # [P] -> [P_body]
+        return weights[..., : self.body]
+
+    def head_of(self, weights: Tensor) -> Tensor:  # [P] -> [P_head]
+        return weights[..., self.body :]
+
+    def join(self, body: Tensor, head: Tensor) -> Tensor:  # [P_body], [P_head] -> [P]
+        return torch.cat((body, head), dim=-1)
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where a run stands. Counts are over clients that hold data: the others are never sampled."""
+
+    round: int  # global along a lineage of stages, from 1; 0 is before the first
+    lr: float  # client learning rate of this round, decay included
+    num_clients: int  # in total
+    num_examples: int  # in total, over these clients
+    cohort_size: int  # clients in this round's cohort
+    expected_cohort: float  # its expectation: the count, or clients * fraction
+    participation: float  # probability that a given client takes part in a round
+    layout: Layout
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The clients of a round, in ascending id, which is also the order of everything stacked."""
+
+    ids: tuple[int, ...]
+    num_examples: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Client:
+    """The client that a client-side method runs for."""
+
+    num_examples: Scalar
+    class_counts: Tensor  # [C] of its own rows; never leaves the client unless an upload says so
+    context: Context
+    rng: Callable[[str], torch.Generator]  # keyed (seed, purpose, round, client), consumed in step order
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of one client's step."""
+
+    x: Tensor  # [B, channels, height, width] normalised and augmented
+    y: Tensor  # [B] int64
+    client: Client
+
+
+class Net(Protocol):
+    """A model at certain weights: a body and a linear head."""
+
+    def __call__(self, x: Tensor) -> Tensor: ...  # [B, ...] -> [B, C], equal to head(features(x))
+
+    def features(self, x: Tensor) -> Tensor: ...  # [B, ...] -> [B, D]
+
+    def head(self, z: Tensor) -> Tensor: ...  # [B, D] -> [B, C]
+
+    def taps(self, x: Tensor, names: tuple[str, ...]) -> tuple[Tensor, Tensors]:
+        """Logits, and the outputs of the named inner modules."""
+        ...
+
+    def at(self, weights: Tensor, buffers: Tensor, train: bool = False) -> Net:
+        """The same network at other weights, frozen: no graph is built through it and nothing in it changes."""
+        ...
+
+    def narrow(self, width: float) -> Net:
+        """The sub-network of the first ``width`` share of each layer's channels, on the same weights."""
+        ...
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One stretch of local training. ``Phase()`` is what the experiment's ``local`` section says."""
+
+    epochs: int | None = None  # passes over the rows; None and steps None: local.epochs / local.steps
+    steps: int | None = None  # or optimizer steps
+    trainable: Literal["all", "body", "head"] = "all"  # the rest gets no update, no decay, no momentum
+    rows: Literal["all", "support", "query"] = "all"  # disjoint halves, drawn per (round, client)
+    batch: int | Literal["local", "full"] = "local"  # "full": exact gradient over all rows, accumulated
+    lr: float | None = None  # None: context.lr
+    features: Literal["live", "cached"] = "live"  # cached: body once, in eval mode, without augmentation
+    emit: Literal["step", "gradient"] = "step"  # "gradient": run.gradient of the plain loss, and no step
+    buffers: Literal["update", "keep"] = "update"  # "keep": buffers as they were before the phase
+
+
+@dataclass(frozen=True)
+class LocalRun:
+    """What local training gives an algorithm to make its upload from."""
+
+    start: Tensor  # [P]
+    end: Tensor  # [P]
+    buffers: Tensor  # [Q] at the end
+    gradient: Tensor | None  # [P] of the last phase with emit="gradient"
+    steps: Scalar  # optimizer steps that were really taken
+    accumulation: Scalar  # sum of weights with which the steps' gradients entered the delta, see below
+    num_examples: Scalar
+    lr: float  # of the last phase
+    client: Client
+    net: Net  # at the end weights, in eval mode
+    rows: Callable[[], Iterator[Batch]]  # one pass over the client's rows, in order, not augmented
+
+
+def accumulation(momentum: float, steps: Scalar, nesterov: bool = False) -> Scalar:
+    """How much of a constant gradient ``steps`` steps of SGD put into a delta, in units of lr.
+
+    ``steps`` without momentum; with it the coefficient ||a||_1 of FedNova (Wang et al. 2020, arXiv:2007.07481):
+    (steps - rho (1 - rho^steps) / (1 - rho)) / (1 - rho). Nesterov's look-ahead is one step further on.
+    """
+    if momentum == 0:
+        return steps
+    if nesterov:
+        return accumulation(momentum, steps + 1) - 1
+    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """A cohort's uploads as the server sees them. Means are float64, summed in client order."""
+
+    mean: Tensors  # weighted by Algorithm.weight
+    weight: float  # sum of the weights
+    count: int  # uploads in the mean
+    stacked: Tensors | None = None  # [count, ...] in client order, if the algorithm sets stack_uploads
+    ids: tuple[int, ...] = ()  # the clients, in the order of ``stacked``
+
+
+class ClientView(Protocol):
+    """One client, to a function given to :meth:`Clients.map`."""
+
+    @property
+    def client(self) -> Client: ...
+
+    @property
+    def net(self) -> Net: ...
+
+    def rows(self) -> Iterator[Batch]: ...
+
+
+class Clients(Protocol):
+    """All clients that hold data, for work outside rounds."""
+
+    def map(
+        self,
+        fn: Callable[[ClientView, Tensors], Tensors],
+        shared: Tensors,
+        reduce: Literal["sum", "stack"] = "sum",
+    ) -> Tensors:
+        """Run the pure, module-level ``fn`` on every client; ``shared`` must hold "weights" and "buffers".
+
+        ``sum`` adds the results in float64, ``stack`` concatenates them along their first axis; both in client
+        order, so the result does not depend on where the clients ran.
+        """
+        ...
+
+
+class Workbench(Protocol):
+    """What server-side training has to hand: see :class:`Compute`."""
+
+    @property
+    def net(self) -> Net: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def rng(self, purpose: str) -> torch.Generator: ...
+
+
+class Compute(Protocol):
+    """Heavy server-side work, run where a GPU share is."""
+
+    def __call__(self, fn: Callable[[Workbench, Tensors], Tensors], shared: Tensors) -> Tensors:
+        """Run the module-level ``fn``; ``shared`` must hold "weights" and "buffers" for the bench's net."""
+        ...
+
+
+@dataclass(frozen=True)
+class Algorithm(ABC):
+    """Hyper-parameters and pure methods; see the module's docstring. Each default is FedAvg's choice."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": False}
+    entries: ClassVar[Mapping[str, Kind]] = {"weights": Kind.VECTOR, "buffers": Kind.BUFFERS}
+    stack_uploads: ClassVar[bool] = False  # True: pooled.stacked holds the single uploads
+    linear_optimizer: ClassVar[bool] = False  # True: reads run.accumulation, so local.optimizer must be sgd
+
+    def check(self, experiment: Experiment) -> None:
+        """Refuse, with a :class:`~engine.errors.ConfigError`, a setting this algorithm cannot run in."""
+
+    # --- on the server -------------------------------------------------------------------------------
+
+    def init_server(self, weights: Tensor, context: Context) -> Tensors:
+        return {"weights": weights}
+
+    def prepare(self, server: Tensors, clients: Clients, context: Context) -> Tensors:
+        """Once, before the first round of the stage."""
+        return server
+
+    def before_round(self, server: Tensors, compute: Compute, context: Context) -> Tensors:
+        """Server-side training before a round's broadcast."""
+        return server
+
+    def broadcast(self, server: Tensors, context: Context) -> Tensors:
+        """One copy for the whole cohort."""
+        return {"weights": server["weights"]}
+
+    def address(self, server: Tensors, cohort: Cohort, context: Context) -> Tensors:
+        """Rows [K, ...] meant for single clients, merged into what each receives."""
+        return {}
+
+    @abstractmethod
+    def aggregate(self, server: Tensors, pooled: Pooled, context: Context) -> Tensors:
+        """The new server entries. Not called for an empty cohort; the buffers' mean is the engine's work."""
+
+    def finish(self, server: Tensors, clients: Clients, compute: Compute, context: Context) -> Tensors:
+        """Once, after the last round of the stage."""
+        return server
+
+    # --- on one client -------------------------------------------------------------------------------
+
+    def init_state(self, weights: Tensor, client: Client) -> Tensors:
+        """At a client's first participation; ``weights`` are those the stage started from."""
+        return {}
+
+    def start(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
+        """[P] where local training starts."""
+        return received["weights"]
+
+    def phases(self, context: Context) -> tuple[Phase, ...]:
+        return (Phase(),)
+
+    def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
+        """[] mean over the batch."""
+        return F.cross_entropy(net(batch.x), batch.y)
+
+    def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors) -> Tensor:
+        """The gradient that the optimizer gets; elementwise over parameters.
+
+        The engine calls it on whole vectors or on slices: entries of kind vector are sliced alike.
+        """
+        return grad
+
+    @abstractmethod
+    def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
+        """What is sent, and the state that is kept."""
+
+    def weight(self, run: LocalRun) -> Scalar:
+        """The upload's weight in the mean."""
+        return run.num_examples
+
+    def personal(self, server: Tensors, state: Tensors, context: Context) -> Tensor:
+        """[P] what a client's own rows are evaluated with."""
+        return server["weights"]

@@ -1,0 +1,93 @@
+"""Rows on the device: a resident data set, batches of a client's rows, augmentation as tensor operations.
+
+Shapes: N rows of the data set, n rows of a client, B of a batch; images [N, channels, height, width].
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.data.dataset import Dataset, Split
+
+CROP_PADDING = 4  # pixels, as is usual for 32 x 32 images
+
+
+class Rows:
+    """One split on a device, kept as it is stored (uint8) and normalised batch by batch.
+
+    On the CPU the tensors may alias memory that a whole node shares: they are only ever read.
+    """
+
+    def __init__(self, dataset: Dataset, split: Split, device: torch.device, dtype: torch.dtype) -> None:
+        self.images = _tensor(split.images, device)
+        self.labels = _tensor(split.labels, device)
+        scale = 255.0 if split.images.dtype == np.uint8 else 1.0
+        mean = torch.tensor(dataset.mean, dtype=torch.float64)
+        std = torch.tensor(dataset.std, dtype=torch.float64)
+        shape = (1, -1, 1, 1)
+        # (x / 255 - mean) / std as one multiplication and one addition
+        self.scale = (1 / (scale * std)).to(device=device, dtype=dtype).view(shape)
+        self.shift = (-mean / std).to(device=device, dtype=dtype).view(shape)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(
+        self, indices: Tensor, augment: str = "none", rng: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """[B, ...] normalised images in the run's precision, and [B] labels."""
+        x = self.images.index_select(0, indices)
+        if augment != "none" and rng is not None:
+            x = augmented(x, augment, rng)
+        return x.to(self.scale.dtype).mul_(self.scale).add_(self.shift), self.labels.index_select(0, indices)
+
+
+def _tensor(array: np.ndarray, device: torch.device) -> Tensor:
+    with warnings.catch_warnings():  # shared memory is read-only, which is what it is used for here
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array).to(device)
+
+
+def orders(
+    num_rows: int,
+    batch_size: int,
+    last_batch: Literal["keep", "drop", "wrap"],
+    rng: torch.Generator,
+) -> Iterator[list[Tensor]]:
+    """Pass after pass, for ever: the positions [<= B] of each batch, drawn anew for every pass."""
+    while True:
+        order = torch.randperm(num_rows, generator=rng)
+        batches = list(order.split(batch_size))
+        short = num_rows % batch_size
+        if short and last_batch == "drop":
+            batches.pop()
+        elif short and last_batch == "wrap":
+            filled = torch.cat((batches[-1], order[torch.arange(batch_size - short) % num_rows]))
+            batches[-1] = filled
+        yield batches
+
+
+def augmented(x: Tensor, augment: str, rng: torch.Generator) -> Tensor:
+    """Random horizontal flips, after random crops of the zero-padded image if ``augment`` is "crop_flip"."""
+    if augment == "crop_flip":
+        x = _crop(x, rng)
+    flip = torch.rand(len(x), generator=rng).to(x.device) < 0.5
+    return torch.where(flip.view(-1, 1, 1, 1), x.flip(-1), x)
+
+
+def _crop(x: Tensor, rng: torch.Generator) -> Tensor:
+    count, _, height, width = x.shape
+    padded = torch.nn.functional.pad(x, (CROP_PADDING,) * 4)
+    top = torch.randint(2 * CROP_PADDING + 1, (count, 1), generator=rng)
+    left = torch.randint(2 * CROP_PADDING + 1, (count, 1), generator=rng)
+    rows = (top + torch.arange(height)).to(x.device)  # [B, height]
+    columns = (left + torch.arange(width)).to(x.device)  # [B, width]
+    which = torch.arange(count, device=x.device).view(-1, 1, 1)
+    # Advanced indices around a slice put the channels last: [B, height, width, channels].
+    return padded[which, :, rows.unsqueeze(2), columns.unsqueeze(1)].permute(0, 3, 1, 2)

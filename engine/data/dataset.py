@@ -1,0 +1,179 @@
+"""What a data set is: two splits of images and labels, class names, and constants to normalise with.
+
+Images stay as they are stored (uint8); scaling to [0, 1], normalising and augmenting belong to training.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.errors import ConfigError, DataError, require
+from engine.seeds import numpy_generator
+
+AS_IS = ((0.0,), (1.0,))  # mean and std of data that are not to be normalised
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """The samples of one split; raises :class:`DataError` if the arrays do not fit together.
+
+    images: [N, C, H, W], C-contiguous; uint8 pixels, or float32 features.
+    labels: int64 [N], class numbers from 0.
+    owners: int64 [N], the natural owner (user) of each sample, numbered from 0; None if the data have none.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    owners: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        images = self.images
+        _check(images.ndim == 4, f"images must have the shape [N, C, H, W], not {list(images.shape)}")
+        _check(images.dtype in (np.uint8, np.float32), f"images must be uint8 or float32, not {images.dtype}")
+        _check(images.flags.c_contiguous, "images must be C-contiguous")
+        _check(images.size > 0, f"there must be images, but the shape is {list(images.shape)}")
+        for name in ("labels", "owners"):
+            values = getattr(self, name)
+            if values is None:
+                continue
+            _check(values.dtype == np.int64, f"{name} must be int64, not {values.dtype}")
+            expected = (len(images),)
+            _check(values.shape == expected, f"{name} must have the shape {expected}, not {values.shape}")
+            _check(values.min() >= 0, f"{name} must not be negative, but one is {values.min()}")
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def take(self, indices: np.ndarray) -> Split:
+        """The samples at ``indices``, copied."""
+        owners = None if self.owners is None else self.owners[indices]
+        return Split(self.images[indices], self.labels[indices], owners)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A data set, ready to train on; raises :class:`DataError` if its parts do not fit together.
+
+    mean, std: per channel (or one for all channels), of pixels scaled to [0, 1]; 0 and 1 mean "as is".
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    train: Split
+    test: Split
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        train, test = self.train.images, self.test.images
+        sizes = f"{list(train.shape[1:])} and {list(test.shape[1:])}"
+        _check(
+            train.shape[1:] == test.shape[1:], f"{self.name}: train and test images differ in size: {sizes}"
+        )
+        _check(train.dtype == test.dtype, f"{self.name}: train and test images differ in type")
+        for name, split in (("train", self.train), ("test", self.test)):
+            highest = int(split.labels.max())
+            _check(
+                highest < len(self.classes),
+                f"{self.name}: a {name} label is {highest}, but there are {len(self.classes)} classes",
+            )
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            fits = len(values) in (1, train.shape[1])
+            _check(fits, f"{self.name}: {name} has {len(values)} values for {train.shape[1]} channels")
+        _check(min(self.std) > 0, f"{self.name}: std must be above 0, not {self.std}")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C, H, W) of one image."""
+        _, channels, height, width = self.train.images.shape
+        return channels, height, width
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(ABC):
+    """Where a data set comes from.
+
+    train_samples, test_samples: how many samples to keep; None keeps all. The subset has the class shares of
+    the whole, is the same for every seed, and keeps the order of the whole.
+    """
+
+    train_samples: int | None = None
+    test_samples: int | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("train_samples", "test_samples"):
+            value = getattr(self, field)
+            require(
+                value is None or value >= 1, field, value, "must be at least 1", "leave it out to keep all"
+            )
+
+    @abstractmethod
+    def read(self) -> Dataset:
+        """The whole data set; :class:`DataError` if it is missing or cannot be read."""
+
+    def load(self) -> Dataset:
+        """The data set, reduced to ``train_samples`` and ``test_samples``."""
+        data = self.read()
+        train = _subset(data.train, self.train_samples, "train")
+        test = _subset(data.test, self.test_samples, "test")
+        return dataclasses.replace(data, train=train, test=test)
+
+
+def largest_remainder(total: int, shares: np.ndarray) -> np.ndarray:
+    """Whole numbers [K] that add up to ``total`` and each differ from ``total * shares`` by less than 1.
+
+    ``shares`` [K] are not negative and add up to 1. What rounding down leaves goes to the largest fractions
+    (the lower index where they are equal).
+    """
+    exact = total * (shares / shares.sum())
+    counts = np.floor(exact).astype(np.int64)
+    order = np.argsort(counts - exact, kind="stable")  # largest fraction first
+    counts[order[: total - counts.sum()]] += 1
+    return counts
+
+
+def stratified(labels: np.ndarray, samples: int, purpose: str) -> np.ndarray:
+    """Sorted indices int64 [samples], with the class shares of ``labels``; the draw is keyed by ``purpose``."""
+    sizes = np.bincount(labels)
+    quota = largest_remainder(samples, sizes / len(labels))
+    rng = numpy_generator(0, purpose)
+    chosen = [
+        rng.choice(np.flatnonzero(labels == c), size=n, replace=False) for c, n in enumerate(quota) if n > 0
+    ]
+    return np.sort(np.concatenate(chosen))
+
+
+def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation per channel of uint8 images [N, C, H, W], scaled to [0, 1].
+
+    Counts the 256 values, so it is exact and needs little memory. A channel of one value has std 1.
+    """
+    counts = np.zeros((images.shape[1], 256), dtype=np.int64)
+    for start in range(0, len(images), 1024):
+        for channel in range(images.shape[1]):
+            block = images[start : start + 1024, channel]
+            counts[channel] += np.bincount(block.ravel(), minlength=256)
+    values = np.arange(256) / 255
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    mean = shares @ values
+    std = np.sqrt((shares * (values - mean[:, None]) ** 2).sum(axis=1))
+    std[std < 1e-12] = 1.0
+    return tuple(mean.tolist()), tuple(std.tolist())
+
+
+def _subset(split: Split, samples: int | None, name: str) -> Split:
+    if samples is None or samples == len(split):
+        return split
+    if samples > len(split):
+        rule = f"is more than the {len(split)} {name} samples"
+        raise ConfigError(f"data.{name}_samples", samples, rule, "leave it out to keep all")
+    return split.take(stratified(split.labels, samples, f"subset/{name}"))
+
+
+def _check(condition: bool, message: str) -> None:
+    if not condition:
+        raise DataError(message)

@@ -1,0 +1,236 @@
+"""Readers of file formats: idx, CIFAR's python batches, encoded images, parquet. Errors are DataErrors."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+from engine.data.pickled import read_pickled
+from engine.errors import DataError
+
+IMAGE_SUFFIXES = frozenset(
+    {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
+)
+
+# Pillow's modes -> ours. 16-bit and float images have no faithful 8-bit form and are refused.
+_MODES = {"1": "L", "L": "L", "LA": "L", "P": "RGB", "PA": "RGB", "RGB": "RGB", "RGBA": "RGB", "CMYK": "RGB"}
+_MODES |= {"YCbCr": "RGB", "RGBX": "RGB", "RGBa": "RGB", "La": "L", "HSV": "RGB", "LAB": "RGB"}
+
+
+# ---------------------------------------------------------------------------------------------- idx (MNIST)
+def read_idx(path: Path, dims: int) -> np.ndarray:
+    """The uint8 array with ``dims`` dimensions in an idx file, plain or gzip (the format of MNIST).
+
+    Header, big-endian: 0, 0, type (8 = uint8), number of dimensions, then one int32 for each dimension.
+    """
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            magic = file.read(4)
+            header = file.read(4 * dims)
+            if magic != bytes([0, 0, 8, dims]) or len(header) != 4 * dims:
+                raise DataError(f"{path}: not an idx file of uint8 with {dims} dimensions; download it again")
+            array = np.empty(np.frombuffer(header, ">i4"), dtype=np.uint8)
+            filled = file.readinto(array.reshape(-1).data) if array.size else 0
+            if filled != array.size or file.read(1):
+                raise DataError(f"{path}: its length is not what its header says; download it again")
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise DataError(f"{path}: cannot be read ({error}); download it again") from None
+    return array
+
+
+# ---------------------------------------------------------------------------------- CIFAR's python batches
+def read_cifar_batches(paths: list[Path]) -> tuple[np.ndarray, np.ndarray]:
+    """Images uint8 [N, 3, 32, 32] and labels int64 [N] of CIFAR-10 python batches, in the order given."""
+    rows, labels = [], []
+    for path in paths:
+        batch = read_pickled(path)
+        data, label = batch.get("data"), batch.get("labels")
+        pixels = getattr(data, "dtype", None) == np.uint8 and getattr(data, "shape", ())[1:] == (3072,)
+        if not isinstance(data, np.ndarray) or not pixels or not isinstance(label, list):
+            raise DataError(f"{path}: not a CIFAR-10 batch (uint8 `data` [n, 3072] with a list `labels`)")
+        if len(label) != len(data):
+            raise DataError(f"{path}: has {len(data)} images but {len(label)} labels; download it again")
+        rows.append(data)
+        labels += label
+    images = np.empty((len(labels), 3, 32, 32), dtype=np.uint8)
+    start = 0
+    while rows:  # frees each batch once it is copied, so that the images are held about once
+        data = rows.pop(0)
+        images[start : start + len(data)] = data.reshape(-1, 3, 32, 32)
+        start += len(data)
+    return images, np.asarray(labels, dtype=np.int64)
+
+
+# ------------------------------------------------------------------------------------------ encoded images
+def decode_images(encoded: Iterable[tuple[str, bytes]], count: int, size: int | None = None) -> np.ndarray:
+    """uint8 [count, C, H, W] from ``count`` pairs (name for errors, PNG or JPEG or other bytes).
+
+    C is 1 if the first image is grey, else 3. size: resize to ``size`` x ``size`` pixels (bilinear);
+    without it, images of different sizes are an error, as are grey images among coloured ones.
+    """
+    images: np.ndarray | None = None
+    first = mode = ""
+    for row, (name, content) in enumerate(encoded):
+        try:
+            with Image.open(io.BytesIO(content)) as opened:
+                wanted = _MODES.get(opened.mode)
+                if wanted is None:
+                    raise DataError(
+                        f"{name}: pixels of type {opened.mode} are not supported; convert to 8 bits"
+                    )
+                picture = opened if opened.mode == wanted else opened.convert(wanted)
+                if size is not None and picture.size != (size, size):
+                    picture = picture.resize((size, size), Image.Resampling.BILINEAR)
+                pixels = np.asarray(picture)
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            raise DataError(f"{name}: not a readable image ({error})") from None
+        pixels = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+        if images is None:
+            images, first, mode = np.empty((count, *pixels.shape), dtype=np.uint8), name, wanted
+        if pixels.shape[1:] != images.shape[2:]:
+            raise DataError(
+                f"images must have one size, but {first} is {_size(images[0])} and {name} is {_size(pixels)}; "
+                f"set data.size (for example data.size={min(images.shape[2:])}) to resize them"
+            )
+        if wanted != mode:
+            raise DataError(
+                f"images must be all grey or all coloured, but {first} is {mode}, {name} is {wanted}"
+            )
+        images[row] = pixels
+    if images is None:
+        raise DataError("there are no images to decode")
+    return images
+
+
+def _size(image: np.ndarray) -> str:
+    return f"{image.shape[2]}x{image.shape[1]}"
+
+
+def image_tree(folder: Path) -> dict[str, list[Path]]:
+    """Class name -> image files, for a folder with one subfolder for each class; names and files sorted."""
+    classes = {}
+    for sub in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
+        files = sorted(path for path in sub.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
+        if files:
+            classes[sub.name] = files
+    return classes
+
+
+# ------------------------------------------------------------------------------------------------- parquet
+@dataclass(frozen=True, eq=False)
+class ParquetColumns:
+    """Three columns of parquet files; labels and owners as they are stored (whole numbers or texts)."""
+
+    images: np.ndarray  # uint8 [N, C, H, W]
+    labels: np.ndarray  # [N]
+    owners: np.ndarray | None  # [N]
+    class_names: tuple[str, ...]  # from Hugging Face's schema metadata; () if there are none
+
+
+def read_parquet_images(
+    paths: list[Path], image: str, label: str, owner: str | None = None, size: int | None = None
+) -> ParquetColumns:
+    """Decoded images, labels and owners of parquet files in the order given.
+
+    image: a column of encoded images: bytes, or a struct with a field ``bytes`` (Hugging Face); ``a.b`` names
+    a field of a struct, or a column whose name has a dot.
+    """
+    files = [_open(path) for path in paths]
+    count = sum(file.metadata.num_rows for file in files)
+    if count == 0:
+        raise DataError(f"{paths[0]}: has no rows")
+    images = decode_images(_encoded(paths, files, image), count, size)
+    labels = np.concatenate([_values(p, f, label) for p, f in zip(paths, files, strict=True)])
+    owners = None
+    if owner is not None:
+        owners = np.concatenate([_values(p, f, owner) for p, f in zip(paths, files, strict=True)])
+    return ParquetColumns(images, labels, owners, _class_names(files[0].schema_arrow.metadata, label))
+
+
+def _open(path: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path)
+    except (OSError, pa.ArrowException) as error:
+        raise _corrupt(path, error) from None
+
+
+def _corrupt(path: Path, error: Exception) -> DataError:
+    reason = str(error).splitlines()[0].rstrip(".")
+    return DataError(f"{path}: not a readable parquet file ({reason}); get it again")
+
+
+def _column(path: Path, schema: pa.Schema, name: str) -> tuple[str, list[str]]:
+    """The top-level column of ``name`` and the struct fields below it."""
+    if name in schema.names:
+        return name, []
+    if f"{name}.bytes" in schema.names:
+        return f"{name}.bytes", []
+    top, *fields = name.split(".")
+    if top not in schema.names:
+        raise DataError(f"{path}: has no column {name!r}; it has {', '.join(schema.names)}")
+    return top, fields
+
+
+def _batches(path: Path, file: pq.ParquetFile, name: str) -> Iterator[pa.Array]:
+    top, fields = _column(path, file.schema_arrow, name)
+    try:
+        for batch in file.iter_batches(batch_size=4096, columns=[top]):
+            column = batch.column(0) if batch.num_columns == 1 else batch.column(top)
+            if pa.types.is_struct(column.type) and not fields:
+                fields = ["bytes"]
+            for field in fields:
+                column = column.field(field)
+            yield column
+    except (OSError, pa.ArrowException) as error:
+        raise _corrupt(path, error) from None
+    except KeyError as error:
+        raise DataError(f"{path}: column {top!r} has no field {error}") from None
+
+
+def _encoded(paths: list[Path], files: list[pq.ParquetFile], name: str) -> Iterator[tuple[str, bytes]]:
+    for path, file in zip(paths, files, strict=True):
+        row = 0
+        for column in _batches(path, file, name):
+            is_bytes = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
+            if not is_bytes:
+                raise DataError(
+                    f"{path}: column {name!r} must hold encoded images (bytes), not {column.type}"
+                )
+            for content in column.to_pylist():
+                if content is None:
+                    raise DataError(f"{path}: row {row} of column {name!r} has no image bytes")
+                yield f"{path} row {row}", content
+                row += 1
+
+
+def _values(path: Path, file: pq.ParquetFile, name: str) -> np.ndarray:
+    """A column of whole numbers (as int64) or texts [N]."""
+    column = pa.chunked_array(list(_batches(path, file, name)))
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if column.null_count:
+        raise DataError(f"{path}: column {name!r} has {column.null_count} empty values")
+    if pa.types.is_integer(column.type):
+        return column.to_numpy().astype(np.int64)
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        return np.asarray(column.to_pylist(), dtype=np.str_)
+    raise DataError(f"{path}: column {name!r} must hold whole numbers or texts, not {column.type}")
+
+
+def _class_names(metadata: dict[bytes, bytes] | None, label: str) -> tuple[str, ...]:
+    """Class names as Hugging Face stores them: info.features.<label>.names, JSON in the schema metadata."""
+    try:
+        features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
+        return tuple(str(name) for name in features[label]["names"])
+    except (KeyError, TypeError, ValueError):
+        return ()

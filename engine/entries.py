@@ -1,0 +1,69 @@
+"""Entries of the four dictionaries by their kind: checked, sliced, counted, cast, and as numpy for the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.algorithm import Algorithm, Kind, Layout, Tensors
+
+Arrays = dict[str, np.ndarray]
+
+
+def checked(algorithm: Algorithm, method: str, entries: Tensors, layout: Layout) -> Tensors:
+    """``entries`` as they are, or a TypeError that names the entry which breaks its declaration."""
+    sizes = {
+        Kind.VECTOR: layout.size,
+        Kind.BODY: layout.body,
+        Kind.HEAD: layout.head,
+        Kind.BUFFERS: layout.buffers,
+        Kind.SCALAR: None,
+    }
+    for name, tensor in entries.items():
+        where = f"{type(algorithm).__name__}.{method}: entry {name!r}"
+        kind = algorithm.entries.get(name)
+        if kind is None:
+            raise TypeError(f"{where} is not declared; add it to {type(algorithm).__name__}.entries with its kind")
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{where} is a {type(tensor).__name__}; entries are tensors")
+        if kind in sizes:
+            shape = () if sizes[kind] is None else (sizes[kind],)
+            if tuple(tensor.shape) != shape:
+                raise TypeError(f"{where} has shape {tuple(tensor.shape)}; a {kind} here has shape {shape}")
+    return entries
+
+
+def sliced(algorithm: Algorithm, entries: Tensors, where: slice) -> Tensors:
+    """Entries of kind vector cut to ``where``, as the gradient hook gets them."""
+    return {
+        name: tensor[where] if algorithm.entries.get(name) is Kind.VECTOR else tensor
+        for name, tensor in entries.items()
+    }
+
+
+def cast(algorithm: Algorithm, entries: Tensors, dtype: torch.dtype) -> Tensors:
+    """Floating entries in the run's precision; moments stay in float64."""
+    return {
+        name: tensor.to(dtype)
+        if tensor.is_floating_point() and algorithm.entries.get(name) is not Kind.MOMENTS
+        else tensor
+        for name, tensor in entries.items()
+    }
+
+
+def floats(entries: Mapping[str, Tensor | np.ndarray]) -> int:
+    """Numbers that travel; an integer counts as one."""
+    return sum(int(np.prod(tensor.shape)) for tensor in entries.values())
+
+
+def to_numpy(entries: Tensors) -> Arrays:
+    """For the wire: contiguous arrays, which travel without a copy."""
+    return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in entries.items()}
+
+
+def to_torch(arrays: Arrays, device: torch.device) -> Tensors:
+    """Copies: what arrives may be memory that a whole node shares, where an in-place write would spoil it for all."""
+    return {name: torch.tensor(array, device=device) for name, array in arrays.items()}

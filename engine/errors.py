@@ -1,0 +1,73 @@
+"""What a user can do wrong, said in one sentence.
+
+    FedskewError            anything the command line shows without a traceback
+    ├── ConfigError         a field has a value it cannot have      (exit code 2)
+    ├── DataError           a data set is missing or unreadable     (exit code 2)
+    ├── ResourceError       the cluster cannot give what was asked  (exit code 2)
+    ├── RunFolderError      a run folder is not what it should be   (exit code 2)
+    └── RunError            a run that had started cannot go on     (exit code 1)
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class FedskewError(Exception):
+    """Base of all errors that are the user's to repair."""
+
+    exit_code = 2
+
+
+class ConfigError(FedskewError, ValueError):
+    """A field with a value it cannot have: ``field=value: rule; repair``."""
+
+    def __init__(self, field: str, value: object, rule: str, repair: str = "") -> None:
+        shown = repr(value) if isinstance(value, str) and not value else str(value)
+        message = f"{field}={shown}: {rule}"
+        super().__init__(f"{message}; {repair}" if repair else message)
+        self.field = field
+        self.value = value
+        self.rule = rule
+        self.repair = repair
+
+    def __reduce__(self):  # keeps the four parts when the error crosses processes
+        return type(self), (self.field, self.value, self.rule, self.repair)
+
+    def under(self, prefix: str) -> ConfigError:
+        """The same error with its field named from one level further up."""
+        return ConfigError(f"{prefix}.{self.field}", self.value, self.rule, self.repair)
+
+
+class DataError(FedskewError):
+    """A data set that is missing or cannot be read; says where it looked and how to get it."""
+
+
+class ResourceError(FedskewError):
+    """Ray cannot give the resources asked for; says what was asked for and what is available."""
+
+
+class RunFolderError(FedskewError):
+    """A run folder of another experiment, or one that cannot be read."""
+
+
+class RunError(FedskewError):
+    """A run that had started and cannot go on: a client failed, a deadline passed, weights diverged."""
+
+    exit_code = 1
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A repair that names the closest known word, or all of them when none is close."""
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return "known: " + ", ".join(known)
+
+
+def require(condition: bool, field: str, value: object, rule: str, repair: str = "") -> None:
+    """Raise a :class:`ConfigError` unless ``condition`` holds; for ``__post_init__`` checks."""
+    if not condition:
+        raise ConfigError(field, value, rule, repair)

@@ -1,0 +1,385 @@
+"""The config of a run: frozen, checked at construction, hashed, YAML in and out.
+
+    Experiment.from_yaml(path)            a file
+    experiment.override(["local.lr=0.1"]) dotted key=value pairs, as on the command line
+    experiment.to_yaml()                  everything resolved, nothing left to defaults
+    experiment.digest                     12 hex digits of all that a result depends on
+
+Four sections are choices by name with fields of their own: ``data``, ``partition``, ``model``, ``algorithm``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pydantic
+import torch
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
+
+from algorithms import ALGORITHMS
+from engine.algorithm import Algorithm
+from engine.data import PARTITIONS, SOURCES, Partition, Source
+from engine.errors import ConfigError, nearest, require
+from engine.models import MODELS, ModelSpec
+from engine.registry import Registry, config_error
+
+CHOICES = {registry.section: registry for registry in (SOURCES, PARTITIONS, MODELS, ALGORITHMS)}
+
+
+def _choice(registry: Registry) -> tuple[PlainValidator, PlainSerializer]:
+    def build(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return registry.build(value)
+        if type(value) in registry.values():
+            return value
+        raise ConfigError(registry.section, value, "must be a name with fields", f"{registry.section}.name=...")
+
+    return PlainValidator(build), PlainSerializer(registry.dump)
+
+
+SourceChoice = Annotated[Source, *_choice(SOURCES)]
+PartitionChoice = Annotated[Partition, *_choice(PARTITIONS)]
+ModelChoice = Annotated[ModelSpec, *_choice(MODELS)]
+AlgorithmChoice = Annotated[Algorithm, *_choice(ALGORITHMS)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Local(Section):
+    """What a client does with its rows in one round."""
+
+    epochs: int = Field(1, ge=1)  # passes over the rows
+    steps: int | None = Field(None, ge=1)  # optimizer steps instead of epochs
+    batch_size: int = Field(32, ge=1)
+    last_batch: Literal["keep", "drop", "wrap"] = "keep"  # a short batch | none | filled from the front
+    optimizer: Literal["sgd", "adam"] = "sgd"  # starts afresh at every participation
+    lr: float = Field(0.05, gt=0)
+    lr_decay: float = Field(1.0, gt=0, le=1)  # per round; 1 is no decay
+    momentum: float = Field(0.0, ge=0, lt=1)  # 0 is none
+    nesterov: bool = False
+    weight_decay: float = Field(0.0, ge=0)  # 0 is none
+    augment: Literal["none", "flip", "crop_flip"] = "none"  # crop pads by 4
+
+    @pydantic.model_validator(mode="after")
+    def _nesterov_needs_momentum(self) -> Local:
+        require(
+            not self.nesterov or self.momentum > 0, "nesterov", True, "needs momentum", "set local.momentum=0.9"
+        )
+        return self
+
+    def lr_at(self, round: int) -> float:
+        """The learning rate in ``round`` (from 1): lr * lr_decay^(round - 1)."""
+        return self.lr * self.lr_decay ** (round - 1)
+
+
+class Participation(Section):
+    """Who takes part in a round. Neither count nor fraction: every client that holds data."""
+
+    count: int | None = Field(None, ge=1)  # clients per round
+    fraction: float | None = Field(None, gt=0, le=1)  # of the clients that hold data
+    scheme: Literal["fixed", "binomial"] = "fixed"  # binomial: each client on its own, with that probability
+
+    @pydantic.model_validator(mode="after")
+    def _one_of_two(self) -> Participation:
+        require(
+            self.count is None or self.fraction is None,
+            "count",
+            self.count,
+            "cannot be set beside participation.fraction",
+            "set one of the two",
+        )
+        return self
+
+
+class Evaluation(Section):
+    """What is measured, and how often (in rounds; 0 is never). The last round is always evaluated."""
+
+    every: int = Field(1, ge=0)  # the global model on the test set
+    local_every: int = Field(0, ge=0)  # each local model on the test set, before aggregation
+    client_loss: bool = True  # loss of a client's first batch before and after training; costs one forward pass
+    batch_size: int = Field(500, ge=1)
+
+
+class Execution(Section):
+    """Where and how it runs. The first five change bits; the others never do."""
+
+    executor: Literal["loop"] = "loop"
+    precision: Literal["float32", "float64"] = "float32"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    threads: int = Field(1, ge=1)  # of torch, in every process
+    block: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"  # clients per block; auto: a 16th of the cohort
+
+    actors: int = Field(2, ge=0)  # client actors; 0 is in this process, without Ray
+    cpus_per_actor: float = Field(1.0, gt=0)
+    gpus_per_actor: float = Field(0.0, ge=0, le=1)  # snapped to 1/n, so that no share spans cards
+    state_store: Literal["memory", "disk"] = "memory"  # where client state lives between participations
+    state_cache_mb: int = Field(512, ge=0)  # of the disk store
+    start_timeout: float = Field(180.0, gt=0)  # seconds for actors to be ready
+    block_timeout: float = Field(1800.0, gt=0)  # seconds without any block coming back
+    retries: int = Field(3, ge=0)  # times that a block is run again after its actor died
+
+    @pydantic.model_validator(mode="after")
+    def _room_for_threads(self) -> Execution:
+        require(
+            self.actors == 0 or self.cpus_per_actor >= self.threads,
+            "cpus_per_actor",
+            self.cpus_per_actor,
+            f"must be at least execution.threads={self.threads}",
+            f"set execution.cpus_per_actor={self.threads}",
+        )
+        return self
+
+
+IDENTITY = ("executor", "precision", "device", "threads", "block")  # the fields of Execution that change bits
+
+
+class Checkpoint(Section):
+    every: int = Field(10, ge=1)  # rounds; also after the last round and on Ctrl-C
+    keep: int = Field(2, ge=1)  # how many are kept
+
+
+class Stage(Section):
+    """One stage of a run: from the weights of the stage it needs, or from fresh ones."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
+    kind: Literal["train"] = "train"
+    needs: tuple[str, ...] = ()
+    algorithm: AlgorithmChoice
+    local: Local
+    rounds: int = Field(ge=1)
+
+
+class Experiment(Section):
+    """Everything that determines a run. Built from keyword arguments, a mapping or YAML."""
+
+    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    seed: int = Field(0, ge=0)
+    rounds: int = Field(20, ge=1)
+    data: SourceChoice = Field(default_factory=lambda: SOURCES.build({"name": "fashion_mnist_sample"}))
+    partition: PartitionChoice = Field(
+        default_factory=lambda: PARTITIONS.build({"name": "dirichlet", "clients": 20, "alpha": 0.3})
+    )
+    model: ModelChoice = Field(default_factory=lambda: MODELS.build({"name": "mlp"}))
+    algorithm: AlgorithmChoice = Field(default_factory=lambda: ALGORITHMS.build({"name": "fedavg"}))
+    local: Local = Field(default_factory=lambda: Local())
+    participation: Participation = Field(default_factory=lambda: Participation())
+    evaluation: Evaluation = Field(default_factory=lambda: Evaluation())
+    execution: Execution = Field(default_factory=lambda: Execution())
+    checkpoint: Checkpoint = Field(default_factory=lambda: Checkpoint())
+    stages: tuple[Stage, ...] = ()  # none: one stage "train" of the sections above
+
+    # --- construction ---------------------------------------------------------------------------------
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except pydantic.ValidationError as error:
+            raise _one_sentence(error) from None
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _fill_stages(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """A stage inherits the algorithm, and field by field the local section, of the experiment."""
+        if not values.get("stages"):
+            return values
+        local = values.get("local", {})
+        local = local.model_dump() if isinstance(local, Local) else dict(local)
+        stages = []
+        for stage in values["stages"]:
+            if isinstance(stage, Stage):
+                stages.append(stage)
+                continue
+            if not isinstance(stage, Mapping):
+                raise ConfigError("stages", stage, "must be a list of stages", "each with a name and rounds")
+            filled = {"algorithm": values.get("algorithm", {"name": "fedavg"}), **stage}
+            filled["local"] = {**local, **_plain(filled.get("local", {}))}
+            stages.append(filled)
+        return {**values, "stages": stages}
+
+    @pydantic.model_validator(mode="after")
+    def _consistent(self) -> Experiment:
+        count, clients = self.participation.count, self.partition.clients
+        if count is not None and clients is not None:
+            require(
+                count <= clients,
+                "participation.count",
+                count,
+                f"must be at most partition.clients={clients}",
+                f"set participation.count={clients}",
+            )
+        seen: list[str] = []
+        for stage in self.stages:
+            require(stage.name not in seen, "stages.name", stage.name, "is used twice", "name each stage once")
+            for need in stage.needs:
+                require(need in seen, f"stages.{stage.name}.needs", need, "names no earlier stage", nearest(need, seen))
+            require(
+                len(stage.needs) <= 1,
+                f"stages.{stage.name}.needs",
+                list(stage.needs),
+                "a train stage starts from one stage",
+                "keep one",
+            )
+            seen.append(stage.name)
+        for stage in self.chain:
+            if stage.algorithm.linear_optimizer:
+                require(
+                    stage.local.optimizer == "sgd",
+                    "local.optimizer",
+                    stage.local.optimizer,
+                    f"{ALGORITHMS.name_of(stage.algorithm)} reads gradients off the path of SGD",
+                    "set local.optimizer=sgd",
+                )
+            stage.algorithm.check(self)
+        return self
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Experiment:
+        known = list(cls.model_fields)
+        for key in values:
+            require(key in known, str(key), values[key], "is not a section of an experiment", nearest(str(key), known))
+        return cls(**values)
+
+    @classmethod
+    def from_yaml(cls, path: Path | str) -> Experiment:
+        """Read a YAML file; raises :class:`ConfigError` if it is not one or holds an invalid experiment."""
+        path = Path(path)
+        try:
+            values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError("experiment", path, "cannot be read", str(error)) from None
+        except yaml.YAMLError as error:
+            problem = " ".join(str(error).split())
+            raise ConfigError("experiment", path, f"is not YAML ({problem})", "see docs/config.md") from None
+        if not isinstance(values, dict):
+            raise ConfigError("experiment", path, "must hold sections such as data, model, local", "see docs/config.md")
+        return cls.from_mapping(values)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain data; ``Experiment.from_mapping`` of it is equal to this experiment."""
+        return self.model_dump(mode="json")
+
+    def to_yaml(self) -> str:
+        return yaml.safe_dump(self.to_mapping(), sort_keys=False, allow_unicode=True)
+
+    def override(self, assignments: Iterable[str]) -> Experiment:
+        """A copy with dotted ``key=value`` pairs applied, values in YAML syntax."""
+        values = self.to_mapping()
+        pairs = [_parse(assignment) for assignment in assignments]
+        # A choice is made before its fields are set, whatever the order in which they were typed.
+        for key, value in sorted(pairs, key=lambda pair: not pair[0].endswith(".name")):
+            _assign(values, key, value)
+        typed = {key for key, _ in pairs}
+        for mine, other in (("count", "fraction"), ("fraction", "count")):  # a new one replaces the file's other one
+            if f"participation.{mine}" in typed and f"participation.{other}" not in typed:
+                values["participation"][other] = None
+        return Experiment.from_mapping(values)
+
+    # --- what a run reads -----------------------------------------------------------------------------
+
+    @cached_property
+    def chain(self) -> tuple[Stage, ...]:
+        """The stages in order; one stage "train" where none are given."""
+        if self.stages:
+            return self.stages
+        return (Stage(name="train", algorithm=self.algorithm, local=self.local, rounds=self.rounds),)
+
+    def resolve(self) -> Experiment:
+        """With ``execution.device=auto`` replaced by what it means on this machine."""
+        if self.execution.device != "auto":
+            return self
+        cuda = self.execution.gpus_per_actor > 0 or (self.execution.actors == 0 and torch.cuda.is_available())
+        execution = self.execution.model_copy(update={"device": "cuda" if cuda else "cpu"})
+        return self.model_copy(update={"execution": execution})
+
+    def identity(self) -> dict[str, Any]:
+        """What a result depends on: everything but names, paths, placement and checkpoint cadence."""
+        values = self.to_mapping()
+        values["execution"] = {field: values["execution"][field] for field in IDENTITY}
+        values["data"].pop("root", None)
+        del values["name"], values["checkpoint"]
+        return values
+
+    @property
+    def digest(self) -> str:
+        text = json.dumps(self.identity(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    return value.model_dump() if isinstance(value, BaseModel) else dict(value)
+
+
+def _one_sentence(error: pydantic.ValidationError) -> ConfigError:
+    defaults: dict[str, Any] = {}
+    for name, section in SECTIONS.items():
+        defaults |= {f"{name}.{field}": info for field, info in section.model_fields.items()}
+    first = error.errors(include_url=False)[0]
+    path = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        section, _, field = path.rpartition(".")
+        known = SECTIONS[section].model_fields if section in SECTIONS else Experiment.model_fields
+        return ConfigError(path, first["input"], f"is not a field of {section or 'an experiment'}", nearest(field, known))
+    return config_error(error, defaults=defaults)
+
+
+SECTIONS: dict[str, type[Section]] = {
+    "local": Local,
+    "participation": Participation,
+    "evaluation": Evaluation,
+    "execution": Execution,
+    "checkpoint": Checkpoint,
+}
+
+# --- dotted keys --------------------------------------------------------------------------------------
+
+
+def keys(values: Mapping[str, Any] | None = None) -> list[str]:
+    """All dotted keys, with the fields of the choices made in ``values`` (all choices' fields if None)."""
+    found = ["name", "seed", "rounds"]
+    for section, registry in CHOICES.items():
+        names = [values[section]["name"]] if values else list(registry)
+        fields = {field for name in names for field in registry.fields(name)}
+        found += [f"{section}.name", *(f"{section}.{field}" for field in sorted(fields))]
+    for section, model in SECTIONS.items():
+        found += [f"{section}.{field}" for field in model.model_fields]
+    return found
+
+
+def _parse(assignment: str) -> tuple[str, Any]:
+    key, equals, text = assignment.partition("=")
+    require(bool(equals and key), "override", assignment, "must be key=value", "for example local.lr=0.1")
+    try:
+        return key.strip(), yaml.safe_load(text) if text else None
+    except yaml.YAMLError:
+        return key.strip(), text
+
+
+def _assign(values: dict[str, Any], key: str, value: Any) -> None:
+    section, dot, field = key.partition(".")
+    if section in CHOICES and field == "name":
+        registry = CHOICES[section]
+        fields = registry.fields(value)  # raises for an unknown name
+        kept = {name: old for name, old in values[section].items() if name in fields}
+        values[section] = {**kept, "name": value}
+        return
+    known = keys(values)
+    if key not in known:
+        elsewhere = [other for other in dict.fromkeys(keys()) if other.rpartition(".")[2] == (field or section)]
+        if not dot and elsewhere:
+            raise ConfigError(key, value, "is not a key: keys are dotted", "did you mean " + " or ".join(elsewhere) + "?")
+        if key in elsewhere:
+            chosen = values[section]["name"]
+            raise ConfigError(key, value, f"is not a field of {section} {chosen!r}", nearest(key, known))
+        raise ConfigError(key, value, "is not a known key", nearest(key, known))
+    if not dot:
+        values[section] = value
+        return
+    values[section][field] = value

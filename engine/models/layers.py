@@ -1,0 +1,90 @@
+"""Layers that take channel numbers from their inputs, so that sliced weights work too (narrow.py)."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from engine.errors import ConfigError, require
+
+Norm = Literal["none", "batch", "group"]
+
+
+class GroupNorm(nn.GroupNorm):
+    """Group normalisation that keeps working when only the first channels are there.
+
+    The number of groups is the greatest divisor that ``num_groups`` and the channels at hand have in common:
+    with all channels ``num_groups`` itself, in the worst case 1.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        groups = math.gcd(self.num_groups, input.shape[1])
+        return F.group_norm(input, groups, self.weight, self.bias, self.eps)
+
+
+class PlaneLinear(nn.Linear):
+    """Flattens [B, C, H, W] and maps to [B, out].
+
+    The C H W inputs are C planes of ``plane`` = H W values each; narrowing keeps whole planes.
+    """
+
+    def __init__(self, channels: int, plane: int, out_features: int) -> None:
+        super().__init__(channels * plane, out_features)
+        self.plane = plane
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input.flatten(1))
+
+
+class ConvBlock(nn.Module):
+    """Convolution, norm, ReLU, 2x2 max pooling; [B, C, H, W] -> [B, out, H', W'].
+
+    H' = H // 2 with ``padding`` 2 ("same" for the 5x5 kernel), (H - 4) // 2 without.
+    """
+
+    def __init__(
+        self, channels: int, out: int, padding: int, norm: Norm = "none", group_size: int = 1
+    ) -> None:
+        super().__init__()
+        # A norm subtracts what a bias adds, up to the group's mean: no bias then, as in ResNets.
+        self.conv = nn.Conv2d(channels, out, kernel_size=5, padding=padding, bias=norm == "none")
+        self.norm = norm_layer(norm, out, group_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.max_pool2d(F.relu(self.norm(self.conv(x))), 2)
+
+
+def norm_layer(norm: Norm, channels: int, group_size: int) -> nn.Module:
+    """A norm for ``channels`` channels; ``group_size`` (channels per group) is read by "group" only."""
+    if norm == "batch":
+        return nn.BatchNorm2d(channels)
+    if norm == "group":
+        return GroupNorm(channels // group_size, channels)
+    return nn.Identity()
+
+
+def check_norm(norm: str, known: tuple[str, ...], group_size: int, channels: int) -> None:
+    """Raises ConfigError unless ``norm`` is known and ``group_size`` divides ``channels`` (the fewest)."""
+    require(norm in known, "norm", norm, f"must be one of {', '.join(known)}", f"for example norm={known[0]}")
+    require(
+        group_size >= 1 and channels % group_size == 0,
+        "group_size",
+        group_size,
+        f"must be a divisor of {channels}, the channels of the narrowest layer",
+        f"for example group_size={channels // 2}",
+    )
+
+
+def require_pixels(name: str, shape: tuple[int, int, int], least: int) -> None:
+    """Raises ConfigError for images smaller than ``least`` pixels on a side."""
+    _, height, width = shape
+    if min(height, width) < least:
+        raise ConfigError(
+            "model.name",
+            name,
+            f"needs images of at least {least}x{least} pixels, these are {height}x{width}",
+            "for example model.name=mlp",
+        )

@@ -1,0 +1,99 @@
+"""A model is a body and a head; a model specification is the recipe for one.
+
+The split is what the algorithms work with: personal heads, calibration and feature alignment all need
+``model(x) == model.head(model.features(x))`` exactly, and the body's parameters before the head's in one flat
+vector.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+class Model(nn.Module):
+    """A feature extractor and one linear classifier.
+
+    ``tap_names`` are the submodules whose outputs algorithms may ask for (names as in ``named_modules``):
+    residual units after their last ReLU, convolution blocks after pooling, hidden layers of an MLP after
+    their ReLU.
+    """
+
+    body: nn.Module  # images [B, C, H, W] -> features [B, D]
+    head: nn.Linear  # features [B, D] -> logits [B, num_classes]
+    tap_names: tuple[str, ...]
+
+    def __init__(self, body: nn.Module, head: nn.Linear, tap_names: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self.body = body  # registered first: in the flat vector the head is the tail
+        self.head = head
+        for name in tap_names:
+            self.get_submodule(name)  # AttributeError at construction, not in the first round that taps
+        self.tap_names = tap_names
+
+    def features(self, x: Tensor) -> Tensor:
+        """Images [B, C, H, W] -> features [B, D]."""
+        return self.body(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images [B, C, H, W] -> logits [B, num_classes]."""
+        return self.head(self.features(x))
+
+
+@dataclass(frozen=True)
+class ModelSpec(ABC):
+    """Hyper-parameters of a network; the images' shape and the number of classes come from the data."""
+
+    @abstractmethod
+    def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
+        """The network for images of ``shape`` (C, H, W); :func:`initialise` gives it its weights.
+
+        Raises ConfigError for images too small for the network.
+        """
+
+
+def initialise(model: nn.Module, generator: torch.Generator) -> None:
+    """Fill every parameter and buffer, in the order of ``model.named_modules()``, from ``generator`` alone.
+
+    Convolution and linear layers: weight and bias uniform in +-1/sqrt(fan_in), which is torch's default
+    (Kaiming uniform with a = sqrt(5)); norms: weight 1, bias 0, running mean 0, variance 1, counter 0.
+    The model may come from ``to_empty``. Raises TypeError for a module with tensors that no rule here covers,
+    because they would keep whatever was in memory.
+    """
+    for name, module in model.named_modules():
+        own = dict(module.named_parameters(recurse=False)) | dict(module.named_buffers(recurse=False))
+        with torch.no_grad():
+            if isinstance(module, nn.Conv2d | nn.Linear):
+                bound = 1 / math.sqrt(module.weight[0].numel())
+                for tensor in (own.pop("weight"), own.pop("bias", None)):
+                    if tensor is not None:
+                        tensor.uniform_(-bound, bound, generator=generator)
+            elif isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d | nn.GroupNorm | nn.LayerNorm):
+                for key, value in _NORM_VALUES.items():
+                    if key in own:
+                        own.pop(key).fill_(value)
+        if own:
+            kind = type(module).__name__
+            raise TypeError(f"no rule to initialise {', '.join(own)} of {name or 'the model'} ({kind})")
+
+
+_NORM_VALUES = {"weight": 1, "bias": 0, "running_mean": 0, "running_var": 1, "num_batches_tracked": 0}
+
+
+def build_model(
+    spec: ModelSpec, shape: tuple[int, int, int], num_classes: int, generator: torch.Generator
+) -> Model:
+    """The network on the CPU in training mode, its weights drawn from ``generator`` (a CPU generator) alone.
+
+    Built on the meta device, where torch's own initialisation draws nothing: the global generator stays
+    untouched.
+    """
+    with torch.device("meta"):
+        model = spec.build(shape, num_classes)
+    model.to_empty(device="cpu")
+    initialise(model, generator)
+    return model

@@ -1,0 +1,80 @@
+"""Where blocks run. One interface, two places: this process (here) and Ray actors (``ray_pool.py``).
+
+A pool gets a list of calls to one method of :class:`~engine.worker.Worker` and returns their results in the order of
+the calls, whatever order they finish in. That order is all that the sums of a round depend on.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.data import Assignment, Dataset
+from engine.entries import Arrays
+from engine.experiment import Experiment
+from engine.states import Handle
+from engine.worker import Worker
+
+
+@dataclass(frozen=True)
+class Call:
+    """One block's work: ``worker.method(shared, token, *args, *states)``."""
+
+    label: str  # for messages: "clients 3, 17"
+    args: tuple[Any, ...]
+    cost: float = 1.0  # expected work, in any unit; the longest start first
+    states: tuple[Handle | None, ...] = ()
+    handles: int = 0  # how many results after the first stay where they are, as handles
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a call returned, and where."""
+
+    value: Any
+    handles: tuple[Handle, ...]
+    actor: int
+
+
+class Pool(ABC):
+    """Workers, wherever they are."""
+
+    @abstractmethod
+    def run(self, method: str, shared: Arrays, calls: Sequence[Call], what: str) -> list[Result]:
+        """The results of ``calls`` in their order; ``what`` says in messages what is waited for."""
+
+    @abstractmethod
+    def fetch(self, handle: Handle) -> Arrays:
+        """The arrays behind a handle."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the workers; nothing of them stays behind."""
+
+
+class InProcessPool(Pool):
+    """One worker in this process: the reference, and the place for a debugger."""
+
+    def __init__(self, experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
+        self._worker = Worker(experiment, dataset, assignment)
+        self._token = 0
+
+    def run(self, method: str, shared: Arrays, calls: Sequence[Call], what: str) -> list[Result]:
+        self._token += 1
+        results = []
+        for call in calls:
+            value = getattr(self._worker, method)(shared, self._token, *call.args, *call.states)
+            if call.handles:
+                first, *rest = value
+                results.append(Result(first, tuple(rest), actor=0))
+            else:
+                results.append(Result(value[0] if method == "train" else value, (), actor=0))
+        return results
+
+    def fetch(self, handle: Handle) -> Arrays:
+        return handle
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,234 @@
+"""Blocks on Ray actors: dispatch, replacement of the dead, deadlines, GPU shares.
+
+Public Ray API only. Actors are started by whoever builds the pool (the driver actor, or a trial in its placement
+group) and land where that caller's children land. An actor is never restarted by Ray: a new one takes its place and
+its blocks are run again, which changes no bit, since a block's result depends on nothing but its arguments.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+# Read by Ray at import. An actor without a GPU share must see no GPU, and nothing is sent home.
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+import ray  # noqa: E402
+import ray.exceptions  # noqa: E402
+
+from engine.data import Assignment, Dataset  # noqa: E402
+from engine.entries import Arrays  # noqa: E402
+from engine.errors import ConfigError, ResourceError, RunError  # noqa: E402
+from engine.experiment import Execution, Experiment  # noqa: E402
+from engine.pool import Call, Pool, Result  # noqa: E402
+from engine.states import Handle  # noqa: E402
+from engine.worker import Worker  # noqa: E402
+
+log = logging.getLogger("fedskew")
+IN_FLIGHT = 2  # blocks per actor: one running, one waiting beside it, so that no actor idles between two
+
+
+def connect(execution: Execution, address: str | None = None) -> None:
+    """Use the Ray that is there, or start one on this machine with room for the actors asked for."""
+    if ray.is_initialized():
+        return
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address or os.environ.get("RAY_ADDRESS"):
+        try:
+            ray.init(address=address, **quiet)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise ResourceError(f"no Ray answers at {address or os.environ['RAY_ADDRESS']}: {error}") from None
+        return
+    cores = os.cpu_count() or 1
+    wanted = math.ceil(execution.actors * execution.cpus_per_actor)
+    if wanted > cores:
+        log.warning("%d actors want %d CPUs and this machine has %d: slower, the same bits", execution.actors, wanted, cores)
+    ray.init(address="local", num_cpus=max(cores, wanted), include_dashboard=False, **quiet)
+
+
+def gpu_share(asked: float) -> float:
+    """``asked`` snapped to 1/n, the largest number of actors that fit on one card side by side.
+
+    0.3 becomes 1/3 (three per card), since a share of 0.3 would leave a tenth of each card to nobody.
+    """
+    if asked == 0:
+        return 0.0
+    per_card = math.floor(1 / asked + 1e-6)
+    return math.floor(1e4 / per_card) / 1e4  # Ray counts in ten-thousandths
+
+
+def check_resources(execution: Execution) -> None:
+    """Refuse before anything is written what this cluster can never give."""
+    cards = ray.cluster_resources().get("GPU", 0)
+    if execution.gpus_per_actor > 0 and cards == 0:
+        raise ConfigError(
+            "execution.gpus_per_actor",
+            execution.gpus_per_actor,
+            "needs a GPU and this cluster has none",
+            "set execution.gpus_per_actor=0 execution.device=cpu",
+        )
+    share = gpu_share(execution.gpus_per_actor)
+    if abs(share - execution.gpus_per_actor) > 1e-3:
+        log.warning(
+            "execution.gpus_per_actor=%g is taken as 1/%d, so that %d actors share a card",
+            execution.gpus_per_actor,
+            round(1 / share),
+            round(1 / share),
+        )
+
+
+class _Shell:
+    """The actor around a worker."""
+
+    def __init__(self, experiment: Experiment, dataset: Dataset, assignment: Assignment, share: float) -> None:
+        self._cards = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
+        if share and len(self._cards) != 1:
+            raise RuntimeError(f"an actor with a GPU share of {share} was given the cards {self._cards}, not one")
+        self._worker = Worker(experiment, dataset, assignment)
+
+    def ready(self) -> dict[str, Any]:
+        context = ray.get_runtime_context()
+        return {"node": context.get_node_id(), "gpus": self._cards, "pid": os.getpid()}
+
+    def call(self, method: str, shared: Arrays, token: object, args: tuple[Any, ...], *states: Arrays | None) -> Any:
+        value = getattr(self._worker, method)(shared, token, *args, *states)
+        return value[0] if method == "train" and len(value) == 1 else value
+
+
+class RayPool(Pool):
+    """Client actors, each with its CPUs and its share of one card."""
+
+    def __init__(self, experiment: Experiment, dataset: Any, assignment: Assignment) -> None:
+        """``dataset`` is an object reference, so that a node holds one copy for all its actors."""
+        execution = experiment.execution
+        self._execution = execution
+        self._share = gpu_share(execution.gpus_per_actor)
+        self._arguments = (experiment, dataset, ray.put(assignment), self._share)
+        self._class = ray.remote(
+            num_cpus=execution.cpus_per_actor, num_gpus=self._share, max_restarts=0, max_task_retries=0
+        )(_Shell)
+        self._token = 0
+        self._actors: list[Any] = [self._start() for _ in range(execution.actors)]
+        try:
+            self.placement = self._await_all()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self) -> Any:
+        return self._class.remote(*self._arguments)
+
+    def _await_all(self) -> list[dict[str, Any]]:
+        """Where each actor is, once all are ready."""
+        refs = [actor.ready.remote() for actor in self._actors]
+        ready, pending = ray.wait(refs, num_returns=len(refs), timeout=self._execution.start_timeout)
+        try:
+            ray.get(ready)
+        except ray.exceptions.RayActorError as error:
+            raise ResourceError(f"a client actor could not start: {_reason(error)}") from None
+        if pending:
+            asked = {"CPU": self._execution.cpus_per_actor} | ({"GPU": self._share} if self._share else {})
+            free, total = ray.available_resources(), ray.cluster_resources()
+            told = ", ".join(f"{name}: {free.get(name, 0):g} free of {total.get(name, 0):g}" for name in asked)
+            raise ResourceError(
+                f"execution.actors={len(refs)}: {len(pending)} of them could not start within "
+                f"{self._execution.start_timeout:g} s; asked for {asked} each, available {told}; "
+                "lower execution.actors or their shares, or raise execution.start_timeout"
+            )
+        return ray.get(refs)
+
+    # --- blocks ---------------------------------------------------------------------------------------
+
+    def run(self, method: str, shared: Arrays, calls: Sequence[Call], what: str) -> list[Result]:
+        self._token += 1
+        shared_ref = ray.put(shared)
+        waiting = deque(sorted(range(len(calls)), key=lambda index: -calls[index].cost))
+        attempts = [0] * len(calls)
+        results: dict[int, Result] = {}
+        flying: dict[Any, tuple[int, int, list[Any]]] = {}  # first result's reference -> actor, call, handles
+
+        def submit(number: int, index: int) -> None:
+            call = calls[index]
+            method_of = self._actors[number].call.options(num_returns=1 + call.handles)
+            refs = method_of.remote(method, shared_ref, self._token, call.args, *call.states)
+            first, handles = (refs[0], refs[1:]) if call.handles else (refs, [])
+            flying[first] = (number, index, handles)
+
+        def lost(number: int, reason: str) -> None:
+            """Replace a dead actor and queue its blocks again."""
+            ray.kill(self._actors[number])
+            self._actors[number] = self._start()
+            for ref, (owner, index, _) in list(flying.items()):
+                if owner != number:
+                    continue
+                del flying[ref]
+                attempts[index] += 1
+                if attempts[index] > self._execution.retries:
+                    raise RunError(
+                        f"{what}: {calls[index].label} failed {attempts[index]} times, last because {reason}; "
+                        "look into the actor's memory, or raise execution.retries"
+                    )
+                log.warning("%s: %s; %s will run again on a new actor", what, reason, calls[index].label)
+                waiting.appendleft(index)
+
+        while len(results) < len(calls):
+            load = [0] * len(self._actors)
+            for number, _, _ in flying.values():
+                load[number] += 1
+            while waiting and min(load) < IN_FLIGHT:
+                number = load.index(min(load))
+                submit(number, waiting.popleft())
+                load[number] += 1
+            ready, _ = ray.wait(list(flying), num_returns=1, timeout=self._execution.block_timeout)
+            if not ready:
+                for number in sorted({number for number, _, _ in flying.values()}):
+                    lost(number, f"actor {number} gave nothing back for {self._execution.block_timeout:g} s")
+                continue
+            number, index, handles = flying[ready[0]]
+            try:
+                value = ray.get(ready[0])
+            except ray.exceptions.RayActorError as error:
+                lost(number, f"actor {number} died ({_reason(error)})")
+                continue
+            except ray.exceptions.RayTaskError as error:
+                raise _cause(error) from None
+            except ray.exceptions.ObjectLostError:
+                raise _state_lost(what) from None
+            del flying[ready[0]]
+            results[index] = Result(value, tuple(handles), number)
+        return [results[index] for index in range(len(calls))]
+
+    def fetch(self, handle: Handle) -> Arrays:
+        if not isinstance(handle, ray.ObjectRef):
+            return handle
+        try:
+            return ray.get(handle, timeout=self._execution.block_timeout)
+        except (ray.exceptions.ObjectLostError, ray.exceptions.GetTimeoutError):
+            raise _state_lost("reading client state") from None
+
+    def close(self) -> None:
+        for actor in self._actors:
+            ray.kill(actor)
+        self._actors = []
+
+
+def _state_lost(what: str) -> RunError:
+    return RunError(f"{what}: client state was lost with the node that held it; resume from the last checkpoint")
+
+
+def _reason(error: Exception) -> str:
+    """The first line that says something, of Ray's long messages."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if "Traceback" in str(error) else lines[0] if lines else type(error).__name__
+
+
+def _cause(error: ray.exceptions.RayTaskError) -> BaseException:
+    """The exception as the worker raised it, with the remote traceback in its notes."""
+    cause = error.cause if isinstance(error.cause, BaseException) else error
+    cause.add_note(str(error))
+    return cause

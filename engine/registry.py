@@ -1,0 +1,78 @@
+"""Named choices with fields: algorithms, data sets, partitions, models.
+
+Each choice is a frozen dataclass; a registry maps its name to the class. ``{"name": "fedprox", "mu": 0.1}`` in a
+config becomes ``FedProx(mu=0.1)`` here, with one-sentence errors for unknown names, unknown fields and wrong types.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import pydantic
+
+from engine.errors import ConfigError, nearest
+
+
+class Registry(dict[str, type]):
+    """Name -> frozen dataclass, for one section of an experiment (``algorithm``, ``data``, ...)."""
+
+    def __init__(self, section: str, choices: Mapping[str, type]) -> None:
+        super().__init__(choices)
+        self.section = section
+
+    def fields(self, name: str) -> dict[str, dataclasses.Field[Any]]:
+        """The fields of choice ``name``; raises :class:`ConfigError` for an unknown name."""
+        if name not in self:
+            raise ConfigError(
+                f"{self.section}.name", name, f"is not a known {self.section}", nearest(str(name), self)
+            )
+        return {field.name: field for field in dataclasses.fields(self[name])}
+
+    def name_of(self, choice: object) -> str:
+        """The name under which the class of ``choice`` is registered."""
+        for name, cls in self.items():
+            if type(choice) is cls:
+                return name
+        raise KeyError(f"{type(choice).__name__} is not registered as a {self.section}")
+
+    def build(self, values: Mapping[str, Any]) -> Any:
+        """``{"name": ..., field: value, ...}`` -> the dataclass instance."""
+        values = dict(values)
+        name = values.pop("name", None)
+        if name is None:
+            raise ConfigError(f"{self.section}.name", None, "is required", nearest("", self))
+        known = self.fields(name)
+        for field, value in values.items():
+            if field not in known:
+                repair = nearest(field, known) if known else f"{name} has no fields"
+                raise ConfigError(
+                    f"{self.section}.{field}", value, f"is not a field of {self.section} {name!r}", repair
+                )
+        try:
+            return pydantic.TypeAdapter(self[name]).validate_python(values)
+        except pydantic.ValidationError as error:
+            raise config_error(error, self.section, known) from None
+
+    def dump(self, choice: Any) -> dict[str, Any]:
+        """The inverse of :meth:`build`, with every field present."""
+        return {"name": self.name_of(choice), **dataclasses.asdict(choice)}
+
+
+def config_error(
+    error: pydantic.ValidationError, section: str = "", defaults: Mapping[str, Any] | None = None
+) -> ConfigError:
+    """The first of pydantic's errors as one sentence."""
+    first = error.errors(include_url=False)[0]
+    cause = first.get("ctx", {}).get("error")
+    path = ".".join(str(part) for part in first["loc"] if part != "function-before")
+    if isinstance(cause, ConfigError):
+        prefix = ".".join(part for part in (section, path) if part and not cause.field.startswith(f"{part}."))
+        return cause.under(prefix) if prefix and not cause.field.startswith(prefix) else cause
+    field = ".".join(part for part in (section, path) if part)
+    rule = first["msg"].replace("Input should be", "must be").removeprefix("Value error, ")
+    default = (defaults or {}).get(path.split(".")[0])
+    value = getattr(default, "default", dataclasses.MISSING)
+    repair = "" if value is dataclasses.MISSING or value is None else f"for example {field}={value}"
+    return ConfigError(field, first.get("input"), rule, repair)

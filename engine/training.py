@@ -1,0 +1,321 @@
+"""Local training: the only training loop. Here one client at a time, the reference that can be stepped through.
+
+``Trainer.train`` runs an algorithm's phases on one client's rows; ``Trainer.train_block`` trains a block of clients
+and adds their uploads. Neither knows in which process it runs.
+
+Shapes: n rows of a client, B of a batch, P parameters, Q floating buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, islice, repeat
+
+import torch
+from torch import Tensor
+
+from engine import seeds
+from engine.algorithm import Algorithm, Batch, Client, Context, LocalRun, Net, Phase, Tensors, accumulation
+from engine.data.batches import Rows, orders
+from engine.entries import checked, sliced
+from engine.errors import RunError
+from engine.experiment import Local
+from engine.weights import FlatNet
+
+SUPPORT_SHARE = 0.5  # of a client's rows, where phases split them into support and query
+CHUNK = 500  # rows of one forward pass, where no batch size is asked for
+
+
+@dataclass
+class Trained:
+    """What one client's round comes to."""
+
+    upload: Tensors
+    state: Tensors
+    buffers: Tensor  # [Q] at the end
+    weight: float
+    num_examples: int
+    steps: int
+    loss_before: float | None  # the objective on the client's first batch, at the weights it started from
+    loss_after: float | None  # the same batch, at the weights it ended with
+
+
+@dataclass
+class Sums:
+    """A block's uploads, added in client order in float64; blocks are added in block order."""
+
+    uploads: Tensors = field(default_factory=dict)  # sum of weight * upload
+    buffers: Tensor | None = None  # sum of num_examples * buffers
+    weight: float = 0.0
+    num_examples: int = 0
+    stacked: list[Tensors] = field(default_factory=list)  # single uploads, where the algorithm asks for them
+
+    def add(self, trained: Trained, stack: bool) -> None:
+        for name, tensor in trained.upload.items():
+            if name not in self.uploads:
+                self.uploads[name] = torch.zeros_like(tensor, dtype=torch.float64)
+            self.uploads[name].add_(tensor.double(), alpha=trained.weight)
+        if self.buffers is None:
+            self.buffers = torch.zeros_like(trained.buffers, dtype=torch.float64)
+        self.buffers.add_(trained.buffers.double(), alpha=trained.num_examples)
+        self.weight += trained.weight
+        self.num_examples += trained.num_examples
+        if stack:
+            self.stacked.append(trained.upload)
+
+
+class Streams:
+    """The generators of one client in one round, one for each purpose, each consumed in step order."""
+
+    def __init__(self, seed: int, round: int, client: int) -> None:
+        self._key = (seed, round, client)
+        self._open: dict[str, torch.Generator] = {}
+
+    def __call__(self, purpose: str) -> torch.Generator:
+        if purpose not in self._open:
+            seed, round, client = self._key
+            self._open[purpose] = seeds.generator(seed, purpose, round, client)
+        return self._open[purpose]
+
+
+class Trainer:
+    """Trains clients on one device, one after the other, in one network."""
+
+    def __init__(self, net: FlatNet, rows: Rows, seed: int) -> None:
+        self.net = net
+        self.rows = rows
+        self.seed = seed
+
+    def client(self, number: int, indices: Tensor, context: Context) -> Client:
+        """The client whose rows are ``indices`` [n] of the data set."""
+        counts = torch.bincount(self.rows.labels[indices], minlength=context.layout.classes)
+        return Client(len(indices), counts, context, Streams(self.seed, context.round, number))
+
+    def train(
+        self,
+        algorithm: Algorithm,
+        local: Local,
+        number: int,
+        indices: Tensor,
+        context: Context,
+        received: Tensors,
+        state: Tensors | None,
+        probe: bool = False,
+    ) -> Trained:
+        """One client's round. ``state`` None is a first participation; ``probe`` fills the two losses."""
+        client = self.client(number, indices, context)
+        if state is None:
+            state = checked(algorithm, "init_state", algorithm.init_state(received["weights"], client), context.layout)
+        self.net.load(algorithm.start(received, state, client), received["buffers"])
+        start = self.net.weights.clone()
+        course = Course(self, algorithm, local, client, indices, received, state)
+        for phase in algorithm.phases(context):
+            course.run(phase)
+        self.net.train(False)
+        run = LocalRun(
+            start=start,
+            end=self.net.weights.clone(),
+            buffers=self.net.buffers.clone(),
+            gradient=course.gradient,
+            steps=course.steps,
+            accumulation=course.accumulated,
+            num_examples=len(indices),
+            lr=course.lr,
+            client=client,
+            net=self.net,
+            rows=partial(self.one_pass, client, indices),
+        )
+        if not torch.isfinite(run.end).all():
+            raise RunError(
+                f"client {number} diverged in round {context.round}: its weights are not finite after "
+                f"{course.steps} steps with lr={course.lr:g}; lower local.lr"
+            )
+        upload, new_state = algorithm.upload(run, received, state)
+        return Trained(
+            upload=checked(algorithm, "upload", upload, context.layout),
+            state=checked(algorithm, "upload", new_state, context.layout),
+            buffers=run.buffers,
+            weight=float(algorithm.weight(run)),
+            num_examples=len(indices),
+            steps=course.steps,
+            loss_before=course.loss_before() if probe else None,
+            loss_after=course.loss_after() if probe else None,  # after the upload: it may draw from client.rng
+        )
+
+    def one_pass(self, client: Client, indices: Tensor) -> Iterator[Batch]:
+        """A client's rows in order, not augmented."""
+        for part in indices.split(CHUNK):
+            yield Batch(*self.rows.batch(part), client)
+
+
+class Course:
+    """The phases of one client's round, and what is counted over them."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        algorithm: Algorithm,
+        local: Local,
+        client: Client,
+        indices: Tensor,
+        received: Tensors,
+        state: Tensors,
+    ) -> None:
+        self.net = trainer.net
+        self.rows = trainer.rows
+        self.algorithm = algorithm
+        self.local = local
+        self.client = client
+        self.indices = indices
+        self.received = received
+        self.state = state
+        self.steps = 0
+        self.accumulated = 0.0
+        self.lr = client.context.lr
+        self.gradient: Tensor | None = None  # [P] of the last phase that emits one
+        self._first: tuple[Batch, Tensor] | None = None  # and its objective, before any step
+        self._halves: dict[str, Tensor] | None = None
+
+    def run(self, phase: Phase) -> None:
+        """One phase: its steps, or its one gradient."""
+        # A frozen body is frozen in its statistics too, and sees plain rows, so that features can be cached.
+        frozen_body = phase.trainable == "head" or phase.features == "cached"
+        self.net.train(not frozen_body)
+        self.net.model.head.train()
+        before = self.net.buffers.clone() if phase.buffers == "keep" else None
+        indices = self._part(phase)
+        augment = "none" if frozen_body else self.local.augment
+        batch_of = self._cached(indices) if phase.features == "cached" else self._live(indices, augment)
+        net = CachedNet(self.net) if phase.features == "cached" else self.net
+        needs_two = self.net.layout.has_batchnorm and not frozen_body  # statistics of one row are none
+        batches = (b for b in self._batches(phase, len(indices)) if len(b) > 1 or not needs_two)
+        if phase.emit == "gradient":
+            self._emit(net, batch_of, batches, phase)
+        else:
+            self._steps(net, batch_of, batches, phase)
+        if before is not None:
+            self.net.buffers.copy_(before)
+
+    def _steps(self, net: Net, batch_of: BatchOf, batches: Iterator[Tensor], phase: Phase) -> None:
+        where, _ = self.net.slices[phase.trainable]
+        weights = self.net.weights[where]
+        received = sliced(self.algorithm, self.received, where)
+        state = sliced(self.algorithm, self.state, where)
+        self.lr = self.client.context.lr if phase.lr is None else phase.lr
+        optimizer = _optimizer(weights, self.local, self.lr)
+        steps = 0
+        for positions in batches:
+            grad = self._grad(net, batch_of, positions, phase)
+            weights.grad = self.algorithm.gradient(grad, weights, received, state)
+            optimizer.step()
+            steps += 1
+        self.steps += steps
+        self.accumulated += float(accumulation(self.local.momentum, steps, self.local.nesterov))
+
+    def _emit(self, net: Net, batch_of: BatchOf, batches: Iterator[Tensor], phase: Phase) -> None:
+        where, _ = self.net.slices[phase.trainable]
+        self.gradient = torch.zeros_like(self.net.weights)
+        for positions in islice(batches, 1):
+            self.gradient[where] = self._grad(net, batch_of, positions, phase)
+
+    def _grad(self, net: Net, batch_of: BatchOf, positions: Tensor, phase: Phase) -> Tensor:
+        """Of the mean loss over ``positions``; exact over chunks where the phase asks for a full batch."""
+        if phase.batch != "full" or len(positions) <= CHUNK:
+            return self._backward(net, batch_of(positions), phase)
+        total = None
+        for chunk in positions.tensor_split(-(-len(positions) // CHUNK)):
+            part = self._backward(net, batch_of(chunk), phase) * (len(chunk) / len(positions))
+            total = part if total is None else total.add_(part)
+        assert total is not None
+        return total
+
+    def _backward(self, net: Net, batch: Batch, phase: Phase) -> Tensor:
+        loss = self.algorithm.loss(net, batch, self.received, self.state)
+        if self._first is None and phase.features == "live":
+            self._first = batch, loss.detach()
+        return self.net.backward(loss, phase.trainable)
+
+    # --- rows -----------------------------------------------------------------------------------------
+
+    def _part(self, phase: Phase) -> Tensor:
+        if phase.rows == "all":
+            return self.indices
+        if self._halves is None:  # one draw a round, so that support and query stay disjoint
+            order = torch.randperm(len(self.indices), generator=self.client.rng("support"))
+            cut = round(SUPPORT_SHARE * len(order))
+            self._halves = {"support": self.indices[order[:cut]], "query": self.indices[order[cut:]]}
+        return self._halves[phase.rows]
+
+    def _batches(self, phase: Phase, num_rows: int) -> Iterator[Tensor]:
+        """The positions of each step's rows."""
+        if phase.batch == "full":
+            passes: Iterator[list[Tensor]] = repeat([torch.arange(num_rows)])
+        else:
+            size = self.local.batch_size if phase.batch == "local" else phase.batch
+            passes = orders(num_rows, size, self.local.last_batch, self.client.rng("batches"))
+        epochs, steps = phase.epochs, phase.steps
+        if epochs is None and steps is None:
+            epochs, steps = self.local.epochs, self.local.steps
+        if steps is not None:
+            return islice(chain.from_iterable(passes), steps)
+        return chain.from_iterable(islice(passes, epochs))
+
+    def _live(self, indices: Tensor, augment: str) -> BatchOf:
+        rng = self.client.rng("augment") if augment != "none" else None
+        return lambda positions: Batch(*self.rows.batch(indices[positions], augment, rng), self.client)
+
+    def _cached(self, indices: Tensor) -> BatchOf:
+        with torch.no_grad():
+            parts = [self.net.features(self.rows.batch(part)[0]) for part in indices.split(CHUNK)]
+        features, labels = torch.cat(parts), self.rows.labels[indices]
+        return lambda positions: Batch(features[positions], labels[positions], self.client)
+
+    # --- the objective on the first batch ---------------------------------------------------------------
+
+    def loss_before(self) -> float | None:
+        return None if self._first is None else float(self._first[1])
+
+    def loss_after(self) -> float | None:
+        if self._first is None:
+            return None
+        self.net.train(True)
+        return float(self.algorithm.loss(self.net, self._first[0], self.received, self.state).detach())
+
+
+BatchOf = Callable[[Tensor], Batch]  # positions [B] -> rows
+
+
+class CachedNet:
+    """The net over features that were computed before: its input is [B, D]."""
+
+    def __init__(self, net: FlatNet) -> None:
+        self._net = net
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self._net.head(x)
+
+    def features(self, x: Tensor) -> Tensor:
+        return x
+
+    def head(self, z: Tensor) -> Tensor:
+        return self._net.head(z)
+
+    def taps(self, x: Tensor, names: tuple[str, ...]) -> tuple[Tensor, Tensors]:
+        raise TypeError("a phase with cached features runs no body, so it has no taps")
+
+    def at(self, weights: Tensor, buffers: Tensor, train: bool = False) -> Net:
+        return self._net.at(weights, buffers, train)
+
+    def narrow(self, width: float) -> Net:
+        raise TypeError("a phase with cached features runs no body, so it cannot be narrowed")
+
+
+def _optimizer(weights: Tensor, local: Local, lr: float) -> torch.optim.Optimizer:
+    """Fresh at every participation: no client keeps momentum between rounds."""
+    if local.optimizer == "adam":
+        return torch.optim.Adam([weights], lr=lr, weight_decay=local.weight_decay)
+    return torch.optim.SGD(
+        [weights], lr=lr, momentum=local.momentum, weight_decay=local.weight_decay, nesterov=local.nesterov
+    )

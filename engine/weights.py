@@ -1,0 +1,207 @@
+"""A module whose parameters are one vector and whose floating buffers are another.
+
+Loading a client's weights is one copy, its delta one subtraction, its share of the mean one multiply-add. The
+module sees views of the vectors, so nothing in it needs to know.
+
+Shapes: P parameters (body first, head last), Q floating buffers. Integer buffers (BatchNorm's batch counters) stay
+in the module and are never sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from engine.algorithm import Layout, Net, Tensors
+from engine.models import Model, narrowed
+
+
+def flatten(tensors: list[Tensor], out: Tensor) -> Tensor:
+    """Concatenate ``tensors`` into the vector ``out``."""
+    return torch.cat([tensor.reshape(-1) for tensor in tensors], out=out)
+
+
+class FlatNet:
+    """The :class:`~engine.algorithm.Net` that is trained, over ``weights`` [P] and ``buffers`` [Q]."""
+
+    def __init__(self, model: Model, device: torch.device, dtype: torch.dtype) -> None:
+        self.model = model.to(device=device, dtype=dtype)
+        body = list(self.model.body.parameters())
+        head = list(self.model.head.parameters())
+        self.parameters: list[nn.Parameter] = body + head
+        self.layout = Layout(
+            body=sum(p.numel() for p in body),
+            head=sum(p.numel() for p in head),
+            buffers=sum(b.numel() for b in self.model.buffers() if b.is_floating_point()),
+            classes=self.model.head.out_features,
+            features=self.model.head.in_features,
+            has_batchnorm=any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in self.model.modules()),
+        )
+        # Gradients of a slice are computed for the parameters that lie in it.
+        self.slices = {
+            "all": (slice(0, self.layout.size), self.parameters),
+            "body": (slice(0, self.layout.body), body),
+            "head": (slice(self.layout.body, self.layout.size), head),
+        }
+        self.weights = torch.cat([p.detach().reshape(-1) for p in self.parameters])
+        self.grad = torch.zeros_like(self.weights)
+        self._names = {id(p): name for name, p in self.model.named_parameters()}
+        self._views = self._views_of(self.weights)
+        for parameter, (_, view) in zip(self.parameters, self._views, strict=True):
+            parameter.data = view
+        self.buffers = torch.empty(self.layout.buffers, device=device, dtype=dtype)
+        for owner, name, view in self._buffer_views(self.buffers):
+            view.copy_(getattr(owner, name))
+            setattr(owner, name, view)
+
+    # --- vectors in and out ---------------------------------------------------------------------------
+
+    def load(self, weights: Tensor, buffers: Tensor) -> None:
+        """Copy [P] and [Q] in. A copy, always: what arrives may be shared memory of a whole node."""
+        self.weights.copy_(weights)
+        self.buffers.copy_(buffers)
+
+    def backward(self, loss: Tensor, part: str = "all") -> Tensor:
+        """The gradient of ``loss`` [] with respect to one part, as a view of :attr:`grad`."""
+        where, parameters = self.slices[part]
+        if parameters:
+            grads = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+            flatten(list(grads), out=self.grad[where])
+        return self.grad[where]
+
+    @contextmanager
+    def kept_buffers(self) -> Iterator[None]:
+        """Put the buffers back afterwards."""
+        before = self.buffers.clone()
+        try:
+            yield
+        finally:
+            self.buffers.copy_(before)
+
+    def train(self, mode: bool = True) -> None:
+        self.model.train(mode)
+
+    # --- the contract's Net ---------------------------------------------------------------------------
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.model(x)
+
+    def features(self, x: Tensor) -> Tensor:
+        return self.model.features(x)
+
+    def head(self, z: Tensor) -> Tensor:
+        return self.model.head(z)
+
+    def taps(self, x: Tensor, names: tuple[str, ...]) -> tuple[Tensor, Tensors]:
+        with _recording(self.model, names) as outputs:
+            logits = self.model(x)
+        return logits, outputs
+
+    def at(self, weights: Tensor, buffers: Tensor, train: bool = False) -> Net:
+        tensors = dict(self._named(self._views_of(weights.detach())))
+        # A clone, because a forward pass in train mode updates running statistics in place.
+        for owner, name, view in self._buffer_views(buffers.detach().clone()):
+            tensors[self._buffer_name(owner, name)] = view
+        return _At(self, tensors, train=train, frozen=True)
+
+    def narrow(self, width: float) -> Net:
+        return _At(self, narrowed(self.model, width), train=self.model.training, frozen=False)
+
+    # --- layout ---------------------------------------------------------------------------------------
+
+    def _views_of(self, vector: Tensor) -> list[tuple[nn.Parameter, Tensor]]:
+        pieces = vector.split([p.numel() for p in self.parameters])
+        return [(p, piece.view(p.shape)) for p, piece in zip(self.parameters, pieces, strict=True)]
+
+    def _named(self, views: list[tuple[nn.Parameter, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+        for parameter, view in views:
+            yield self._names[id(parameter)], view
+
+    def _buffer_views(self, vector: Tensor) -> Iterator[tuple[nn.Module, str, Tensor]]:
+        offset = 0
+        for owner in self.model.modules():
+            for name, buffer in owner.named_buffers(recurse=False):
+                if buffer.is_floating_point():
+                    yield owner, name, vector[offset : offset + buffer.numel()].view(buffer.shape)
+                    offset += buffer.numel()
+
+    def _buffer_name(self, owner: nn.Module, name: str) -> str:
+        prefix = next(path for path, module in self.model.named_modules() if module is owner)
+        return f"{prefix}.{name}"
+
+
+class _At:
+    """The same modules at other tensors, by ``functional_call``."""
+
+    def __init__(self, base: FlatNet, tensors: Mapping[str, Tensor], train: bool, frozen: bool) -> None:
+        self._base = base
+        self._tensors = dict(tensors)
+        self._train = train
+        self._frozen = frozen
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self._call(self._base.model, x)
+
+    def features(self, x: Tensor) -> Tensor:
+        return self._call(_Features(self._base.model), x, prefix="model.")
+
+    def head(self, z: Tensor) -> Tensor:
+        return self._call(_Head(self._base.model), z, prefix="model.")
+
+    def taps(self, x: Tensor, names: tuple[str, ...]) -> tuple[Tensor, Tensors]:
+        with _recording(self._base.model, names) as outputs:
+            logits = self(x)
+        return logits, outputs
+
+    def at(self, weights: Tensor, buffers: Tensor, train: bool = False) -> Net:
+        return self._base.at(weights, buffers, train)
+
+    def narrow(self, width: float) -> Net:
+        return self._base.narrow(width)
+
+    def _call(self, module: nn.Module, x: Tensor, prefix: str = "") -> Tensor:
+        tensors = {prefix + name: tensor for name, tensor in self._tensors.items()}
+        training = self._base.model.training
+        self._base.model.train(self._train)
+        try:
+            with torch.set_grad_enabled(torch.is_grad_enabled() and not self._frozen):
+                return functional_call(module, tensors, (x,))
+        finally:
+            self._base.model.train(training)
+
+
+class _Features(nn.Module):
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model.features(x)
+
+
+class _Head(_Features):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model.head(x)
+
+
+@contextmanager
+def _recording(model: nn.Module, names: tuple[str, ...]) -> Iterator[Tensors]:
+    """Collect the outputs of the named inner modules during the block."""
+    outputs: Tensors = {}
+    handles = [
+        model.get_submodule(name).register_forward_hook(
+            lambda module, args, output, name=name: outputs.__setitem__(name, output)
+        )
+        for name in names
+    ]
+    try:
+        yield outputs
+    finally:
+        for handle in handles:
+            handle.remove()
+
+

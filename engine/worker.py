@@ -1,0 +1,259 @@
+"""What a process that trains clients holds: the data set on its device, one network, and the jobs it can do.
+
+A worker is stateless between calls: everything a job needs arrives with it, so any worker can do any block, and a
+block that was lost with its worker is simply run again. It knows no Ray; ``pool.py`` puts it into actors.
+
+Every job takes ``shared`` first, a dictionary of arrays that is one object for all blocks of a round.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine import seeds
+from engine.algorithm import Algorithm, Batch, Client, ClientView, Context, Tensors, Workbench
+from engine.data import Assignment, Dataset
+from engine.data.batches import Rows
+from engine.entries import Arrays, floats, to_numpy, to_torch
+from engine.experiment import Experiment, Local
+from engine.models import build_model
+from engine.training import Sums, Trained, Trainer
+from engine.weights import FlatNet
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class TrainJob:
+    """A block of a round's cohort."""
+
+    algorithm: Algorithm
+    local: Local
+    context: Context
+    ids: tuple[int, ...]
+    addressed: Arrays  # [K, ...] rows for these clients
+    probe: bool  # measure the objective before and after
+    test_locally: bool  # measure each local model on the test set
+
+
+@dataclass(frozen=True)
+class ClientReport:
+    """One client's row of ``clients.parquet``."""
+
+    client: int
+    num_examples: int
+    steps: int
+    loss_before: float | None
+    loss_after: float | None
+    local_accuracy: float | None
+    floats_up: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class BlockSums:
+    """A block's sums on the wire; see :class:`~engine.training.Sums`."""
+
+    uploads: Arrays
+    buffers: np.ndarray
+    weight: float
+    num_examples: int
+    stacked: list[Arrays]
+    reports: list[ClientReport]
+
+
+@dataclass
+class Scores:
+    """Sums over test rows; added in row order."""
+
+    loss: float = 0.0
+    correct: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # [C]
+    count: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # [C]
+
+
+def open_model(experiment: Experiment, dataset: Dataset, device: torch.device) -> FlatNet:
+    """The experiment's network with its initial weights, which depend on the seed alone."""
+    shape = dataset.train.images.shape[1:]
+    model = build_model(
+        experiment.model,
+        (int(shape[0]), int(shape[1]), int(shape[2])),
+        len(dataset.classes),
+        seeds.generator(experiment.seed, "weights"),
+    )
+    return FlatNet(model, device, DTYPES[experiment.execution.precision])
+
+
+def set_up_torch(experiment: Experiment) -> None:
+    """What would otherwise depend on where a process was started."""
+    torch.set_num_threads(experiment.execution.threads)
+    if experiment.execution.device == "cuda":
+        torch.backends.cudnn.benchmark = False
+        torch.backends.cudnn.deterministic = True
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+
+
+class Worker:
+    """The jobs, on one device."""
+
+    def __init__(self, experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
+        set_up_torch(experiment)
+        self.device = torch.device(experiment.execution.device)
+        self.experiment = experiment
+        self.assignment = assignment
+        self.net = open_model(experiment, dataset, self.device)
+        dtype = self.net.weights.dtype
+        self.trainer = Trainer(self.net, Rows(dataset, dataset.train, self.device, dtype), experiment.seed)
+        self.test = Rows(dataset, dataset.test, self.device, dtype)
+        self._received: tuple[object, Tensors] = (None, {})
+
+    # --- jobs -----------------------------------------------------------------------------------------
+
+    def train(self, shared: Arrays, token: object, job: TrainJob, *states: Arrays | None) -> tuple[Any, ...]:
+        """Train a block: (its sums, the new state of each client).
+
+        ``token`` names what ``shared`` is, so that it is copied onto the device once a round and not once a block.
+        """
+        received = self._on_device(token, shared)
+        addressed = to_torch(job.addressed, self.device)
+        algorithm = job.algorithm
+        sums = Sums()
+        reports: list[ClientReport] = []
+        new_states: list[Arrays] = []
+        for row, (number, state) in enumerate(zip(job.ids, states, strict=True)):
+            began = time.perf_counter()
+            trained = self.trainer.train(
+                algorithm,
+                job.local,
+                number,
+                self._indices(number),
+                job.context,
+                {**received, **{name: tensor[row] for name, tensor in addressed.items()}},
+                None if state is None else to_torch(state, self.device),
+                probe=job.probe,
+            )
+            sums.add(trained, stack=algorithm.stack_uploads)
+            new_states.append(to_numpy(trained.state))
+            reports.append(
+                ClientReport(
+                    client=number,
+                    num_examples=trained.num_examples,
+                    steps=trained.steps,
+                    loss_before=trained.loss_before,
+                    loss_after=trained.loss_after,
+                    local_accuracy=self._local_accuracy(trained) if job.test_locally else None,
+                    floats_up=floats(trained.upload) + trained.buffers.numel(),
+                    seconds=time.perf_counter() - began,
+                )
+            )
+        assert sums.buffers is not None
+        block = BlockSums(
+            uploads=to_numpy(sums.uploads),
+            buffers=sums.buffers.cpu().numpy(),
+            weight=sums.weight,
+            num_examples=sums.num_examples,
+            stacked=[to_numpy(upload) for upload in sums.stacked],
+            reports=reports,
+        )
+        return (block, *new_states)
+
+    def evaluate(self, shared: Arrays, token: object, start: int, stop: int) -> Scores:
+        """Score the test rows [start, stop) with ``shared["weights"]`` and ``shared["buffers"]``."""
+        tensors = self._on_device(token, shared)
+        self.net.load(tensors["weights"], tensors["buffers"])
+        return self._scores(start, stop)
+
+    def map(
+        self,
+        shared: Arrays,
+        token: object,
+        fn: Callable[[ClientView, Tensors], Tensors],
+        context: Context,
+        ids: tuple[int, ...],
+    ) -> list[Arrays]:
+        """``fn`` of each client in turn; the net is at ``shared["weights"]`` each time."""
+        tensors = self._on_device(token, shared)
+        results = []
+        for number in ids:
+            self.net.load(tensors["weights"], tensors["buffers"])
+            self.net.train(False)
+            results.append(to_numpy(fn(_View(self.trainer, number, self._indices(number), context), tensors)))
+        return results
+
+    def compute(
+        self, shared: Arrays, token: object, fn: Callable[[Workbench, Tensors], Tensors], round: int
+    ) -> Arrays:
+        """``fn`` once, on the server's behalf."""
+        tensors = self._on_device(token, shared)
+        self.net.load(tensors["weights"], tensors["buffers"])
+        self.net.train(False)
+        return to_numpy(fn(_Bench(self.net, self.device, self.experiment.seed, round), tensors))
+
+    # --- pieces ---------------------------------------------------------------------------------------
+
+    def _on_device(self, token: object, shared: Arrays) -> Tensors:
+        if token != self._received[0]:
+            self._received = (token, to_torch(shared, self.device))
+        return self._received[1]
+
+    def _indices(self, number: int) -> Tensor:
+        return torch.tensor(self.assignment.clients[number], device=self.device)
+
+    def _local_accuracy(self, trained: Trained) -> float:
+        """Of the weights the client ended with, which are still in the net."""
+        self.net.buffers.copy_(trained.buffers)
+        scores = self._scores(0, len(self.test))
+        return float(scores.correct.sum() / scores.count.sum())
+
+    @torch.no_grad()
+    def _scores(self, start: int, stop: int) -> Scores:
+        self.net.train(False)
+        classes = self.net.layout.classes
+        loss = 0.0
+        correct = torch.zeros(classes, dtype=torch.int64)
+        count = torch.zeros(classes, dtype=torch.int64)
+        size = self.experiment.evaluation.batch_size
+        for first in range(start, stop, size):
+            rows = torch.arange(first, min(first + size, stop), device=self.device)
+            x, y = self.test.batch(rows)
+            logits = self.net(x)
+            loss += float(torch.nn.functional.cross_entropy(logits.double(), y, reduction="sum"))
+            hit = logits.argmax(1) == y
+            correct += torch.bincount(y[hit], minlength=classes).cpu()
+            count += torch.bincount(y, minlength=classes).cpu()
+        return Scores(loss, correct.numpy(), count.numpy())
+
+
+class _View:
+    """A client, to a function given to ``clients.map``."""
+
+    def __init__(self, trainer: Trainer, number: int, indices: Tensor, context: Context) -> None:
+        self._trainer = trainer
+        self._indices = indices
+        self.net = trainer.net
+        self.client: Client = trainer.client(number, indices, context)
+
+    def rows(self) -> Iterator[Batch]:
+        return self._trainer.one_pass(self.client, self._indices)
+
+
+class _Bench:
+    """What server-side work has to hand."""
+
+    def __init__(self, net: FlatNet, device: torch.device, seed: int, round: int) -> None:
+        self.net = net
+        self.device = device
+        self._seed = seed
+        self._round = round
+
+    def rng(self, purpose: str) -> torch.Generator:
+        return seeds.generator(self._seed, purpose, self._round)
+
+
