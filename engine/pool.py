@@ -66,11 +66,8 @@ class InProcessPool(Pool):
         results = []
         for call in calls:
             value = getattr(self._worker, method)(shared, self._token, *call.args, *call.states)
-            if call.handles:
-                first, *rest = value
-                results.append(Result(first, tuple(rest), actor=0))
-            else:
-                results.append(Result(value[0] if method == "train" else value, (), actor=0))
+            first, *handles = value if call.handles else (value,)
+            results.append(Result(first, tuple(handles), actor=0))
         return results
 
     def fetch(self, handle: Handle) -> Arrays:

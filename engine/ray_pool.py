@@ -96,8 +96,7 @@ class _Shell:
         return {"node": context.get_node_id(), "gpus": self._cards, "pid": os.getpid()}
 
     def call(self, method: str, shared: Arrays, token: object, args: tuple[Any, ...], *states: Arrays | None) -> Any:
-        value = getattr(self._worker, method)(shared, token, *args, *states)
-        return value[0] if method == "train" and len(value) == 1 else value
+        return getattr(self._worker, method)(shared, token, *args, *states)
 
 
 class RayPool(Pool):

@@ -102,7 +102,8 @@ class FlatNet:
         return logits, outputs
 
     def at(self, weights: Tensor, buffers: Tensor, train: bool = False) -> Net:
-        tensors = dict(self._named(self._views_of(weights.detach())))
+        tensors: dict[str, Tensor] = dict(self.model.named_buffers())  # integer counters stay the module's
+        tensors.update(self._named(self._views_of(weights.detach())))
         # A clone, because a forward pass in train mode updates running statistics in place.
         for owner, name, view in self._buffer_views(buffers.detach().clone()):
             tensors[self._buffer_name(owner, name)] = view
@@ -161,7 +162,7 @@ class _At:
         return self._base.at(weights, buffers, train)
 
     def narrow(self, width: float) -> Net:
-        return self._base.narrow(width)
+        return _At(self._base, narrowed(self._base.model, width, self._tensors), self._train, self._frozen)
 
     def _call(self, module: nn.Module, x: Tensor, prefix: str = "") -> Tensor:
         tensors = {prefix + name: tensor for name, tensor in self._tensors.items()}

@@ -39,6 +39,7 @@ class TrainJob:
     context: Context
     ids: tuple[int, ...]
     addressed: Arrays  # [K, ...] rows for these clients
+    stateful: bool  # return the clients' new states beside the sums
     probe: bool  # measure the objective before and after
     test_locally: bool  # measure each local model on the test set
 
@@ -116,8 +117,8 @@ class Worker:
 
     # --- jobs -----------------------------------------------------------------------------------------
 
-    def train(self, shared: Arrays, token: object, job: TrainJob, *states: Arrays | None) -> tuple[Any, ...]:
-        """Train a block: (its sums, the new state of each client).
+    def train(self, shared: Arrays, token: object, job: TrainJob, *states: Arrays | None) -> Any:
+        """Train a block: its sums, or (its sums, new state of the first client, of the second, ...).
 
         ``token`` names what ``shared`` is, so that it is copied onto the device once a round and not once a block.
         """
@@ -162,7 +163,7 @@ class Worker:
             stacked=[to_numpy(upload) for upload in sums.stacked],
             reports=reports,
         )
-        return (block, *new_states)
+        return (block, *new_states) if job.stateful else block
 
     def evaluate(self, shared: Arrays, token: object, start: int, stop: int) -> Scores:
         """Score the test rows [start, stop) with ``shared["weights"]`` and ``shared["buffers"]``."""

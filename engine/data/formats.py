@@ -126,6 +126,16 @@ def image_tree(folder: Path) -> dict[str, list[Path]]:
     return classes
 
 
+def read_files(paths: Iterable[Path]) -> Iterator[tuple[str, bytes]]:
+    """(path, content) of every file, one at a time."""
+    for path in paths:
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+        yield str(path), content
+
+
 # ------------------------------------------------------------------------------------------------- parquet
 @dataclass(frozen=True, eq=False)
 class ParquetColumns:

@@ -123,12 +123,12 @@ class Partition(ABC):
                 best = max(best, smallest)
                 continue
             return Assignment(tuple(np.sort(part) for part in drawn.clients), np.sort(drawn.dropped))
+        repair = "take fewer clients, a more even split or partition.on_small=repair"
         raise ConfigError(
             "partition.min_samples",
             self.min_samples,
             f"was not reached in {MAX_DRAWS} draws, the best of which had {best}",
-            f"set partition.min_samples to {best} or less, take fewer clients, a more even split "
-            "or partition.on_small=repair",
+            f"set it to {best} or less, {repair}" if best > 0 else repair,
         )
 
     def _check_feasible(self, labels: np.ndarray) -> None:

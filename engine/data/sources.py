@@ -19,6 +19,7 @@ from engine.data.formats import (
     decode_images,
     image_tree,
     read_cifar_batches,
+    read_files,
     read_idx,
     read_parquet_images,
 )
@@ -236,7 +237,7 @@ class ImageFolder(Source):
         require(self.size is None or self.size >= 1, "size", self.size, "must be at least 1 pixel")
 
     def read(self) -> Dataset:
-        return _read_tree("imagefolder", _existing(self.root), self.size)
+        return _read_tree("imagefolder", _existing(self.root, "train/<class>/ and test/<class>/"), self.size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,7 +260,7 @@ class Parquet(Source):
         require(self.size is None or self.size >= 1, "size", self.size, "must be at least 1 pixel")
 
     def read(self) -> Dataset:
-        root = _existing(self.root)
+        root = _existing(self.root, "train-*.parquet and test-*.parquet")
         return _read_parquet(
             "parquet", root, self.image_column, self.label_column, self.owner_column, self.size
         )
@@ -325,7 +326,7 @@ def _read_tree(name: str, root: Path, size: int | None = None, mean_std: MeanStd
         if unknown:
             raise DataError(f"{folder}: class {unknown[0]!r} is not among the training classes")
         files = [path for paths in tree.values() for path in paths]
-        images = decode_images(((str(path), path.read_bytes()) for path in files), len(files), size)
+        images = decode_images(read_files(files), len(files), size)
         labels = np.repeat([classes.index(c) for c in tree], [len(paths) for paths in tree.values()])
         splits.append(Split(images, labels.astype(np.int64)))
     return _dataset(name, classes, splits, mean_std)
@@ -388,10 +389,13 @@ class Synthetic(Source):
 
 
 # ------------------------------------------------------------------------------------------- finding things
-def _existing(root: str) -> Path:
+def _existing(root: str, wanted: str) -> Path:
     folder = Path(root).expanduser()
     if not folder.is_dir():
-        raise DataError(f"data.root={root}: there is no such folder (looked at {folder.absolute()})")
+        looked = folder.absolute()
+        raise DataError(
+            f"data.root={root}: there is no such folder (looked at {looked}); give one that holds {wanted}"
+        )
     return folder
 
 
@@ -410,7 +414,7 @@ def _find(
     replaced by another place. The download goes to the last of ``places``.
     """
     if root is not None:
-        found = locate(_existing(root))
+        found = locate(_existing(root, wanted))
         if found is None:
             raise DataError(
                 f"data.root={root}: has no {name}; looked for {wanted} in {Path(root).absolute()}"

@@ -1,0 +1,138 @@
+"""Checkpoints of a run: safetensors files, written whole, verified when read, the last few kept.
+
+``checkpoints/00-train-000010.safetensors`` holds the server's entries after round 10 of stage 0, ``train``, the ids
+and digests of the clients' states, and the SHA-256 of all of it. The states themselves lie beside it, in
+``checkpoints/states/``, named by their content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from engine.errors import RunFolderError
+from engine.files import write_atomically
+
+log = logging.getLogger("fedskew")
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a run has come: after ``round`` (global) of the stage with number ``stage``."""
+
+    stage: int
+    round: int
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    position: Position
+    server: dict[str, Tensor]
+    states: dict[int, str]  # client -> SHA-256 of its state
+
+
+class Checkpoints:
+    """The checkpoints of one run folder."""
+
+    def __init__(self, folder: Path, digest: str, keep: int, stage_names: tuple[str, ...]) -> None:
+        self.folder = folder
+        self.digest = digest  # of the experiment
+        self.keep = keep
+        self.stage_names = stage_names
+        self._states: dict[str, frozenset[str]] = {}  # checkpoint file -> the state files it names
+
+    @property
+    def states_folder(self) -> Path:
+        return self.folder / "states"
+
+    def path(self, position: Position) -> Path:
+        name = f"{position.stage:02d}-{self.stage_names[position.stage]}-{position.round:06d}.safetensors"
+        return self.folder / name
+
+    def paths(self) -> list[Path]:
+        """Newest first."""
+        return sorted(self.folder.glob("[0-9]*.safetensors"), reverse=True)
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        tensors = {f"server/{name}": tensor.contiguous() for name, tensor in checkpoint.server.items()}
+        ids = sorted(checkpoint.states)
+        tensors["states/ids"] = torch.tensor(ids, dtype=torch.int64)
+        digests = bytearray(b"".join(bytes.fromhex(checkpoint.states[client]) for client in ids))
+        tensors["states/digests"] = torch.frombuffer(digests, dtype=torch.uint8) if ids else torch.empty(0, dtype=torch.uint8)
+        metadata = {
+            "experiment": self.digest,
+            "stage": str(checkpoint.position.stage),
+            "round": str(checkpoint.position.round),
+        }
+        metadata["sha256"] = _sha256(tensors, metadata)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.path(checkpoint.position)
+        write_atomically(path, safetensors.torch.save(tensors, metadata))
+        self._states[path.name] = frozenset(checkpoint.states.values())
+
+    def load(self, path: Path) -> Checkpoint:
+        """Raises :class:`RunFolderError` for a file that is not whole or belongs to another experiment."""
+        try:
+            with safetensors.safe_open(path, framework="pt") as file:
+                metadata = dict(file.metadata() or {})
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        except (OSError, safetensors.SafetensorError) as error:
+            raise RunFolderError(f"checkpoint {path.name} cannot be read ({error})") from None
+        if metadata.pop("sha256", None) != _sha256(tensors, metadata):
+            raise RunFolderError(f"checkpoint {path.name} is damaged: its content does not match its checksum")
+        if metadata["experiment"] != self.digest:
+            raise RunFolderError(f"checkpoint {path.name} belongs to another experiment ({metadata['experiment']})")
+        ids = tensors.pop("states/ids").tolist()
+        digests = tensors.pop("states/digests").view(-1, 32)
+        return Checkpoint(
+            position=Position(int(metadata["stage"]), int(metadata["round"])),
+            server={name.removeprefix("server/"): tensor for name, tensor in tensors.items()},
+            states={client: bytes(row.tolist()).hex() for client, row in zip(ids, digests, strict=True)},
+        )
+
+    def latest(self) -> Checkpoint | None:
+        """The newest one that is whole; None to start afresh. Says so when it had to go further back."""
+        for path in self.paths():
+            try:
+                checkpoint = self.load(path)
+                for digest in checkpoint.states.values():
+                    if not (self.states_folder / f"{digest}.safetensors").exists():
+                        raise RunFolderError(f"checkpoint {path.name} misses a client state")
+                return checkpoint
+            except RunFolderError as error:
+                log.warning("%s; falling back to the one before", error)
+        return None
+
+    def prune(self, final: set[str]) -> set[str]:
+        """Delete all but the last few and those named in ``final``; the states that the kept ones need."""
+        paths = self.paths()
+        for path in paths[self.keep :]:
+            if path.name not in final:
+                path.unlink(missing_ok=True)
+        return {digest for path in self.paths() for digest in self._states_of(path)}
+
+    def _states_of(self, path: Path) -> frozenset[str]:
+        if path.name not in self._states:
+            try:
+                self._states[path.name] = frozenset(self.load(path).states.values())
+            except RunFolderError:  # damaged: nothing can be restored from it anyway
+                self._states[path.name] = frozenset()
+        return self._states[path.name]
+
+
+def _sha256(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    digest = hashlib.sha256(json.dumps(dict(metadata), sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].contiguous()
+        digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}".encode())
+        digest.update(tensor.view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
+    return digest.hexdigest()

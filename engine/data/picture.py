@@ -1,0 +1,166 @@
+"""The picture of a partition: how many samples of each class every client has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import BoundaryNorm, ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+# Petroff 2021, "Accessible Color Sequences for Data Visualization": ten colours that stay apart with any
+# colour vision. More classes than that get places on viridis, and are told apart by order.
+_TEN = (
+    "#3f90da",
+    "#ffa90e",
+    "#bd1f01",
+    "#94a4a2",
+    "#832db6",
+    "#a96b59",
+    "#e76300",
+    "#b9ac70",
+    "#717581",
+    "#92dadd",
+)
+_INK, _FAINT = "#333333", "#e4e4e4"
+_MOST_BUBBLES = (50, 30)  # clients, classes; above this a bubble would be too small to read
+
+
+def draw_partition(counts: np.ndarray, classes: Sequence[str], path: Path) -> None:
+    """Write a PNG of ``counts`` int64 [K, C] (samples of each client and class) to ``path``.
+
+    Up to 50 clients and 30 classes: a bubble for each client and class, its area in proportion to the samples,
+    with client sizes above. More: one stacked bar for each client, the largest first.
+    """
+    clients, num_classes = counts.shape
+    bubbles = clients <= _MOST_BUBBLES[0] and num_classes <= _MOST_BUBBLES[1]
+    figure = _bubbles(counts, classes) if bubbles else _bars(counts, classes)
+    figure.suptitle(_summary(counts), x=0.01, ha="left", fontsize=10, color=_INK)
+    FigureCanvasAgg(figure).print_png(str(path))
+
+
+def _summary(counts: np.ndarray) -> str:
+    sizes = counts.sum(axis=1)
+    largest_share = (counts[sizes > 0].max(axis=1) / sizes[sizes > 0]).mean() if sizes.any() else 0.0
+    empty = int((sizes == 0).sum())
+    parts = [
+        f"{len(sizes):,} clients, {sizes.sum():,} samples",
+        f"per client {sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}",
+        f"largest class {largest_share:.0%} on average",
+    ]
+    return "  |  ".join(parts + ([f"{empty} empty"] if empty else []))
+
+
+def _colours(num_classes: int) -> list:
+    if num_classes <= len(_TEN):
+        return list(_TEN[:num_classes])
+    return list(matplotlib.colormaps["viridis"](np.linspace(0, 1, num_classes)))
+
+
+def _tidy(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(_FAINT)
+    axes.tick_params(length=0, labelcolor=_INK, labelsize=9)
+    for label in (axes.xaxis.label, axes.yaxis.label):
+        label.set(color=_INK, fontsize=9)
+    axes.set_axisbelow(True)
+
+
+def _bubbles(counts: np.ndarray, classes: Sequence[str]) -> Figure:
+    clients, num_classes = counts.shape
+    step = 0.36 if clients <= 25 else 0.24  # inches from one client to the next; classes likewise
+    margin = 0.3 + 0.075 * max(len(name) for name in classes)
+    width = max(margin + clients * step + 0.9, 6.2)
+    height = 1.9 + num_classes * step
+    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
+    top, main = figure.subplots(2, 1, sharex=True, height_ratios=[0.8, max(num_classes * step, 0.8)])
+    figure.get_layout_engine().set(rect=(0, 0, 1, 1 - 0.22 / height))  # pyright: ignore
+    top.bar(range(clients), counts.sum(axis=1), color="#9a9a9a", width=0.6)
+    top.set_ylabel("samples")
+    top.yaxis.set_major_locator(MaxNLocator(2, integer=True))
+    client, c = np.nonzero(counts)
+    diameter = 0.95 * 72 * step  # points; the largest bubble just fits its cell
+    area = diameter**2 * counts[client, c] / max(counts.max(), 1)
+    colours = _colours(num_classes)
+    main.scatter(client, c, s=np.maximum(area, 1.0), c=[colours[k] for k in c], linewidths=0)
+    main.set_xlim(-0.7, clients - 0.3)
+    main.set_ylim(num_classes - 0.4, -0.6)
+    main.set_yticks(range(num_classes), classes)
+    main.set_xlabel("client")
+    main.xaxis.set_major_locator(MaxNLocator(min(clients, 25), integer=True))
+    main.grid(color=_FAINT, linewidth=0.6)
+    for axes in (top, main):
+        _tidy(axes)
+    _bubble_legend(main, counts, diameter)
+    return figure
+
+
+def _bubble_legend(axes: Axes, counts: np.ndarray, diameter: float) -> None:
+    """Three bubbles of round numbers, to read areas by."""
+    largest = int(counts.max())
+    if largest < 3:
+        return
+    power = 10 ** int(np.log10(largest))
+    top = largest // power * power
+    shown = sorted({max(top // 10, 1), max(top // 3, 1), top})
+    handles = [
+        axes.scatter([], [], s=diameter**2 * n / largest, c="#9a9a9a", linewidths=0, label=f"{n:,}")
+        for n in shown
+    ]
+    axes.legend(
+        handles=handles,
+        title="samples",
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.0),
+        frameon=False,
+        labelspacing=1.2,
+        borderpad=0.8,
+    )
+
+
+def _bars(counts: np.ndarray, classes: Sequence[str]) -> Figure:
+    clients, num_classes = counts.shape
+    figure = Figure(figsize=(10, 4.6), dpi=150, layout="constrained")
+    figure.get_layout_engine().set(rect=(0, 0, 1, 0.95))  # pyright: ignore
+    sizes_axes, shares_axes = figure.subplots(2, 1, sharex=True)
+    order = np.argsort(-counts.sum(axis=1), kind="stable")
+    ordered = counts[order]
+    sizes = ordered.sum(axis=1, keepdims=True)
+    colours = _colours(num_classes)
+    borders = np.arange(clients + 1) - 0.5
+    for axes, values in ((sizes_axes, ordered), (shares_axes, 100 * ordered / np.maximum(sizes, 1))):
+        tops = np.cumsum(values, axis=1)
+        for c in range(num_classes):  # one outline for each class draws 100 times faster than single bars
+            axes.stairs(tops[:, c], borders, baseline=tops[:, c] - values[:, c], fill=True, color=colours[c])
+        axes.set_xlim(-0.5, clients - 0.5)
+        axes.margins(y=0.02)
+        _tidy(axes)
+    sizes_axes.set_ylabel("samples")
+    shares_axes.set_ylabel("share of classes, %")
+    shares_axes.set_ylim(0, 100)
+    shares_axes.set_xlabel("clients, largest first")
+    _class_key(figure, [sizes_axes, shares_axes], classes, colours)
+    return figure
+
+
+def _class_key(figure: Figure, axes: list[Axes], classes: Sequence[str], colours: list) -> None:
+    """A legend for up to ten classes, a colour bar for more."""
+    num_classes = len(classes)
+    if num_classes <= len(_TEN):
+        handles = [
+            axes[0].bar(0, 0, color=colour, label=name) for colour, name in zip(colours, classes, strict=True)
+        ]
+        figure.legend(handles=handles[::-1], loc="outside right center", frameon=False)
+        return
+    norm = BoundaryNorm(np.arange(num_classes + 1) - 0.5, num_classes)
+    mappable = matplotlib.cm.ScalarMappable(norm, ListedColormap(colours))
+    ticks = np.unique(np.linspace(0, num_classes - 1, 11).round().astype(int))
+    bar = figure.colorbar(mappable, ax=axes, ticks=ticks, aspect=40, pad=0.01)
+    bar.ax.set_yticklabels([classes[t] for t in ticks])
+    bar.outline.set_visible(False)  # pyright: ignore
+    bar.ax.tick_params(length=0)

@@ -1,0 +1,474 @@
+"""The round loop. The same class in this process and as the Ray driver actor.
+
+    driver = Driver(experiment, folder, dataset, assignment, pool)
+    while not driver.finished:
+        rows = driver.advance(seconds=1.0)
+    driver.close()
+
+A round: draw the cohort, send one object to all, train blocks of clients on the pool, add their sums in block order
+in float64, aggregate, and now and then evaluate and checkpoint. Nothing here depends on where blocks ran.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine import __version__, seeds
+from engine.algorithm import Algorithm, Cohort, Context, Pooled, Tensors
+from engine.checkpoints import Checkpoint, Checkpoints, Position
+from engine.data import Assignment, Dataset
+from engine.entries import cast, checked, floats, to_numpy
+from engine.errors import RunError
+from engine.experiment import Experiment, Participation, Stage
+from engine.pool import Call, Pool
+from engine.results import Row, RunFolder
+from engine.stages import numerics, stage_hash
+from engine.states import DiskStore, MemoryStore, States
+from engine.worker import BlockSums, Scores, TrainJob, open_model
+
+log = logging.getLogger("fedskew")
+
+AUTO_BLOCKS = 16  # blocks in a round: enough to balance a few actors, few enough that dispatch costs little
+EVALUATION_ROWS = 2000  # test rows of one block
+
+
+def draw_cohort(seed: int, round: int, clients: Sequence[int], participation: Participation) -> tuple[int, ...]:
+    """The clients of a round, ascending: a draw without replacement, or one coin per client."""
+    rng = seeds.numpy_generator(seed, "cohort", round)
+    expected = expected_cohort(len(clients), participation)
+    if participation.scheme == "binomial":
+        coins = rng.random(len(clients)) < expected / len(clients)
+        return tuple(np.asarray(clients)[coins].tolist())
+    return tuple(sorted(rng.choice(np.asarray(clients), size=int(expected), replace=False).tolist()))
+
+
+def expected_cohort(clients: int, participation: Participation) -> float:
+    """The expected size of a cohort; for a fixed fraction max(floor(K c), 1) (McMahan et al. 2017, Alg. 1)."""
+    if participation.count is not None:
+        return float(participation.count)
+    if participation.fraction is None:
+        return float(clients)
+    if participation.scheme == "binomial":
+        return participation.fraction * clients
+    return float(max(int(participation.fraction * clients + 1e-9), 1))  # 0.29 * 100 is 28.999999999999996
+
+
+def cut_blocks(cohort: Sequence[int], block: int | Literal["auto"]) -> list[tuple[int, ...]]:
+    """A cohort in its order, cut into blocks of equal size but for the last. Knows nothing of workers."""
+    size = -(-len(cohort) // AUTO_BLOCKS) if block == "auto" else block
+    return [tuple(cohort[start : start + size]) for start in range(0, len(cohort), size)]
+
+
+def weights_sha256(weights: Tensor, buffers: Tensor) -> str:
+    """Of the float32 vector and the float32 buffers, little-endian."""
+    digest = hashlib.sha256()
+    for vector in (weights, buffers):
+        digest.update(vector.detach().cpu().to(torch.float32).numpy().astype("<f4").tobytes())
+    return digest.hexdigest()
+
+
+class Driver:
+    """Runs an experiment's stages, from the newest whole checkpoint of its folder on."""
+
+    def __init__(
+        self, experiment: Experiment, folder: RunFolder, dataset: Dataset, assignment: Assignment, pool: Pool
+    ) -> None:
+        self.experiment = experiment
+        self.folder = folder
+        self.pool = pool
+        self._sizes = assignment.sizes()
+        self._clients = np.flatnonzero(self._sizes).tolist()  # those that hold data
+        self._test_rows = len(dataset.test.labels)
+        self._chain = experiment.chain
+        self._ends = _last_rounds(self._chain)
+        net = open_model(experiment, dataset, torch.device("cpu"))
+        self.layout = net.layout
+        self._fresh = {"weights": net.weights, "buffers": net.buffers}
+        self._checkpoints = Checkpoints(
+            folder.path / "checkpoints",
+            experiment.digest,
+            experiment.checkpoint.keep,
+            tuple(stage.name for stage in self._chain),
+        )
+        self._states = self._open_states()
+        self._torn = False  # a commit was interrupted: memory is between two rounds
+        self._saved: Position | None = None
+        self._restore()
+
+    # --- running --------------------------------------------------------------------------------------
+
+    @property
+    def stage(self) -> Stage:
+        return self._chain[self._position.stage]
+
+    @property
+    def round(self) -> int:
+        """Rounds done, over all stages."""
+        return self._position.round
+
+    @property
+    def finished(self) -> bool:
+        return self._position == Position(len(self._chain) - 1, self._ends[-1])
+
+    def advance(self, seconds: float = 0.0) -> list[Row]:
+        """Run rounds for about ``seconds``, at least one; what each came to, for display."""
+        began = time.perf_counter()
+        rows = []
+        while not self.finished:
+            rows.append(self._next())
+            if time.perf_counter() - began >= seconds:
+                break
+        return rows
+
+    def close(self) -> dict[str, Any]:
+        """Write what is not yet written, let go of the pool; the summary."""
+        try:
+            if not self._torn and self._saved != self._position:
+                self._save()
+            return self._summarise()
+        finally:
+            self.pool.close()
+
+    # --- a round --------------------------------------------------------------------------------------
+
+    def _next(self) -> Row:
+        """One round, with the evaluation and the checkpoint that are due after it."""
+        if self._position.round == self._ends[self._position.stage]:
+            self._begin(self._position.stage + 1)
+        row = self._round()
+        at_end = self._position.round == self._ends[self._position.stage]
+        if at_end:
+            self._finish_stage()
+        every = self.experiment.evaluation.every
+        began = time.perf_counter()
+        evaluation: Row = {}
+        if self.finished or (every and self._position.round % every == 0):
+            evaluation = self._evaluate()
+        row["evaluation_seconds"] = time.perf_counter() - began
+        self.folder.rounds.add(row)
+        if at_end or self._position.round % self.experiment.checkpoint.every == 0:
+            self._save()
+        return {**row, "accuracy": evaluation.get("accuracy"), "loss": evaluation.get("loss")}
+
+    def _round(self) -> Row:
+        began = time.perf_counter()
+        number = self._position.round + 1
+        stage, algorithm = self.stage, self.stage.algorithm
+        cohort = draw_cohort(self.experiment.seed, number, self._clients, self.experiment.participation)
+        context = self._context(number, len(cohort))
+        server = algorithm.before_round(self._server, _Compute(self, context), context)
+        blocks: list[BlockSums] = []
+        new_states: dict[int, Any] = {}
+        down = {client: 0 for client in cohort}
+        if cohort:
+            blocks, new_states, down = self._train(number, cohort, server, context)
+            server = self._aggregate(server, blocks, cohort, context)
+        norm = float((server["weights"].double() - self._server["weights"].double()).norm())
+        self._torn = True
+        self._states.commit(new_states)
+        self._server = server
+        self._position = replace(self._position, round=number)
+        self._torn = False
+        return self._record(stage, number, context, blocks, down, norm, time.perf_counter() - began)
+
+    def _train(
+        self, number: int, cohort: tuple[int, ...], server: Tensors, context: Context
+    ) -> tuple[list[BlockSums], dict[int, Any], dict[int, int]]:
+        """The blocks' sums in block order, the cohort's new states, and the floats each client received."""
+        algorithm, evaluation = self.stage.algorithm, self.experiment.evaluation
+        received = checked(algorithm, "broadcast", algorithm.broadcast(server, context), self.layout)
+        received = {**received, "buffers": server["buffers"]}
+        members = Cohort(cohort, tuple(int(self._sizes[client]) for client in cohort))
+        addressed = to_numpy(self._checked_rows(algorithm, algorithm.address(server, members, context), len(cohort)))
+        stateful = type(algorithm).init_state is not Algorithm.init_state
+        row_of = {client: row for row, client in enumerate(cohort)}
+        calls = []
+        for ids in cut_blocks(cohort, self.experiment.execution.block):
+            rows = [row_of[client] for client in ids]
+            job = TrainJob(
+                algorithm=algorithm,
+                local=self.stage.local,
+                context=context,
+                ids=ids,
+                addressed={name: array[rows] for name, array in addressed.items()},
+                stateful=stateful,
+                probe=evaluation.client_loss,
+                test_locally=bool(evaluation.local_every) and number % evaluation.local_every == 0,
+            )
+            calls.append(
+                Call(
+                    label="clients " + ", ".join(map(str, ids)),
+                    args=(job,),
+                    cost=float(self._sizes[list(ids)].sum()),
+                    states=tuple(self._states.read(ids)) if stateful else (None,) * len(ids),
+                    handles=len(ids) if stateful else 0,
+                )
+            )
+        results = self.pool.run("train", to_numpy(received), calls, what=f"round {number}")
+        states: dict[int, Any] = {}
+        blocks = []
+        for call, result in zip(calls, results, strict=True):
+            states.update(zip(call.args[0].ids, result.handles, strict=False))
+            blocks.append(replace(result.value, reports=[(report, result.actor) for report in result.value.reports]))
+        per_client = floats(received) + sum(int(np.prod(array.shape[1:])) for array in addressed.values())
+        return blocks, states, dict.fromkeys(cohort, per_client)
+
+    def _aggregate(
+        self, server: Tensors, blocks: list[BlockSums], cohort: tuple[int, ...], context: Context
+    ) -> Tensors:
+        """The new server entries: means formed in float64 in block order, then kept in the run's precision."""
+        algorithm = self.stage.algorithm
+        weight = sum(block.weight for block in blocks)
+        if not weight > 0:
+            raise RunError(f"round {context.round}: the uploads' weights add up to {weight}, so they have no mean")
+        mean = {name: _sum(block.uploads[name] for block in blocks) / weight for name in blocks[0].uploads}
+        buffers = _sum(block.buffers for block in blocks) / sum(block.num_examples for block in blocks)
+        stacked = [upload for block in blocks for upload in block.stacked]
+        pooled = Pooled(
+            mean=mean,
+            weight=weight,
+            count=len(cohort),
+            stacked={
+                name: torch.from_numpy(np.stack([upload[name] for upload in stacked])) for name in stacked[0]
+            }
+            if stacked
+            else None,
+            ids=cohort,
+        )
+        server = checked(algorithm, "aggregate", algorithm.aggregate(server, pooled, context), self.layout)
+        return cast(algorithm, {**server, "buffers": buffers}, self._fresh["weights"].dtype)
+
+    def _checked_rows(self, algorithm: Algorithm, rows: Tensors, count: int) -> Tensors:
+        for name, tensor in rows.items():
+            if len(tensor) != count:
+                raise TypeError(f"{type(algorithm).__name__}.address: entry {name!r} has {len(tensor)} rows for {count}")
+        if rows:
+            checked(algorithm, "address", {name: tensor[0] for name, tensor in rows.items()}, self.layout)
+        return rows
+
+    def _context(self, round: int, cohort_size: int) -> Context:
+        clients = len(self._clients)
+        expected = expected_cohort(clients, self.experiment.participation)
+        return Context(
+            round=round,
+            lr=self.stage.local.lr_at(max(round, 1)),
+            num_clients=clients,
+            num_examples=int(self._sizes.sum()),
+            cohort_size=cohort_size,
+            expected_cohort=expected,
+            participation=expected / clients,
+            layout=self.layout,
+        )
+
+    # --- results --------------------------------------------------------------------------------------
+
+    def _record(
+        self,
+        stage: Stage,
+        number: int,
+        context: Context,
+        blocks: list[BlockSums],
+        down: dict[int, int],
+        update_norm: float,
+        seconds: float,
+    ) -> Row:
+        """Add the round's rows of ``clients.parquet``; its row of ``rounds.parquet``."""
+        rows: list[Row] = []
+        for block in blocks:
+            for report, actor in block.reports:
+                row = asdict(report)
+                row["samples"] = row.pop("num_examples")
+                rows.append(
+                    {**row, "stage": stage.name, "round": number, "actor": actor, "floats_down": down[report.client]}
+                )
+        for row in rows:
+            self.folder.clients.add(row)
+        samples = [row["samples"] for row in rows]
+        return {
+            "stage": stage.name,
+            "round": number,
+            "lr": context.lr,
+            "clients": len(rows),
+            "samples": sum(samples),
+            "steps": sum(row["steps"] for row in rows),
+            "loss_before": _mean([row["loss_before"] for row in rows], samples),
+            "loss_after": _mean([row["loss_after"] for row in rows], samples),
+            "local_accuracy": _mean([row["local_accuracy"] for row in rows], [1] * len(rows)),
+            "update_norm": update_norm,
+            "floats_up": sum(row["floats_up"] for row in rows),
+            "floats_down": sum(row["floats_down"] for row in rows),
+            "seconds": seconds,
+        }
+
+    def _evaluate(self) -> Row:
+        """The global model on the test set, in blocks of rows on the pool."""
+        starts = range(0, self._test_rows, EVALUATION_ROWS)
+        calls = [
+            Call(label=f"test rows from {start}", args=(start, min(start + EVALUATION_ROWS, self._test_rows)))
+            for start in starts
+        ]
+        shared = to_numpy({name: self._server[name] for name in ("weights", "buffers")})
+        results = self.pool.run("evaluate", shared, calls, what=f"evaluation after round {self.round}")
+        scores: list[Scores] = [result.value for result in results]
+        correct, count = sum(score.correct for score in scores), sum(score.count for score in scores)
+        row = {
+            "stage": self.stage.name,
+            "round": self.round,
+            "scope": "global",
+            "accuracy": float(correct.sum() / count.sum()),
+            "loss": sum(score.loss for score in scores) / float(count.sum()),
+            "samples": int(count.sum()),
+            "class_accuracy": [float(c / n) if n else None for c, n in zip(correct, count, strict=True)],
+            "class_samples": count.tolist(),
+        }
+        self.folder.evaluations.add(row)
+        return row
+
+    def _summarise(self) -> dict[str, Any]:
+        empty = int((self._sizes == 0).sum())
+        return self.folder.summarise(
+            self.experiment,
+            {
+                "status": "finished" if self.finished else "stopped",
+                "weights_sha256": weights_sha256(self._server["weights"], self._server["buffers"]),
+                "parameters": self.layout.size,
+                "clients": len(self._sizes),
+                "empty_clients": empty,
+                "stages": {stage.name: stage_hash(self.experiment, stage) for stage in self._chain},
+                "versions": {"fedskew": __version__, **numerics(self.experiment)},
+            },
+        )
+
+    # --- stages and checkpoints -------------------------------------------------------------------------
+
+    def _begin(self, number: int) -> None:
+        """Start a stage from the weights of the one it needs, or from fresh ones."""
+        stage = self._chain[number]
+        weights, start = self._fresh, 0
+        if stage.needs:
+            parent = [other.name for other in self._chain].index(stage.needs[0])
+            start = self._ends[parent]
+            weights = self._server if self._position.stage == parent else self._final(parent)
+        self._position = Position(number, start)
+        self._states = self._open_states()
+        context = self._context(start, 0)
+        algorithm = stage.algorithm
+        server = algorithm.init_server(weights["weights"], context)
+        server = {**server, "buffers": weights["buffers"]}
+        server = algorithm.prepare(server, _Clients(self, context), context)
+        self._server = cast(algorithm, checked(algorithm, "prepare", server, self.layout), weights["weights"].dtype)
+        log.info("stage %s: %s, rounds %d to %d", stage.name, stage.algorithm, start + 1, self._ends[number])
+
+    def _finish_stage(self) -> None:
+        algorithm = self.stage.algorithm
+        context = self._context(self.round, 0)
+        server = algorithm.finish(self._server, _Clients(self, context), _Compute(self, context), context)
+        self._server = cast(
+            algorithm, checked(algorithm, "finish", server, self.layout), self._fresh["weights"].dtype
+        )
+
+    def _final(self, number: int) -> Tensors:
+        """The server of an earlier stage, after its last round."""
+        return self._checkpoints.load(self._checkpoints.path(Position(number, self._ends[number]))).server
+
+    def _open_states(self) -> States:
+        folder, execution = self._checkpoints.states_folder, self.experiment.execution
+        if execution.state_store == "disk":
+            return DiskStore(folder, self.pool.fetch, execution.state_cache_mb)
+        return MemoryStore(folder, self.pool.fetch)
+
+    def _restore(self) -> None:
+        found = self._checkpoints.latest()
+        self.folder.truncate(self.experiment, found.position if found else None)
+        if found is None:
+            self._server = self._fresh
+            self._position = Position(0, 0)
+            self._begin(0)
+            return
+        self._position, self._server = found.position, found.server
+        self._states.restore(found.states)
+        self._saved = found.position
+        log.info("continuing after round %d of stage %s", self.round, self.stage.name)
+
+    def _save(self) -> None:
+        """Rows first, then the checkpoint that vouches for them."""
+        self.folder.flush()
+        self._checkpoints.save(Checkpoint(self._position, self._server, self._states.save()))
+        self._saved = self._position
+        needed = {need for stage in self._chain for need in stage.needs}
+        final = {
+            self._checkpoints.path(Position(number, self._ends[number])).name
+            for number, stage in enumerate(self._chain)
+            if stage.name in needed
+        }
+        self._states.prune(self._checkpoints.prune(final))
+
+
+class _Clients:
+    """``clients.map`` of the contract."""
+
+    def __init__(self, driver: Driver, context: Context) -> None:
+        self._driver = driver
+        self._context = context
+
+    def map(self, fn: Callable[..., Tensors], shared: Tensors, reduce: Literal["sum", "stack"] = "sum") -> Tensors:
+        driver = self._driver
+        calls = [
+            Call(
+                label="clients " + ", ".join(map(str, ids)),
+                args=(fn, self._context, ids),
+                cost=float(driver._sizes[list(ids)].sum()),
+            )
+            for ids in cut_blocks(driver._clients, driver.experiment.execution.block)
+        ]
+        results = driver.pool.run("map", to_numpy(shared), calls, what=f"{fn.__name__} of every client")
+        rows = [row for result in results for row in result.value]
+        if reduce == "sum":
+            return {name: _sum(row[name] for row in rows) for name in rows[0]}
+        return {name: torch.from_numpy(np.concatenate([row[name] for row in rows])) for name in rows[0]}
+
+
+class _Compute:
+    """``compute`` of the contract."""
+
+    def __init__(self, driver: Driver, context: Context) -> None:
+        self._driver = driver
+        self._context = context
+
+    def __call__(self, fn: Callable[..., Tensors], shared: Tensors) -> Tensors:
+        call = Call(label=fn.__name__, args=(fn, self._context.round))
+        result = self._driver.pool.run("compute", to_numpy(shared), [call], what=f"server-side {fn.__name__}")[0]
+        return {name: torch.tensor(array) for name, array in result.value.items()}
+
+
+def _last_rounds(chain: Sequence[Stage]) -> list[int]:
+    """The global number of each stage's last round: a stage goes on counting where the one it needs stopped."""
+    ends: dict[str, int] = {}
+    for stage in chain:
+        ends[stage.name] = stage.rounds + (ends[stage.needs[0]] if stage.needs else 0)
+    return list(ends.values())
+
+
+def _sum(arrays: Iterable[np.ndarray]) -> Tensor:
+    """In order, in float64."""
+    total: np.ndarray | None = None
+    for array in arrays:
+        total = array.astype(np.float64) if total is None else np.add(total, array, out=total)
+    assert total is not None
+    return torch.from_numpy(total)
+
+
+def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
+    """Of the values that are there."""
+    present = [(value, weight) for value, weight in zip(values, weights, strict=True) if value is not None]
+    total = sum(weight for _, weight in present)
+    return sum(value * weight for value, weight in present) / total if total else None

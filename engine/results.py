@@ -1,0 +1,238 @@
+"""A run's folder: what is in it, and how it is written as the run goes.
+
+    experiment.yaml       the resolved experiment
+    partition.parquet     which client holds which training row      partition.png  the same as a picture
+    rounds.parquet        one row per round                          curves.png     accuracy and loss over rounds
+    clients.parquet       one row per client and round
+    evaluations.parquet   one row per evaluation, with per-class accuracy
+    summary.json          the run in a dozen figures                 log.txt        what happened
+    checkpoints/          see checkpoints.py
+
+Tables grow at every checkpoint, by a whole new file put in the old one's place, so each is readable at any moment
+and holds no round that the checkpoint beside it does not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from engine.checkpoints import Position
+from engine.errors import ConfigError, RunFolderError
+from engine.experiment import Experiment
+from engine.files import write_atomically
+
+Row = dict[str, Any]
+
+SCHEMAS = {
+    "rounds": pa.schema(
+        [
+            ("stage", pa.string()),
+            ("round", pa.int64()),  # global, from 1
+            ("lr", pa.float64()),
+            ("clients", pa.int64()),  # in the cohort
+            ("samples", pa.int64()),  # of the cohort
+            ("steps", pa.int64()),  # optimizer steps, over the cohort
+            ("loss_before", pa.float64()),  # mean over the cohort by samples; see clients
+            ("loss_after", pa.float64()),
+            ("local_accuracy", pa.float64()),  # mean of the local models on the test set, before aggregation
+            ("update_norm", pa.float64()),  # Euclidean norm of the global weights' change
+            ("floats_up", pa.int64()),
+            ("floats_down", pa.int64()),
+            ("seconds", pa.float64()),  # of the round without evaluation
+            ("evaluation_seconds", pa.float64()),
+        ]
+    ),
+    "clients": pa.schema(
+        [
+            ("stage", pa.string()),
+            ("round", pa.int64()),
+            ("client", pa.int64()),
+            ("samples", pa.int64()),
+            ("steps", pa.int64()),
+            ("loss_before", pa.float64()),  # the objective on the client's first batch, before its first step
+            ("loss_after", pa.float64()),  # on the same batch, after its last step
+            ("local_accuracy", pa.float64()),  # of the local model on the test set, every evaluation.local_every rounds
+            ("seconds", pa.float64()),
+            ("floats_up", pa.int64()),
+            ("floats_down", pa.int64()),
+            ("actor", pa.int64()),  # where it ran; the only column that may differ between equal runs, with seconds
+        ]
+    ),
+    "evaluations": pa.schema(
+        [
+            ("stage", pa.string()),
+            ("round", pa.int64()),
+            ("scope", pa.string()),  # "global": the global model on the whole test set
+            ("accuracy", pa.float64()),  # a fraction
+            ("loss", pa.float64()),  # mean cross entropy
+            ("samples", pa.int64()),
+            ("class_accuracy", pa.list_(pa.float64())),
+            ("class_samples", pa.list_(pa.int64())),
+        ]
+    ),
+}
+
+
+class Table:
+    """A parquet file that grows by rows."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.path = path
+        self.schema = schema
+        self._pending: list[Row] = []
+
+    def add(self, row: Row) -> None:
+        self._pending.append(row)
+
+    def flush(self) -> None:
+        if not self._pending:
+            return
+        fresh = pa.Table.from_pylist(self._pending, schema=self.schema)
+        self._replace(pa.concat_tables([self._stored(), fresh]))
+        self._pending.clear()
+
+    def truncate(self, last_rounds: Mapping[str, int]) -> None:
+        """Keep the rows of each stage up to its last round; drop those of other stages, and what is pending."""
+        self._pending.clear()
+        table = self._stored()
+        keep = [
+            round <= last_rounds.get(stage, -1)
+            for stage, round in zip(table["stage"].to_pylist(), table["round"].to_pylist(), strict=True)
+        ]
+        if not all(keep):
+            self._replace(table.filter(pa.array(keep)))
+
+    def _stored(self) -> pa.Table:
+        if not self.path.exists():
+            return self.schema.empty_table()
+        try:
+            return pq.read_table(self.path, schema=self.schema)
+        except (OSError, pa.ArrowException) as error:
+            raise RunFolderError(f"{self.path} cannot be read ({error}); move it away and resume") from None
+
+    def _replace(self, table: pa.Table) -> None:
+        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        try:
+            pq.write_table(table.combine_chunks(), temporary, compression="zstd")
+            os.replace(temporary, self.path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+class RunFolder:
+    """The files of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rounds = Table(path / "rounds.parquet", SCHEMAS["rounds"])
+        self.clients = Table(path / "clients.parquet", SCHEMAS["clients"])
+        self.evaluations = Table(path / "evaluations.parquet", SCHEMAS["evaluations"])
+
+    # --- the experiment ---------------------------------------------------------------------------------
+
+    @classmethod
+    def for_experiment(cls, experiment: Experiment, out: Path | None) -> RunFolder:
+        """``runs/<name>-<hash>``, or ``out``; refuses a folder that holds another experiment."""
+        folder = cls(out or Path("runs") / f"{experiment.name}-{experiment.digest}")
+        if folder.path.exists() and not folder.path.is_dir():
+            raise ConfigError("--out", folder.path, "is not a folder", "name another one")
+        if folder.has_experiment():
+            found = folder.experiment().digest
+            if found != experiment.digest:
+                raise ConfigError(
+                    "--out",
+                    folder.path,
+                    f"holds another experiment ({found}, this one is {experiment.digest})",
+                    "name another folder, or leave --out away",
+                )
+        elif folder.path.exists() and any(folder.path.iterdir()):
+            raise ConfigError("--out", folder.path, "is not empty and holds no run", "name another folder")
+        return folder
+
+    def has_experiment(self) -> bool:
+        return (self.path / "experiment.yaml").exists()
+
+    def experiment(self) -> Experiment:
+        """Raises :class:`RunFolderError` if this is no run folder."""
+        path = self.path / "experiment.yaml"
+        if not path.exists():
+            raise RunFolderError(f"{self.path} is not a run folder: it has no experiment.yaml")
+        try:
+            return Experiment.from_mapping(yaml.safe_load(path.read_text(encoding="utf-8")))
+        except (ConfigError, yaml.YAMLError, OSError, TypeError) as error:
+            raise RunFolderError(f"{path} is not an experiment of this version ({error})") from None
+
+    def create(self, experiment: Experiment) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.path / "experiment.yaml", experiment.to_yaml())
+
+    # --- the tables -------------------------------------------------------------------------------------
+
+    @property
+    def tables(self) -> tuple[Table, Table, Table]:
+        return self.rounds, self.clients, self.evaluations
+
+    def flush(self) -> None:
+        for table in self.tables:
+            table.flush()
+
+    def truncate(self, experiment: Experiment, position: Position | None) -> None:
+        """Drop what lies beyond ``position``: it is about to be computed again."""
+        last_rounds: dict[str, int] = {}
+        if position is not None:
+            for number, stage in enumerate(experiment.chain[: position.stage + 1]):
+                last_rounds[stage.name] = position.round if number == position.stage else 2**62
+        for table in self.tables:
+            table.truncate(last_rounds)
+
+    def frame(self, table: str) -> pd.DataFrame:
+        """``rounds``, ``clients`` or ``evaluations`` as far as written."""
+        path = self.path / f"{table}.parquet"
+        return pd.read_parquet(path) if path.exists() else SCHEMAS[table].empty_table().to_pandas()
+
+    # --- the summary ------------------------------------------------------------------------------------
+
+    def summary(self) -> dict[str, Any]:
+        path = self.path / "summary.json"
+        if not path.exists():
+            return {}
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunFolderError(f"{path} cannot be read ({error})") from None
+
+    def summarise(self, experiment: Experiment, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Write ``summary.json`` from the tables and from ``facts``; accuracies are fractions of the test set."""
+        rounds, evaluations = self.frame("rounds"), self.frame("evaluations")
+        final = evaluations.iloc[-1] if len(evaluations) else None
+        last_round = int(rounds["round"].max()) if len(rounds) else 0
+        last10 = evaluations[evaluations["round"] > last_round - 10] if len(evaluations) else evaluations
+        best = evaluations.loc[evaluations["accuracy"].idxmax()] if len(evaluations) else None
+        summary = {
+            "name": experiment.name,
+            "experiment": experiment.digest,
+            "algorithm": experiment.to_mapping()["algorithm"],
+            "accuracy": None if final is None else float(final["accuracy"]),
+            "loss": None if final is None else float(final["loss"]),
+            "best_accuracy": None if best is None else float(best["accuracy"]),
+            "best_round": None if best is None else int(best["round"]),
+            "last10_accuracy": float(last10["accuracy"].mean()) if len(last10) else None,
+            "rounds": last_round,
+            "seconds_per_round": statistics.median(rounds["seconds"]) if len(rounds) else None,
+            "seconds": float(rounds["seconds"].sum() + rounds["evaluation_seconds"].sum()),
+            "floats_up": int(rounds["floats_up"].sum()),
+            "floats_down": int(rounds["floats_down"].sum()),
+            **facts,
+        }
+        write_atomically(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
+        return summary

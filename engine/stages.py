@@ -1,0 +1,96 @@
+"""What a stage's result depends on, as one hash.
+
+The hash covers the experiment's identity, the stage with its ancestors, and the numerics: the sources on the numeric
+path (comments and docstrings apart), torch and numpy versions, device type, CPU capability or GPU name.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from engine.experiment import Experiment, Stage
+
+# Modules that a result's bits go through, beside the stage's algorithm and the packages of data and models.
+NUMERIC_PATH = (
+    "engine.algorithm",
+    "engine.data.batches",
+    "engine.data.partition",
+    "engine.data.sources",
+    "engine.driver",
+    "engine.entries",
+    "engine.models.layers",
+    "engine.models.model",
+    "engine.models.networks",
+    "engine.models.resnet",
+    "engine.seeds",
+    "engine.training",
+    "engine.weights",
+    "engine.worker",
+)
+
+
+def numerics(experiment: Experiment) -> dict[str, str]:
+    """The machine's and the libraries' share in a result's bits."""
+    device = experiment.execution.device
+    return {
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "device": device,
+        "hardware": torch.cuda.get_device_name() if device == "cuda" and torch.cuda.is_available()
+        else torch.backends.cpu.get_cpu_capability(),
+    }  # fmt: skip
+
+
+def stage_hash(experiment: Experiment, stage: Stage) -> str:
+    """16 hex digits that are equal for two stages only if their results are equal to the bit.
+
+    The number of rounds is left out: a longer run of the same stage passes through the shorter one.
+    """
+    identity = experiment.identity()
+    for key in ("stages", "algorithm", "local", "rounds", "evaluation"):
+        identity.pop(key)
+    own = stage.model_dump(mode="json", exclude={"name", "needs", "rounds"})
+    by_name = {other.name: other for other in experiment.chain}
+    parents = [[stage_hash(experiment, by_name[need]), by_name[need].rounds] for need in stage.needs]
+    modules = [*NUMERIC_PATH, *(cls.__module__ for cls in type(stage.algorithm).__mro__ if _is_ours(cls))]
+    text = json.dumps(
+        {
+            "experiment": identity,
+            "stage": own,
+            "parents": parents,
+            "numerics": numerics(experiment),
+            "sources": {module: source_digest(module) for module in sorted(set(modules))},
+        },
+        sort_keys=True,
+    )
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _is_ours(cls: type) -> bool:
+    return cls is not object and not cls.__module__.startswith(("builtins", "abc"))
+
+
+@cache
+def source_digest(module: str) -> str:
+    """SHA-256 of a module's syntax tree, in which comments, docstrings and layout do not appear."""
+    spec = importlib.util.find_spec(module)
+    assert spec is not None and spec.origin is not None
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        body: Any = getattr(node, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr) and _is_text(body[0].value):
+            node.body = body[1:]  # type: ignore[attr-defined]
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
