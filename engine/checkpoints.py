@@ -67,7 +67,9 @@ class Checkpoints:
         ids = sorted(checkpoint.states)
         tensors["states/ids"] = torch.tensor(ids, dtype=torch.int64)
         digests = bytearray(b"".join(bytes.fromhex(checkpoint.states[client]) for client in ids))
-        tensors["states/digests"] = torch.frombuffer(digests, dtype=torch.uint8) if ids else torch.empty(0, dtype=torch.uint8)
+        tensors["states/digests"] = (
+            torch.frombuffer(digests, dtype=torch.uint8) if ids else torch.empty(0, dtype=torch.uint8)
+        )
         metadata = {
             "experiment": self.digest,
             "stage": str(checkpoint.position.stage),

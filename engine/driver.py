@@ -15,7 +15,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -32,7 +32,7 @@ from engine.experiment import Experiment, Participation, Stage
 from engine.pool import Call, Pool
 from engine.results import Row, RunFolder
 from engine.stages import numerics, stage_hash
-from engine.states import DiskStore, MemoryStore, States
+from engine.states import DiskStore, Handle, MemoryStore, States
 from engine.worker import BlockSums, Scores, TrainJob, open_model
 
 log = logging.getLogger("fedskew")
@@ -74,6 +74,16 @@ def weights_sha256(weights: Tensor, buffers: Tensor) -> str:
     for vector in (weights, buffers):
         digest.update(vector.detach().cpu().to(torch.float32).numpy().astype("<f4").tobytes())
     return digest.hexdigest()
+
+
+@dataclass
+class Outcome:
+    """What a cohort's training came to."""
+
+    blocks: list[BlockSums] = field(default_factory=list)  # in block order
+    actors: list[int] = field(default_factory=list)  # where each block ran
+    states: dict[int, Handle] = field(default_factory=dict)  # client -> new state
+    floats_down: int = 0  # numbers that each client received
 
 
 class Driver:
@@ -166,24 +176,18 @@ class Driver:
         cohort = draw_cohort(self.experiment.seed, number, self._clients, self.experiment.participation)
         context = self._context(number, len(cohort))
         server = algorithm.before_round(self._server, _Compute(self, context), context)
-        blocks: list[BlockSums] = []
-        new_states: dict[int, Any] = {}
-        down = {client: 0 for client in cohort}
+        outcome = self._train(cohort, server, context) if cohort else Outcome()
         if cohort:
-            blocks, new_states, down = self._train(number, cohort, server, context)
-            server = self._aggregate(server, blocks, cohort, context)
+            server = self._aggregate(server, outcome.blocks, cohort, context)
         norm = float((server["weights"].double() - self._server["weights"].double()).norm())
         self._torn = True
-        self._states.commit(new_states)
+        self._states.commit(outcome.states)
         self._server = server
         self._position = replace(self._position, round=number)
         self._torn = False
-        return self._record(stage, number, context, blocks, down, norm, time.perf_counter() - began)
+        return self._record(stage, context, outcome, norm, time.perf_counter() - began)
 
-    def _train(
-        self, number: int, cohort: tuple[int, ...], server: Tensors, context: Context
-    ) -> tuple[list[BlockSums], dict[int, Any], dict[int, int]]:
-        """The blocks' sums in block order, the cohort's new states, and the floats each client received."""
+    def _train(self, cohort: tuple[int, ...], server: Tensors, context: Context) -> Outcome:
         algorithm, evaluation = self.stage.algorithm, self.experiment.evaluation
         received = checked(algorithm, "broadcast", algorithm.broadcast(server, context), self.layout)
         received = {**received, "buffers": server["buffers"]}
@@ -202,7 +206,7 @@ class Driver:
                 addressed={name: array[rows] for name, array in addressed.items()},
                 stateful=stateful,
                 probe=evaluation.client_loss,
-                test_locally=bool(evaluation.local_every) and number % evaluation.local_every == 0,
+                test_locally=bool(evaluation.local_every) and context.round % evaluation.local_every == 0,
             )
             calls.append(
                 Call(
@@ -213,14 +217,16 @@ class Driver:
                     handles=len(ids) if stateful else 0,
                 )
             )
-        results = self.pool.run("train", to_numpy(received), calls, what=f"round {number}")
-        states: dict[int, Any] = {}
-        blocks = []
+        results = self.pool.run("train", to_numpy(received), calls, what=f"round {context.round}")
+        outcome = Outcome(
+            floats_down=floats(received) + sum(int(np.prod(array.shape[1:])) for array in addressed.values())
+        )
         for call, result in zip(calls, results, strict=True):
-            states.update(zip(call.args[0].ids, result.handles, strict=False))
-            blocks.append(replace(result.value, reports=[(report, result.actor) for report in result.value.reports]))
-        per_client = floats(received) + sum(int(np.prod(array.shape[1:])) for array in addressed.values())
-        return blocks, states, dict.fromkeys(cohort, per_client)
+            outcome.blocks.append(result.value)
+            outcome.actors.append(result.actor)
+            if stateful:
+                outcome.states.update(zip(call.args[0].ids, result.handles, strict=True))
+        return outcome
 
     def _aggregate(
         self, server: Tensors, blocks: list[BlockSums], cohort: tuple[int, ...], context: Context
@@ -237,9 +243,7 @@ class Driver:
             mean=mean,
             weight=weight,
             count=len(cohort),
-            stacked={
-                name: torch.from_numpy(np.stack([upload[name] for upload in stacked])) for name in stacked[0]
-            }
+            stacked={name: torch.from_numpy(np.stack([upload[name] for upload in stacked])) for name in stacked[0]}
             if stacked
             else None,
             ids=cohort,
@@ -250,7 +254,9 @@ class Driver:
     def _checked_rows(self, algorithm: Algorithm, rows: Tensors, count: int) -> Tensors:
         for name, tensor in rows.items():
             if len(tensor) != count:
-                raise TypeError(f"{type(algorithm).__name__}.address: entry {name!r} has {len(tensor)} rows for {count}")
+                raise TypeError(
+                    f"{type(algorithm).__name__}.address: entry {name!r} has {len(tensor)} rows for {count}"
+                )
         if rows:
             checked(algorithm, "address", {name: tensor[0] for name, tensor in rows.items()}, self.layout)
         return rows
@@ -271,31 +277,26 @@ class Driver:
 
     # --- results --------------------------------------------------------------------------------------
 
-    def _record(
-        self,
-        stage: Stage,
-        number: int,
-        context: Context,
-        blocks: list[BlockSums],
-        down: dict[int, int],
-        update_norm: float,
-        seconds: float,
-    ) -> Row:
+    def _record(self, stage: Stage, context: Context, outcome: Outcome, update_norm: float, seconds: float) -> Row:
         """Add the round's rows of ``clients.parquet``; its row of ``rounds.parquet``."""
         rows: list[Row] = []
-        for block in blocks:
-            for report, actor in block.reports:
+        for block, actor in zip(outcome.blocks, outcome.actors, strict=True):
+            for report in block.reports:
                 row = asdict(report)
                 row["samples"] = row.pop("num_examples")
-                rows.append(
-                    {**row, "stage": stage.name, "round": number, "actor": actor, "floats_down": down[report.client]}
-                )
+                row |= {
+                    "stage": stage.name,
+                    "round": context.round,
+                    "actor": actor,
+                    "floats_down": outcome.floats_down,
+                }
+                rows.append(row)
         for row in rows:
             self.folder.clients.add(row)
         samples = [row["samples"] for row in rows]
         return {
             "stage": stage.name,
-            "round": number,
+            "round": context.round,
             "lr": context.lr,
             "clients": len(rows),
             "samples": sum(samples),
@@ -372,9 +373,7 @@ class Driver:
         algorithm = self.stage.algorithm
         context = self._context(self.round, 0)
         server = algorithm.finish(self._server, _Clients(self, context), _Compute(self, context), context)
-        self._server = cast(
-            algorithm, checked(algorithm, "finish", server, self.layout), self._fresh["weights"].dtype
-        )
+        self._server = cast(algorithm, checked(algorithm, "finish", server, self.layout), self._fresh["weights"].dtype)
 
     def _final(self, number: int) -> Tensors:
         """The server of an earlier stage, after its last round."""
@@ -430,7 +429,7 @@ class _Clients:
             )
             for ids in cut_blocks(driver._clients, driver.experiment.execution.block)
         ]
-        results = driver.pool.run("map", to_numpy(shared), calls, what=f"{fn.__name__} of every client")
+        results = driver.pool.run("map", to_numpy(shared), calls, what="a pass over every client")
         rows = [row for result in results for row in result.value]
         if reduce == "sum":
             return {name: _sum(row[name] for row in rows) for name in rows[0]}
@@ -445,8 +444,8 @@ class _Compute:
         self._context = context
 
     def __call__(self, fn: Callable[..., Tensors], shared: Tensors) -> Tensors:
-        call = Call(label=fn.__name__, args=(fn, self._context.round))
-        result = self._driver.pool.run("compute", to_numpy(shared), [call], what=f"server-side {fn.__name__}")[0]
+        call = Call(label="server-side training", args=(fn, self._context.round))
+        result = self._driver.pool.run("compute", to_numpy(shared), [call], f"round {self._context.round}")[0]
         return {name: torch.tensor(array) for name, array in result.value.items()}
 
 

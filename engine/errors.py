@@ -1,11 +1,11 @@
 """What a user can do wrong, said in one sentence.
 
-    FedskewError            anything the command line shows without a traceback
-    ├── ConfigError         a field has a value it cannot have      (exit code 2)
-    ├── DataError           a data set is missing or unreadable     (exit code 2)
-    ├── ResourceError       the cluster cannot give what was asked  (exit code 2)
-    ├── RunFolderError      a run folder is not what it should be   (exit code 2)
-    └── RunError            a run that had started cannot go on     (exit code 1)
+FedskewError            anything the command line shows without a traceback
+├── ConfigError         a field has a value it cannot have      (exit code 2)
+├── DataError           a data set is missing or unreadable     (exit code 2)
+├── ResourceError       the cluster cannot give what was asked  (exit code 2)
+├── RunFolderError      a run folder is not what it should be   (exit code 2)
+└── RunError            a run that had started cannot go on     (exit code 1)
 """
 
 from __future__ import annotations

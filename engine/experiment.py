@@ -71,7 +71,11 @@ class Local(Section):
     @pydantic.model_validator(mode="after")
     def _nesterov_needs_momentum(self) -> Local:
         require(
-            not self.nesterov or self.momentum > 0, "nesterov", True, "needs momentum", "set local.momentum=0.9"
+            not self.nesterov or self.momentum > 0,
+            "nesterov",
+            True,
+            "needs momentum",
+            "set local.momentum=0.9",
         )
         return self
 
@@ -219,7 +223,13 @@ class Experiment(Section):
         for stage in self.stages:
             require(stage.name not in seen, "stages.name", stage.name, "is used twice", "name each stage once")
             for need in stage.needs:
-                require(need in seen, f"stages.{stage.name}.needs", need, "names no earlier stage", nearest(need, seen))
+                require(
+                    need in seen,
+                    f"stages.{stage.name}.needs",
+                    need,
+                    "names no earlier stage",
+                    nearest(need, seen),
+                )
             require(
                 len(stage.needs) <= 1,
                 f"stages.{stage.name}.needs",
@@ -244,7 +254,13 @@ class Experiment(Section):
     def from_mapping(cls, values: Mapping[str, Any]) -> Experiment:
         known = list(cls.model_fields)
         for key in values:
-            require(key in known, str(key), values[key], "is not a section of an experiment", nearest(str(key), known))
+            require(
+                key in known,
+                str(key),
+                values[key],
+                "is not a section of an experiment",
+                nearest(str(key), known),
+            )
         return cls(**values)
 
     @classmethod
@@ -277,7 +293,10 @@ class Experiment(Section):
         for key, value in sorted(pairs, key=lambda pair: not pair[0].endswith(".name")):
             _assign(values, key, value)
         typed = {key for key, _ in pairs}
-        for mine, other in (("count", "fraction"), ("fraction", "count")):  # a new one replaces the file's other one
+        for mine, other in (
+            ("count", "fraction"),
+            ("fraction", "count"),
+        ):  # a new one replaces the file's other one
             if f"participation.{mine}" in typed and f"participation.{other}" not in typed:
                 values["participation"][other] = None
         return Experiment.from_mapping(values)
@@ -326,7 +345,9 @@ def _one_sentence(error: pydantic.ValidationError) -> ConfigError:
     if first["type"] == "extra_forbidden":
         section, _, field = path.rpartition(".")
         known = SECTIONS[section].model_fields if section in SECTIONS else Experiment.model_fields
-        return ConfigError(path, first["input"], f"is not a field of {section or 'an experiment'}", nearest(field, known))
+        return ConfigError(
+            path, first["input"], f"is not a field of {section or 'an experiment'}", nearest(field, known)
+        )
     return config_error(error, defaults=defaults)
 
 
@@ -374,7 +395,9 @@ def _assign(values: dict[str, Any], key: str, value: Any) -> None:
     if key not in known:
         elsewhere = [other for other in dict.fromkeys(keys()) if other.rpartition(".")[2] == (field or section)]
         if not dot and elsewhere:
-            raise ConfigError(key, value, "is not a key: keys are dotted", "did you mean " + " or ".join(elsewhere) + "?")
+            raise ConfigError(
+                key, value, "is not a key: keys are dotted", "did you mean " + " or ".join(elsewhere) + "?"
+            )
         if key in elsewhere:
             chosen = values[section]["name"]
             raise ConfigError(key, value, f"is not a field of {section} {chosen!r}", nearest(key, known))

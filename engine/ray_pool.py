@@ -18,16 +18,16 @@ from typing import Any
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
-import ray  # noqa: E402
-import ray.exceptions  # noqa: E402
+import ray
+import ray.exceptions
 
-from engine.data import Assignment, Dataset  # noqa: E402
-from engine.entries import Arrays  # noqa: E402
-from engine.errors import ConfigError, ResourceError, RunError  # noqa: E402
-from engine.experiment import Execution, Experiment  # noqa: E402
-from engine.pool import Call, Pool, Result  # noqa: E402
-from engine.states import Handle  # noqa: E402
-from engine.worker import Worker  # noqa: E402
+from engine.data import Assignment, Dataset
+from engine.entries import Arrays
+from engine.errors import ConfigError, ResourceError, RunError
+from engine.experiment import Execution, Experiment
+from engine.pool import Call, Pool, Result
+from engine.states import Handle
+from engine.worker import Worker
 
 log = logging.getLogger("fedskew")
 IN_FLIGHT = 2  # blocks per actor: one running, one waiting beside it, so that no actor idles between two
@@ -47,8 +47,18 @@ def connect(execution: Execution, address: str | None = None) -> None:
     cores = os.cpu_count() or 1
     wanted = math.ceil(execution.actors * execution.cpus_per_actor)
     if wanted > cores:
-        log.warning("%d actors want %d CPUs and this machine has %d: slower, the same bits", execution.actors, wanted, cores)
+        log.warning(
+            "%d actors want %d CPUs and this machine has %d: slower, the same bits",
+            execution.actors,
+            wanted,
+            cores,
+        )
     ray.init(address="local", num_cpus=max(cores, wanted), include_dashboard=False, **quiet)
+
+
+def share(dataset: Dataset) -> Any:
+    """A reference to the one copy that each node will hold."""
+    return ray.put(dataset)
 
 
 def gpu_share(asked: float) -> float:
@@ -129,7 +139,7 @@ class RayPool(Pool):
         try:
             ray.get(ready)
         except ray.exceptions.RayActorError as error:
-            raise ResourceError(f"a client actor could not start: {_reason(error)}") from None
+            raise ResourceError(f"a client actor could not start: {first_line(error)}") from None
         if pending:
             asked = {"CPU": self._execution.cpus_per_actor} | ({"GPU": self._share} if self._share else {})
             free, total = ray.available_resources(), ray.cluster_resources()
@@ -192,10 +202,10 @@ class RayPool(Pool):
             try:
                 value = ray.get(ready[0])
             except ray.exceptions.RayActorError as error:
-                lost(number, f"actor {number} died ({_reason(error)})")
+                lost(number, f"actor {number} died ({first_line(error)})")
                 continue
             except ray.exceptions.RayTaskError as error:
-                raise _cause(error) from None
+                raise cause_of(error) from None
             except ray.exceptions.ObjectLostError:
                 raise _state_lost(what) from None
             del flying[ready[0]]
@@ -220,13 +230,13 @@ def _state_lost(what: str) -> RunError:
     return RunError(f"{what}: client state was lost with the node that held it; resume from the last checkpoint")
 
 
-def _reason(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """The first line that says something, of Ray's long messages."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if "Traceback" in str(error) else lines[0] if lines else type(error).__name__
 
 
-def _cause(error: ray.exceptions.RayTaskError) -> BaseException:
+def cause_of(error: ray.exceptions.RayTaskError) -> BaseException:
     """The exception as the worker raised it, with the remote traceback in its notes."""
     cause = error.cause if isinstance(error.cause, BaseException) else error
     cause.add_note(str(error))

@@ -25,9 +25,7 @@ class Registry(dict[str, type]):
     def fields(self, name: str) -> dict[str, dataclasses.Field[Any]]:
         """The fields of choice ``name``; raises :class:`ConfigError` for an unknown name."""
         if name not in self:
-            raise ConfigError(
-                f"{self.section}.name", name, f"is not a known {self.section}", nearest(str(name), self)
-            )
+            raise ConfigError(f"{self.section}.name", name, f"is not a known {self.section}", nearest(str(name), self))
         return {field.name: field for field in dataclasses.fields(self[name])}
 
     def name_of(self, choice: object) -> str:

@@ -61,11 +61,17 @@ SCHEMAS = {
             ("steps", pa.int64()),
             ("loss_before", pa.float64()),  # the objective on the client's first batch, before its first step
             ("loss_after", pa.float64()),  # on the same batch, after its last step
-            ("local_accuracy", pa.float64()),  # of the local model on the test set, every evaluation.local_every rounds
+            (
+                "local_accuracy",
+                pa.float64(),
+            ),  # of the local model on the test set, every evaluation.local_every rounds
             ("seconds", pa.float64()),
             ("floats_up", pa.int64()),
             ("floats_down", pa.int64()),
-            ("actor", pa.int64()),  # where it ran; the only column that may differ between equal runs, with seconds
+            (
+                "actor",
+                pa.int64(),
+            ),  # where it ran; the only column that may differ between equal runs, with seconds
         ]
     ),
     "evaluations": pa.schema(

@@ -204,5 +204,3 @@ def _recording(model: nn.Module, names: tuple[str, ...]) -> Iterator[Tensors]:
     finally:
         for handle in handles:
             handle.remove()
-
-

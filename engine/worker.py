@@ -188,9 +188,7 @@ class Worker:
             results.append(to_numpy(fn(_View(self.trainer, number, self._indices(number), context), tensors)))
         return results
 
-    def compute(
-        self, shared: Arrays, token: object, fn: Callable[[Workbench, Tensors], Tensors], round: int
-    ) -> Arrays:
+    def compute(self, shared: Arrays, token: object, fn: Callable[[Workbench, Tensors], Tensors], round: int) -> Arrays:
         """``fn`` once, on the server's behalf."""
         tensors = self._on_device(token, shared)
         self.net.load(tensors["weights"], tensors["buffers"])
@@ -256,5 +254,3 @@ class _Bench:
 
     def rng(self, purpose: str) -> torch.Generator:
         return seeds.generator(self._seed, purpose, self._round)
-
-

@@ -1,0 +1,232 @@
+"""The command line: ``fedskew run | resume | list``."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from engine import __version__
+from engine.errors import ConfigError, FedskewError, nearest
+from engine.experiment import CHOICES, Experiment
+from engine.results import RunFolder
+from engine.run import Run
+from tune_configs import EXPERIMENTS
+
+app = typer.Typer(
+    help="Federated learning under label skew, simulated on Ray, equal to the bit on any number of actors.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+console = Console(stderr=True)  # progress and messages; results that a program reads go to standard output
+
+LISTS = {"algorithms": "algorithm", "models": "model", "datasets": "data", "partitions": "partition"}
+
+Overrides = Annotated[list[str] | None, typer.Argument(help="dotted key=value pairs, e.g. partition.alpha=0.1")]
+Json = Annotated[bool, typer.Option("--json", help="print the summary as the last line, as JSON")]
+Address = Annotated[str | None, typer.Option(help="a Ray cluster to use, e.g. auto; none: start Ray on this machine")]
+
+
+@app.command("run")
+def run_command(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(help="a YAML file or a name (see 'fedskew list experiments'), then key=value pairs"),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="the run's folder; none: runs/<name>-<hash>")] = None,
+    overwrite: Annotated[bool, typer.Option(help="start again although the folder holds this run")] = False,
+    address: Address = None,
+    as_json: Json = False,
+) -> None:
+    """Run one experiment; without a name, the quickstart."""
+    words = what or []
+    name = words.pop(0) if words and "=" not in words[0] else "quickstart"
+    _run(_experiment(name).override(words), out, address, overwrite, as_json)
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(help="a run's folder")],
+    overrides: Overrides = None,
+    address: Address = None,
+    as_json: Json = False,
+) -> None:
+    """Continue a run from its newest whole checkpoint; the bits are those of an undisturbed run."""
+    stored = RunFolder(folder).experiment()
+    experiment = stored.override(overrides or [])
+    if experiment.digest != stored.digest:
+        raise ConfigError(
+            "overrides",
+            " ".join(overrides or []),
+            "would change the experiment",
+            "set only execution or checkpoint keys",
+        )
+    _run(experiment, folder, address, False, as_json)
+
+
+@app.command("list")
+def list_command(
+    what: Annotated[str, typer.Argument(help="experiments | " + " | ".join(LISTS))],
+) -> None:
+    """What there is to choose from, with fields and their defaults."""
+    out = Console()
+    if what == "experiments":
+        table = Table("name", "what it is", box=None)
+        for name, function in EXPERIMENTS.items():
+            table.add_row(name, inspect.getdoc(function))
+    elif what in LISTS:
+        table = Table("name", "fields", "what it is", box=None)
+        for name, cls in CHOICES[LISTS[what]].items():
+            fields = ", ".join(f"{field.name}={_default(field)}" for field in dataclasses.fields(cls))
+            table.add_row(name, fields, _first_sentence(cls))
+    else:
+        raise ConfigError("list", what, "is not a list", nearest(what, ["experiments", *LISTS]))
+    out.print(table)
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="print the version")] = False) -> None:
+    if version:
+        print(__version__)
+        raise typer.Exit
+
+
+def _experiment(name: str) -> Experiment:
+    if name in EXPERIMENTS:
+        return EXPERIMENTS[name]()
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml") or path.exists():
+        return Experiment.from_yaml(path)
+    raise ConfigError("experiment", name, "is neither a file nor a known name", nearest(name, EXPERIMENTS))
+
+
+def _run(experiment: Experiment, out: Path | None, address: str | None, overwrite: bool, as_json: bool) -> None:
+    folder = RunFolder.for_experiment(experiment.resolve(), out)
+    done = folder.summary() if folder.has_experiment() and not overwrite else {}
+    if done.get("status") == "finished":
+        console.print(f"{folder.path} is finished already; --overwrite starts it again")
+        _show(done, folder, as_json)
+        return
+    with console.status("data, Ray and actors"):
+        run = Run.open(experiment, out, address, overwrite)
+    _header(run)
+    if run.round:
+        console.print(f"continuing after round {run.round}")
+    stopped = False
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[now]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    try:
+        with Progress(*columns, console=console) as bar:
+            task = bar.add_task("round", total=run.total_rounds, completed=run.round, now="")
+            while not run.finished:
+                progress = run.advance(seconds=0.5)
+                for message in progress.messages:
+                    console.print(f"[yellow]{message}", highlight=False)
+                scores = [row for row in progress.rows if row["accuracy"] is not None]
+                now = f"accuracy {scores[-1]['accuracy']:.3f}  loss {scores[-1]['loss']:.3f}" if scores else None
+                bar.update(task, completed=progress.round, **({"now": now} if now else {}))
+    except KeyboardInterrupt:
+        stopped = True
+        console.print("stopping after this round; everything so far is kept (Ctrl-C again ends at the last checkpoint)")
+    summary = run.close()
+    _show(summary, folder, as_json)
+    if stopped:
+        console.print(f"continue with: [bold]fedskew resume {folder.path}", highlight=False, soft_wrap=True)
+        raise typer.Exit(130)
+
+
+def _header(run: Run) -> None:
+    experiment, sizes = run.experiment, run.assignment.sizes()
+    held = sizes[sizes > 0]
+    plain = experiment.to_mapping()
+    lines = [
+        f"[bold]{experiment.name}[/bold]  {run.folder.path}",
+        f"data       {plain['data']['name']}, {len(run.labels)} images, {len(run.classes)} classes",
+        f"clients    {len(held)} with {held.min()} to {held.max()} images, median {int(sorted(held)[len(held) // 2])}"
+        + (f"; {len(sizes) - len(held)} without any take no part" if len(held) < len(sizes) else "")
+        + (f"; {len(run.assignment.dropped)} images are dropped" if len(run.assignment.dropped) else ""),
+    ]
+    for stage in experiment.chain:
+        fields = {**CHOICES["algorithm"].dump(stage.algorithm)}
+        name = fields.pop("name")
+        shown = ", ".join(f"{field}={value}" for field, value in fields.items())
+        lines.append(f"stage      {stage.name}: {stage.rounds} rounds of {name} ({shown})")
+    actors = experiment.execution.actors
+    lines.append(f"where      {f'{actors} Ray actors' if actors else 'this process'}, {experiment.execution.device}")
+    console.print("\n".join(lines), highlight=False)
+
+
+def _show(summary: dict[str, Any], folder: RunFolder, as_json: bool) -> None:
+    table = Table(title=f"{summary['name']}, {summary['algorithm']['name']}", title_justify="left", show_header=False)
+    for label, value in (
+        ("test accuracy", _percent(summary["accuracy"])),
+        ("best", f"{_percent(summary['best_accuracy'])} in round {summary['best_round']}"),
+        ("mean of the last 10 rounds", _percent(summary["last10_accuracy"])),
+        ("rounds", str(summary["rounds"])),
+        ("seconds per round", f"{summary['seconds_per_round']:.3g}" if summary["seconds_per_round"] else "-"),
+        ("floats up / down", f"{summary['floats_up']:,} / {summary['floats_down']:,}"),
+        ("weights", f"{summary['weights_sha256'][:16]}…"),
+        ("pictures", f"{folder.path / 'curves.png'}, {folder.path / 'partition.png'}"),
+    ):
+        table.add_row(label, value)
+    console.print(table)
+    if as_json:
+        print(json.dumps(summary))
+
+
+def _percent(fraction: float | None) -> str:
+    return "-" if fraction is None else f"{100 * fraction:.2f} %"
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    if field.default is not dataclasses.MISSING:
+        return str(field.default)
+    return str(field.default_factory()) if field.default_factory is not dataclasses.MISSING else "?"
+
+
+def _first_sentence(cls: type) -> str:
+    own = cls.__doc__ if cls.__doc__ and not cls.__doc__.startswith(f"{cls.__name__}(") else None
+    text = own or inspect.getdoc(sys.modules[cls.__module__]) or ""
+    return " ".join(text.split("\n\n")[0].split())
+
+
+def main() -> None:
+    """Entry point: errors that are the user's to repair end in one sentence and their exit code."""
+    handler = RichHandler(console=console, show_time=False, show_path=False, level=logging.WARNING)
+    logging.getLogger("fedskew").addHandler(handler)
+    try:
+        app()
+    except FedskewError as error:
+        console.print(f"[red]error:[/red] {error}", highlight=False, soft_wrap=True, markup=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        console.print("stopped")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

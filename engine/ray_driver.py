@@ -1,0 +1,71 @@
+"""The driver as a Ray actor: it owns the client actors, the weights and the clients' states."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from engine.ray_pool import RayPool, cause_of, first_line  # first: it sets what Ray reads at import
+
+import ray  # isort: skip
+import ray.exceptions  # isort: skip
+
+from engine.data import Assignment
+from engine.driver import Driver
+from engine.errors import RunError
+from engine.experiment import Experiment
+from engine.results import RunFolder
+from engine.run import Progress, log_to
+
+
+class _Shell:
+    """The actor around a :class:`~engine.driver.Driver`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._messages = log_to(folder)
+
+    def open(self, experiment: Experiment, dataset: list[Any], assignment: Assignment) -> Progress:
+        # In a list, the reference arrives as a reference: the client actors of a node share what it points to.
+        pool = RayPool(experiment, dataset[0], assignment)
+        self._driver = Driver(experiment, RunFolder(self._folder), ray.get(dataset[0]), assignment, pool)
+        return self._progress([])
+
+    def advance(self, seconds: float) -> Progress:
+        return self._progress(self._driver.advance(seconds))
+
+    def close(self) -> dict[str, Any]:
+        return self._driver.close()
+
+    def _progress(self, rows: list[dict[str, Any]]) -> Progress:
+        return Progress(rows, self._driver.round, self._driver.finished, self._messages.drain())
+
+
+class RemoteDriver:
+    """The same methods, called across processes; errors come back as they were raised."""
+
+    def __init__(self, experiment: Experiment, folder: Path, dataset: Any, assignment: Assignment) -> None:
+        self._folder = folder
+        # No CPU of its own: it adds and waits, and must fit beside the client actors on any machine.
+        self._actor = ray.remote(num_cpus=0, max_restarts=0)(_Shell).remote(folder.resolve())
+        self._reference = dataset  # owned here: the object lives as long as this does
+        self.opened: Progress = self._get(self._actor.open.remote(experiment, [dataset], assignment))
+
+    def advance(self, seconds: float) -> Progress:
+        return self._get(self._actor.advance.remote(seconds))
+
+    def close(self) -> dict[str, Any]:
+        try:
+            return self._get(self._actor.close.remote())
+        finally:
+            ray.kill(self._actor)
+
+    def _get(self, ref: Any) -> Any:
+        try:
+            return ray.get(ref)
+        except ray.exceptions.RayTaskError as error:
+            raise cause_of(error) from None
+        except ray.exceptions.RayActorError as error:
+            raise RunError(
+                f"the driver actor died ({first_line(error)}); continue with: fedskew resume {self._folder}"
+            ) from None

@@ -1,0 +1,209 @@
+"""One run from an experiment to its folder: data, checks, driver, pictures. What the command line calls.
+
+run = Run.open(experiment)            # or Run.open(experiment, out=Path("somewhere"))
+while not run.finished:
+    progress = run.advance(seconds=0.5)
+summary = run.close()
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from engine.data import Assignment, Dataset
+from engine.driver import Driver
+from engine.errors import require
+from engine.experiment import Experiment
+from engine.pool import InProcessPool
+from engine.results import Row, RunFolder
+
+log = logging.getLogger("fedskew")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What has happened since the last look."""
+
+    rows: list[Row]
+    round: int
+    finished: bool
+    messages: list[str]
+
+
+class DriverLike(Protocol):
+    """The driver, in this process or as an actor."""
+
+    opened: Progress
+
+    def advance(self, seconds: float) -> Progress: ...
+
+    def close(self) -> dict[str, Any]: ...
+
+
+class Messages(logging.Handler):
+    """Keeps warnings until somebody shows them."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._texts.append(record.getMessage())
+
+    def drain(self) -> list[str]:
+        texts, self._texts = self._texts, []
+        return texts
+
+
+def log_to(folder: Path) -> Messages:
+    """Log to ``folder/log.txt`` from now on; the warnings are also collected."""
+    messages = Messages()
+    for handler in list(log.handlers):
+        if isinstance(handler, logging.FileHandler | Messages):
+            log.removeHandler(handler)
+            handler.close()
+    file = logging.FileHandler(folder / "log.txt", encoding="utf-8", delay=True)
+    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log.addHandler(file)
+    log.addHandler(messages)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    return messages
+
+
+def check_against_data(experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
+    """Refuse what only the data can tell: a model that does not fit them, a cohort larger than the clients."""
+    shape = dataset.train.images.shape[1:]
+    with torch.device("meta"):
+        experiment.model.build((int(shape[0]), int(shape[1]), int(shape[2])), len(dataset.classes))
+    holders = int((assignment.sizes() > 0).sum())
+    count = experiment.participation.count
+    require(
+        count is None or count <= holders,
+        "participation.count",
+        count,
+        f"must be at most {holders}, the number of clients that hold data",
+        f"set participation.count={holders}",
+    )
+
+
+class Run:
+    """A run that is under way."""
+
+    def __init__(self, experiment: Experiment, folder: RunFolder, dataset: Dataset, driver: DriverLike) -> None:
+        self.experiment = experiment
+        self.folder = folder
+        self.assignment = Assignment.load(folder.path / "partition.parquet")
+        self.classes = dataset.classes
+        self.labels = dataset.train.labels
+        self._driver = driver
+        self.round = 0
+        self.finished = False
+
+    @classmethod
+    def open(
+        cls,
+        experiment: Experiment,
+        out: Path | None = None,
+        address: str | None = None,
+        overwrite: bool = False,
+    ) -> Run:
+        """Everything that can be refused is refused before the folder is made.
+
+        Continues a folder that holds an unfinished run of the same experiment; ``overwrite`` starts it again.
+        """
+        experiment = experiment.resolve()
+        folder = RunFolder.for_experiment(experiment, out)
+        dataset = experiment.data.load()
+        if overwrite or not (folder.path / "partition.parquet").exists():
+            assignment = experiment.partition.assign(dataset.train.labels, len(dataset.classes), dataset.train.owners)
+        else:  # as saved: a run goes on with the partition it began with
+            assignment = Assignment.load(folder.path / "partition.parquet")
+        check_against_data(experiment, dataset, assignment)
+        reference = None
+        if experiment.execution.actors:
+            from engine import ray_pool  # Ray is imported where it is used: in process nothing waits for it
+
+            ray_pool.connect(experiment.execution, address)
+            ray_pool.check_resources(experiment.execution)
+            reference = ray_pool.share(dataset)
+        if overwrite and folder.has_experiment():
+            shutil.rmtree(folder.path)
+        fresh = not folder.path.exists()
+        folder.create(experiment)
+        assignment.save(folder.path / "partition.parquet")
+        try:
+            if reference is None:
+                driver: DriverLike = LocalDriver(experiment, folder, dataset, assignment)
+            else:
+                from engine.ray_driver import RemoteDriver
+
+                driver = RemoteDriver(experiment, folder.path, reference, assignment)
+        except BaseException:
+            if fresh:  # nothing was computed: leave nothing half-written
+                shutil.rmtree(folder.path, ignore_errors=True)
+            raise
+        run = cls(experiment, folder, dataset, driver)
+        run._note(driver.opened)
+        return run
+
+    @property
+    def total_rounds(self) -> int:
+        return sum(stage.rounds for stage in self.experiment.chain)
+
+    def advance(self, seconds: float = 0.0) -> Progress:
+        """Rounds for about ``seconds``, at least one."""
+        return self._note(self._driver.advance(seconds))
+
+    def close(self) -> dict[str, Any]:
+        """Write everything; the summary. The folder can be resumed if the run was not finished."""
+        summary = self._driver.close()
+        draw_pictures(self.folder, self.assignment.class_counts(self.labels, len(self.classes)), self.classes)
+        return summary
+
+    def _note(self, progress: Progress) -> Progress:
+        self.round, self.finished = progress.round, progress.finished
+        return progress
+
+
+class LocalDriver:
+    """The driver in this process."""
+
+    def __init__(self, experiment: Experiment, folder: RunFolder, dataset: Dataset, assignment: Assignment) -> None:
+        self._messages = log_to(folder.path)
+        pool = InProcessPool(experiment, dataset, assignment)
+        self._driver = Driver(experiment, folder, dataset, assignment, pool)
+        self.opened = self._progress([])
+
+    def advance(self, seconds: float) -> Progress:
+        return self._progress(self._driver.advance(seconds))
+
+    def close(self) -> dict[str, Any]:
+        return self._driver.close()
+
+    def _progress(self, rows: list[Row]) -> Progress:
+        return Progress(rows, self._driver.round, self._driver.finished, self._messages.drain())
+
+
+def draw_pictures(folder: RunFolder, counts: Any, classes: tuple[str, ...]) -> None:
+    from engine.data.picture import (
+        draw_partition,
+    )  # matplotlib takes a second to import, and only ends need it
+    from engine.pictures import draw_curves
+
+    draw_partition(counts, classes, folder.path / "partition.png")
+    draw_curves(folder, folder.path / "curves.png")
+
+
+def run(experiment: Experiment, out: Path | None = None, address: str | None = None) -> dict[str, Any]:
+    """Run to the end; the summary."""
+    under_way = Run.open(experiment, out, address)
+    while not under_way.finished:
+        under_way.advance(seconds=1.0)
+    return under_way.close()

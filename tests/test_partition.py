@@ -1,0 +1,365 @@
+"""Partitions: every sample exactly once, the rules of each, the figures of the CBFL code, bad input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from engine.data import PARTITIONS, Assignment, CbflCode, Partition
+from engine.data.dataset import largest_remainder
+from engine.data.picture import draw_partition
+from engine.errors import ConfigError, DataError
+
+CIFAR10_LABELS = np.repeat(
+    np.arange(10), 5000
+)  # the true counts; no rule but `iid` and `natural` sees the order
+CONSERVING = [name for name in PARTITIONS if name != "cbfl_code"]
+
+
+def build(name: str, **fields: object) -> Partition:
+    if name == "dirichlet_capped":  # its default of 10 samples each is out of reach for tiny data
+        fields = {"min_samples": 0, "on_small": "allow", **fields}
+    return PARTITIONS.build({"name": name, **fields})
+
+
+@st.composite
+def problems(draw):
+    """(labels, num_classes, owners, clients): tiny and uneven, with classes that nobody has."""
+    num_classes = draw(st.integers(1, 6))
+    labels = np.array(
+        draw(st.lists(st.integers(0, num_classes - 1), min_size=12, max_size=60)), dtype=np.int64
+    )
+    owners = np.array(draw(st.lists(st.integers(0, 4), min_size=len(labels), max_size=len(labels))))
+    return labels, num_classes, owners.astype(np.int64), draw(st.integers(3, 6))
+
+
+def fields_for(name: str, clients: int, num_classes: int, alpha: float) -> dict[str, object]:
+    fields: dict[str, object] = {} if name == "natural" else {"clients": clients}
+    if "alpha" in PARTITIONS.fields(name):
+        # numpy's legacy generator, which the authors used, underflows below (tested apart)
+        fields["alpha"] = max(alpha, 0.05) if name == "cbfl_code" else alpha
+    if name == "classes_per_client":
+        fields["classes"] = min(2, num_classes)
+    return fields
+
+
+@pytest.mark.parametrize("name", list(PARTITIONS))
+@settings(max_examples=25, deadline=None)
+@given(problem=problems(), alpha=st.sampled_from([1e-3, 0.05, 0.1, 1.0, 100.0]), seed=st.integers(0, 99))
+def test_every_sample_exactly_once(name, problem, alpha, seed):
+    """O-P1, O-P2. Kills: dropping the remainder, dealing an index twice, unsorted or non-int64 indices."""
+    labels, num_classes, owners, clients = problem
+    partition = build(name, seed=seed, **fields_for(name, clients, num_classes, alpha))
+    assignment = partition.assign(labels, num_classes, owners)
+    everything = np.concatenate([*assignment.clients, assignment.dropped])
+    assert np.array_equal(np.sort(everything), np.arange(len(labels)))
+    assert name == "cbfl_code" or not len(assignment.dropped)
+    for indices in (*assignment.clients, assignment.dropped):
+        assert indices.dtype == np.int64
+        assert np.all(np.diff(indices) > 0)
+    counts = assignment.class_counts(labels, num_classes)
+    assert np.array_equal(counts.sum(axis=1), assignment.sizes())
+    if name in CONSERVING:
+        assert np.array_equal(counts.sum(axis=0), np.bincount(labels, minlength=num_classes))
+    assert len(assignment.clients) == (owners.max() + 1 if name == "natural" else clients)
+
+
+@pytest.mark.parametrize("name", list(PARTITIONS))
+def test_depends_on_its_own_seed_alone(name):
+    """O-P4. Kills: a draw from a global generator, a seed that is not used."""
+    owners = np.arange(1000) % 7
+    labels = np.random.default_rng(0).integers(0, 10, 1000)
+    draws = []
+    for seed in (3, 3, 4):
+        np.random.rand()  # noqa: NPY002  (moves the global generator on)
+        draws.append(build(name, seed=seed).assign(labels, 10, owners).clients)
+    same = [all(map(np.array_equal, draws[0], other)) for other in draws[1:]]
+    assert same == ([True, True] if name == "natural" else [True, False])
+
+
+@given(
+    total=st.integers(0, 10_000),
+    weights=st.lists(st.floats(0, 1e3, allow_subnormal=False), min_size=1, max_size=30).filter(
+        lambda w: sum(w) > 1e-6
+    ),
+)
+def test_largest_remainder_is_within_one(total, weights):
+    """O-P5. Kills: plain rounding, giving the whole remainder to one client."""
+    shares = np.array(weights) / np.sum(weights)
+    counts = largest_remainder(total, shares)
+    assert counts.sum() == total
+    assert np.all(counts >= 0)
+    assert np.all(np.abs(counts - total * shares) < 1 + 1e-9)
+
+
+def test_largest_remainder_goes_to_the_largest_fractions():
+    """7 x (0.5, 0.3, 0.2) = 3.5, 2.1, 1.4 -> 4, 2, 1. Kills: the remainder in index order from the end."""
+    assert largest_remainder(7, np.array([0.2, 0.3, 0.5])).tolist() == [1, 2, 4]
+
+
+@pytest.mark.parametrize("name", ["dirichlet", "dirichlet_capped", "dirichlet_client"])
+def test_alpha_at_both_ends(name):
+    """O-P3. Kills: 1/alpha for alpha, a Dirichlet draw over the wrong axis."""
+    labels = np.repeat(np.arange(10), 500)
+    even = build(name, clients=20, alpha=1e6).assign(labels, 10).class_counts(labels, 10)
+    assert even.min() >= (
+        5 if name == "dirichlet_client" else 20
+    )  # of 25; a client's own draw is multinomial
+    counts = build(name, clients=20, alpha=1e-3).assign(labels, 10).class_counts(labels, 10)
+    skewed = counts if name == "dirichlet_client" else counts.T
+    largest = skewed.max(axis=1) / np.maximum(skewed.sum(axis=1), 1)
+    # clients who want the same class must share it, so theirs cannot all be pure
+    assert np.median(largest) > (0.5 if name == "dirichlet_client" else 0.9)
+
+
+def test_cbfl_code_replays_the_authors_sizes():
+    """O-P6. Kills: another draw order, rounding by largest remainder, keeping the remainder."""
+    assignment = CbflCode(clients=100, alpha=0.1, seed=7777).assign(CIFAR10_LABELS, 10)
+    sizes = assignment.sizes()
+    assert (len(assignment.dropped), sizes.min(), sizes.max(), np.median(sizes)) == (16, 13, 2026, 344.5)
+
+
+@pytest.mark.parametrize(
+    ("clients", "alpha", "dropped", "empty", "largest", "largest_class"),
+    [
+        (100, 0.07, 0, 1, 1876, 0.609),
+        (100, 0.05, 0, 4, 3007, 0.581),
+        (100, 0.03, 0, 1, 2967, 0.540),
+        (100, 0.01, 0, 0, 4571, 0.463),
+        (200, 0.1, 44, 0, 1656, 0.641),
+        (250, 0.1, 0, 22, None, 0.520),
+        (300, 0.1, 0, 23, None, 0.490),
+    ],
+)
+def test_cbfl_code_clips_where_the_authors_do(clients, alpha, dropped, empty, largest, largest_class):
+    """Spec 11.2, every row of CIFAR-10. Kills: clipping at alpha <= 0.1 or K >= 200, no clipping at all."""
+    assignment = CbflCode(clients=clients, alpha=alpha).assign(CIFAR10_LABELS, 10)
+    sizes, counts = assignment.sizes(), assignment.class_counts(CIFAR10_LABELS, 10)
+    held = sizes > 0
+    assert (len(assignment.dropped), (sizes == 0).sum()) == (dropped, empty)
+    assert largest in (None, sizes.max())
+    assert np.mean(counts[held].max(axis=1) / sizes[held]) == pytest.approx(largest_class, abs=5e-4)
+
+
+def test_iid_sizes_differ_by_at_most_one():
+    """Kills: floor(N / K) each and the rest to the last; no permutation."""
+    labels = np.repeat(np.arange(2), 53)
+    assignment = build("iid", clients=10).assign(labels, 2)
+    assert sorted(assignment.sizes()) == [10] * 4 + [11] * 6
+    assert (assignment.class_counts(labels, 2).max(axis=1) < 10).sum() > 5
+
+
+def test_capped_clients_get_nothing_more():
+    """Kills: no cap. A client at N/K samples gets none of the later classes."""
+    labels = np.repeat(np.arange(10), 100)
+    assignment = build("dirichlet_capped", clients=5, alpha=0.1).assign(labels, 10)
+    for row in assignment.class_counts(labels, 10):
+        reached = np.flatnonzero(np.cumsum(row) >= 200)
+        assert not len(reached) or row[reached[0] + 1 :].sum() == 0
+    assert (
+        PARTITIONS.build({"name": "dirichlet_capped", "clients": 10}).assign(labels, 10).sizes().min() >= 10
+    )
+
+
+def test_dirichlet_client_sizes_are_fixed_or_lognormal():
+    """Kills: sizes that follow the priors, size_sigma without effect."""
+    assert set(build("dirichlet_client", clients=50).assign(CIFAR10_LABELS, 10).sizes()) == {1000}
+    uneven = build("dirichlet_client", clients=50, size_sigma=1.0).assign(CIFAR10_LABELS, 10).sizes()
+    assert 0.6 < np.log(uneven).std() < 1.4
+
+
+def one_by_one(rng: np.random.Generator, clients: int, alpha: float, left: np.ndarray) -> np.ndarray:
+    """The rule of `dirichlet_client` as its papers tell it, one sample after the other: counts [K, C]."""
+    priors = rng.dirichlet(np.full(len(left), alpha), size=clients)
+    counts = np.zeros(priors.shape, dtype=np.int64)
+    left = left.copy()
+    for client in rng.permutation(np.repeat(np.arange(clients), left.sum() // clients)):
+        weights = priors[client] * (left > 0)
+        weights = weights if weights.sum() > 1e-12 else left
+        label = rng.choice(len(left), p=weights / weights.sum())
+        counts[client, label] += 1
+        left[label] -= 1
+    return counts
+
+
+def test_dirichlet_client_equals_drawing_one_by_one():
+    """In distribution. Kills: closing a class too early, ignoring the prior once a class is closed."""
+    labels = np.repeat(np.arange(4), 30)
+    fast, slow = [], []
+    for seed in range(60):
+        assignment = build("dirichlet_client", clients=6, alpha=0.3, seed=seed).assign(labels, 4)
+        fast.append(np.sort(assignment.class_counts(labels, 4), axis=1).mean(axis=0) / 20)
+        counts = one_by_one(np.random.default_rng(seed), 6, 0.3, np.full(4, 30))
+        slow.append(np.sort(counts, axis=1).mean(axis=0) / 20)
+    difference = np.mean(fast, axis=0) - np.mean(slow, axis=0)
+    assert np.all(np.abs(difference) < 4 * np.sqrt((np.var(fast, axis=0) + np.var(slow, axis=0)) / 60))
+
+
+@pytest.mark.parametrize(("clients", "classes"), [(10, 1), (7, 3), (100, 2), (4, 3), (5, 10)])
+def test_classes_per_client_is_exact_and_balanced(clients, classes):
+    """Kills: a class twice in one client, a class without clients, uneven shares inside a class."""
+    labels = np.repeat(np.arange(10), 300)
+    counts = (
+        build("classes_per_client", clients=clients, classes=classes)
+        .assign(labels, 10)
+        .class_counts(labels, 10)
+    )
+    assert np.all((counts > 0).sum(axis=1) == classes)
+    holders = (counts > 0).sum(axis=0)
+    assert holders.max() - holders.min() <= 1
+    for column in counts.T:
+        assert np.ptp(column[column > 0]) <= 1
+
+
+def test_shards_hold_few_classes():
+    """McMahan's setting. Kills: shards of unsorted labels, one shard dealt to two clients."""
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 600))
+    assignment = build("shards", clients=100).assign(labels, 10)
+    counts = assignment.class_counts(labels, 10)
+    assert set(assignment.sizes()) == {60}
+    assert (counts > 0).sum(axis=1).max() == 2  # 600 is a multiple of 30, so no shard spans two classes
+
+
+def test_quantity_skews_sizes_not_content():
+    """Kills: Dirichlet over classes, contiguous pieces of sorted data."""
+    labels = np.repeat(np.arange(10), 5000)
+    assignment = build("quantity", clients=10, alpha=0.5).assign(labels, 10)
+    sizes = assignment.sizes()
+    assert sizes.max() > 3 * np.median(sizes) or sizes.min() < np.median(sizes) / 3
+    big = assignment.class_counts(labels, 10)[sizes > 2000] / sizes[sizes > 2000, None]
+    assert np.all(np.abs(big - 0.1) < 0.05)
+
+
+def test_natural_is_the_owner():
+    """Kills: clients renumbered without the owners that have no sample."""
+    assignment = build("natural").assign(np.zeros(5, dtype=np.int64), 1, np.array([2, 0, 2, 0, 4]))
+    assert [part.tolist() for part in assignment.clients] == [[1, 3], [], [0, 2], [], [4]]
+
+
+@settings(max_examples=30, deadline=None)
+@given(problem=problems(), alpha=st.sampled_from([1e-3, 0.1, 1.0]), least=st.integers(1, 2))
+def test_repair_reaches_the_minimum(problem, alpha, least):
+    """Kills: a repair that loses samples, or that makes the giver too small."""
+    labels, num_classes, _, clients = problem
+    partition = build("dirichlet", clients=clients, alpha=alpha, min_samples=least, on_small="repair")
+    assignment = partition.assign(labels, num_classes)
+    assert assignment.sizes().min() >= least
+    assert np.array_equal(np.sort(np.concatenate(assignment.clients)), np.arange(len(labels)))
+
+
+def test_redraw_reaches_the_minimum_and_is_bounded():
+    """Kills: returning the first draw, an endless loop."""
+    labels = np.repeat(np.arange(10), 50)
+    fields = {"clients": 20, "alpha": 0.3, "on_small": "redraw"}
+    assert build("dirichlet", min_samples=3, **fields).assign(labels, 10).sizes().min() >= 3
+    with pytest.raises(
+        ConfigError, match=r"min_samples=25: was not reached in 1000 draws.*set it to \d+ or less"
+    ):
+        build("dirichlet", min_samples=25, **fields).assign(labels, 10)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"name": "dirichlet", "alpha": 0}, "partition.alpha=0.* must be a number above 0; for example"),
+        ({"name": "quantity", "alpha": -1}, "partition.alpha=-1.*above 0"),
+        ({"name": "dirichlet_client", "alpha": float("nan")}, "partition.alpha=nan.*above 0"),
+        ({"name": "iid", "clients": 0}, "partition.clients=0: must be at least 1"),
+        ({"name": "iid", "min_samples": 5}, "partition.min_samples=5: has no effect with on_small=allow"),
+        ({"name": "natural", "on_small": "redraw"}, "partition.min_samples=0: cannot be kept"),
+        (
+            {"name": "cbfl_code", "on_small": "repair"},
+            "partition.on_small=repair: is not part of the authors' code",
+        ),
+        ({"name": "shards", "shards_per_client": 0}, "partition.shards_per_client=0"),
+        ({"name": "diriclet"}, "partition.name=diriclet.*did you mean 'dirichlet'"),
+    ],
+)
+def test_a_bad_field_is_named(fields, message):
+    """Kills: a missing check; each message has field, value, rule and repair."""
+    with pytest.raises(ConfigError, match=message):
+        PARTITIONS.build(fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"name": "iid", "clients": 13},
+            "partition.clients=13: is more than the 12 training samples; set it to 12",
+        ),
+        (
+            {"name": "shards", "clients": 6, "shards_per_client": 3},
+            "partition.shards_per_client=3.*set it to 2",
+        ),
+        (
+            {"name": "classes_per_client", "clients": 5, "classes": 5},
+            "partition.classes=5.*4 classes of the data",
+        ),
+        (
+            {"name": "classes_per_client", "clients": 2, "classes": 1},
+            "partition.clients=2.*set it to 4 or more",
+        ),
+        (
+            {"name": "iid", "clients": 5, "min_samples": 3, "on_small": "redraw"},
+            "partition.min_samples=3.*to 2 or",
+        ),
+        (
+            {"name": "cbfl_code", "clients": 3, "alpha": 1e-6},
+            "partition.alpha=1e-06: is too small.*name=dirichlet",
+        ),
+        ({"name": "natural"}, "partition.name=natural: needs data with owners"),
+    ],
+)
+def test_what_the_data_do_not_allow_is_refused(fields, message):
+    """Kills: silent empty clients where the request cannot be met."""
+    with pytest.raises(ConfigError, match=message):
+        PARTITIONS.build(fields).assign(np.arange(12) % 4, 4)
+
+
+def test_natural_refuses_another_number_of_clients():
+    """Kills: ignoring a number that contradicts the data."""
+    with pytest.raises(ConfigError, match=r"partition.clients=5: is not the number of owners, 3"):
+        build("natural", clients=5).assign(np.zeros(3, dtype=np.int64), 1, np.arange(3))
+
+
+def test_saved_and_loaded(tmp_path: Path):
+    """Kills: losing empty clients (also at the end) or the dropped samples."""
+    saved = Assignment(
+        (np.array([1, 4]), np.empty(0, np.int64), np.array([0]), np.empty(0, np.int64)), np.array([2, 3])
+    )
+    path = tmp_path / "partition.parquet"
+    saved.save(path)
+    loaded = Assignment.load(path)
+    assert [part.tolist() for part in loaded.clients] == [[1, 4], [], [0], []]
+    assert loaded.dropped.tolist() == [2, 3]
+    rows = pq.read_table(path).to_pydict()
+    assert rows == {"client": [-1, -1, 0, 0, 2], "index": [2, 3, 1, 4, 0]}
+    assert [p.name for p in tmp_path.iterdir()] == ["partition.parquet"]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"PAR1 no"])
+def test_an_unreadable_partition_is_a_data_error(tmp_path: Path, content: bytes | None):
+    """Kills: a traceback from pyarrow."""
+    path = tmp_path / "partition.parquet"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(DataError, match="not a readable partition"):
+        Assignment.load(path)
+
+
+@pytest.mark.parametrize(("clients", "classes"), [(1, 1), (5, 2), (60, 10), (20, 12), (1000, 100)])
+def test_the_picture_is_drawn(tmp_path: Path, clients: int, classes: int):
+    """Kills: a division by an empty client's size, a palette that runs out; needs no pyplot."""
+    counts = np.random.default_rng(0).integers(0, 50, (clients, classes))
+    counts[0] = 0
+    draw_partition(counts, [f"class {c}" for c in range(classes)], tmp_path / "partition.png")
+    with Image.open(tmp_path / "partition.png") as picture:
+        assert picture.width > 500
+        assert len(picture.convert("RGB").getcolors(1 << 24) or []) > 3
