@@ -27,8 +27,8 @@ class _Shell:
 
     def open(self, experiment: Experiment, dataset: list[Any], assignment: Assignment) -> Progress:
         # In a list, the reference arrives as a reference: the client actors of a node share what it points to.
-        pool = RayPool(experiment, dataset[0], assignment)
-        self._driver = Driver(experiment, RunFolder(self._folder), ray.get(dataset[0]), assignment, pool)
+        self._pool = RayPool(experiment, dataset[0], assignment)
+        self._driver = Driver(experiment, RunFolder(self._folder), ray.get(dataset[0]), assignment, self._pool)
         return self._progress([])
 
     def advance(self, seconds: float) -> Progress:
@@ -36,6 +36,9 @@ class _Shell:
 
     def close(self) -> dict[str, Any]:
         return self._driver.close()
+
+    def placement(self) -> list[dict[str, Any]]:
+        return self._pool.placement
 
     def _progress(self, rows: list[dict[str, Any]]) -> Progress:
         return Progress(rows, self._driver.round, self._driver.finished, self._messages.drain())
@@ -59,6 +62,10 @@ class RemoteDriver:
             return self._get(self._actor.close.remote())
         finally:
             ray.kill(self._actor)
+
+    def placement(self) -> list[dict[str, Any]]:
+        """For each client actor its node, its process and its GPU, as it was started."""
+        return self._get(self._actor.placement.remote())
 
     def _get(self, ref: Any) -> Any:
         try:

@@ -125,6 +125,8 @@ class RayPool(Pool):
         self._actors: list[Any] = [self._start() for _ in range(execution.actors)]
         try:
             self.placement = self._await_all()
+            for number, where in enumerate(self.placement):
+                log.info("actor %d: process %d on node %s, GPU %s", number, where["pid"], where["node"], where["gpus"])
         except BaseException:
             self.close()
             raise

@@ -102,7 +102,7 @@ class Run:
         self.assignment = Assignment.load(folder.path / "partition.parquet")
         self.classes = dataset.classes
         self.labels = dataset.train.labels
-        self._driver = driver
+        self.driver = driver
         self.round = 0
         self.finished = False
 
@@ -159,11 +159,11 @@ class Run:
 
     def advance(self, seconds: float = 0.0) -> Progress:
         """Rounds for about ``seconds``, at least one."""
-        return self._note(self._driver.advance(seconds))
+        return self._note(self.driver.advance(seconds))
 
     def close(self) -> dict[str, Any]:
         """Write everything; the summary. The folder can be resumed if the run was not finished."""
-        summary = self._driver.close()
+        summary = self.driver.close()
         draw_pictures(self.folder, self.assignment.class_counts(self.labels, len(self.classes)), self.classes)
         return summary
 

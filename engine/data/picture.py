@@ -35,8 +35,8 @@ _MOST_BUBBLES = (50, 30)  # clients, classes; above this a bubble would be too s
 def draw_partition(counts: np.ndarray, classes: Sequence[str], path: Path) -> None:
     """Write a PNG of ``counts`` int64 [K, C] (samples of each client and class) to ``path``.
 
-    Up to 50 clients and 30 classes: a bubble for each client and class, its area in proportion to the samples,
-    with client sizes above. More: one stacked bar for each client, the largest first.
+    Up to 50 clients and 30 classes: a bubble for each client and class, its area proportional to the
+    samples, with client sizes above. More: one stacked bar for each client, the largest first.
     """
     clients, num_classes = counts.shape
     bubbles = clients <= _MOST_BUBBLES[0] and num_classes <= _MOST_BUBBLES[1]
@@ -147,7 +147,7 @@ def _bars(counts: np.ndarray, classes: Sequence[str]) -> Figure:
 
 
 def _stack(values: np.ndarray, top: float, rows: int = 600) -> np.ndarray:
-    """Stacked bars as an image [rows, K] of class numbers (C above a bar): 100,000 single bars take minutes."""
+    """Stacked bars as an image [rows, K] of class numbers (C above a bar): 100,000 bars take minutes."""
     heights = (np.arange(rows) + 0.5) / rows * top
     ends = np.cumsum(values, axis=1)
     ends[:, -1] = np.round(ends[:, -1], 9)  # shares that add up to 99.999... reach the top too
@@ -159,9 +159,7 @@ def _class_key(figure: Figure, axes: list[Axes], classes: Sequence[str], colours
     num_classes = len(classes)
     if num_classes <= len(_TEN):
         handles = [Patch(color=colour, label=name) for colour, name in zip(colours, classes, strict=True)]
-        figure.legend(
-            handles=handles[::-1], loc="outside right center", frameon=False, fontsize=9, labelcolor=_INK
-        )
+        figure.legend(handles=handles[::-1], loc="outside right center", frameon=False, fontsize=9, labelcolor=_INK)
         return
     ticks = np.unique(np.linspace(0, num_classes - 1, 11).round().astype(int))
     bar = figure.colorbar(axes[0].images[0], ax=axes, ticks=ticks.tolist(), aspect=40, pad=0.01)

@@ -1,8 +1,8 @@
-"""Makes fashion_mnist_sample.parquet: 10,000 training and 2,000 test images of Fashion-MNIST, 1,000 and 200 of each class.
+"""Makes fashion_mnist_sample.parquet: of each class 1,000 training and 200 test images of Fashion-MNIST.
 
     python -m engine.data.embedded.make_sample [FOLDER]
 
-FOLDER holds the four idx files of Fashion-MNIST; without it they are looked for as data.name=fashion_mnist does.
+FOLDER holds the four idx files of Fashion-MNIST; without it they are found as data.name=fashion_mnist does.
 Pixels are stored raw and the file is compressed as a whole: smaller than PNG (5.1 MB against 6.0 MB) and read
 in hundredths of a second.
 """

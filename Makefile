@@ -1,0 +1,38 @@
+# Two commands for a newcomer: `make demo` and `make test`. Both install what they need into .venv.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check bench learning bits clean
+
+demo: $(VENV)/installed  ## a federated run on real images, on Ray
+	$(BIN)/fedskew run
+
+test: check  ## everything CI runs
+	$(BIN)/python -m pytest
+
+check: $(VENV)/installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m pyright
+
+bench: $(VENV)/installed  ## rounds per second against a plain loop, in one run
+	$(BIN)/python -m benchmarks.speed
+
+learning: $(VENV)/installed  ## accuracy against the plain loop on the whole of Fashion-MNIST (15 minutes)
+	$(BIN)/python -m benchmarks.learning
+
+bits: $(VENV)/installed  ## equal bits on any number of actors, after kills and resumes; CIFAR10=folder for real CIFAR-10
+	$(BIN)/python -m benchmarks.bits $(if $(CIFAR10),--cifar10 $(CIFAR10))
+
+$(VENV)/installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+$(VENV)/installed-test: $(VENV)/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info

@@ -1,0 +1,50 @@
+"""One Ray session for all tests that need it; everything else runs in process."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+
+# Read by Ray at import: no token file in the home folder, no statistics.
+os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
+
+import pytest
+import torch
+
+from engine.run import Messages
+
+
+@pytest.fixture(scope="session")
+def ray_session() -> Iterator[None]:
+    """A local cluster with room for four actors and two GPUs that exist by name only."""
+    import ray
+
+    ray.init(
+        address="local",
+        num_cpus=8,
+        num_gpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        object_store_memory=256 * 2**20,
+    )
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def messages() -> Iterator[Messages]:
+    """The warnings of the engine during a test."""
+    log = logging.getLogger("fedskew")
+    handler = Messages()
+    log.addHandler(handler)
+    yield handler
+    log.removeHandler(handler)

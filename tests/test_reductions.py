@@ -1,0 +1,81 @@
+"""What every algorithm must reduce to, and where it must differ.
+
+A new algorithm adds a row to REDUCES (settings under which it is FedAvg to the bit; an empty tuple with a reason in
+a comment if there are none) and a row to DIFFERS (what it does with its defaults).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from algorithms import ALGORITHMS
+from tests.tiny import BATCHNORM, drive, experiment
+
+FULL: dict[str, Any] = {}
+PART: dict[str, Any] = {"participation": {"count": 3}}
+ONE_ROUND: dict[str, Any] = {"rounds": 1}
+MOMENTUM: dict[str, Any] = {"local": {"momentum": 0.9, "weight_decay": 1e-3, "lr": 0.02}}
+
+# algorithm -> (its fields, the setting) under which its weights are FedAvg's to the bit
+REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
+    "fedavg": [({"server_lr": 1.0}, FULL)],
+    "fedprox": [({"mu": 0.0}, FULL), ({"mu": 0.0}, PART), ({"mu": 0.0}, {**MOMENTUM, **BATCHNORM})],
+    # control variates start at zero, so the first round corrects nothing
+    "scaffold": [
+        ({}, ONE_ROUND),
+        ({"option": "I"}, ONE_ROUND),
+        ({"weighting": "cbfl_code"}, ONE_ROUND),
+        ({"option": "I"}, {**ONE_ROUND, **BATCHNORM}),
+        ({}, {**ONE_ROUND, **MOMENTUM}),
+    ],
+}
+
+# algorithm -> fields with which three rounds must end elsewhere than FedAvg's
+DIFFERS: dict[str, list[dict[str, Any]]] = {
+    "fedavg": [{"server_lr": 0.5}],
+    "fedprox": [{}, {"mu": 1.0}],
+    "scaffold": [{}, {"option": "I"}, {"weighting": "uniform"}, {"weighting": "cbfl_code"}],
+}
+
+
+def test_every_algorithm_has_its_rows() -> None:
+    """Kills: registering an algorithm without saying what it reduces to."""
+    assert set(REDUCES) == set(ALGORITHMS) == set(DIFFERS)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "setting"),
+    [(name, fields, setting) for name, rows in REDUCES.items() for fields, setting in rows],
+    ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value)) or "default",
+)
+def test_reduces_to_fedavg(tmp_path: Path, name: str, fields: dict[str, Any], setting: dict[str, Any]) -> None:
+    """Kills: a term that does not vanish at its neutral value, a wrong start of the control variates, a mean formed
+    in another order or precision than FedAvg's."""
+    fedavg = drive(tmp_path / "a", experiment(**setting))
+    other = drive(tmp_path / "b", experiment(algorithm={"name": name, **fields}, **setting))
+    assert other.sha == fedavg.sha
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"), [(name, fields) for name, rows in DIFFERS.items() for fields in rows], ids=str
+)
+def test_differs_from_fedavg(tmp_path: Path, name: str, fields: dict[str, Any]) -> None:
+    """Kills: a term that is never added (the commonest silent bug of federated code)."""
+    fedavg = drive(tmp_path / "a", experiment(participation={"count": 5}))
+    other = drive(tmp_path / "b", experiment(algorithm={"name": name, **fields}, participation={"count": 5}))
+    difference = torch.linalg.vector_norm(other.server["weights"] - fedavg.server["weights"])
+    assert difference > 1e-6
+
+
+def test_options_of_scaffold_differ_from_each_other(tmp_path: Path) -> None:
+    """Kills: an option that is read nowhere."""
+    settings = [{}, {"option": "I"}, {"weighting": "uniform"}, {"weighting": "cbfl_code"}]
+    shas = {
+        drive(tmp_path / str(number), experiment(algorithm={"name": "scaffold", **fields}, participation={"count": 4})).sha
+        for number, fields in enumerate(settings)
+    }
+    assert len(shas) == len(settings)

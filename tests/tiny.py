@@ -1,0 +1,98 @@
+"""Small data sets, and the engine driven over them in process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.data import Assignment, Dataset, Split
+from engine.driver import Driver
+from engine.experiment import Experiment
+from engine.pool import InProcessPool
+from engine.results import RunFolder
+
+CLASSES = 4
+
+
+def images(samples: int = 120, shape: tuple[int, int, int] = (1, 8, 8), seed: int = 0) -> Split:
+    """Images that can be learned: a pattern for each class under noise."""
+    rng = np.random.default_rng(seed)
+    patterns = np.random.default_rng(99).integers(0, 256, (CLASSES, *shape))
+    labels = rng.integers(0, CLASSES, samples)
+    noise = rng.integers(0, 256, (samples, *shape))
+    return Split(((patterns[labels] + noise) // 2).astype(np.uint8), labels.astype(np.int64))
+
+
+def dataset(samples: int = 120, shape: tuple[int, int, int] = (1, 8, 8)) -> Dataset:
+    return Dataset(
+        name="tiny",
+        classes=tuple("abcd"),
+        train=images(samples, shape),
+        test=images(40, shape, seed=1),
+        mean=(0.5,) * shape[0],
+        std=(0.25,) * shape[0],
+    )
+
+
+def assignment(sizes: list[int], seed: int = 0) -> Assignment:
+    """Clients of the given sizes, rows dealt at random."""
+    order = np.random.default_rng(seed).permutation(sum(sizes))
+    cuts = np.cumsum(sizes)[:-1]
+    return Assignment(tuple(np.sort(part).astype(np.int64) for part in np.split(order, cuts)))
+
+
+BASE: dict[str, Any] = {
+    "rounds": 3,
+    "model": {"name": "mlp", "hidden": [12]},
+    "local": {"epochs": 2, "batch_size": 8, "lr": 0.1},
+    "execution": {"actors": 0, "device": "cpu"},
+}
+BATCHNORM = {"model": {"name": "resnet20"}}
+SIZES = [20, 13, 7, 30, 9, 1, 24, 16]  # 120 in all; one client of a single row
+
+
+def experiment(**changes: Any) -> Experiment:
+    """``BASE`` with sections replaced field by field."""
+    values = {section: dict(value) if isinstance(value, dict) else value for section, value in BASE.items()}
+    for section, value in changes.items():
+        merged = isinstance(value, dict) and isinstance(values.get(section), dict) and "name" not in value
+        values[section] = {**values[section], **value} if merged else value
+    return Experiment(**values)
+
+
+@dataclass
+class Driven:
+    driver: Driver
+    summary: dict[str, Any]
+    folder: RunFolder
+
+    @property
+    def sha(self) -> str:
+        return self.summary["weights_sha256"]
+
+    @property
+    def server(self) -> dict[str, Any]:
+        return self.driver._server
+
+
+def open_driver(
+    folder: Path, config: Experiment, data: Dataset | None = None, parts: Assignment | None = None
+) -> Driver:
+    data = data or dataset()
+    parts = parts or assignment(SIZES)
+    run_folder = RunFolder(folder)
+    run_folder.create(config)
+    return Driver(config, run_folder, data, parts, InProcessPool(config, data, parts))
+
+
+def drive(
+    folder: Path, config: Experiment, data: Dataset | None = None, parts: Assignment | None = None
+) -> Driven:
+    """A whole run, in process."""
+    driver = open_driver(folder, config, data, parts)
+    while not driver.finished:
+        driver.advance()
+    return Driven(driver, driver.close(), driver.folder)
