@@ -306,9 +306,9 @@ def test_parquet_with_owners_and_named_labels(tmp_path):
     assert data.mean == channel_statistics(RGB[:9])[0]
 
 
-def parquet_pair(root: Path, names: bool = True, **columns: list) -> None:
+def parquet_pair(root: Path, names: bool = True, flat: bool = False, **columns: list) -> None:
     for split in ("train", "test"):
-        write_parquet(root / f"{split}.parquet", slice(0, 6), names=names, **columns)
+        write_parquet(root / f"{split}.parquet", slice(0, 6), flat, names, **columns)
 
 
 @pytest.mark.parametrize(

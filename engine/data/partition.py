@@ -242,6 +242,8 @@ class DirichletCapped(Partition):
         totals = np.bincount(labels, minlength=num_classes)
         counts = np.zeros((self.clients, num_classes), dtype=np.int64)
         for c, shares in enumerate(_dirichlet(rng, self.alpha, self.clients, num_classes)):
+            if totals[c] == 0:  # also the one case in which all clients may be full
+                continue
             is_open = counts.sum(axis=1) * self.clients < len(labels)
             shares = shares * is_open
             if shares.sum() < 1e-12:  # a tiny alpha may give the open clients nothing: then alike

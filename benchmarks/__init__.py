@@ -1,0 +1,1 @@
+"""Comparisons with a plain PyTorch loop: learning (``benchmarks.learning``), speed and memory (``benchmarks.speed``)."""

@@ -1,0 +1,93 @@
+"""What both benchmarks need: a run's inputs as files for the plain loop, facts about the machine, results as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterable
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from engine import __version__, seeds
+from engine.data import Assignment
+from engine.data.batches import orders
+from engine.experiment import Experiment
+from engine.worker import open_model
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def write_inputs(experiment: Experiment, folder: Path) -> None:
+    """``data.npz`` and ``weights.npy``: the images as stored, and the experiment's initial weights."""
+    dataset = experiment.data.load()
+    channels = dataset.train.images.shape[1]
+    np.savez(
+        folder / "data.npz",
+        train_images=dataset.train.images,
+        train_labels=dataset.train.labels,
+        test_images=dataset.test.images,
+        test_labels=dataset.test.labels,
+        mean=np.broadcast_to(dataset.mean, channels),
+        std=np.broadcast_to(dataset.std, channels),
+    )
+    np.save(folder / "weights.npy", open_model(experiment, dataset, torch.device("cpu")).weights.numpy())
+
+
+def write_orders(experiment: Experiment, run: Path, cohorts: dict[int, list[int]], folder: Path) -> None:
+    """``orders.npz``: the engine's order of each client's rows in each round, [epochs, n]."""
+    sizes = Assignment.load(run / "partition.parquet").sizes()
+    local = experiment.local
+    drawn: dict[str, np.ndarray] = {}
+    for number, cohort in cohorts.items():
+        for client in cohort:
+            rng = seeds.generator(experiment.seed, "batches", number, client)
+            passes = islice(orders(int(sizes[client]), local.batch_size, local.last_batch, rng), local.epochs)
+            drawn[f"{number}/{client}"] = np.stack([torch.cat(batches).numpy() for batches in passes])
+    np.savez(folder / "orders.npz", **drawn)  # pyright: ignore[reportArgumentType]
+
+
+def facts() -> dict[str, Any]:
+    """Versions and the machine; nothing that names it."""
+    return {
+        "versions": {
+            "fedskew": __version__,
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("torch", "ray", "numpy")},
+        },
+        "machine": {
+            "cpu": _cpu_model(),
+            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "capability": torch.backends.cpu.get_cpu_capability(),
+        },
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def save(name: str, results: dict[str, Any], folder: Path) -> None:
+    """``<folder>/<name>.json``, with the facts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({**results, **facts()}, indent=2) + "\n"
+    (folder / f"{name}.json").write_text(text, encoding="utf-8")
+
+
+def verdict(limits: Iterable[tuple[str, bool]]) -> int:
+    """Print each limit and whether it was met; the exit code."""
+    missed = 0
+    for text, met in limits:
+        print(f"{'met   ' if met else 'MISSED'}  {text}")
+        missed += not met
+    return 1 if missed else 0

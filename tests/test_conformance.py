@@ -1,0 +1,202 @@
+"""Every registered algorithm, every property. A new algorithm is tested here without a line of test code."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from algorithms import ALGORITHMS
+from engine import seeds
+from engine.algorithm import Algorithm, Context
+from engine.data import Assignment
+from engine.data.batches import Rows
+from engine.errors import ConfigError
+from engine.experiment import Local
+from engine.models import MLP, build_model
+from engine.training import Trainer
+from engine.weights import FlatNet
+from tests.tiny import BATCHNORM, CLASSES, SIZES, assignment, dataset, drive, experiment, open_driver
+
+ALL = pytest.mark.parametrize("name", list(ALGORITHMS))
+SETTING: dict[str, Any] = {"participation": {"count": 4}, "rounds": 4}
+
+
+def config(name: str, **changes: Any) -> Any:
+    return experiment(algorithm={"name": name}, **{**SETTING, **changes})
+
+
+@ALL
+def test_equal_runs_have_equal_bits(tmp_path: Path, name: str) -> None:
+    """Kills: a draw from a global generator, an iteration over a set."""
+    torch.manual_seed(1)
+    first = drive(tmp_path / "a", config(name, **BATCHNORM, rounds=2))
+    torch.manual_seed(2)
+    np.random.seed(3)  # noqa: NPY002 (that it changes nothing is the point)
+    assert drive(tmp_path / "b", config(name, **BATCHNORM, rounds=2)).sha == first.sha
+
+
+@ALL
+def test_seed_changes_the_run_but_not_the_partition(tmp_path: Path, name: str) -> None:
+    """Kills: a seed that is read nowhere; a partition drawn from the run's seed."""
+    first, other = config(name), config(name, seed=1)
+    assert drive(tmp_path / "a", first).sha != drive(tmp_path / "b", other).sha
+    labels = dataset().train.labels
+    for one, two in zip(*(c.partition.assign(labels, CLASSES, None).clients for c in (first, other)), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+@ALL
+@pytest.mark.parametrize("store", ["memory", "disk"])
+@pytest.mark.parametrize("stop", [1, 3])
+def test_stop_and_resume_is_the_straight_run(tmp_path: Path, name: str, store: str, stop: int) -> None:
+    """Kills: anything of server, states or round that is not in the checkpoint; a store that forgets or mixes up."""
+    execution = {"actors": 0, "device": "cpu", "state_store": store, "state_cache_mb": 0}
+    settings = config(name, **BATCHNORM, execution=execution)
+    straight = drive(tmp_path / "straight", config(name, **BATCHNORM))
+    driver = open_driver(tmp_path / "stopped", settings)
+    for _ in range(stop):
+        driver.advance()
+    driver.close()
+    resumed = drive(tmp_path / "stopped", settings)
+    assert resumed.sha == straight.sha
+    for table in ("rounds", "clients", "evaluations"):
+        timing = ["seconds", "evaluation_seconds", "actor"]
+        got, wanted = (run.folder.frame(table).drop(columns=timing, errors="ignore") for run in (resumed, straight))
+        assert got.astype(str).equals(wanted.astype(str))
+
+
+@ALL
+def test_precision_is_float64_throughout(tmp_path: Path, name: str) -> None:
+    """Kills: a float32 constant or cast on the way of a float64 run."""
+    execution = {"actors": 0, "device": "cpu", "precision": "float64"}
+    run = drive(tmp_path, config(name, execution=execution))
+    assert run.server["weights"].dtype == torch.float64
+    low = drive(tmp_path / "low", config(name))
+    gap = (run.server["weights"] - low.server["weights"].double()).abs().max()
+    assert 0 < gap < 1e-4
+
+
+@ALL
+def test_relabelling_clients_changes_nothing_but_the_order_of_sums(tmp_path: Path, name: str) -> None:
+    """Kills: state or data that belongs to a position in the cohort and not to a client."""
+    full = {"participation": {}, "local": {"batch_size": 64, "epochs": 2, "lr": 0.1}}  # one batch: order is no matter
+    settings = config(name, **full, execution={"actors": 0, "device": "cpu", "precision": "float64"})
+    parts = assignment(SIZES)
+    turned = Assignment(parts.clients[::-1])
+    one = drive(tmp_path / "a", settings, parts=parts).server["weights"]
+    two = drive(tmp_path / "b", settings, parts=turned).server["weights"]
+    torch.testing.assert_close(one, two, rtol=0, atol=1e-12)
+
+
+@ALL
+def test_a_block_of_any_size_gives_the_same_weights(tmp_path: Path, name: str) -> None:
+    """Kills: a sum that forgets a block or a weight; only the rounding of float64 sums may differ."""
+    runs = [
+        drive(tmp_path / str(block), config(name, execution={"actors": 0, "device": "cpu", "block": block}))
+        for block in (1, 3, 100)
+    ]
+    for run in runs[1:]:
+        torch.testing.assert_close(run.server["weights"], runs[0].server["weights"], rtol=1e-5, atol=1e-6)
+
+
+@ALL
+def test_batchnorm_buffers_are_the_plain_sample_mean(tmp_path: Path, name: str) -> None:
+    """Kills: a control variate, a momentum or a weight that reaches BatchNorm's statistics."""
+    settings = config(name, **BATCHNORM, rounds=2, participation={"count": 3})
+    driver = open_driver(tmp_path, settings)
+    driver.advance()
+    before = {key: tensor.clone() for key, tensor in driver._server.items()}
+    trained: list[tuple[int, torch.Tensor]] = []
+    trainer = driver.pool._worker.trainer  # type: ignore[attr-defined]
+    original = trainer.train
+
+    def spy(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        trained.append((result.num_examples, result.buffers.clone()))
+        return result
+
+    trainer.train = spy
+    driver.advance()
+    total = sum(count for count, _ in trained)
+    mean = sum(count * buffers.double() for count, buffers in trained) / total
+    torch.testing.assert_close(driver._server["buffers"], mean.float(), rtol=0, atol=0)
+    assert not torch.equal(driver._server["buffers"], before["buffers"])
+    assert (driver._server["buffers"][16:32] >= 0).all()  # the stem's running variances
+
+
+@ALL
+def test_clients_of_one_row_and_of_one_class(tmp_path: Path, name: str) -> None:
+    """Kills: a division by zero steps, BatchNorm of a single row, a class count that must not be zero."""
+    labels = dataset().train.labels
+    by_class = [np.flatnonzero(labels == number) for number in range(CLASSES)]
+    parts = Assignment((by_class[0][:1], by_class[1], by_class[2][:9], np.empty(0, np.int64), by_class[3][:8]))
+    for model in ({"name": "resnet20"}, {"name": "mlp", "hidden": [6]}):
+        run = drive(tmp_path / model["name"], config(name, model=model, participation={}, rounds=3), parts=parts)
+        assert torch.isfinite(run.server["weights"]).all()
+        rows = run.folder.frame("clients")
+        assert set(rows["client"]) == {0, 1, 2, 4}  # client 3 holds nothing and is never drawn
+        steps = rows.set_index(["round", "client"])["steps"]
+        assert steps[1, 0] == (0 if model["name"] == "resnet20" else 2)
+
+
+@ALL
+def test_inputs_are_not_written_to(name: str) -> None:
+    """Kills: an in-place operation on what a method was given; the memory may be shared by a node."""
+    algorithm: Algorithm = ALGORITHMS.build({"name": name})
+    data = dataset()
+    model = build_model(MLP(hidden=(5,)), (1, 8, 8), CLASSES, seeds.generator(0, "weights"))
+    net = FlatNet(model, torch.device("cpu"), torch.float32)
+    context = Context(1, 0.1, 4, 120, 2, 2.0, 0.5, net.layout)
+    trainer = Trainer(net, Rows(data, data.train, torch.device("cpu"), torch.float32), seed=0)
+    start = net.weights.clone()
+    server = {**algorithm.init_server(start, context), "buffers": net.buffers.clone()}
+    received = {**algorithm.broadcast(server, context), "buffers": server["buffers"]}
+    indices = torch.arange(20)
+    state = algorithm.init_state(start, trainer.client(0, indices, context))
+    given = {f"{which}/{key}": value for which, part in (("r", received), ("s", state)) for key, value in part.items()}
+    before = {key: value.clone() for key, value in given.items()}
+    trained = trainer.train(algorithm, Local(), 0, indices, context, received, state)
+    for key, value in given.items():
+        assert torch.equal(value, before[key]), key
+    for key, value in trained.upload.items():
+        for other in given.values():
+            assert value.data_ptr() != other.data_ptr() or not value.numel(), f"upload {key} is what was received"
+
+
+@ALL
+def test_is_a_frozen_value(name: str) -> None:
+    """Kills: state in self; a field that pickling or the config loses."""
+    algorithm = ALGORITHMS.build({"name": name})
+    assert pickle.loads(pickle.dumps(algorithm)) == algorithm
+    assert ALGORITHMS.build(ALGORITHMS.dump(algorithm)) == algorithm
+    assert set(vars(algorithm)) == {field.name for field in dataclasses.fields(algorithm)}
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        algorithm.anything = 1
+    with pytest.raises(ConfigError, match=f"algorithm.nonsense=1: is not a field of algorithm '{name}'"):
+        ALGORITHMS.build({"name": name, "nonsense": 1})
+
+
+@ALL
+def test_floats_are_counted_by_the_engine(tmp_path: Path, name: str) -> None:
+    """Kills: an upload or a broadcast that carries more than its declaration says (spec 0.6)."""
+    run = drive(tmp_path, config(name, **BATCHNORM, rounds=1))
+    layout = run.driver.layout
+    vectors = {"scaffold": 2}.get(name, 1)
+    rows = run.folder.frame("clients")
+    assert set(rows["floats_down"]) == {vectors * layout.size + layout.buffers}
+    assert set(rows["floats_up"]) == {vectors * layout.size + layout.buffers}
+
+
+@ALL
+def test_learns(tmp_path: Path, name: str) -> None:
+    """Kills: a sign error; the tiny images are easy, and chance is 0.25."""
+    run = drive(tmp_path, config(name, rounds=15, participation={}))
+    assert run.summary["accuracy"] > 0.85
+    rows = run.folder.frame("rounds")
+    assert rows["loss_after"].mean() < rows["loss_before"].mean()
