@@ -1,1 +1,1 @@
-"""Comparisons with a plain PyTorch loop: learning (``benchmarks.learning``), speed and memory (``benchmarks.speed``)."""
+"""Comparisons with a plain PyTorch loop: learning, speed and memory. See README.md."""

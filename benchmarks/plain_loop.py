@@ -127,7 +127,7 @@ class PlainLoop:
         for client in sorted(cohort, key=lambda client: -self.sizes[client]):  # largest first, to whoever has least
             min(hands, key=lambda hand: sum(hand.values()))[client] = self.sizes[client] / total
         self.ask([("train", number, hand) for hand in hands])
-        torch.sum(self.sums, 0, out=self.weights)
+        self.weights.copy_(self.sums.sum(0))
 
     def accuracy(self) -> float:
         """Of the global model on the test set, a fraction."""

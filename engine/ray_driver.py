@@ -55,7 +55,14 @@ class RemoteDriver:
         self.opened: Progress = self._get(self._actor.open.remote(experiment, [dataset], assignment))
 
     def advance(self, seconds: float) -> Progress:
-        return self._get(self._actor.advance.remote(seconds))
+        return self.end(self.begin(seconds))
+
+    def begin(self, seconds: float) -> Any:
+        """Start rounds without waiting for them; :meth:`end` gives what they came to."""
+        return self._actor.advance.remote(seconds)
+
+    def end(self, begun: Any) -> Progress:
+        return self._get(begun)
 
     def close(self) -> dict[str, Any]:
         try:

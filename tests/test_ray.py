@@ -1,0 +1,144 @@
+"""Ray: the same bits on any number of actors, after deaths and resumes; GPU shares; deadlines. One shared session."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from algorithms import ALGORITHMS
+from engine.errors import ConfigError, ResourceError, RunError
+from engine.experiment import Experiment
+from engine.results import RunFolder
+from engine.run import Messages, Run, run
+
+pytestmark = pytest.mark.usefixtures("ray_session")
+
+
+def cell(actors: int = 0, algorithm: str = "fedavg", **execution: Any) -> Experiment:
+    """A network with BatchNorm on the embedded images, a few seconds of work."""
+    return Experiment(
+        rounds=4,
+        data={"name": "fashion_mnist_sample", "train_samples": 300, "test_samples": 100},
+        partition={"name": "dirichlet", "clients": 20, "alpha": 0.1},
+        model={"name": "resnet20"},
+        algorithm={"name": algorithm},
+        local={"batch_size": 32, "lr": 0.05},
+        participation={"count": 5},
+        checkpoint={"every": 1},
+        execution={"actors": actors, "device": "cpu", "start_timeout": 120, **execution},
+    )
+
+
+def begin_and_kill(under_way: Run, victim: int) -> Any:
+    """Start a round and kill an actor while it holds blocks: stopped first, so that it cannot have finished them."""
+    os.kill(victim, signal.SIGSTOP)
+    pending = under_way.driver.begin(0.0)  # type: ignore[attr-defined]
+    time.sleep(0.5)  # long enough for blocks to be sent; had none been, the messages asserted below would be missing
+    os.kill(victim, signal.SIGKILL)
+    return pending
+
+
+@pytest.mark.parametrize("algorithm", list(ALGORITHMS))
+def test_bits_do_not_depend_on_actors_deaths_and_resumes(tmp_path: Path, algorithm: str, messages: Messages) -> None:
+    """Kills: sums in completion order, state that lives in an actor, a block lost or added twice after a death, a
+    resume that forgets; two actors of which one is killed in the middle of a round, a stop, and a resume on one."""
+    reference = run(cell(0, algorithm), tmp_path / "reference")
+    under_way = Run.open(cell(2, algorithm), tmp_path / "disturbed")
+    under_way.advance()
+    victim = under_way.driver.placement()[1]["pid"]  # type: ignore[attr-defined]
+    pending = begin_and_kill(under_way, victim)
+    texts = under_way.driver.end(pending).messages  # type: ignore[attr-defined]
+    assert any("actor 1 died" in text and "will run again" in text for text in texts)
+    stopped = under_way.close()
+    assert stopped["status"] == "stopped"
+    assert stopped["rounds"] == 2
+    resumed = run(cell(1, algorithm), tmp_path / "disturbed")
+    assert resumed["weights_sha256"] == reference["weights_sha256"]
+    assert resumed["accuracy"] == reference["accuracy"]
+
+
+def test_one_actor_gives_the_same_bits_and_rows(tmp_path: Path) -> None:
+    """Kills: a row of clients.parquet that is lost or doubled on the way from an actor."""
+    reference, other = run(cell(0), tmp_path / "a"), run(cell(1), tmp_path / "b")
+    assert other["weights_sha256"] == reference["weights_sha256"]
+    frames = []
+    for name in ("a", "b"):
+        frame = RunFolder(tmp_path / name).frame("clients")
+        frames.append(frame.drop(columns=["seconds", "actor"]))
+    assert frames[0].equals(frames[1])
+
+
+def test_ray_that_was_up_stays_up(tmp_path: Path) -> None:
+    """Kills: ray.init or ray.shutdown under somebody else's feet; an actor that outlives its run."""
+    import ray
+
+    run(cell(1), tmp_path)
+    assert ray.is_initialized()
+    deadline = time.monotonic() + 30
+    while ray.available_resources().get("CPU") != 8 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert ray.available_resources().get("CPU") == 8
+
+
+def test_eight_quarters_land_four_on_each_card(tmp_path: Path) -> None:
+    """Kills: shares that are not given to Ray, or that pile up on one card; bits that depend on them."""
+    under_way = Run.open(cell(8, gpus_per_actor=0.25, cpus_per_actor=1), tmp_path / "gpus")
+    cards = Counter(gpu for where in under_way.driver.placement() for gpu in where["gpus"])  # type: ignore[attr-defined]
+    assert sorted(cards.values()) == [4, 4]
+    while not under_way.finished:
+        under_way.advance()
+    assert under_way.close()["weights_sha256"] == run(cell(0), tmp_path / "plain")["weights_sha256"]
+
+
+def test_a_share_is_snapped_to_a_part_of_a_card(messages: Messages) -> None:
+    """Kills: 0.3 taken as it is, which leaves a tenth of each card to nobody."""
+    from engine.ray_pool import check_resources, gpu_share
+
+    assert [gpu_share(share) for share in (0, 0.25, 0.3, 0.5, 0.6, 1)] == [0, 0.25, 0.3333, 0.5, 1, 1]
+    check_resources(cell(1, gpus_per_actor=0.3).execution)
+    assert messages.drain() == ["execution.gpus_per_actor=0.3 is taken as 1/3, so that 3 actors share a card"]
+    check_resources(cell(1, gpus_per_actor=0.5).execution)
+    assert messages.drain() == []
+
+
+def test_a_share_that_spans_cards_is_refused() -> None:
+    """Kills: passing 1.5 on to Ray, whose message names no field."""
+    with pytest.raises(ConfigError, match=r"execution.gpus_per_actor=1.5: must be less than or equal to 1"):
+        cell(1, gpus_per_actor=1.5)
+
+
+def test_actors_that_cannot_start_end_at_the_deadline(tmp_path: Path) -> None:
+    """Kills: waiting for ever for resources that nobody has; a folder left behind by a run that never began."""
+    with pytest.raises(ResourceError) as error:
+        Run.open(cell(3, cpus_per_actor=4, start_timeout=6), tmp_path / "run")
+    text = str(error.value)
+    assert "execution.actors=3: 1 of them could not start within 6 s" in text
+    assert "asked for {'CPU': 4.0} each" in text
+    assert "of 8" in text
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_error_of_a_client_arrives_as_it_was_raised(tmp_path: Path) -> None:
+    """Kills: RayTaskError with a page of remote traceback where a sentence is due."""
+    experiment = cell(1).override(["local.lr=1e30", "local.epochs=4"])
+    under_way = Run.open(experiment, tmp_path)
+    with pytest.raises(RunError, match=r"client \d+ diverged in round \d: its weights are not finite"):
+        while not under_way.finished:
+            under_way.advance()
+    under_way.close()
+
+
+def test_a_block_that_fails_too_often_ends_the_run(tmp_path: Path) -> None:
+    """Kills: an endless loop of dying actors."""
+    under_way = Run.open(cell(1, retries=0), tmp_path)
+    victim = under_way.driver.placement()[0]["pid"]  # type: ignore[attr-defined]
+    pending = begin_and_kill(under_way, victim)
+    with pytest.raises(RunError, match=r"round 1: clients .* failed 1 times, last because actor 0 died"):
+        under_way.driver.end(pending)  # type: ignore[attr-defined]
+    under_way.close()
