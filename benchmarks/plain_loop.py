@@ -93,12 +93,12 @@ class Site:
                     optimizer.step()
             out.add_(parameters_to_vector(self.model.parameters()).detach(), alpha=share)
 
-    @torch.no_grad()
     def correct(self, start: int, step: int) -> int:
         """How many of every ``step``-th test image are classified correctly."""
         vector_to_parameters(self.weights.clone(), self.model.parameters())
         batches = zip(self.test_x[start::step].split(500), self.test_y[start::step].split(500), strict=True)
-        return sum(int((self.model(x).argmax(1) == y).sum()) for x, y in batches)
+        with torch.no_grad():
+            return sum(int((self.model(x).argmax(1) == y).sum()) for x, y in batches)
 
 
 class PlainLoop:

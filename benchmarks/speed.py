@@ -150,8 +150,8 @@ def busy_cores(seconds: float) -> float:
 
     def at_work() -> float:
         with open("/proc/stat", encoding="utf-8") as file:
-            user, nice, system, idle, waiting, *rest = map(int, file.readline().split()[1:8])
-        return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
+            ticks = [int(field) for field in file.readline().split()[1:8]]
+        return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
 
     try:
         before = at_work()

@@ -211,7 +211,7 @@ class Experiment(Section):
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> Experiment:
         count, clients = self.participation.count, self.partition.clients
-        if count is not None and clients is not None:
+        if count is not None and clients:  # natural partitions learn their number of clients from the data
             require(
                 count <= clients,
                 "participation.count",

@@ -23,7 +23,10 @@ from engine.experiment import Experiment, Stage
 NUMERIC_PATH = (
     "engine.algorithm",
     "engine.data.batches",
+    "engine.data.dataset",
+    "engine.data.formats",
     "engine.data.partition",
+    "engine.data.pickled",
     "engine.data.sources",
     "engine.driver",
     "engine.entries",
