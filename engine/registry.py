@@ -70,7 +70,7 @@ def config_error(
         return cause.under(prefix) if prefix and not cause.field.startswith(prefix) else cause
     field = ".".join(part for part in (section, path) if part)
     rule = first["msg"].replace("Input should be", "must be").removeprefix("Value error, ")
-    default = (defaults or {}).get(path.split(".")[0])
-    value = getattr(default, "default", dataclasses.MISSING)
-    repair = "" if value is dataclasses.MISSING or value is None else f"for example {field}={value}"
+    known = defaults or {}
+    value = getattr(known.get(path, known.get(path.split(".")[0])), "default", None)
+    repair = f"for example {field}={value}" if isinstance(value, bool | int | float | str) else ""
     return ConfigError(field, first.get("input"), rule, repair)
