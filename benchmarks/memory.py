@@ -6,8 +6,8 @@ data set and the weights in Ray's object store, is not counted.
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,53 +45,68 @@ def bookkeeping(rounds: int, actors: int) -> Experiment:
 
 
 def growth(actors: int, rounds: int) -> list[Growth]:
-    """Of this process (``actors`` 0), or of the driver actor and the client actors; nothing where it cannot be told."""
-    looks: dict[int, list[tuple[int, float]]] = {}
+    """Of this process (``actors`` 0), or of the driver and the client actors; nothing where it cannot be told."""
+    looks: dict[str, list[tuple[int, float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         run = Run.open(bookkeeping(rounds, actors), Path(folder) / "run")
         try:
-            pids = actors_of(Path("/proc")) if actors else [None]
+            pids = _actors(run) if actors else {"driver in process": os.getpid()}
             while not run.finished:
                 progress = run.advance()
                 if progress.round % EVERY == 0:
-                    for number, pid in enumerate(pids):
-                        weight = heap(pid)
-                        if weight is not None:
-                            looks.setdefault(number, []).append((progress.round, weight))
+                    for name, pid in pids.items():
+                        megabytes = heap(pid)
+                        if megabytes is not None:
+                            looks.setdefault(name, []).append((progress.round, megabytes))
         finally:
             run.close()
-    return [_grown(_name(number, actors), looks[number], rounds) for number in looks]
-
-
-def _name(number: int, actors: int) -> str:
-    return f"actor process {number + 1} of {actors + 1}, driver among them" if actors else "driver in process"
+    return [_grown(name, found, rounds) for name, found in looks.items()]
 
 
 def _grown(name: str, looks: list[tuple[int, float]], rounds: int) -> Growth:
-    at, weights = np.array([look for look in looks if look[0] >= WARM_UP * rounds]).T
-    return Growth(name, float(weights[-1]), 100 * float(np.polyfit(at, weights, 1)[0]))
+    at, megabytes = np.array([look for look in looks if look[0] >= WARM_UP * rounds]).T
+    return Growth(name, float(megabytes[-1]), 100 * float(np.polyfit(at, megabytes, 1)[0]))
 
 
-def heap(pid: int | None) -> float | None:
-    """Megabytes of anonymous memory of a process (None: this one); None where the system does not tell."""
+def heap(pid: int) -> float | None:
+    """Megabytes of anonymous memory of a process; None where the system does not tell."""
     try:
-        text = Path(f"/proc/{pid or 'self'}/smaps_rollup").read_text(encoding="ascii")
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
     except OSError:
         return None
     sizes = dict(line.split(":") for line in text.splitlines()[1:])
     return int(sizes["Pss_Anon"].split()[0]) / 1024 if "Pss_Anon" in sizes else None
 
 
-def actors_of(processes: Path) -> list[int]:
-    """The Ray actors at work on this machine; Ray names a worker ``ray::Class.method``, or ``ray::IDLE``."""
-    return sorted(_named(processes))
+def _actors(run: Run) -> dict[str, int]:
+    """The processes of a run on Ray. The client actors are known; of this process' other actors, one is the driver."""
+    from engine.ray_driver import RemoteDriver
+
+    assert isinstance(run.driver, RemoteDriver)
+    clients = [place["pid"] for place in run.driver.placement()]
+    named = {f"client actor {number}": pid for number, pid in enumerate(clients)}
+    others = [pid for pid in _descendants(os.getpid()) if pid not in clients and _is_actor(pid)]
+    return ({"driver actor": others[-1]} if others else {}) | named
 
 
-def _named(processes: Path) -> Iterator[int]:
-    for path in processes.glob("[0-9]*/cmdline"):
+def _is_actor(pid: int) -> bool:
+    """Ray gives a process that holds an actor the title ``ray::Class`` or ``ray::Class.method``."""
+    title = Path(f"/proc/{pid}/cmdline").read_bytes()
+    return title.startswith(b"ray::") and not title.startswith(b"ray::IDLE")
+
+
+def _descendants(pid: int) -> list[int]:
+    """Ascending; empty where the system does not tell."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            title = path.read_bytes().decode(errors="replace")
+            parent = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1]
         except OSError:
             continue  # it has just ended
-        if title.startswith("ray::") and not title.startswith("ray::IDLE"):
-            yield int(path.parent.name)
+        children.setdefault(int(parent), []).append(int(path.parent.name))
+    found, queue = [], [pid]
+    while queue:
+        fresh = children.get(queue.pop(), [])
+        found += fresh
+        queue += fresh
+    return sorted(found)

@@ -80,7 +80,7 @@ class Site:
         key = [self.task.seed, number, client, epoch]
         return torch.from_numpy(np.random.default_rng(key).permutation(len(self.rows[client])))
 
-    def train(self, number: int, clients: dict[int, float], out: Tensor) -> None:
+    def train(self, out: Tensor, number: int, clients: dict[int, float]) -> None:
         """The sum over ``clients`` of share * local weights, into ``out`` [P]."""
         out.zero_()
         for client, share in clients.items():
@@ -153,7 +153,7 @@ def serve(task: Task, weights: Tensor, out: Tensor, pipe: Connection) -> None:
             command, *arguments = pipe.recv()
         except EOFError:
             return
-        pipe.send(site.train(*arguments, out) if command == "train" else site.correct(*arguments))
+        pipe.send(site.train(out, *arguments) if command == "train" else site.correct(*arguments))
 
 
 # --- a run's files ------------------------------------------------------------------------------------

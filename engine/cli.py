@@ -144,8 +144,6 @@ def _run(experiment: Experiment, out: Path | None, address: str | None, overwrit
             task = bar.add_task("round", total=run.total_rounds, completed=run.round, now="")
             while not run.finished:
                 progress = run.advance(seconds=0.5)
-                for message in progress.messages:
-                    console.print(f"[yellow]{message}", highlight=False)
                 scores = [row for row in progress.rows if row["accuracy"] is not None]
                 now = f"accuracy {scores[-1]['accuracy']:.3f}  loss {scores[-1]['loss']:.3f}" if scores else None
                 bar.update(task, completed=progress.round, **({"now": now} if now else {}))
@@ -221,7 +219,8 @@ def main() -> None:
     try:
         app()
     except FedskewError as error:
-        console.print(f"[red]error:[/red] {error}", highlight=False, soft_wrap=True, markup=True)
+        console.print("error:", style="bold red", end=" ")
+        console.print(str(error), highlight=False, soft_wrap=True, markup=False)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         console.print("stopped")

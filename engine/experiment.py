@@ -131,13 +131,20 @@ class Execution(Section):
     retries: int = Field(3, ge=0)  # times that a block is run again after its actor died
 
     @pydantic.model_validator(mode="after")
-    def _room_for_threads(self) -> Execution:
+    def _enough_for_each_actor(self) -> Execution:
         require(
             self.actors == 0 or self.cpus_per_actor >= self.threads,
             "cpus_per_actor",
             self.cpus_per_actor,
             f"must be at least execution.threads={self.threads}",
             f"set execution.cpus_per_actor={self.threads}",
+        )
+        require(
+            self.device != "cuda" or self.actors == 0 or self.gpus_per_actor > 0,
+            "device",
+            self.device,
+            "needs a share of a GPU for each actor",
+            "set execution.gpus_per_actor, for example to 0.25",
         )
         return self
 
@@ -387,9 +394,10 @@ def _assign(values: dict[str, Any], key: str, value: Any) -> None:
     section, dot, field = key.partition(".")
     if section in CHOICES and field == "name":
         registry = CHOICES[section]
-        fields = registry.fields(value)  # raises for an unknown name
-        kept = {name: old for name, old in values[section].items() if name in fields}
-        values[section] = {**kept, "name": value}
+        new, old = registry.fields(value), registry.fields(values[section]["name"])  # raises for an unknown name
+        # A field goes over to the new choice if it means the same there, which equal defaults are taken to say.
+        same = {name for name in new if name in old and new[name].default == old[name].default}
+        values[section] = {"name": value} | {name: values[section][name] for name in same}
         return
     known = keys(values)
     if key not in known:

@@ -17,6 +17,8 @@ from engine.experiment import Experiment
 from engine.results import RunFolder
 from engine.run import Progress, log_to
 
+log = logging.getLogger("fedskew")
+
 
 class _Shell:
     """The actor around a :class:`~engine.driver.Driver`."""
@@ -41,7 +43,7 @@ class _Shell:
         return self._pool.placement
 
     def _progress(self, rows: list[dict[str, Any]]) -> Progress:
-        return Progress(rows, self._driver.round, self._driver.finished, self._messages.drain())
+        return Progress(rows, self._driver.round, self._driver.finished, tuple(self._messages.drain()))
 
 
 class RemoteDriver:
@@ -52,7 +54,7 @@ class RemoteDriver:
         # No CPU of its own: it adds and waits, and must fit beside the client actors on any machine.
         self._actor = ray.remote(num_cpus=0, max_restarts=0)(_Shell).remote(folder.resolve())
         self._reference = dataset  # owned here: the object lives as long as this does
-        self.opened: Progress = self._get(self._actor.open.remote(experiment, [dataset], assignment))
+        self.opened = self.end(self._actor.open.remote(experiment, [dataset], assignment))
 
     def advance(self, seconds: float) -> Progress:
         return self.end(self.begin(seconds))
@@ -62,7 +64,10 @@ class RemoteDriver:
         return self._actor.advance.remote(seconds)
 
     def end(self, begun: Any) -> Progress:
-        return self._get(begun)
+        progress: Progress = self._get(begun)
+        for text in progress.messages:
+            log.warning(text)
+        return progress
 
     def close(self) -> dict[str, Any]:
         try:

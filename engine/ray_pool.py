@@ -20,6 +20,7 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 import ray
 import ray.exceptions
+import torch
 
 from engine.data import Assignment, Dataset
 from engine.entries import Arrays
@@ -44,6 +45,8 @@ def connect(execution: Execution, address: str | None = None) -> None:
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise ResourceError(f"no Ray answers at {address or os.environ['RAY_ADDRESS']}: {error}") from None
         return
+    if execution.gpus_per_actor > 0 and not torch.cuda.is_available():
+        raise no_gpu(execution)
     cores = os.cpu_count() or 1
     wanted = math.ceil(execution.actors * execution.cpus_per_actor)
     if wanted > cores:
@@ -72,16 +75,20 @@ def gpu_share(asked: float) -> float:
     return math.floor(1e4 / per_card) / 1e4  # Ray counts in ten-thousandths
 
 
+def no_gpu(execution: Execution) -> ConfigError:
+    return ConfigError(
+        "execution.gpus_per_actor",
+        execution.gpus_per_actor,
+        "needs a GPU and there is none",
+        "set execution.gpus_per_actor=0 execution.device=cpu",
+    )
+
+
 def check_resources(execution: Execution) -> None:
     """Refuse before anything is written what this cluster can never give."""
     cards = ray.cluster_resources().get("GPU", 0)
     if execution.gpus_per_actor > 0 and cards == 0:
-        raise ConfigError(
-            "execution.gpus_per_actor",
-            execution.gpus_per_actor,
-            "needs a GPU and this cluster has none",
-            "set execution.gpus_per_actor=0 execution.device=cpu",
-        )
+        raise no_gpu(execution)
     share = gpu_share(execution.gpus_per_actor)
     if abs(share - execution.gpus_per_actor) > 1e-3:
         log.warning(
@@ -99,6 +106,8 @@ class _Shell:
         self._cards = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
         if share and len(self._cards) != 1:
             raise RuntimeError(f"an actor with a GPU share of {share} was given the cards {self._cards}, not one")
+        if experiment.execution.device == "cuda" and not torch.cuda.is_available():
+            raise RuntimeError("execution.device=cuda, but torch finds no GPU in the actor")
         self._worker = Worker(experiment, dataset, assignment)
 
     def ready(self) -> dict[str, Any]:

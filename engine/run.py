@@ -33,7 +33,7 @@ class Progress:
     rows: list[Row]
     round: int
     finished: bool
-    messages: list[str]
+    messages: tuple[str, ...] = ()  # warnings of another process; those of this one are logged as they come
 
 
 class DriverLike(Protocol):
@@ -62,19 +62,26 @@ class Messages(logging.Handler):
 
 
 def log_to(folder: Path) -> Messages:
-    """Log to ``folder/log.txt`` from now on; the warnings are also collected."""
+    """Log to ``folder/log.txt`` until the next run of this process; the warnings are also collected."""
     messages = Messages()
-    for handler in list(log.handlers):
-        if isinstance(handler, logging.FileHandler | Messages):
-            log.removeHandler(handler)
-            handler.close()
     file = logging.FileHandler(folder / "log.txt", encoding="utf-8", delay=True)
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    log.addHandler(file)
-    log.addHandler(messages)
+    stop_logging()
+    _handlers.extend((file, messages))
+    for handler in _handlers:
+        log.addHandler(handler)
     log.setLevel(logging.INFO)
-    log.propagate = False
     return messages
+
+
+def stop_logging() -> None:
+    while _handlers:
+        handler = _handlers.pop()
+        log.removeHandler(handler)
+        handler.close()
+
+
+_handlers: list[logging.Handler] = []  # of the run that this process drives
 
 
 def check_against_data(experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
@@ -119,6 +126,14 @@ class Run:
         Continues a folder that holds an unfinished run of the same experiment; ``overwrite`` starts it again.
         """
         experiment = experiment.resolve()
+        execution = experiment.execution
+        require(
+            execution.actors > 0 or execution.device == "cpu" or torch.cuda.is_available(),
+            "execution.gpus_per_actor" if execution.gpus_per_actor else "execution.device",
+            execution.gpus_per_actor or execution.device,
+            "needs a GPU and there is none",
+            "set execution.gpus_per_actor=0 execution.device=cpu",
+        )
         folder = RunFolder.for_experiment(experiment, out)
         dataset = experiment.data.load()
         if overwrite or not (folder.path / "partition.parquet").exists():
@@ -127,11 +142,11 @@ class Run:
             assignment = Assignment.load(folder.path / "partition.parquet")
         check_against_data(experiment, dataset, assignment)
         reference = None
-        if experiment.execution.actors:
+        if execution.actors:
             from engine import ray_pool  # Ray is imported where it is used: in process nothing waits for it
 
-            ray_pool.connect(experiment.execution, address)
-            ray_pool.check_resources(experiment.execution)
+            ray_pool.connect(execution, address)
+            ray_pool.check_resources(execution)
             reference = ray_pool.share(dataset)
         if overwrite and folder.has_experiment():
             shutil.rmtree(folder.path)
@@ -176,7 +191,7 @@ class LocalDriver:
     """The driver in this process."""
 
     def __init__(self, experiment: Experiment, folder: RunFolder, dataset: Dataset, assignment: Assignment) -> None:
-        self._messages = log_to(folder.path)
+        log_to(folder.path)
         pool = InProcessPool(experiment, dataset, assignment)
         self._driver = Driver(experiment, folder, dataset, assignment, pool)
         self.opened = self._progress([])
@@ -185,10 +200,13 @@ class LocalDriver:
         return self._progress(self._driver.advance(seconds))
 
     def close(self) -> dict[str, Any]:
-        return self._driver.close()
+        try:
+            return self._driver.close()
+        finally:
+            stop_logging()
 
     def _progress(self, rows: list[Row]) -> Progress:
-        return Progress(rows, self._driver.round, self._driver.finished, self._messages.drain())
+        return Progress(rows, self._driver.round, self._driver.finished)
 
 
 def draw_pictures(folder: RunFolder, counts: Any, classes: tuple[str, ...]) -> None:

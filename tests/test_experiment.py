@@ -199,3 +199,11 @@ def test_bad_files_are_one_sentence(tmp_path: Path, text: str, message: str) -> 
         Experiment.from_yaml(path)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_field_goes_over_to_a_new_choice_only_where_it_means_the_same() -> None:
+    """Kills: a base's clients forced on the natural partition; the capped rule without its own least size."""
+    base = Experiment()
+    assert base.override(["partition.name=natural"]).to_mapping()["partition"]["clients"] == 0
+    capped = base.override(["partition.name=dirichlet_capped"]).to_mapping()["partition"]
+    assert (capped["min_samples"], capped["on_small"], capped["clients"]) == (10, "redraw", 20)

@@ -1,0 +1,267 @@
+"""The command line as a user meets it: what it prints, its exit codes, wrong words, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from engine import cli
+from engine.results import RunFolder
+
+SMALL = [
+    "execution.actors=0",
+    "data.train_samples=400",
+    "data.test_samples=100",
+    "partition.clients=5",
+    "participation.count=3",
+    "model.name=mlp",
+    "local.epochs=1",
+    "evaluation.local_every=0",
+]
+
+
+def fedskew(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of the entry point, in this process."""
+    monkeypatch.setattr(sys, "argv", ["fedskew", *words])
+    monkeypatch.setattr(cli.console, "width", 200, raising=False)
+    capsys.readouterr()
+    code: Any = 0
+    try:
+        cli.main()
+    except SystemExit as exit:
+        code = exit.code
+    out, err = capsys.readouterr()
+    return (int(code) if code is not None else 0), out, err
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    return lambda *words: fedskew(monkeypatch, capsys, *words)
+
+
+def test_a_run_leaves_what_the_readme_says(call: Any, tmp_path: Path) -> None:
+    """Kills: a file that is promised and not written; a summary that is not the last line."""
+    code, out, err = call("run", *SMALL, "rounds=2", "--json", "--out", "here")
+    assert code == 0
+    summary = json.loads(out.splitlines()[-1])
+    assert summary["rounds"] == 2
+    files = {path.name for path in (tmp_path / "here").iterdir()}
+    assert files == {
+        "experiment.yaml",
+        "rounds.parquet",
+        "clients.parquet",
+        "evaluations.parquet",
+        "partition.parquet",
+        "partition.png",
+        "curves.png",
+        "summary.json",
+        "log.txt",
+        "checkpoints",
+    }
+    assert pd.read_parquet(tmp_path / "here" / "partition.parquet")["index"].is_unique
+    assert "test accuracy" in err
+    for picture in ("curves.png", "partition.png"):
+        assert (tmp_path / "here" / picture).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    again = call("run", *SMALL, "rounds=2", "--json", "--out", "here")
+    assert "is finished already" in again[2]
+    assert json.loads(again[1].splitlines()[-1]) == summary
+    fresh = call("run", *SMALL, "rounds=2", "--json", "--out", "here", "--overwrite")
+    assert json.loads(fresh[1].splitlines()[-1])["weights_sha256"] == summary["weights_sha256"]
+
+
+def test_the_folder_has_the_name_and_the_hash(call: Any, tmp_path: Path) -> None:
+    """Kills: two experiments in one folder; a name that changes the hash."""
+    call("run", *SMALL, "rounds=1", "name=first")
+    call("run", *SMALL, "rounds=1", "name=second")
+    names = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert [name.rpartition("-")[0] for name in names] == ["first", "second"]
+    assert len({name.rpartition("-")[2] for name in names}) == 1
+
+
+def test_a_yaml_file_runs_and_its_copy_too(call: Any, tmp_path: Path) -> None:
+    """Kills: an experiment.yaml that is not what ran."""
+    (tmp_path / "mine.yaml").write_text("rounds: 1\nexecution: {actors: 0}\ndata: {name: synthetic}\n")
+    small = ["partition.name=natural", "model.name=logistic", "participation.count=4"]
+    code, out, _ = call("run", "mine.yaml", *small, "--json", "--out", "a")
+    assert code == 0
+    again = call("run", "a/experiment.yaml", "--json", "--out", "b")
+    assert json.loads(out.splitlines()[-1])["weights_sha256"] == json.loads(again[1].splitlines()[-1])["weights_sha256"]
+
+
+@pytest.mark.parametrize("what", ["algorithms", "models", "datasets", "partitions", "experiments"])
+def test_list(call: Any, what: str) -> None:
+    """Kills: a list that misses an entry."""
+    from engine.experiment import CHOICES
+    from tune_configs import EXPERIMENTS
+
+    code, out, _ = call("list", what)
+    assert code == 0
+    for name in EXPERIMENTS if what == "experiments" else CHOICES[cli.LISTS[what]]:
+        assert name in out
+
+
+def corrupt_parquet(folder: Path) -> Path:
+    folder.mkdir()
+    for split in ("train", "test"):
+        (folder / f"{split}-0.parquet").write_bytes(b"PAR1 and nothing else")
+    return folder
+
+
+BAD: list[tuple[list[str], str]] = [
+    (["local.lrr=1"], "local.lrr=1: is not a known key; did you mean 'local.lr'?"),
+    (["mu=1"], "mu=1: is not a key: keys are dotted; did you mean algorithm.mu?"),
+    (["partition.alpha=0"], "partition.alpha=0"),
+    (["partition.clients=500"], "partition.clients=500"),  # of 400 samples
+    (["local.epochs=0"], "local.epochs=0: must be greater than or equal to 1"),
+    (["participation.count=99"], "participation.count=99: must be at most partition.clients=5"),
+    (["participation.fraction=1.2"], "participation.fraction=1.2: must be less than or equal to 1"),
+    (["data.name=cifar10", "data.root=nowhere"], "nowhere"),
+    (["data.name=parquet", "data.root=corrupt"], "corrupt"),
+    (["algorithm.name=fedprx"], "algorithm.name=fedprx: is not a known algorithm; did you mean 'fedprox'?"),
+    (["execution.gpus_per_actor=0.3"], "execution.gpus_per_actor=0.3: needs a GPU and there is none"),
+    (["execution.device=cuda"], "execution.device=cuda: needs a GPU and there is none"),
+    (["model.name=moon_cnn", "data.name=synthetic", "partition.name=natural"], "model.name"),
+    (["--out", "taken"], "--out=taken: holds another experiment"),
+    (["--out", "full"], "--out=full: is not empty and holds no run"),
+    (["--out", "file"], "--out=file: is not a folder"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), BAD, ids=lambda value: str(value)[:50])
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
+) -> None:
+    """Kills: a traceback, a second sentence, another exit code, a folder left behind."""
+    corrupt_parquet(tmp_path / "corrupt")
+    call("run", *SMALL, "rounds=1", "--out", "taken")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").touch()
+    (tmp_path / "file").touch()
+    kept = [word for word in SMALL if not any(word.split("=")[0] == other.split("=")[0] for other in words)]
+    if any(word.startswith("data.name=") for word in words):
+        kept = [word for word in kept if not word.startswith("data.")]
+    if any(word.startswith("partition.name=") for word in words):
+        kept = [word for word in kept if not word.startswith("partition.")]
+    before = sorted(tmp_path.rglob("*"))
+    code, _, err = call("run", *kept, "rounds=2", *words)
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+    assert err.strip().startswith("error:")
+    assert len(err.strip().splitlines()) == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("words", [["run", "--nonsense"], ["nonsense"], ["resume"], ["list", "colours"], ["run", "quikstart"]])
+def test_wrong_words(call: Any, words: list[str]) -> None:
+    """Kills: a wrong flag that passes or ends in a traceback."""
+    code, _, err = call(*words)
+    assert code == 2
+    assert "Traceback" not in err
+
+
+def test_resume_refuses_what_is_no_run(call: Any, tmp_path: Path) -> None:
+    """Kills: a resume that makes a folder, or one that changes the experiment."""
+    code, _, err = call("resume", "nowhere")
+    assert code == 2
+    assert "nowhere is not a run folder" in err
+    assert not (tmp_path / "nowhere").exists()
+    call("run", *SMALL, "rounds=1", "--out", "run")
+    code, _, err = call("resume", "run", "local.lr=0.9")
+    assert code == 2
+    assert "would change the experiment" in err
+    (tmp_path / "run" / "experiment.yaml").write_text("!!python/object/apply:os.system ['touch owned']")
+    code, _, err = call("resume", "run")
+    assert code == 2
+    assert not (tmp_path / "owned").exists()
+
+
+def test_a_truncated_checkpoint_is_said_and_survived(call: Any, tmp_path: Path) -> None:
+    """Kills: a silent fall-back; a resume that ends because its newest checkpoint is damaged."""
+    words = [*SMALL, "rounds=4", "checkpoint.every=2", "--json"]
+    straight = json.loads(call("run", *words, "--out", "run")[1].splitlines()[-1])
+    newest = max((tmp_path / "run" / "checkpoints").glob("*.safetensors"))
+    newest.write_bytes(newest.read_bytes()[:-9])
+    (tmp_path / "run" / "summary.json").unlink()
+    code, out, err = call("resume", "run", "--json")
+    assert code == 0
+    assert "falling back to the one before" in err.replace("\n", " ")
+    assert "continuing after round 2" in err
+    assert json.loads(out.splitlines()[-1])["weights_sha256"] == straight["weights_sha256"]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "COLUMNS": "200"}
+
+
+def test_ctrl_c_keeps_everything_and_says_how_to_go_on(tmp_path: Path) -> None:
+    """Kills: Ctrl-C that loses rounds, ends in a traceback, or leaves a folder that cannot be resumed."""
+    command = [sys.executable, "-m", "engine.cli"]
+    words = [*SMALL, "rounds=250", "evaluation.every=100", "checkpoint.every=1000"]
+    process = subprocess.Popen(
+        [*command, "run", *words, "--out", "run"], cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment()
+    )
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "run" / "log.txt").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.7)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "continue with: fedskew resume run" in err
+    assert "Traceback" not in err
+    folder = RunFolder(tmp_path / "run")
+    done = folder.summary()["rounds"]
+    assert 0 < done < 250
+    assert folder.frame("rounds")["round"].tolist() == list(range(1, done + 1))
+    resumed = subprocess.run(
+        [*command, "resume", "run", "--json"], cwd=tmp_path, capture_output=True, text=True, env=environment(), check=True
+    )
+    straight = subprocess.run(
+        [*command, "run", *words, "--out", "straight", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=True,
+    )
+    shas = [json.loads(done.stdout.splitlines()[-1])["weights_sha256"] for done in (resumed, straight)]
+    assert shas[0] == shas[1]
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("local.epochs=0", "local.epochs=0: must be greater than or equal to 1; for example local.epochs=1"),
+        (
+            "execution.gpus_per_actor=0.3",
+            "execution.gpus_per_actor=0.3: needs a GPU and there is none; "
+            "set execution.gpus_per_actor=0 execution.device=cpu",
+        ),
+    ],
+)
+def test_bad_input_as_a_real_command(tmp_path: Path, word: str, message: str) -> None:
+    """Kills: an entry point that behaves otherwise than in these tests; Ray started before the refusal."""
+    done = subprocess.run(
+        [sys.executable, "-m", "engine.cli", "run", word],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**environment(), "CUDA_VISIBLE_DEVICES": ""},
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == f"error: {message}\n"
+    assert done.stdout == ""
+    assert list(tmp_path.iterdir()) == []

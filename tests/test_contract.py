@@ -1,0 +1,510 @@
+"""The algorithms sketched in docs/contract.md, taken from the page: imported, type-checked, and run.
+
+Each test names what it kills: what the contract would have to drop, or a sketch to get wrong, for it to fail.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import math
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from algorithms import ALGORITHMS
+from engine import seeds
+from engine.algorithm import Batch, Client, Context, Net
+from engine.data import Assignment
+from engine.data.batches import Rows
+from engine.experiment import Local
+from engine.models import MLP, Logistic, Model, ModelSpec, build_model
+from engine.models.resnet import ResNet20
+from engine.training import Trainer
+from engine.weights import FlatNet
+from tests.tiny import CLASSES, Driven, assignment, dataset, drive, experiment, open_driver
+
+ROOT = Path(__file__).parents[1]
+NAMES = ("moon", "feddc", "fedmix", "pflego", "fedrep", "cbfl", "fedser", "cbhma")
+RESNET = {"name": "resnet20"}
+FULL: dict[str, Any] = {"rounds": 2, "participation": {}}
+FLOAT64 = {"execution": {"actors": 0, "device": "cpu", "precision": "float64"}}
+FEW = [12, 5, 9]  # clients of three sizes
+CPU = torch.device("cpu")
+
+
+def blocks() -> dict[str, str]:
+    """Heading of a section -> its python block."""
+    page = (ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
+    sections = re.split(r"^## ", page, flags=re.MULTILINE)[1:]
+    found = {section.split()[0].lower(): re.findall(r"```python\n(.*?)```", section, re.DOTALL) for section in sections}
+    return {name: code for name, codes in found.items() for code in codes}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("sketches")
+    for name, code in blocks().items():
+        (folder / f"sketch_{name}.py").write_text(code, encoding="utf-8")
+    sys.path.insert(0, str(folder))
+    yield folder
+    sys.path.remove(str(folder))
+
+
+@pytest.fixture
+def sketches(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
+    """The modules by name, their algorithms registered for the test."""
+    modules = {name: importlib.import_module(f"sketch_{name}") for name in NAMES}
+    for name, module in modules.items():
+        (cls,) = (
+            value
+            for value in vars(module).values()
+            if dataclasses.is_dataclass(value) and getattr(value, "__module__", "") == module.__name__
+        )
+        monkeypatch.setitem(ALGORITHMS, name, cls)
+    return modules
+
+
+def run(path: Path, name: str, model: dict[str, Any] | None = None, fields: dict[str, Any] | None = None) -> Driven:
+    """Two rounds of an algorithm with every client of ``FEW``."""
+    rows = dataset(sum(FEW))
+    changes = {**FULL, **({"model": model} if model else {}), "algorithm": {"name": name, **(fields or {})}}
+    return drive(path / name, experiment(**changes), rows, assignment(FEW))
+
+
+def states(done: Driven) -> list[dict[str, np.ndarray]]:
+    return [done.driver.pool.fetch(handle) for handle in done.driver._states.read(range(len(FEW)))]
+
+
+class Bench:
+    """A trainer and what it needs, outside a run: one client at a time, in float64."""
+
+    def __init__(self, spec: ModelSpec, participation: float = 1.0, sizes: tuple[int, ...] = tuple(FEW)) -> None:
+        self.rows = dataset(sum(sizes))
+        model: Model = build_model(spec, (1, 8, 8), CLASSES, seeds.generator(0, "weights"))
+        self.net = FlatNet(model, CPU, torch.float64, (1, 8, 8))
+        self.context = Context(
+            round=1,
+            lr=0.1,
+            num_clients=len(sizes),
+            num_examples=sum(sizes),
+            cohort_size=len(sizes),
+            expected_cohort=participation * len(sizes),
+            participation=participation,
+            layout=self.net.layout,
+            stage_round=1,
+        )
+        self.trainer = Trainer(self.net, Rows(self.rows, self.rows.train, CPU, torch.float64), seed=0)
+        self.start = {"weights": self.net.weights.clone(), "buffers": self.net.buffers.clone()}
+        self.parts = [torch.as_tensor(part) for part in assignment(list(sizes)).clients]
+
+    def client(self, number: int) -> Client:
+        return self.trainer.client(number, self.parts[number], self.context)
+
+    def batch(self, number: int) -> Batch:
+        return next(self.trainer.one_pass(self.client(number), self.parts[number]))
+
+    def train(self, algorithm: Any, number: int, state: Any = None, local: Local | None = None) -> Any:
+        server = {**algorithm.init_server(self.start["weights"], self.context), "buffers": self.start["buffers"]}
+        received = {**algorithm.broadcast(server, self.context), "buffers": self.start["buffers"]}
+        local = local or Local(epochs=2, batch_size=4, lr=0.1)
+        return self.trainer.train(algorithm, local, number, self.parts[number], self.context, received, state)
+
+
+def test_the_page_has_every_sketch_and_they_type_check(folder: Path) -> None:
+    """Kills: a sketch that uses what the contract does not offer; a contract whose types its users cannot meet."""
+    assert tuple(blocks()) == NAMES
+    settings = {"typeCheckingMode": "standard", "pythonVersion": "3.11", "extraPaths": [str(ROOT)]}
+    (folder / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
+    pytest.importorskip("pyright")
+    command = [sys.executable, "-m", "pyright", "-p", str(folder), "--pythonpath", sys.executable]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("name", ["moon", "fedmix", "fedser", "cbfl"])
+def test_neutral_values_are_fedavg_to_the_bit(tmp_path: Path, sketches: Any, name: str) -> None:
+    """Kills: a loss, a draw or an exchange that leaves a trace where its weight is zero (O-M1, O-FM1, O-R1, O-C2)."""
+    neutral = {"moon": {"mu": 0}, "fedmix": {"mix": 0}, "fedser": {"subnets": 0}, "cbfl": {"warmup": 2}}[name]
+    assert run(tmp_path, name, RESNET, neutral).sha == run(tmp_path, "fedavg", RESNET).sha
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_rounds_move_the_model_and_resume(tmp_path: Path, sketches: Any, name: str) -> None:
+    """Kills: an entry that no checkpoint holds; an undeclared one; an algorithm that only imports."""
+    fields = {
+        "pflego": {"tau": 3},
+        "fedrep": {"head_epochs": 1},
+        "cbfl": {"generator_steps": 2, "fake_batch": 4},
+        "fedser": {"sizes": [8, 6]},
+        "cbhma": {"epochs": 1},
+    }.get(name, {})
+    done = run(tmp_path, name, RESNET, fields)
+    fresh = done.driver._fresh["weights"]
+    assert done.sha == run(tmp_path, name, RESNET, fields).sha  # restored from its last checkpoint
+    assert torch.isfinite(done.server["weights"]).all()
+    body = done.driver.layout.body
+    assert not torch.equal(done.server["weights"][:body], fresh[:body])
+
+
+# --- MOON ---------------------------------------------------------------------------------------------
+
+
+def test_moon_contrasts_with_its_own_previous_model(tmp_path: Path, sketches: Any) -> None:
+    """Kills: a first participation without the received model (O-M2); a previous model of another client, or none."""
+    bench = Bench(ResNet20())
+    moon = sketches["moon"].Moon(mu=1.0)
+    received, batch = bench.start, bench.batch(0)
+    state = moon.init_state(received, bench.client(0))
+    bench.net.train(True)
+    z = bench.net.features(batch.x)
+    first = moon.contrast(bench.net, z, batch, received, state)
+    assert float(first.detach()) == pytest.approx(math.log(2), abs=1e-12)  # z_prev is z_glob
+    assert bench.net.backward(first).abs().max() < 1e-12
+    trained = bench.train(moon, 0)
+    bench.net.load(received["weights"], received["buffers"])
+    second = moon.contrast(bench.net, z, batch, received, trained.state)
+    low, high = math.log1p(math.exp(-4)), math.log1p(math.exp(4))  # O-M3
+    assert low < float(second.detach()) < high
+    assert abs(float(second.detach()) - math.log(2)) > 1e-6
+    torch.testing.assert_close(trained.state["previous"], trained.upload["weights"], rtol=0, atol=0)
+    torch.testing.assert_close(trained.state["previous_buffers"], trained.buffers, rtol=0, atol=0)
+    assert not torch.equal(trained.state["previous_buffers"], received["buffers"])
+    kept = [state["previous"] for state in states(run(tmp_path, "moon", RESNET))]
+    assert len({array.tobytes() for array in kept}) == len(FEW)
+
+
+# --- FedDC --------------------------------------------------------------------------------------------
+
+
+def test_feddc_uses_each_clients_relative_size(sketches: Any) -> None:
+    """Kills: a penalty that is the same for clients of every size (O-DC1); a drift of the wrong sign (O-DC5)."""
+    bench = Bench(MLP(hidden=(8,)))
+    feddc = sketches["feddc"].FedDC(alpha=0.5)
+    ends = set()
+    for number, size in enumerate(FEW):
+        trained = bench.train(feddc, number)
+        mu = 0.5 / (size * len(FEW) / sum(FEW))
+        prox = bench.train(ALGORITHMS.build({"name": "fedprox", "mu": mu}), number)
+        torch.testing.assert_close(trained.upload["weights"], prox.upload["weights"], rtol=0, atol=1e-12)
+        delta = trained.upload["weights"] - bench.start["weights"]
+        torch.testing.assert_close(trained.state["drift"], delta, rtol=0, atol=1e-12)
+        ends.add(round(mu, 6))
+    assert len(ends) == len(FEW)
+
+
+def test_feddc_server_follows_what_clients_keep(tmp_path: Path, sketches: Any) -> None:
+    """Kills: the cohort's mean where the mean over all clients belongs (O-DC2, O-DC4)."""
+    parts = {"algorithm": {"name": "feddc"}, "participation": {"count": 2}, "rounds": 4, **FLOAT64}
+    done = drive(tmp_path, experiment(**parts), dataset(sum(FEW)), assignment(FEW))
+    kept = [(number, state) for number, state in enumerate(done.driver._states.read(range(len(FEW)))) if state]
+    share = {number: size / sum(FEW) for number, size in enumerate(FEW)}  # relative size / K
+    control = sum(share[number] * torch.tensor(state["control"]) for number, state in kept)
+    drift = sum(torch.tensor(state["drift"]) for _, state in kept) / len(FEW)
+    torch.testing.assert_close(done.server["control"], control, rtol=0, atol=1e-10)
+    torch.testing.assert_close(done.server["mean_drift"], drift, rtol=0, atol=1e-10)
+
+
+# --- FedMix -------------------------------------------------------------------------------------------
+
+
+def test_fedmix_exchanges_means_once(tmp_path: Path, sketches: Any) -> None:
+    """Kills: means of augmented or raw pixels, in another order; an exchange that is counted every round (O-FM6)."""
+    done = run(tmp_path, "fedmix")
+    rows = dataset(sum(FEW)).train
+    for number, part in enumerate(assignment(FEW).clients):
+        x = (rows.images[part] / 255.0 - 0.5) / 0.25
+        np.testing.assert_allclose(done.server["images"][number].numpy(), x.mean(0), atol=1e-5)
+        shares = np.bincount(rows.labels[part], minlength=CLASSES) / len(part)
+        np.testing.assert_allclose(done.server["labels"][number].numpy(), shares, atol=1e-6)
+    assert done.server["images"].shape == (len(FEW), 1, 8, 8)
+    layout = done.driver.layout
+    assert set(done.folder.frame("clients")["floats_down"]) == {layout.size + layout.buffers}
+    split = run(tmp_path / "mash", "fedmix", fields={"mash": 4})
+    assert len(split.server["images"]) == sum(math.ceil(size / 4) for size in FEW)
+
+
+def test_fedmix_is_global_mixup_to_first_order(sketches: Any) -> None:
+    """Kills: an inner gradient of the mean in place of the sum, B times too small (G-01); O-FM2."""
+    bench = Bench(Logistic())  # smooth: ReLU's kinks have no expansion
+    batch, other = bench.batch(0), bench.batch(1)
+    received = {**bench.start, "images": other.x[:1], "labels": F.one_hot(other.y[:1], CLASSES).double()}
+    batch = dataclasses.replace(batch, drawn={"partner": torch.tensor([0])})
+    errors = []
+    for mix in (0.02, 0.01):
+        log_p = F.log_softmax(bench.net((1 - mix) * batch.x + mix * other.x[:1]), dim=1)
+        exact = (1 - mix) * F.nll_loss(log_p, batch.y) + mix * F.nll_loss(log_p, other.y[:1].expand(len(batch.y)))
+        ours = sketches["fedmix"].FedMix(mix=mix).loss(bench.net, batch, received, {})
+        errors.append(float((ours - exact).detach().abs()))
+    assert errors[0] / errors[1] == pytest.approx(4, rel=0.25)
+
+
+# --- PFLEGO -------------------------------------------------------------------------------------------
+
+
+def test_pflego_full_participation_is_one_step_on_the_joint_loss(tmp_path: Path, sketches: Any) -> None:
+    """Kills: 1/pi or n_i/n lost; a gradient before the head steps; a head in the upload (oracles 1, 2 and 8 of 2.9)."""
+    for tau in (1, 3):
+        bench = Bench(MLP(hidden=(8,)))
+        pflego = sketches["pflego"].Pflego(tau=tau, head_lr=0.05, server_lr=0.2, head_scale="joint")
+        layout = bench.net.layout
+        weights = bench.start["weights"].clone().requires_grad_()
+        body = layout.body_of(weights)
+        joint, heads, uploads, kept = torch.zeros((), dtype=torch.float64), [], [], []
+        for number, size in enumerate(FEW):
+            trained = bench.train(pflego, number)
+            assert set(trained.upload) == {"body_gradient"}
+            assert trained.upload["body_gradient"].shape == (layout.body,)
+            uploads.append(trained.upload["body_gradient"] * size)
+            kept.append(trained.state["head"])
+            newcomer = dataclasses.replace(bench.client(number), rng=lambda p, n=number: seeds.generator(0, p, 0, n))
+            head = pflego.init_state({"body": body.detach(), **bench.start}, newcomer)["head"].requires_grad_()
+            for _ in range(tau - 1):
+                loss = objective(bench.net, pflego, layout.join(body.detach(), head), bench.batch(number))
+                (grad,) = torch.autograd.grad(loss, head)
+                head = (head - 0.05 * grad).detach().requires_grad_()
+            heads.append(head)
+            joint = joint + size / sum(FEW) * objective(bench.net, pflego, layout.join(body, head), bench.batch(number))
+        grads = torch.autograd.grad(joint, [weights, *heads])
+        torch.testing.assert_close(sum(uploads) / sum(FEW), layout.body_of(grads[0]), rtol=0, atol=1e-12)
+        for head, grad, got in zip(heads, grads[1:], kept, strict=True):
+            torch.testing.assert_close(got, head.detach() - 0.2 * grad, rtol=0, atol=1e-12)
+
+
+def objective(net: FlatNet, algorithm: Any, weights: Tensor, batch: Batch) -> Tensor:
+    """The loss of an MLP of one hidden layer as a function of its weight vector, by hand."""
+    sizes = [parameter.shape for parameter in net.parameters]
+    first, bias, head, offset = (
+        part.view(shape) for part, shape in zip(weights.split([s.numel() for s in sizes]), sizes, strict=True)
+    )
+    logits = F.relu(batch.x.flatten(1) @ first.T + bias) @ head.T + offset
+    return F.cross_entropy(logits.masked_fill(batch.client.class_counts == 0, -torch.inf), batch.y)
+
+
+def test_pflego_scales_by_the_probability_and_counts_no_head(tmp_path: Path, sketches: Any) -> None:
+    """Kills: a step by the cohort's size where the expectation belongs; a broadcast or upload with a head in it."""
+    kept = []
+    for probability in (1.0, 0.5):
+        bench = Bench(MLP(hidden=(8,)), participation=probability)
+        trained = bench.train(sketches["pflego"].Pflego(tau=1, server_lr=0.1), 0)
+        kept.append(trained.state["head"])
+    newcomer = dataclasses.replace(bench.client(0), rng=lambda purpose: seeds.generator(0, purpose, 0, 0))
+    start = sketches["pflego"].Pflego().init_state({"body": bench.start["weights"]}, newcomer)["head"]
+    torch.testing.assert_close(2 * (kept[0] - start), kept[1] - start, rtol=0, atol=1e-12)
+    done = run(tmp_path, "pflego", fields={"tau": 2})
+    rows = done.folder.frame("clients")
+    assert set(rows["floats_up"]) == set(rows["floats_down"]) == {done.driver.layout.body}
+
+
+def test_personal_models_rule_out_absent_classes(sketches: Any) -> None:
+    """Kills: a personal model that predicts a class its client has never had."""
+    bench = Bench(MLP(hidden=(8,)))
+    pflego = sketches["pflego"].Pflego(tau=2)
+    bench.parts[0] = torch.as_tensor(np.flatnonzero(bench.rows.train.labels < 2))
+    trained = bench.train(pflego, 0)
+    assert torch.isfinite(trained.state["head"]).all()
+    model = pflego.personal({**bench.start}, trained.state, bench.client(0))
+    bench.net.load(model["weights"], model["buffers"])
+    assert int(bench.net(bench.batch(1).x).argmax(1).max()) < 2
+
+
+# --- FedRep -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("heads", "bodies"), [(2, 0), (0, 2), (2, 2)])
+def test_fedrep_touches_each_part_in_its_phase_only(sketches: Any, heads: int, bodies: int) -> None:
+    """Kills: decay or momentum on the frozen part; BatchNorm that learns in the head's phase (oracle 10 of 2.9)."""
+    bench = Bench(ResNet20())
+    local = Local(epochs=1, batch_size=4, lr=0.1, momentum=0.9, weight_decay=0.1)
+    trained = bench.train(sketches["fedrep"].FedRep(head_epochs=heads, body_epochs=bodies), 0, local=local)
+    layout = bench.net.layout
+    assert torch.equal(trained.upload["body"], layout.body_of(bench.start["weights"])) == (bodies == 0)
+    assert torch.equal(trained.state["head"], layout.head_of(bench.start["weights"])) == (heads == 0)
+    assert torch.equal(trained.buffers, bench.start["buffers"]) == (bodies == 0)
+
+
+def test_fedrep_sends_bodies_and_keeps_heads(tmp_path: Path, sketches: Any) -> None:
+    """Kills: a head that is averaged, or that travels."""
+    done = run(tmp_path, "fedrep", fields={"head_epochs": 1})
+    layout = done.driver.layout
+    rows = done.folder.frame("clients")
+    assert set(rows["floats_up"]) == set(rows["floats_down"]) == {layout.body}
+    assert len({state["head"].tobytes() for state in states(done)}) == len(FEW)
+    assert torch.equal(layout.head_of(done.server["weights"]), layout.head_of(done.driver._fresh["weights"]))
+
+
+# --- CBFL ---------------------------------------------------------------------------------------------
+
+
+def test_cbfl_draws_classes_by_what_a_client_lacks(sketches: Any) -> None:
+    """Kills: draws with the local frequency, or from the same stream for every client (vectors of 9.2)."""
+    bench = Bench(MLP(hidden=(8,)))
+    cbfl = sketches["cbfl"].Cbfl(fake_batch=60_000)
+    client = dataclasses.replace(bench.client(0), num_examples=4, class_counts=torch.tensor([3, 1, 0, 0]))
+    assert cbfl.draw(client, 4, {}) == {}
+    shares = torch.bincount(cbfl.draw(client, 4, {"teacher": torch.zeros(1)})["labels"]) / 60_000
+    np.testing.assert_allclose(shares.numpy(), [1 / 12, 1 / 4, 1 / 3, 1 / 3], atol=0.01)
+
+
+def test_cbfl_statistics_gap_reads_the_right_buffers(sketches: Any) -> None:
+    """Kills: taps of outputs in place of inputs; running means and variances mixed up or of another layer (9.3)."""
+    bench = Bench(ResNet20())
+    net, x = bench.net, bench.batch(0).x
+    names, stored = net.norm_names, net.buffers.clone()
+    net.train(True)  # normalised by the batch, so that no layer's variance is tiny
+    _, inputs = net.taps(x, names, inputs=True)
+    moments = [
+        moment
+        for name in names
+        for moment in (inputs[name].mean((0, 2, 3)), inputs[name].var((0, 2, 3), unbiased=False))
+    ]
+    matched = torch.cat(moments).detach()
+    assert matched.shape == net.buffers.shape
+    gap = sketches["cbfl"].statistics_gap
+    assert float(gap(net, inputs, matched).detach()) == pytest.approx(0, abs=1e-4)
+    assert float(gap(net, inputs, stored).detach()) > 1
+    weights = {"bn": torch.tensor([[-1.0], [1.0]]).view(2, 1, 1, 1).double() + 1}  # mean 1, variance 1
+
+    class OneLayer:
+        norm_names = ("bn",)
+
+    standard = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    assert float(gap(OneLayer(), weights, standard)) == pytest.approx(0.5, abs=1e-5)
+
+
+def test_cbfl_refreshes_on_schedule_and_counts_as_fedavg(tmp_path: Path, sketches: Any) -> None:
+    """Kills: rounds counted from the run's start in a later stage; a teacher that moves between refreshes (O-C10)."""
+    tiny = {"name": "cbfl", "refresh": 2, "generator_steps": 2, "fake_batch": 4}
+    stages = [
+        {"name": "base", "algorithm": {"name": "fedavg"}, "rounds": 1},
+        {"name": "cbfl", "algorithm": tiny, "rounds": 3, "needs": ["base"]},
+    ]
+    seen: list[dict[str, Tensor]] = []
+    config = experiment(model=RESNET, stages=stages, participation={})
+    driver = open_driver(tmp_path, config, dataset(sum(FEW)), assignment(FEW))
+    while not driver.finished:
+        before = driver._server["weights"]
+        driver.advance()
+        seen.append({**driver._server, "before": before})
+    driver.close()
+    assert "teacher" not in seen[0]
+    assert torch.equal(seen[1]["teacher"], seen[1]["before"])  # the first round of the stage: the warm-up's model
+    assert torch.equal(seen[2]["teacher"], seen[1]["teacher"])
+    assert torch.equal(seen[3]["teacher"], seen[3]["before"])
+    assert not torch.equal(seen[3]["embed"], seen[1]["embed"])
+    assert set(driver.folder.frame("clients")["floats_down"]) == {driver.layout.size + driver.layout.buffers}
+
+
+# --- FedSER -------------------------------------------------------------------------------------------
+
+
+def test_fedser_running_statistics_belong_to_the_full_network(tmp_path: Path, sketches: Any) -> None:
+    """Kills: sub-networks that write running statistics; O-R1. A step of 1e-30 leaves weights, not statistics."""
+    bench = Bench(ResNet20())
+    bench.context = dataclasses.replace(bench.context, lr=1e-30)
+    still = Local(epochs=1, batch_size=4)
+    fedser = bench.train(sketches["fedser"].FedSer(sizes=(8, 6)), 0, local=still)
+    fedavg = bench.train(ALGORITHMS.build({"name": "fedavg"}), 0, local=still)
+    assert torch.equal(fedser.buffers, fedavg.buffers)
+    assert not torch.equal(fedser.buffers, bench.start["buffers"])
+
+
+def test_fedser_whole_width_adds_no_gradient_and_a_narrow_one_does(sketches: Any) -> None:
+    """Kills: a sub-network that is not the network at width 1 (O-R2); a detached or missing sub-network term."""
+    bench = Bench(ResNet20())
+    bench.net.train(True)
+    grads = []
+    for fields in ({"subnets": 0}, {"min_width": 1.0}, {"min_width": 0.5}):
+        fedser = sketches["fedser"].FedSer(**fields)
+        drawn = fedser.draw(bench.client(0), 4, bench.start)
+        batch = dataclasses.replace(bench.batch(0), drawn=drawn)
+        grads.append(bench.net.backward(fedser.loss(bench.net, batch, bench.start, {})).clone())
+    torch.testing.assert_close(grads[1], grads[0], rtol=0, atol=1e-12)
+    assert (grads[2] - grads[0]).abs().max() > 1e-3
+
+
+# --- CBHMA --------------------------------------------------------------------------------------------
+
+
+def test_cbhma_costs(sketches: Any) -> None:
+    """Kills: few teachers taken for many; correlation upside down; a diagonal that is not the row's minimum (3.12)."""
+    sets = ([0, 2, 3, 4, 5, 9], [2, 3, 4, 6, 7, 9], [4, 5, 6, 7, 8, 9], [0, 1, 6, 7, 8, 9], [0, 2, 3, 5, 8, 9])  # IS-1
+    known = torch.zeros(5, 10, dtype=torch.bool)
+    for row, classes in zip(known, sets, strict=True):
+        row[classes] = True
+    labels = torch.arange(10).repeat(4)
+    logits = torch.randn(5, 40, 10, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    logits = logits + 20 * F.one_hot(labels, 10)  # every teacher is right about every class it knows
+    cost, row_weight = sketches["cbhma"].costs(logits, known, labels)
+    assert (cost > 0).all()
+    assert torch.equal(cost.argmin(1), torch.arange(10))
+    level = torch.tensor([4.605170] * 10, dtype=torch.float64)
+    level[1], level[9] = 5.703782, 4.094345
+    torch.testing.assert_close(row_weight, level / level.mean(), rtol=1e-5, atol=0)
+    shifted = logits + torch.arange(5).view(5, 1, 1)  # a constant on a teacher's logits changes no prediction
+    torch.testing.assert_close(sketches["cbhma"].costs(shifted, known, labels)[0], cost)
+
+
+def test_cbhma_asks_every_teacher_and_distils(tmp_path: Path, sketches: Any) -> None:
+    """Kills: answers of the global model in place of each client's own; a student that is a mean of its teachers."""
+    labels = dataset(200).train.labels
+    parts = Assignment(tuple(np.flatnonzero(np.isin(labels, pair)) for pair in ([0, 1], [2], [3])))
+    fields = {"name": "cbhma", "epochs": 12, "batch_size": 8, "public_rows": 30}
+    config = experiment(rounds=1, participation={}, algorithm=fields, local={"epochs": 6, "batch_size": 8, "lr": 0.1})
+    done = drive(tmp_path, config, dataset(200), parts)
+    assert done.server["cost"].shape == (CLASSES, CLASSES)
+    assert done.summary["accuracy"] > 0.7  # chance is 0.25, a teacher's best about 0.5
+    asked = [
+        sketches["cbhma"].answer(View(done, number, state), {"images": done.server["images"]})["logits"]
+        for number, state in enumerate(states(done))
+    ]
+    assert not torch.equal(asked[0], asked[1])
+    assert (asked[1].argmax(2) == 2).double().mean() > 0.8  # the teacher of class 2 sees it everywhere
+
+
+class View:
+    """A client as ``clients.map`` shows it."""
+
+    def __init__(self, done: Driven, number: int, state: dict[str, np.ndarray]) -> None:
+        trainer = done.driver.pool._worker.trainer  # type: ignore[attr-defined]
+        self.net: Net = trainer.net
+        self.state = {name: torch.tensor(array) for name, array in state.items()}
+        self.client = trainer.client(number, torch.as_tensor([0]), done.driver._context(1, 0))
+
+
+# --- what holds for all -------------------------------------------------------------------------------
+
+
+def test_a_first_state_does_not_depend_on_the_round(sketches: Any) -> None:
+    """Kills: a head drawn from the round in which its client happens to come first."""
+    bench = Bench(MLP(hidden=(8,)))
+    pflego = sketches["pflego"].Pflego(tau=2, head_lr=0.0, server_lr=0.0)
+    heads = []
+    for number in (1, 7):
+        bench.context = dataclasses.replace(bench.context, round=number, stage_round=number)
+        heads.append(bench.train(pflego, 0).state["head"])
+    assert torch.equal(heads[0], heads[1])
+    assert not torch.equal(heads[0], bench.train(pflego, 1).state["head"])
+
+
+def test_a_state_without_a_beginning_is_refused() -> None:
+    """Kills: state that is dropped without a word because no init_state announces it."""
+    from algorithms.fedavg import FedAvg
+
+    class Forgetful(FedAvg):
+        def upload(self, run: Any, received: Any, state: Any) -> Any:
+            return {"weights": run.end}, {"weights": run.end}
+
+    with pytest.raises(TypeError, match="keeps a state, but init_state gives it no first one"):
+        Bench(MLP(hidden=(8,))).train(Forgetful(), 0)
