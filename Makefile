@@ -14,7 +14,7 @@ test: check  ## everything CI runs
 check: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m pyright
+	$(BIN)/python -m pyright --pythonpath $(BIN)/python
 
 bench: $(VENV)/installed  ## rounds per second against a plain loop, in one run
 	$(BIN)/python -m benchmarks.speed

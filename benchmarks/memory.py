@@ -18,7 +18,7 @@ from engine.run import Run
 
 GROWTH_LIMIT = 0.5  # MB per 100 rounds
 EVERY = 20  # rounds between two looks
-WARM_UP = 0.3  # of the rounds: pools, caches and arenas fill up first
+WARM_UP = 0.5  # of the rounds: pools, caches and arenas fill up first
 
 
 @dataclass(frozen=True)

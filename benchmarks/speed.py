@@ -200,7 +200,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2, help="client actors, and processes of the plain loop")
     parser.add_argument("--cycles", type=int, default=8, help="turns of each, after one to warm up")
     parser.add_argument("--chunk", type=float, default=10.0, help="seconds of a turn; at least one round")
-    parser.add_argument("--memory-rounds", type=int, default=1000, help="0: leave memory out")
+    parser.add_argument("--memory-rounds", type=int, default=2000, help="0: leave memory out")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for speed.json")
     options = parser.parse_intermixed_args()
     console = Console()

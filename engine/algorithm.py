@@ -252,7 +252,7 @@ class Algorithm(ABC):
     stack_uploads: ClassVar[bool] = False  # True: pooled.stacked holds the single uploads
     linear_optimizer: ClassVar[bool] = False  # True: reads run.accumulation, so local.optimizer must be sgd
 
-    def check(self, experiment: Experiment) -> None:
+    def check(self, experiment: Experiment) -> None:  # noqa: B027 (most have nothing to refuse)
         """Refuse, with a :class:`~engine.errors.ConfigError`, a setting this algorithm cannot run in."""
 
     # --- on the server -------------------------------------------------------------------------------

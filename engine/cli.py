@@ -145,8 +145,9 @@ def _run(experiment: Experiment, out: Path | None, address: str | None, overwrit
             while not run.finished:
                 progress = run.advance(seconds=0.5)
                 scores = [row for row in progress.rows if row["accuracy"] is not None]
-                now = f"accuracy {scores[-1]['accuracy']:.3f}  loss {scores[-1]['loss']:.3f}" if scores else None
-                bar.update(task, completed=progress.round, **({"now": now} if now else {}))
+                bar.update(task, completed=progress.round)
+                if scores:
+                    bar.update(task, now=f"accuracy {scores[-1]['accuracy']:.3f}  loss {scores[-1]['loss']:.3f}")
     except KeyboardInterrupt:
         stopped = True
         console.print("stopping after this round; everything so far is kept (Ctrl-C again ends at the last checkpoint)")

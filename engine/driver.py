@@ -320,7 +320,8 @@ class Driver:
         shared = to_numpy({name: self._server[name] for name in ("weights", "buffers")})
         results = self.pool.run("evaluate", shared, calls, what=f"evaluation after round {self.round}")
         scores: list[Scores] = [result.value for result in results]
-        correct, count = sum(score.correct for score in scores), sum(score.count for score in scores)
+        correct = np.sum([score.correct for score in scores], axis=0)
+        count = np.sum([score.count for score in scores], axis=0)
         row = {
             "stage": self.stage.name,
             "round": self.round,

@@ -56,16 +56,16 @@ class Section(BaseModel):
 class Local(Section):
     """What a client does with its rows in one round."""
 
-    epochs: int = Field(1, ge=1)  # passes over the rows
-    steps: int | None = Field(None, ge=1)  # optimizer steps instead of epochs
-    batch_size: int = Field(32, ge=1)
+    epochs: int = Field(default=1, ge=1)  # passes over the rows
+    steps: int | None = Field(default=None, ge=1)  # optimizer steps instead of epochs
+    batch_size: int = Field(default=32, ge=1)
     last_batch: Literal["keep", "drop", "wrap"] = "keep"  # a short batch | none | filled from the front
     optimizer: Literal["sgd", "adam"] = "sgd"  # starts afresh at every participation
-    lr: float = Field(0.05, gt=0)
-    lr_decay: float = Field(1.0, gt=0, le=1)  # per round; 1 is no decay
-    momentum: float = Field(0.0, ge=0, lt=1)  # 0 is none
+    lr: float = Field(default=0.05, gt=0)
+    lr_decay: float = Field(default=1.0, gt=0, le=1)  # per round; 1 is no decay
+    momentum: float = Field(default=0.0, ge=0, lt=1)  # 0 is none
     nesterov: bool = False
-    weight_decay: float = Field(0.0, ge=0)  # 0 is none
+    weight_decay: float = Field(default=0.0, ge=0)  # 0 is none
     augment: Literal["none", "flip", "crop_flip"] = "none"  # crop pads by 4
 
     @pydantic.model_validator(mode="after")
@@ -87,8 +87,8 @@ class Local(Section):
 class Participation(Section):
     """Who takes part in a round. Neither count nor fraction: every client that holds data."""
 
-    count: int | None = Field(None, ge=1)  # clients per round
-    fraction: float | None = Field(None, gt=0, le=1)  # of the clients that hold data
+    count: int | None = Field(default=None, ge=1)  # clients per round
+    fraction: float | None = Field(default=None, gt=0, le=1)  # of the clients that hold data
     scheme: Literal["fixed", "binomial"] = "fixed"  # binomial: each client on its own, with that probability
 
     @pydantic.model_validator(mode="after")
@@ -106,10 +106,10 @@ class Participation(Section):
 class Evaluation(Section):
     """What is measured, and how often (in rounds; 0 is never). The last round is always evaluated."""
 
-    every: int = Field(1, ge=0)  # the global model on the test set
-    local_every: int = Field(0, ge=0)  # each local model on the test set, before aggregation
+    every: int = Field(default=1, ge=0)  # the global model on the test set
+    local_every: int = Field(default=0, ge=0)  # each local model on the test set, before aggregation
     client_loss: bool = True  # loss of a client's first batch before and after training; costs one forward pass
-    batch_size: int = Field(500, ge=1)
+    batch_size: int = Field(default=500, ge=1)
 
 
 class Execution(Section):
@@ -118,17 +118,17 @@ class Execution(Section):
     executor: Literal["loop"] = "loop"
     precision: Literal["float32", "float64"] = "float32"
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: int = Field(1, ge=1)  # of torch, in every process
+    threads: int = Field(default=1, ge=1)  # of torch, in every process
     block: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"  # clients per block; auto: a 16th of the cohort
 
-    actors: int = Field(2, ge=0)  # client actors; 0 is in this process, without Ray
-    cpus_per_actor: float = Field(1.0, gt=0)
-    gpus_per_actor: float = Field(0.0, ge=0, le=1)  # snapped to 1/n, so that no share spans cards
+    actors: int = Field(default=2, ge=0)  # client actors; 0 is in this process, without Ray
+    cpus_per_actor: float = Field(default=1.0, gt=0)
+    gpus_per_actor: float = Field(default=0.0, ge=0, le=1)  # snapped to 1/n, so that no share spans cards
     state_store: Literal["memory", "disk"] = "memory"  # where client state lives between participations
-    state_cache_mb: int = Field(512, ge=0)  # of the disk store
-    start_timeout: float = Field(180.0, gt=0)  # seconds for actors to be ready
-    block_timeout: float = Field(1800.0, gt=0)  # seconds without any block coming back
-    retries: int = Field(3, ge=0)  # times that a block is run again after its actor died
+    state_cache_mb: int = Field(default=512, ge=0)  # of the disk store
+    start_timeout: float = Field(default=180.0, gt=0)  # seconds for actors to be ready
+    block_timeout: float = Field(default=1800.0, gt=0)  # seconds without any block coming back
+    retries: int = Field(default=3, ge=0)  # times that a block is run again after its actor died
 
     @pydantic.model_validator(mode="after")
     def _enough_for_each_actor(self) -> Execution:
@@ -153,8 +153,8 @@ IDENTITY = ("executor", "precision", "device", "threads", "block")  # the fields
 
 
 class Checkpoint(Section):
-    every: int = Field(10, ge=1)  # rounds; also after the last round and on Ctrl-C
-    keep: int = Field(2, ge=1)  # how many are kept
+    every: int = Field(default=10, ge=1)  # rounds; also after the last round and on Ctrl-C
+    keep: int = Field(default=2, ge=1)  # how many are kept
 
 
 class Stage(Section):
@@ -171,9 +171,9 @@ class Stage(Section):
 class Experiment(Section):
     """Everything that determines a run. Built from keyword arguments, a mapping or YAML."""
 
-    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
-    seed: int = Field(0, ge=0)
-    rounds: int = Field(20, ge=1)
+    name: str = Field(default="run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    seed: int = Field(default=0, ge=0)
+    rounds: int = Field(default=20, ge=1)
     data: SourceChoice = Field(default_factory=lambda: SOURCES.build({"name": "fashion_mnist_sample"}))
     partition: PartitionChoice = Field(
         default_factory=lambda: PARTITIONS.build({"name": "dirichlet", "clients": 20, "alpha": 0.3})

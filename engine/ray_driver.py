@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ class RemoteDriver:
     def __init__(self, experiment: Experiment, folder: Path, dataset: Any, assignment: Assignment) -> None:
         self._folder = folder
         # No CPU of its own: it adds and waits, and must fit beside the client actors on any machine.
-        self._actor = ray.remote(num_cpus=0, max_restarts=0)(_Shell).remote(folder.resolve())
+        self._actor: Any = ray.remote(num_cpus=0, max_restarts=0)(_Shell).remote(folder.resolve())
         self._reference = dataset  # owned here: the object lives as long as this does
         self.opened = self.end(self._actor.open.remote(experiment, [dataset], assignment))
 

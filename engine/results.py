@@ -219,25 +219,26 @@ class RunFolder:
 
     def summarise(self, experiment: Experiment, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Write ``summary.json`` from the tables and from ``facts``; accuracies are fractions of the test set."""
-        rounds, evaluations = self.frame("rounds"), self.frame("evaluations")
-        final = evaluations.iloc[-1] if len(evaluations) else None
-        last_round = int(rounds["round"].max()) if len(rounds) else 0
-        last10 = evaluations[evaluations["round"] > last_round - 10] if len(evaluations) else evaluations
-        best = evaluations.loc[evaluations["accuracy"].idxmax()] if len(evaluations) else None
+        rounds: list[Row] = self.frame("rounds").to_dict("records")
+        evaluations: list[Row] = self.frame("evaluations").to_dict("records")
+        last_round = rounds[-1]["round"] if rounds else 0
+        final = evaluations[-1] if evaluations else {}
+        best = max(evaluations, key=lambda row: row["accuracy"]) if evaluations else {}
+        last10 = [row["accuracy"] for row in evaluations if row["round"] > last_round - 10]
         summary = {
             "name": experiment.name,
             "experiment": experiment.digest,
             "algorithm": experiment.to_mapping()["algorithm"],
-            "accuracy": None if final is None else float(final["accuracy"]),
-            "loss": None if final is None else float(final["loss"]),
-            "best_accuracy": None if best is None else float(best["accuracy"]),
-            "best_round": None if best is None else int(best["round"]),
-            "last10_accuracy": float(last10["accuracy"].mean()) if len(last10) else None,
+            "accuracy": final.get("accuracy"),
+            "loss": final.get("loss"),
+            "best_accuracy": best.get("accuracy"),
+            "best_round": best.get("round"),
+            "last10_accuracy": statistics.fmean(last10) if last10 else None,
             "rounds": last_round,
-            "seconds_per_round": statistics.median(rounds["seconds"]) if len(rounds) else None,
-            "seconds": float(rounds["seconds"].sum() + rounds["evaluation_seconds"].sum()),
-            "floats_up": int(rounds["floats_up"].sum()),
-            "floats_down": int(rounds["floats_down"].sum()),
+            "seconds_per_round": statistics.median(row["seconds"] for row in rounds) if rounds else None,
+            "seconds": sum(row["seconds"] + row["evaluation_seconds"] for row in rounds),
+            "floats_up": sum(row["floats_up"] for row in rounds),
+            "floats_down": sum(row["floats_down"] for row in rounds),
             **facts,
         }
         write_atomically(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")

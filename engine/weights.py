@@ -9,7 +9,7 @@ in the module and are never sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -193,12 +193,14 @@ class _Head(_Features):
 def _recording(model: nn.Module, names: tuple[str, ...]) -> Iterator[Tensors]:
     """Collect the outputs of the named inner modules during the block."""
     outputs: Tensors = {}
-    handles = [
-        model.get_submodule(name).register_forward_hook(
-            lambda module, args, output, name=name: outputs.__setitem__(name, output)
-        )
-        for name in names
-    ]
+
+    def keep(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: object, output: Tensor) -> None:
+            outputs[name] = output
+
+        return hook
+
+    handles = [model.get_submodule(name).register_forward_hook(keep(name)) for name in names]
     try:
         yield outputs
     finally:

@@ -163,7 +163,9 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("words", [["run", "--nonsense"], ["nonsense"], ["resume"], ["list", "colours"], ["run", "quikstart"]])
+@pytest.mark.parametrize(
+    "words", [["run", "--nonsense"], ["nonsense"], ["resume"], ["list", "colours"], ["run", "quikstart"]]
+)
 def test_wrong_words(call: Any, words: list[str]) -> None:
     """Kills: a wrong flag that passes or ends in a traceback."""
     code, _, err = call(*words)
@@ -208,14 +210,13 @@ def environment() -> dict[str, str]:
 def test_ctrl_c_keeps_everything_and_says_how_to_go_on(tmp_path: Path) -> None:
     """Kills: Ctrl-C that loses rounds, ends in a traceback, or leaves a folder that cannot be resumed."""
     command = [sys.executable, "-m", "engine.cli"]
-    words = [*SMALL, "rounds=250", "evaluation.every=100", "checkpoint.every=1000"]
+    words = [*SMALL, "rounds=250", "evaluation.every=100", "checkpoint.every=7"]
     process = subprocess.Popen(
         [*command, "run", *words, "--out", "run"], cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment()
     )
     deadline = time.monotonic() + 60
-    while not (tmp_path / "run" / "log.txt").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(0.7)
+    while not (tmp_path / "run" / "rounds.parquet").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
@@ -226,7 +227,12 @@ def test_ctrl_c_keeps_everything_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert 0 < done < 250
     assert folder.frame("rounds")["round"].tolist() == list(range(1, done + 1))
     resumed = subprocess.run(
-        [*command, "resume", "run", "--json"], cwd=tmp_path, capture_output=True, text=True, env=environment(), check=True
+        [*command, "resume", "run", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=True,
     )
     straight = subprocess.run(
         [*command, "run", *words, "--out", "straight", "--json"],

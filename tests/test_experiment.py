@@ -112,7 +112,7 @@ def test_a_new_kind_of_participation_replaces_the_old() -> None:
     """Kills: count and fraction from two sources at once; two typed ones passing silently."""
     config = experiment(participation={"count": 3}).override(["participation.fraction=0.5"])
     assert (config.participation.count, config.participation.fraction) == (None, 0.5)
-    with pytest.raises(ConfigError, match="participation.count=3: cannot be set beside participation.fraction"):
+    with pytest.raises(ConfigError, match=r"participation.count=3: cannot be set beside participation.fraction"):
         Experiment().override(["participation.count=3", "participation.fraction=0.5"])
 
 

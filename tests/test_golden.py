@@ -57,12 +57,20 @@ def context(net: FlatNet, lr: float = 0.1, clients: int = 2, examples: int = 2, 
     return Context(1, lr, clients, examples, cohort, float(cohort), cohort / clients, net.layout)
 
 
-def one_client(algorithm: Algorithm, target: float, steps: int, start: float = 0.0, lr: float = 0.1, **local: Any) -> Any:
+def one_client(
+    algorithm: Algorithm, target: float, steps: int, start: float = 0.0, lr: float = 0.1, **local: Any
+) -> Any:
     trainer, net = regression([target])
     weights = torch.tensor([start, 0.0], dtype=torch.float64)
     received = {"weights": weights, "buffers": net.buffers, "control": torch.zeros(2, dtype=torch.float64)}
     return trainer.train(
-        algorithm, Local(steps=steps, lr=lr, batch_size=1, **local), 0, torch.tensor([0]), context(net, lr), received, None
+        algorithm,
+        Local(steps=steps, lr=lr, batch_size=1, **local),
+        0,
+        torch.tensor([0]),
+        context(net, lr),
+        received,
+        None,
     )
 
 
@@ -216,7 +224,9 @@ def test_scaffold_reaches_the_optimum_where_fedavg_is_biased(monkeypatch: pytest
             received = {**algorithm.broadcast(server, where), "buffers": net.buffers}
             for client in (0, 1):
                 local = Local(steps=10, lr=0.05, batch_size=1)
-                trained = trainer.train(algorithm, local, client, torch.tensor([client]), where, received, states[client])
+                trained = trainer.train(
+                    algorithm, local, client, torch.tensor([client]), where, received, states[client]
+                )
                 states[client] = trained.state
                 sums.add(trained, stack=False)
             mean = {name: total / sums.weight for name, total in sums.uploads.items()}
@@ -230,7 +240,7 @@ def test_scaffold_reaches_the_optimum_where_fedavg_is_biased(monkeypatch: pytest
 
 
 def plain_training(settings: Any, data: Dataset, rounds: int) -> torch.Tensor:
-    """One client by hand: a module, torch.optim.SGD made anew each round, the run's batch order. Nothing else is shared."""
+    """One client by hand: a module, torch.optim.SGD made anew each round, the run's batch order, and nothing else."""
     shape = (1, 8, 8)
     model = build_model(settings.model, shape, 4, seeds.generator(settings.seed, "weights"))
     net = FlatNet(model, CPU, torch.float32).model  # a plain module from here on
@@ -238,7 +248,9 @@ def plain_training(settings: Any, data: Dataset, rounds: int) -> torch.Tensor:
     parameters = [*net.body.parameters(), *net.head.parameters()]
     net.train()
     for number in range(1, rounds + 1):
-        order = orders(len(rows), settings.local.batch_size, "keep", seeds.generator(settings.seed, "batches", number, 0))
+        order = orders(
+            len(rows), settings.local.batch_size, "keep", seeds.generator(settings.seed, "batches", number, 0)
+        )
         optimizer = torch.optim.SGD(parameters, lr=settings.local.lr_at(number), momentum=settings.local.momentum)
         for _ in range(settings.local.epochs):
             for positions in next(order):

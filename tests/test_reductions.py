@@ -75,7 +75,9 @@ def test_options_of_scaffold_differ_from_each_other(tmp_path: Path) -> None:
     """Kills: an option that is read nowhere."""
     settings = [{}, {"option": "I"}, {"weighting": "uniform"}, {"weighting": "cbfl_code"}]
     shas = {
-        drive(tmp_path / str(number), experiment(algorithm={"name": "scaffold", **fields}, participation={"count": 4})).sha
+        drive(
+            tmp_path / str(number), experiment(algorithm={"name": "scaffold", **fields}, participation={"count": 4})
+        ).sha
         for number, fields in enumerate(settings)
     }
     assert len(shas) == len(settings)

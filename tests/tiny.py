@@ -88,9 +88,7 @@ def open_driver(
     return Driver(config, run_folder, data, parts, InProcessPool(config, data, parts))
 
 
-def drive(
-    folder: Path, config: Experiment, data: Dataset | None = None, parts: Assignment | None = None
-) -> Driven:
+def drive(folder: Path, config: Experiment, data: Dataset | None = None, parts: Assignment | None = None) -> Driven:
     """A whole run, in process."""
     driver = open_driver(folder, config, data, parts)
     while not driver.finished:

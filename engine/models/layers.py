@@ -45,9 +45,7 @@ class ConvBlock(nn.Module):
     H' = H // 2 with ``padding`` 2 ("same" for the 5x5 kernel), (H - 4) // 2 without.
     """
 
-    def __init__(
-        self, channels: int, out: int, padding: int, norm: Norm = "none", group_size: int = 1
-    ) -> None:
+    def __init__(self, channels: int, out: int, padding: int, norm: Norm = "none", group_size: int = 1) -> None:
         super().__init__()
         # A norm subtracts what a bias adds, up to the group's mean: no bias then, as in ResNets.
         self.conv = nn.Conv2d(channels, out, kernel_size=5, padding=padding, bias=norm == "none")

@@ -84,9 +84,7 @@ def initialise(model: nn.Module, generator: torch.Generator) -> None:
 _NORM_VALUES = {"weight": 1, "bias": 0, "running_mean": 0, "running_var": 1, "num_batches_tracked": 0}
 
 
-def build_model(
-    spec: ModelSpec, shape: tuple[int, int, int], num_classes: int, generator: torch.Generator
-) -> Model:
+def build_model(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int, generator: torch.Generator) -> Model:
     """The network on the CPU in training mode, its weights drawn from ``generator`` (a CPU generator) alone.
 
     Built on the meta device, where torch's own initialisation draws nothing: the global generator stays

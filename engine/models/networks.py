@@ -29,9 +29,7 @@ class MLP(ModelSpec):
 
     def __post_init__(self) -> None:
         require(len(self.hidden) > 0, "hidden", self.hidden, "must not be empty", "use model.name=logistic")
-        require(
-            min(self.hidden) > 0, "hidden", self.hidden, "must be positive", "for example hidden=[200, 200]"
-        )
+        require(min(self.hidden) > 0, "hidden", self.hidden, "must be positive", "for example hidden=[200, 200]")
 
     def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
         body = nn.Sequential(nn.Flatten())
@@ -57,9 +55,7 @@ class CNN(ModelSpec):
     def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
         return self.with_widths(shape, num_classes, (32, 64, 512))
 
-    def with_widths(
-        self, shape: tuple[int, int, int], num_classes: int, widths: tuple[int, int, int]
-    ) -> Model:
+    def with_widths(self, shape: tuple[int, int, int], num_classes: int, widths: tuple[int, int, int]) -> Model:
         """The same network with other numbers of channels (two convolutions) and hidden units."""
         require_pixels("cnn", shape, 4)
         channels, height, width = shape

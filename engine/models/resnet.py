@@ -18,9 +18,7 @@ Shortcut = Literal["conv", "pad"]
 class ResidualUnit(nn.Module):
     """relu(norm(conv(relu(norm(conv(x))))) + shortcut(x)), 3x3 convolutions; ``stride`` 2 halves H and W."""
 
-    def __init__(
-        self, channels: int, out: int, stride: int, shortcut: Shortcut, norm: Norm, group_size: int
-    ) -> None:
+    def __init__(self, channels: int, out: int, stride: int, shortcut: Shortcut, norm: Norm, group_size: int) -> None:
         super().__init__()
         self.stride = stride
         self.conv1 = nn.Conv2d(channels, out, 3, stride, padding=1, bias=False)
@@ -99,9 +97,7 @@ class CifarResNet(ModelSpec):
     def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
         return self.with_widths(shape, num_classes, (16, 32, 64))
 
-    def with_widths(
-        self, shape: tuple[int, int, int], num_classes: int, widths: tuple[int, int, int]
-    ) -> Model:
+    def with_widths(self, shape: tuple[int, int, int], num_classes: int, widths: tuple[int, int, int]) -> Model:
         """The same network with other numbers of channels in the three stages."""
         body = ResNetBody(shape[0], self.units, widths, self.shortcut, self.norm, self.group_size)
         taps = tuple(f"body.units.{index}" for index in range(3 * self.units))

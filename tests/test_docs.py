@@ -1,0 +1,97 @@
+"""What the documentation says about the config, against the config."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic_core import PydanticUndefined
+
+from engine.experiment import CHOICES, IDENTITY, SECTIONS, Experiment, keys
+
+PAGE = (Path(__file__).parents[1] / "docs" / "config.md").read_text(encoding="utf-8")
+
+
+def table(heading: str) -> list[list[str]]:
+    """The rows of the table below a heading, without its head."""
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+ROWS = {row[0].strip("`"): row for row in table("Keys")}
+
+
+def test_the_table_has_every_key_once_and_no_other() -> None:
+    """Kills: a key without a line; a line for a key that is gone."""
+    assert len(table("Keys")) == len(ROWS)
+    assert set(ROWS) == set(keys())
+    assert all(len(row) == 6 and row[2] and row[5] for row in ROWS.values())
+
+
+@pytest.mark.parametrize("key", [key for key in keys() if key.partition(".")[0] in SECTIONS])
+def test_defaults_of_sections(key: str) -> None:
+    """Kills: a default that was changed in the code alone."""
+    section, _, field = key.partition(".")
+    assert yaml.safe_load(ROWS[key][3]) == SECTIONS[section].model_fields[field].default
+
+
+@pytest.mark.parametrize("key", ["name", "seed", "rounds"])
+def test_defaults_of_the_experiment(key: str) -> None:
+    assert yaml.safe_load(ROWS[key][3]) == Experiment.model_fields[key].default
+
+
+@pytest.mark.parametrize("section", list(CHOICES))
+def test_choices_and_their_fields(section: str) -> None:
+    """Kills: a choice or a field of one that the table does not name; a default that no choice has."""
+    registry = CHOICES[section]
+    assert re.split(r", ", ROWS[f"{section}.name"][5]) == list(registry)
+    assert getattr(Experiment(), section) is not None
+    assert ROWS[f"{section}.name"][3] == registry.name_of(getattr(Experiment(), section))
+    for key in keys():
+        if not key.startswith(f"{section}.") or key.endswith(".name"):
+            continue
+        field = key.partition(".")[2]
+        owners = {name: registry.fields(name)[field] for name in registry if field in registry.fields(name)}
+        assert ROWS[key][1] == ("all" if len(owners) == len(registry) else ", ".join(owners)), key
+        defaults = [default for default in map(default_of, owners.values()) if default is not PydanticUndefined]
+        assert yaml.safe_load(ROWS[key][3]) in defaults, key
+        others = {default for default in defaults if default != yaml.safe_load(ROWS[key][3])}
+        assert all(str(default) in ROWS[key][5] for default in others), (key, others)
+
+
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    """As YAML would have it."""
+    if field.default is dataclasses.MISSING:
+        return PydanticUndefined
+    return list(field.default) if isinstance(field.default, tuple) else field.default
+
+
+def test_the_example_of_stages_is_a_config() -> None:
+    """Kills: an example that does not run; rounds and rates that the text gets wrong."""
+    (text,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    config = Experiment.from_mapping(yaml.safe_load(text))
+    warm_up, prox = config.chain
+    assert (warm_up.rounds, prox.rounds, prox.needs) == (70, 30, ("warm-up",))
+    assert prox.local.lr_at(71) == 0.05 * 0.996**70
+    assert prox.local.momentum == 0.9
+
+
+def test_keys_named_anywhere_on_the_page_exist() -> None:
+    """Kills: a key in the table of symbols, or in the text, that is none."""
+    sections = "|".join([*CHOICES, *SECTIONS])
+    named = set(re.findall(rf"`((?:{sections})\.[a-z_]+)", PAGE))
+    assert named - {"contract.md"} <= set(keys())
+
+
+def test_what_is_said_to_be_hashed_is() -> None:
+    """Kills: a key that moved into the digest or out of it without a word."""
+    (_, _, _, inside) = (row[0] for row in table("What identifies a run"))
+    assert set(re.findall(r"`execution\.(\w+)`", inside)) == set(IDENTITY)
+    identity = Experiment().identity()
+    assert "evaluation" in identity
+    assert not {"name", "checkpoint"} & set(identity)
