@@ -203,7 +203,7 @@ def main() -> int:
     parser.add_argument("--memory-rounds", type=int, default=2000, help="0: leave memory out")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for speed.json")
     options = parser.parse_intermixed_args()
-    console = Console()
+    console = Console(width=100)
     limits: list[tuple[str, bool]] = []
     results: dict[str, Any] = {"workloads": {}, "limits": {**LIMITS, "growth_mb_per_100_rounds": GROWTH_LIMIT}}
 

@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import json
 import logging
+import statistics
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -165,7 +166,7 @@ def _header(run: Run) -> None:
     lines = [
         f"[bold]{experiment.name}[/bold]  {run.folder.path}",
         f"data       {plain['data']['name']}, {len(run.labels)} images, {len(run.classes)} classes",
-        f"clients    {len(held)} with {held.min()} to {held.max()} images, median {int(sorted(held)[len(held) // 2])}"
+        f"clients    {len(held)} with {held.min()} to {held.max()} images, median {statistics.median(held.tolist()):g}"
         + (f"; {len(sizes) - len(held)} without any take no part" if len(held) < len(sizes) else "")
         + (f"; {len(run.assignment.dropped)} images are dropped" if len(run.assignment.dropped) else ""),
     ]
