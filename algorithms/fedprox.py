@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Tensors
+from engine.algorithm import Client, Tensors
 from engine.errors import require
 
 
@@ -19,7 +19,7 @@ class FedProx(FedAvg):
         super().__post_init__()
         require(self.mu >= 0, "mu", self.mu, "must be at least 0", "0 is FedAvg")
 
-    def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors) -> Tensor:
+    def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
         if self.mu == 0:
             return grad
         return grad + self.mu * (weights - received["weights"])  # g + mu (w - w_t), before momentum and decay

@@ -32,8 +32,8 @@ class Scaffold(FedAvg):
     def init_server(self, weights: Tensor, context: Context) -> Tensors:
         return {"weights": weights, "control": torch.zeros_like(weights)}  # c = 0
 
-    def init_state(self, weights: Tensor, client: Client) -> Tensors:
-        return {"control": torch.zeros_like(weights)}  # c_k = 0; any other start biases every later round
+    def init_state(self, received: Tensors, client: Client) -> Tensors:
+        return {"control": torch.zeros_like(received["weights"])}  # c_k = 0; any other start biases every later round
 
     def broadcast(self, server: Tensors, context: Context) -> Tensors:
         return {"weights": server["weights"], "control": server["control"]}
@@ -43,7 +43,7 @@ class Scaffold(FedAvg):
             return Phase(batch="full", emit="gradient", buffers="keep"), Phase()
         return (Phase(),)
 
-    def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors) -> Tensor:
+    def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
         return grad + (received["control"] - state["control"])  # g_k(y) - c_k + c
 
     def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:

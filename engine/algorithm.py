@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from engine.experiment import Experiment
+    from engine.experiment import Experiment, Local
 
 Tensors = dict[str, Tensor]
 Scalar = float | Tensor  # a Python number for one client; a tensor where clients are stacked
@@ -48,6 +48,7 @@ class Kind(StrEnum):
     MOMENTS = "moments"  # any    sums that stay in float64
     LOGITS = "logits"  # [..., C] class scores
     IMAGES = "images"  # [N, ...] rows in input space, or labels that go with them
+    TENSOR = "tensor"  # any      anything else in the run's precision: weights of a second network, prototypes
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Layout:
     buffers: int  # Q
     classes: int  # C
     features: int  # D
+    image: tuple[int, int, int] = (0, 0, 0)  # (channels, height, width) of an input
     has_batchnorm: bool = False
 
     @property
@@ -87,6 +89,7 @@ class Context:
     expected_cohort: float  # its expectation: the count, or clients * fraction
     participation: float  # probability that a given client takes part in a round
     layout: Layout
+    stage_round: int = 0  # the round counted from the start of this stage, from 1; 0 is before its first
 
 
 @dataclass(frozen=True)
@@ -114,10 +117,21 @@ class Batch:
     x: Tensor  # [B, channels, height, width] normalised and augmented
     y: Tensor  # [B] int64
     client: Client
+    drawn: Mapping[str, Any] = field(default_factory=dict)  # what Algorithm.draw drew for this step
 
 
 class Net(Protocol):
     """A model at certain weights: a body and a linear head."""
+
+    @property
+    def tap_names(self) -> tuple[str, ...]:
+        """The blocks whose outputs make sense to compare: residual units, convolution blocks, hidden layers."""
+        ...
+
+    @property
+    def norm_names(self) -> tuple[str, ...]:
+        """The BatchNorm layers. The buffers are theirs in this order, of each the running mean, then variance."""
+        ...
 
     def __call__(self, x: Tensor) -> Tensor: ...  # [B, ...] -> [B, C], equal to head(features(x))
 
@@ -125,8 +139,8 @@ class Net(Protocol):
 
     def head(self, z: Tensor) -> Tensor: ...  # [B, D] -> [B, C]
 
-    def taps(self, x: Tensor, names: tuple[str, ...]) -> tuple[Tensor, Tensors]:
-        """Logits, and the outputs of the named inner modules."""
+    def taps(self, x: Tensor, names: tuple[str, ...], inputs: bool = False) -> tuple[Tensor, Tensors]:
+        """Logits, and the outputs (or the inputs) of the named inner modules."""
         ...
 
     def at(self, weights: Tensor, buffers: Tensor, train: bool = False) -> Net:
@@ -203,6 +217,11 @@ class ClientView(Protocol):
     @property
     def net(self) -> Net: ...
 
+    @property
+    def state(self) -> Tensors:
+        """What the client keeps; empty before its first participation."""
+        ...
+
     def rows(self) -> Iterator[Batch]: ...
 
 
@@ -215,8 +234,9 @@ class Clients(Protocol):
         shared: Tensors,
         reduce: Literal["sum", "stack"] = "sum",
     ) -> Tensors:
-        """Run the pure, module-level ``fn`` on every client; ``shared`` must hold "weights" and "buffers".
+        """Run the pure ``fn`` on every client; ``shared`` must hold "weights" and "buffers".
 
+        ``fn`` is a module-level function, or a ``functools.partial`` of one that carries hyper-parameters.
         ``sum`` adds the results in float64, ``stack`` concatenates them along their first axis; both in client
         order, so the result does not depend on where the clients ran.
         """
@@ -234,12 +254,30 @@ class Workbench(Protocol):
 
     def rng(self, purpose: str) -> torch.Generator: ...
 
+    def fit(
+        self,
+        loss: Callable[[Net, Tensor], Tensor],
+        num_rows: int,
+        epochs: int,
+        batch_size: int,
+        lr: float,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        trainable: Literal["all", "body", "head"] = "all",
+    ) -> Tensors:
+        """Train the bench's net by SGD on ``loss(net, positions [B])`` over shuffled rows: "weights" and "buffers".
+
+        The rows are the caller's (images, features, logits that it indexes by position). As on a client, a body
+        that is not trained is in eval mode.
+        """
+        ...
+
 
 class Compute(Protocol):
     """Heavy server-side work, run where a GPU share is."""
 
     def __call__(self, fn: Callable[[Workbench, Tensors], Tensors], shared: Tensors) -> Tensors:
-        """Run the module-level ``fn``; ``shared`` must hold "weights" and "buffers" for the bench's net."""
+        """Run ``fn`` (as for ``clients.map``); ``shared`` must hold "weights" and "buffers" for the bench's net."""
         ...
 
 
@@ -249,11 +287,16 @@ class Algorithm(ABC):
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": False}
     entries: ClassVar[Mapping[str, Kind]] = {"weights": Kind.VECTOR, "buffers": Kind.BUFFERS}
+    uncounted: ClassVar[frozenset[str]] = frozenset()  # of the broadcast: a client keeps or can derive them itself
     stack_uploads: ClassVar[bool] = False  # True: pooled.stacked holds the single uploads
+    stackable: ClassVar[bool] = True  # False: shapes in ``loss`` differ between clients, so none share a block's pass
     linear_optimizer: ClassVar[bool] = False  # True: reads run.accumulation, so local.optimizer must be sgd
 
-    def check(self, experiment: Experiment) -> None:  # noqa: B027 (most have nothing to refuse)
-        """Refuse, with a :class:`~engine.errors.ConfigError`, a setting this algorithm cannot run in."""
+    def check(self, experiment: Experiment, local: Local) -> None:  # noqa: B027 (most refuse nothing)
+        """Refuse, with a :class:`~engine.errors.ConfigError`, a setting this algorithm cannot run in.
+
+        ``local`` is the section of the stage that the algorithm runs in.
+        """
 
     # --- on the server -------------------------------------------------------------------------------
 
@@ -286,8 +329,8 @@ class Algorithm(ABC):
 
     # --- on one client -------------------------------------------------------------------------------
 
-    def init_state(self, weights: Tensor, client: Client) -> Tensors:
-        """At a client's first participation; ``weights`` are those the stage started from."""
+    def init_state(self, received: Tensors, client: Client) -> Tensors:
+        """At a client's first participation. ``client.rng`` is keyed as for round 0, whichever round that is."""
         return {}
 
     def start(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
@@ -297,11 +340,19 @@ class Algorithm(ABC):
     def phases(self, context: Context) -> tuple[Phase, ...]:
         return (Phase(),)
 
+    def draw(self, client: Client, rows: int, received: Tensors) -> Mapping[str, Any]:
+        """The random numbers of one step over ``rows`` rows, for ``batch.drawn``: the only draws that a loss has.
+
+        Tensors drawn from ``client.rng`` (on the CPU; the engine moves them), or Python numbers where a shape
+        depends on them, which takes ``stackable = False``.
+        """
+        return {}
+
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
         """[] mean over the batch."""
         return F.cross_entropy(net(batch.x), batch.y)
 
-    def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors) -> Tensor:
+    def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
         """The gradient that the optimizer gets; elementwise over parameters.
 
         The engine calls it on whole vectors or on slices: entries of kind vector are sliced alike.
@@ -316,6 +367,6 @@ class Algorithm(ABC):
         """The upload's weight in the mean."""
         return run.num_examples
 
-    def personal(self, server: Tensors, state: Tensors, context: Context) -> Tensor:
-        """[P] what a client's own rows are evaluated with."""
-        return server["weights"]
+    def personal(self, server: Tensors, state: Tensors, client: Client) -> Tensors:
+        """The entries "weights" and "buffers" that a client's own rows are evaluated with."""
+        return {"weights": server["weights"], "buffers": server["buffers"]}

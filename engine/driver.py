@@ -100,6 +100,7 @@ class Driver:
         self._test_rows = len(dataset.test.labels)
         self._chain = experiment.chain
         self._ends = _last_rounds(self._chain)
+        self._starts = [end - stage.rounds for stage, end in zip(self._chain, self._ends, strict=True)]
         net = open_model(experiment, dataset, torch.device("cpu"))
         self.layout = net.layout
         self._fresh = {"weights": net.weights, "buffers": net.buffers}
@@ -176,6 +177,7 @@ class Driver:
         cohort = draw_cohort(self.experiment.seed, number, self._clients, self.experiment.participation)
         context = self._context(number, len(cohort))
         server = algorithm.before_round(self._server, _Compute(self, context), context)
+        server = cast(algorithm, checked(algorithm, "before_round", server, self.layout), self._fresh["weights"].dtype)
         outcome = self._train(cohort, server, context) if cohort else Outcome()
         if cohort:
             server = self._aggregate(server, outcome.blocks, cohort, context)
@@ -219,7 +221,8 @@ class Driver:
             )
         results = self.pool.run("train", to_numpy(received), calls, what=f"round {context.round}")
         outcome = Outcome(
-            floats_down=floats(received) + sum(int(np.prod(array.shape[1:])) for array in addressed.values())
+            floats_down=floats({name: t for name, t in received.items() if name not in algorithm.uncounted})
+            + sum(int(np.prod(array.shape[1:])) for array in addressed.values())
         )
         for call, result in zip(calls, results, strict=True):
             outcome.blocks.append(result.value)
@@ -273,6 +276,7 @@ class Driver:
             expected_cohort=expected,
             participation=expected / clients,
             layout=self.layout,
+            stage_round=round - self._starts[self._position.stage],
         )
 
     # --- results --------------------------------------------------------------------------------------
@@ -427,6 +431,7 @@ class _Clients:
                 label="clients " + ", ".join(map(str, ids)),
                 args=(fn, self._context, ids),
                 cost=float(driver._sizes[list(ids)].sum()),
+                states=tuple(driver._states.read(ids)),
             )
             for ids in cut_blocks(driver._clients, driver.experiment.execution.block)
         ]

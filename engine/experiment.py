@@ -254,7 +254,7 @@ class Experiment(Section):
                     f"{ALGORITHMS.name_of(stage.algorithm)} reads gradients off the path of SGD",
                     "set local.optimizer=sgd",
                 )
-            stage.algorithm.check(self)
+            stage.algorithm.check(self, stage.local)
         return self
 
     @classmethod

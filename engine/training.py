@@ -9,9 +9,10 @@ Shapes: n rows of a client, B of a batch, P parameters, Q floating buffers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice, repeat
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -107,7 +108,8 @@ class Trainer:
         """One client's round. ``state`` None is a first participation; ``probe`` fills the two losses."""
         client = self.client(number, indices, context)
         if state is None:
-            state = checked(algorithm, "init_state", algorithm.init_state(received["weights"], client), context.layout)
+            newcomer = replace(client, rng=Streams(self.seed, 0, number))  # the same whenever it first takes part
+            state = checked(algorithm, "init_state", algorithm.init_state(received, newcomer), context.layout)
         self.net.load(algorithm.start(received, state, client), received["buffers"])
         start = self.net.weights.clone()
         course = Course(self, algorithm, local, client, indices, received, state)
@@ -133,6 +135,8 @@ class Trainer:
                 f"{course.steps} steps with lr={course.lr:g}; lower local.lr"
             )
         upload, new_state = algorithm.upload(run, received, state)
+        if new_state and type(algorithm).init_state is Algorithm.init_state:
+            raise TypeError(f"{type(algorithm).__name__}.upload keeps a state, but init_state gives it no first one")
         return Trained(
             upload=checked(algorithm, "upload", upload, context.layout),
             state=checked(algorithm, "upload", new_state, context.layout),
@@ -208,7 +212,7 @@ class Course:
         steps = 0
         for positions in batches:
             grad = self._grad(net, batch_of, positions, phase)
-            weights.grad = self.algorithm.gradient(grad, weights, received, state)
+            weights.grad = self.algorithm.gradient(grad, weights, received, state, self.client)
             optimizer.step()
             steps += 1
         self.steps += steps
@@ -232,6 +236,9 @@ class Course:
         return total
 
     def _backward(self, net: Net, batch: Batch, phase: Phase) -> Tensor:
+        drawn = self.algorithm.draw(self.client, len(batch.y), self.received)
+        if drawn:
+            batch = replace(batch, drawn={name: _moved(value, batch.x.device) for name, value in drawn.items()})
         loss = self.algorithm.loss(net, batch, self.received, self.state)
         if self._first is None and phase.features == "live":
             self._first = batch, loss.detach()
@@ -293,6 +300,14 @@ class CachedNet:
     def __init__(self, net: FlatNet) -> None:
         self._net = net
 
+    @property
+    def tap_names(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def norm_names(self) -> tuple[str, ...]:
+        return ()
+
     def __call__(self, x: Tensor) -> Tensor:
         return self._net.head(x)
 
@@ -302,7 +317,7 @@ class CachedNet:
     def head(self, z: Tensor) -> Tensor:
         return self._net.head(z)
 
-    def taps(self, x: Tensor, names: tuple[str, ...]) -> tuple[Tensor, Tensors]:
+    def taps(self, x: Tensor, names: tuple[str, ...], inputs: bool = False) -> tuple[Tensor, Tensors]:
         raise TypeError("a phase with cached features runs no body, so it has no taps")
 
     def at(self, weights: Tensor, buffers: Tensor, train: bool = False) -> Net:
@@ -310,6 +325,10 @@ class CachedNet:
 
     def narrow(self, width: float) -> Net:
         raise TypeError("a phase with cached features runs no body, so it cannot be narrowed")
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    return value.to(device) if isinstance(value, Tensor) else value
 
 
 def _optimizer(weights: Tensor, local: Local, lr: float) -> torch.optim.Optimizer:

@@ -28,7 +28,9 @@ def flatten(tensors: list[Tensor], out: Tensor) -> Tensor:
 class FlatNet:
     """The :class:`~engine.algorithm.Net` that is trained, over ``weights`` [P] and ``buffers`` [Q]."""
 
-    def __init__(self, model: Model, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(
+        self, model: Model, device: torch.device, dtype: torch.dtype, image: tuple[int, int, int] = (0, 0, 0)
+    ) -> None:
         self.model = model.to(device=device, dtype=dtype)
         body = list(self.model.body.parameters())
         head = list(self.model.head.parameters())
@@ -39,7 +41,12 @@ class FlatNet:
             buffers=sum(b.numel() for b in self.model.buffers() if b.is_floating_point()),
             classes=self.model.head.out_features,
             features=self.model.head.in_features,
+            image=image,
             has_batchnorm=any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in self.model.modules()),
+        )
+        self.tap_names = self.model.tap_names
+        self.norm_names = tuple(
+            name for name, m in self.model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)
         )
         # Gradients of a slice are computed for the parameters that lie in it.
         self.slices = {
@@ -96,8 +103,8 @@ class FlatNet:
     def head(self, z: Tensor) -> Tensor:
         return self.model.head(z)
 
-    def taps(self, x: Tensor, names: tuple[str, ...]) -> tuple[Tensor, Tensors]:
-        with _recording(self.model, names) as outputs:
+    def taps(self, x: Tensor, names: tuple[str, ...], inputs: bool = False) -> tuple[Tensor, Tensors]:
+        with _recording(self.model, names, inputs) as outputs:
             logits = self.model(x)
         return logits, outputs
 
@@ -143,6 +150,8 @@ class _At:
         self._tensors = dict(tensors)
         self._train = train
         self._frozen = frozen
+        self.tap_names = base.tap_names
+        self.norm_names = base.norm_names
 
     def __call__(self, x: Tensor) -> Tensor:
         return self._call(self._base.model, x)
@@ -153,8 +162,8 @@ class _At:
     def head(self, z: Tensor) -> Tensor:
         return self._call(_Head(self._base.model), z, prefix="model.")
 
-    def taps(self, x: Tensor, names: tuple[str, ...]) -> tuple[Tensor, Tensors]:
-        with _recording(self._base.model, names) as outputs:
+    def taps(self, x: Tensor, names: tuple[str, ...], inputs: bool = False) -> tuple[Tensor, Tensors]:
+        with _recording(self._base.model, names, inputs) as outputs:
             logits = self(x)
         return logits, outputs
 
@@ -190,17 +199,17 @@ class _Head(_Features):
 
 
 @contextmanager
-def _recording(model: nn.Module, names: tuple[str, ...]) -> Iterator[Tensors]:
-    """Collect the outputs of the named inner modules during the block."""
+def _recording(model: nn.Module, names: tuple[str, ...], inputs: bool) -> Iterator[Tensors]:
+    """Collect the outputs, or the inputs, of the named inner modules during the block."""
     outputs: Tensors = {}
 
-    def keep(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: object, output: Tensor) -> None:
-            outputs[name] = output
+    def hook(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
+        def record(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+            outputs[name] = args[0] if inputs else output
 
-        return hook
+        return record
 
-    handles = [model.get_submodule(name).register_forward_hook(keep(name)) for name in names]
+    handles = [model.get_submodule(name).register_forward_hook(hook(name)) for name in names]
     try:
         yield outputs
     finally:

@@ -11,16 +11,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain, islice
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from engine import seeds
-from engine.algorithm import Algorithm, Batch, Client, ClientView, Context, Tensors, Workbench
+from engine.algorithm import Algorithm, Batch, Client, ClientView, Context, Net, Tensors, Workbench
 from engine.data import Assignment, Dataset
-from engine.data.batches import Rows
+from engine.data.batches import Rows, orders
 from engine.entries import Arrays, floats, to_numpy, to_torch
 from engine.experiment import Experiment, Local
 from engine.models import build_model
@@ -82,13 +83,14 @@ class Scores:
 def open_model(experiment: Experiment, dataset: Dataset, device: torch.device) -> FlatNet:
     """The experiment's network with its initial weights, which depend on the seed alone."""
     shape = dataset.train.images.shape[1:]
+    image = (int(shape[0]), int(shape[1]), int(shape[2]))
     model = build_model(
         experiment.model,
-        (int(shape[0]), int(shape[1]), int(shape[2])),
+        image,
         len(dataset.classes),
         seeds.generator(experiment.seed, "weights"),
     )
-    return FlatNet(model, device, DTYPES[experiment.execution.precision])
+    return FlatNet(model, device, DTYPES[experiment.execution.precision], image)
 
 
 def set_up_torch(experiment: Experiment) -> None:
@@ -178,14 +180,17 @@ class Worker:
         fn: Callable[[ClientView, Tensors], Tensors],
         context: Context,
         ids: tuple[int, ...],
+        *states: Arrays | None,
     ) -> list[Arrays]:
         """``fn`` of each client in turn; the net is at ``shared["weights"]`` each time."""
         tensors = self._on_device(token, shared)
         results = []
-        for number in ids:
+        for number, arrays in zip(ids, states, strict=True):
             self.net.load(tensors["weights"], tensors["buffers"])
             self.net.train(False)
-            results.append(to_numpy(fn(_View(self.trainer, number, self._indices(number), context), tensors)))
+            state = {} if arrays is None else to_torch(arrays, self.device)
+            view = _View(self.trainer, number, self._indices(number), context, state)
+            results.append(to_numpy(fn(view, tensors)))
         return results
 
     def compute(self, shared: Arrays, token: object, fn: Callable[[Workbench, Tensors], Tensors], round: int) -> Arrays:
@@ -233,7 +238,8 @@ class Worker:
 class _View:
     """A client, to a function given to ``clients.map``."""
 
-    def __init__(self, trainer: Trainer, number: int, indices: Tensor, context: Context) -> None:
+    def __init__(self, trainer: Trainer, number: int, indices: Tensor, context: Context, state: Tensors) -> None:
+        self.state = state
         self._trainer = trainer
         self._indices = indices
         self.net = trainer.net
@@ -254,3 +260,27 @@ class _Bench:
 
     def rng(self, purpose: str) -> torch.Generator:
         return seeds.generator(self._seed, purpose, self._round)
+
+    def fit(
+        self,
+        loss: Callable[[Net, Tensor], Tensor],
+        num_rows: int,
+        epochs: int,
+        batch_size: int,
+        lr: float,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        trainable: Literal["all", "body", "head"] = "all",
+    ) -> Tensors:
+        net = self.net
+        net.train(trainable != "head")
+        where, _ = net.slices[trainable]
+        weights = net.weights[where]
+        optimizer = torch.optim.SGD([weights], lr=lr, momentum=momentum, weight_decay=weight_decay)
+        passes = orders(num_rows, batch_size, "keep", self.rng("batches"))
+        for positions in chain.from_iterable(islice(passes, epochs)):
+            if len(positions) > 1 or not net.layout.has_batchnorm:
+                weights.grad = net.backward(loss(net, positions.to(self.device)), trainable)
+                optimizer.step()
+        net.train(False)
+        return {"weights": net.weights.clone(), "buffers": net.buffers.clone()}

@@ -158,7 +158,7 @@ def test_inputs_are_not_written_to(name: str) -> None:
     server = {**algorithm.init_server(start, context), "buffers": net.buffers.clone()}
     received = {**algorithm.broadcast(server, context), "buffers": server["buffers"]}
     indices = torch.arange(20)
-    state = algorithm.init_state(start, trainer.client(0, indices, context))
+    state = algorithm.init_state(received, trainer.client(0, indices, context))
     given = {f"{which}/{key}": value for which, part in (("r", received), ("s", state)) for key, value in part.items()}
     before = {key: value.clone() for key, value in given.items()}
     trained = trainer.train(algorithm, Local(), 0, indices, context, received, state)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from algorithms import ALGORITHMS
 from engine import seeds
-from engine.algorithm import Batch, Client, Context, Net
+from engine.algorithm import Batch, Client, Context, Net, Pooled
 from engine.data import Assignment
 from engine.data.batches import Rows
 from engine.experiment import Local
@@ -307,6 +307,22 @@ def test_pflego_scales_by_the_probability_and_counts_no_head(tmp_path: Path, ske
     assert set(rows["floats_up"]) == set(rows["floats_down"]) == {done.driver.layout.body}
 
 
+def test_pflego_server_step_is_unbiased(sketches: Any) -> None:
+    """Kills: a server step without 1/pi, or with the cohort's examples for all (oracle 3 of 2.9, by enumeration)."""
+    bench = Bench(MLP(hidden=(8,)), participation=2 / 3)
+    pflego = sketches["pflego"].Pflego(tau=1, server_lr=0.3)
+    gradients = [bench.train(pflego, number).upload["body_gradient"] for number in range(3)]
+    server = pflego.init_server(bench.start["weights"], bench.context)
+    moves = []
+    for pair in ((0, 1), (0, 2), (1, 2)):
+        weight = sum(FEW[number] for number in pair)
+        mean = sum(FEW[number] * gradients[number] for number in pair) / weight
+        pooled = Pooled({"body_gradient": torch.as_tensor(mean)}, weight, 2)
+        moves.append(pflego.aggregate(server, pooled, bench.context)["weights"] - server["weights"])
+    full = sum(size * gradient for size, gradient in zip(FEW, gradients, strict=True)) / sum(FEW)
+    torch.testing.assert_close(bench.net.layout.body_of(sum(moves) / 3), -0.3 * full, rtol=0, atol=1e-12)
+
+
 def test_personal_models_rule_out_absent_classes(sketches: Any) -> None:
     """Kills: a personal model that predicts a class its client has never had."""
     bench = Bench(MLP(hidden=(8,)))
@@ -381,6 +397,27 @@ def test_cbfl_statistics_gap_reads_the_right_buffers(sketches: Any) -> None:
 
     standard = torch.tensor([0.0, 1.0], dtype=torch.float64)
     assert float(gap(OneLayer(), weights, standard)) == pytest.approx(0.5, abs=1e-5)
+
+
+def test_cbfl_generator_is_trained_on_what_enters_batchnorm(sketches: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: statistics of outputs; a generator that writes the teacher's buffers or weights (O-C7)."""
+    bench = Bench(ResNet20())
+    asked: list[bool] = []
+    original = bench.net.taps
+
+    def spy(x: Tensor, names: tuple[str, ...], inputs: bool = False) -> tuple[Tensor, dict[str, Tensor]]:
+        asked.append(inputs)
+        return original(x, names, inputs)
+
+    monkeypatch.setattr(bench.net, "taps", spy)
+    bench.net.train(False)
+    place = SimpleNamespace(net=bench.net, device=CPU, rng=lambda purpose: seeds.generator(0, purpose, 1))
+    train = sketches["cbfl"].train_generator
+    made = train(place, bench.start, layout=bench.net.layout, gamma=1.0, lr=0.01, steps=2)
+    assert asked == [True, True]
+    assert set(made) == set(sketches["cbfl"].GENERATOR)
+    assert torch.equal(bench.net.weights, bench.start["weights"])
+    assert torch.equal(bench.net.buffers, bench.start["buffers"])
 
 
 def test_cbfl_refreshes_on_schedule_and_counts_as_fedavg(tmp_path: Path, sketches: Any) -> None:

@@ -356,7 +356,7 @@ def test_the_gradient_hook_sees_slices_that_fit() -> None:
 
     @dataclass(frozen=True)
     class Spy(FedAvg):
-        def gradient(self, grad: Any, weights: Any, received: Any, state: Any) -> Any:
+        def gradient(self, grad: Any, weights: Any, received: Any, state: Any, client: Any) -> Any:
             seen.append((len(grad), len(weights), len(received["weights"])))
             return grad
 

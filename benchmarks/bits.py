@@ -1,0 +1,126 @@
+"""Equal bits: one experiment in process, on 1, 2 and 3 actors, with an actor killed in mid-round, stopped and resumed.
+
+    python -m benchmarks.bits [--cifar10 FOLDER] [--rounds 10]
+
+Two experiments (``resnet20`` with BatchNorm on 1,000 CIFAR-10 images, ``mlp`` on Fashion-MNIST; 20 clients,
+Dirichlet 0.1, 5 clients a round, 1 epoch, batch 32) for every registered algorithm. Each row of the table must show
+one hash; a different seed must show another. Without a CIFAR-10 folder the network with BatchNorm runs on the
+embedded Fashion-MNIST images, and the table says so. Writes ``benchmarks/results/bits.json``; exits with 1 if a cell
+differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from algorithms import ALGORITHMS
+from engine.experiment import Experiment
+from engine.ray_driver import RemoteDriver  # before ray: it sets what Ray reads at import
+from engine.run import Run, run
+
+import ray  # isort: skip
+
+RESULTS = Path(__file__).parent / "results" / "bits.json"
+STOP = 5  # the round after which a run is stopped
+
+
+def experiments(cifar10: str | None, rounds: int) -> dict[str, Callable[[str, int, int], Experiment]]:
+    """Label -> a function of (algorithm, actors, seed)."""
+    small = {"train_samples": 1000, "test_samples": 500}
+    images = {"name": "cifar10", "root": cifar10, **small} if cifar10 else {"name": "fashion_mnist_sample", **small}
+    settings = {
+        f"resnet20 on {images['name']}": (images, {"name": "resnet20"}),
+        "mlp on fashion_mnist_sample": ({"name": "fashion_mnist_sample"}, {"name": "mlp"}),
+    }
+
+    def make(data: dict[str, Any], model: dict[str, Any]) -> Callable[[str, int, int], Experiment]:
+        return lambda algorithm, actors, seed: Experiment(
+            seed=seed,
+            rounds=rounds,
+            data=data,
+            partition={"name": "dirichlet", "clients": 20, "alpha": 0.1},
+            model=model,
+            algorithm={"name": algorithm},
+            local={"epochs": 1, "batch_size": 32, "lr": 0.05},
+            participation={"count": 5},
+            evaluation={"every": rounds},
+            execution={"actors": actors, "device": "cpu"},
+        )
+
+    return {label: make(*setting) for label, setting in settings.items()}
+
+
+def killed(experiment: Experiment, out: Path) -> str:
+    """A run of which one actor is killed while it holds blocks of a round."""
+    under_way = Run.open(experiment, out)
+    under_way.advance()
+    driver = under_way.driver
+    assert isinstance(driver, RemoteDriver)
+    victim = driver.placement()[-1]["pid"]
+    os.kill(victim, signal.SIGSTOP)  # so that it cannot have finished its blocks when it dies
+    begun = driver.begin(0.0)
+    time.sleep(0.5)
+    os.kill(victim, signal.SIGKILL)
+    if not any("will run again" in text for text in driver.end(begun).messages):
+        raise RuntimeError("the killed actor held no block: the kill proves nothing")
+    while not under_way.finished:
+        under_way.advance()
+    return under_way.close()["weights_sha256"]
+
+
+def stopped(experiment: Experiment, out: Path) -> str:
+    """A run that is closed in the middle and opened again, on another number of actors."""
+    under_way = Run.open(experiment, out)
+    while under_way.round < min(STOP, experiment.rounds - 1):
+        under_way.advance()
+    under_way.close()
+    return run(experiment.override(["execution.actors=1"]), out)["weights_sha256"]
+
+
+def main() -> int:
+    """Run the matrix; 0 if every row has one hash."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--cifar10", help="a folder with CIFAR-10, in any layout that data.name=cifar10 reads")
+    parser.add_argument("--rounds", type=int, default=10)
+    arguments = parser.parse_args()
+    logging.getLogger("fedskew").addHandler(logging.NullHandler())
+    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    rows: dict[str, dict[str, str]] = {}
+    began = time.perf_counter()
+    for label, make in experiments(arguments.cifar10, arguments.rounds).items():
+        for algorithm in ALGORITHMS:
+            with tempfile.TemporaryDirectory() as folder:
+                out = Path(folder)
+                row = rows[f"{label}, {algorithm}"] = {}
+                row["in process"] = run(make(algorithm, 0, 0), out / "0")["weights_sha256"]
+                for actors in (1, 2, 3):
+                    row[f"{actors} actors"] = run(make(algorithm, actors, 0), out / f"{actors}")["weights_sha256"]
+                row["killed"] = killed(make(algorithm, 2, 0), out / "killed")
+                row["stopped, resumed"] = stopped(make(algorithm, 2, 0), out / "stopped")
+                row["seed 1"] = run(make(algorithm, 0, 1), out / "seed")["weights_sha256"]
+            shown = "  ".join(f"{place}: {sha[:8]}" for place, sha in row.items())
+            print(f"{label}, {algorithm}\n  {shown}", flush=True)
+    ray.shutdown()
+    equal = all(len({sha for place, sha in row.items() if place != "seed 1"}) == 1 for row in rows.values())
+    apart = all(row["seed 1"] != row["in process"] for row in rows.values())
+    seconds = time.perf_counter() - began
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(
+        json.dumps({"rounds": arguments.rounds, "seconds": round(seconds), "rows": rows}, indent=2) + "\n"
+    )
+    print(f"{'all equal' if equal else 'NOT EQUAL'}, seeds {'apart' if apart else 'NOT APART'}, {seconds:.0f} s")
+    return 0 if equal and apart else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
