@@ -168,6 +168,32 @@ class Stage(Section):
     rounds: int = Field(ge=1)
 
 
+class WrittenStage(Section):
+    """A stage as it is written: what it leaves out it has from the experiment, field by field."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
+    kind: Literal["train"] = "train"
+    needs: tuple[str, ...] = ()
+    algorithm: AlgorithmChoice | None = None
+    local: dict[str, Any] = {}
+    rounds: int = Field(ge=1)
+
+    def resolve(self, experiment: Experiment) -> Stage:
+        """With the experiment's algorithm and local section where this stage has none of its own."""
+        try:
+            local = Local(**{**experiment.local.model_dump(), **self.local})
+        except pydantic.ValidationError as error:
+            raise _one_sentence(error, "local").under(f"stages.{self.name}") from None
+        return Stage(
+            name=self.name,
+            kind=self.kind,
+            needs=self.needs,
+            algorithm=self.algorithm or experiment.algorithm,
+            local=local,
+            rounds=self.rounds,
+        )
+
+
 class Experiment(Section):
     """Everything that determines a run. Built from keyword arguments, a mapping or YAML."""
 
@@ -185,7 +211,7 @@ class Experiment(Section):
     evaluation: Evaluation = Field(default_factory=lambda: Evaluation())
     execution: Execution = Field(default_factory=lambda: Execution())
     checkpoint: Checkpoint = Field(default_factory=lambda: Checkpoint())
-    stages: tuple[Stage, ...] = ()  # none: one stage "train" of the sections above
+    stages: tuple[WrittenStage, ...] = ()  # none: one stage "train" of the sections above
 
     # --- construction ---------------------------------------------------------------------------------
 
@@ -194,26 +220,6 @@ class Experiment(Section):
             super().__init__(**values)
         except pydantic.ValidationError as error:
             raise _one_sentence(error) from None
-
-    @pydantic.model_validator(mode="before")
-    @classmethod
-    def _fill_stages(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """A stage inherits the algorithm, and field by field the local section, of the experiment."""
-        if not values.get("stages"):
-            return values
-        local = values.get("local", {})
-        local = local.model_dump() if isinstance(local, Local) else dict(local)
-        stages = []
-        for stage in values["stages"]:
-            if isinstance(stage, Stage):
-                stages.append(stage)
-                continue
-            if not isinstance(stage, Mapping):
-                raise ConfigError("stages", stage, "must be a list of stages", "each with a name and rounds")
-            filled = {"algorithm": values.get("algorithm", {"name": "fedavg"}), **stage}
-            filled["local"] = {**local, **_plain(filled.get("local", {}))}
-            stages.append(filled)
-        return {**values, "stages": stages}
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> Experiment:
@@ -314,7 +320,7 @@ class Experiment(Section):
     def chain(self) -> tuple[Stage, ...]:
         """The stages in order; one stage "train" where none are given."""
         if self.stages:
-            return self.stages
+            return tuple(stage.resolve(self) for stage in self.stages)
         return (Stage(name="train", algorithm=self.algorithm, local=self.local, rounds=self.rounds),)
 
     def resolve(self) -> Experiment:
@@ -330,7 +336,9 @@ class Experiment(Section):
         values = self.to_mapping()
         values["execution"] = {field: values["execution"][field] for field in IDENTITY}
         values["data"].pop("root", None)
-        del values["name"], values["checkpoint"]
+        values["stages"] = [stage.model_dump(mode="json") for stage in self.chain]
+        for section in ("name", "checkpoint", "algorithm", "local", "rounds"):  # the last three are in the stages
+            del values[section]
         return values
 
     @property
@@ -339,23 +347,18 @@ class Experiment(Section):
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _plain(value: Any) -> dict[str, Any]:
-    return value.model_dump() if isinstance(value, BaseModel) else dict(value)
-
-
-def _one_sentence(error: pydantic.ValidationError) -> ConfigError:
+def _one_sentence(error: pydantic.ValidationError, section: str = "") -> ConfigError:
+    """The first of pydantic's errors, of an experiment or of one of its sections."""
     defaults: dict[str, Any] = {}
-    for name, section in SECTIONS.items():
-        defaults |= {f"{name}.{field}": info for field, info in section.model_fields.items()}
+    for name, model in SECTIONS.items():
+        defaults |= {f"{name}.{field}": info for field, info in model.model_fields.items()}
     first = error.errors(include_url=False)[0]
-    path = ".".join(str(part) for part in first["loc"])
+    path = ".".join(str(part) for part in (*([section] if section else []), *first["loc"]))
     if first["type"] == "extra_forbidden":
-        section, _, field = path.rpartition(".")
-        known = SECTIONS[section].model_fields if section in SECTIONS else Experiment.model_fields
-        return ConfigError(
-            path, first["input"], f"is not a field of {section or 'an experiment'}", nearest(field, known)
-        )
-    return config_error(error, defaults=defaults)
+        owner, _, field = path.rpartition(".")
+        known = {"": Experiment, **SECTIONS}.get(owner, WrittenStage).model_fields
+        return ConfigError(path, first["input"], f"is not a field of {owner or 'an experiment'}", nearest(field, known))
+    return config_error(error, section, defaults)
 
 
 SECTIONS: dict[str, type[Section]] = {
@@ -392,6 +395,8 @@ def _parse(assignment: str) -> tuple[str, Any]:
 
 def _assign(values: dict[str, Any], key: str, value: Any) -> None:
     section, dot, field = key.partition(".")
+    if key == "rounds" and values["stages"]:
+        raise ConfigError(key, value, "is set by each stage of this experiment", "change the rounds of its stages")
     if section in CHOICES and field == "name":
         registry = CHOICES[section]
         new, old = registry.fields(value), registry.fields(values[section]["name"])  # raises for an unknown name

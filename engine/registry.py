@@ -71,6 +71,6 @@ def config_error(
     field = ".".join(part for part in (section, path) if part)
     rule = first["msg"].replace("Input should be", "must be").removeprefix("Value error, ")
     known = defaults or {}
-    value = getattr(known.get(path, known.get(path.split(".")[0])), "default", None)
+    value = getattr(known.get(field, known.get(path.split(".")[0])), "default", None)
     repair = f"for example {field}={value}" if isinstance(value, bool | int | float | str) else ""
     return ConfigError(field, first.get("input"), rule, repair)

@@ -59,7 +59,7 @@ def stage_hash(experiment: Experiment, stage: Stage) -> str:
     The number of rounds is left out: a longer run of the same stage passes through the shorter one.
     """
     identity = experiment.identity()
-    for key in ("stages", "algorithm", "local", "rounds", "evaluation"):
+    for key in ("stages", "evaluation"):
         identity.pop(key)
     own = stage.model_dump(mode="json", exclude={"name", "needs", "rounds"})
     by_name = {other.name: other for other in experiment.chain}

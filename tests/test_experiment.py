@@ -100,6 +100,18 @@ def test_stage_hash_covers_parents_and_code_but_not_its_own_length() -> None:
     assert {"torch", "device", "hardware"} <= set(numerics(base))
 
 
+def test_overrides_reach_the_stages_that_leave_them_open() -> None:
+    """Kills: an override that changes the hash and nothing that runs, or that overrules what a stage says itself."""
+    base = experiment(stages=STAGES)
+    changed = base.override(["local.lr=0.5", "local.batch_size=3"])
+    assert [stage.local.lr for stage in changed.chain] == [0.5, 0.02]
+    assert [stage.local.batch_size for stage in changed.chain] == [3, 3]
+    assert changed.digest != base.digest
+    assert base.override(["algorithm.server_lr=0.5"]).digest == base.digest  # both stages name their algorithm
+    with pytest.raises(ConfigError, match="rounds=9: is set by each stage"):
+        base.override(["rounds=9"])
+
+
 def test_overrides_reset_what_a_new_choice_does_not_have() -> None:
     """Kills: an alpha of the old partition that makes the new one invalid; the order of words mattering."""
     config = Experiment().override(["partition.alpha=0.7", "partition.name=dirichlet_client", "partition.clients=9"])
@@ -188,7 +200,10 @@ def test_bad_values_are_one_sentence(words: str | list[str], message: str) -> No
         ("stages: [{name: a, rounds: 1, needs: [b]}]", "stages.a.needs=b: names no earlier stage"),
         ("stages: [{name: a, rounds: 1}, {name: a, rounds: 1}]", "stages.name=a: is used twice"),
         ("stages: [{name: a}]", "stages.0.rounds"),
-        ("stages: [3]", "stages=3: must be a list of stages"),
+        ("stages: [3]", "stages.0=3: "),
+        ("stages: [{name: a, rounds: 1, local: {lr: 0}}]", "stages.a.local.lr=0: must be greater than 0"),
+        ("stages: [{name: a, rounds: 1, local: {lrr: 1}}]", "stages.a.local.lrr=1: is not a field of local"),
+        ("stages: [{name: a, rounds: 1, colour: 1}]", "stages.0.colour=1: is not a field of stages.0"),
     ],
 )
 def test_bad_files_are_one_sentence(tmp_path: Path, text: str, message: str) -> None:
