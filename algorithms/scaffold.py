@@ -29,10 +29,10 @@ class Scaffold(FedAvg):
     entries: ClassVar = {**Algorithm.entries, "control": Kind.VECTOR, "control_delta": Kind.VECTOR}
     linear_optimizer: ClassVar = True
 
-    def init_server(self, weights: Tensor, context: Context) -> Tensors:
-        return {"weights": weights, "control": torch.zeros_like(weights)}  # c = 0
+    def init_server(self, parent: Tensors, context: Context) -> Tensors:
+        return {"weights": parent["weights"], "control": torch.zeros_like(parent["weights"])}  # c = 0
 
-    def init_state(self, received: Tensors, client: Client) -> Tensors:
+    def init_state(self, received: Tensors, parent: Tensors, client: Client) -> Tensors:
         return {"control": torch.zeros_like(received["weights"])}  # c_k = 0; any other start biases every later round
 
     def broadcast(self, server: Tensors, context: Context) -> Tensors:

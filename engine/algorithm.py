@@ -300,8 +300,9 @@ class Algorithm(ABC):
 
     # --- on the server -------------------------------------------------------------------------------
 
-    def init_server(self, weights: Tensor, context: Context) -> Tensors:
-        return {"weights": weights}
+    def init_server(self, parent: Tensors, context: Context) -> Tensors:
+        """From the entries of the stage before, or from fresh "weights" and "buffers"."""
+        return {"weights": parent["weights"]}
 
     def prepare(self, server: Tensors, clients: Clients, context: Context) -> Tensors:
         """Once, before the first round of the stage."""
@@ -329,8 +330,11 @@ class Algorithm(ABC):
 
     # --- on one client -------------------------------------------------------------------------------
 
-    def init_state(self, received: Tensors, client: Client) -> Tensors:
-        """At a client's first participation. ``client.rng`` is keyed as for round 0, whichever round that is."""
+    def init_state(self, received: Tensors, parent: Tensors, client: Client) -> Tensors:
+        """At a client's first participation in the stage; ``parent`` is what it kept of the stage before, if any.
+
+        ``client.rng`` is keyed as for round 0, whichever round that is.
+        """
         return {}
 
     def start(self, received: Tensors, state: Tensors, client: Client) -> Tensor:

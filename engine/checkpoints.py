@@ -120,6 +120,7 @@ class Checkpoints:
         for path in paths[self.keep :]:
             if path.name not in final:
                 path.unlink(missing_ok=True)
+                self._states.pop(path.name, None)
         return {digest for path in self.paths() for digest in self._states_of(path)}
 
     def _states_of(self, path: Path) -> frozenset[str]:
@@ -136,5 +137,5 @@ def _sha256(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
     for name in sorted(tensors):
         tensor = tensors[name].contiguous()
         digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}".encode())
-        digest.update(tensor.view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
+        digest.update(tensor.numpy().tobytes())
     return digest.hexdigest()

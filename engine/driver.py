@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -26,14 +26,14 @@ from engine import __version__, seeds
 from engine.algorithm import Algorithm, Cohort, Context, Pooled, Tensors
 from engine.checkpoints import Checkpoint, Checkpoints, Position
 from engine.data import Assignment, Dataset
-from engine.entries import cast, checked, floats, to_numpy
+from engine.entries import Arrays, cast, checked, floats, to_numpy
 from engine.errors import RunError
 from engine.experiment import Experiment, Participation, Stage
 from engine.pool import Call, Pool
 from engine.results import Row, RunFolder
 from engine.stages import numerics, stage_hash
 from engine.states import DiskStore, Handle, MemoryStore, States
-from engine.worker import BlockSums, Scores, TrainJob, open_model
+from engine.worker import BlockSums, ClientReport, ComputeJob, MapJob, Scores, TrainJob, open_model
 
 log = logging.getLogger("fedskew")
 
@@ -78,12 +78,27 @@ def weights_sha256(weights: Tensor, buffers: Tensor) -> str:
 
 @dataclass
 class Outcome:
-    """What a cohort's training came to."""
+    """What a cohort's training came to: sums in float64, added in block order as the blocks come in."""
 
-    blocks: list[BlockSums] = field(default_factory=list)  # in block order
-    actors: list[int] = field(default_factory=list)  # where each block ran
+    uploads: dict[str, np.ndarray] = field(default_factory=dict)  # sum of weight * upload
+    buffers: np.ndarray | None = None  # sum of num_examples * buffers
+    weight: float = 0.0
+    num_examples: int = 0
+    stacked: list[Arrays] = field(default_factory=list)  # single uploads in client order, if asked for
     states: dict[int, Handle] = field(default_factory=dict)  # client -> new state
+    reports: list[tuple[ClientReport, int]] = field(default_factory=list)  # with the actor it ran on
     floats_down: int = 0  # numbers that each client received
+
+    def add(self, block: BlockSums, actor: int) -> None:
+        # A block of one client arrives as it was uploaded: see training.Sums.
+        weight, num_examples = (1, 1) if block.scaled else (block.weight, block.num_examples)
+        for name, array in block.uploads.items():
+            self.uploads[name] = _added(self.uploads.get(name), array, weight)
+        self.buffers = _added(self.buffers, block.buffers, num_examples)
+        self.weight += block.weight
+        self.num_examples += block.num_examples
+        self.stacked.extend(block.stacked)
+        self.reports.extend((report, actor) for report in block.reports)
 
 
 class Driver:
@@ -111,6 +126,8 @@ class Driver:
             tuple(stage.name for stage in self._chain),
         )
         self._states = self._open_states()
+        self._joined: set[int] = set()  # clients that have a state of this stage
+        self._inherited: dict[int, str] = {}  # client -> SHA-256 of what it kept of the stage before
         self._torn = False  # a commit was interrupted: memory is between two rounds
         self._saved: Position | None = None
         self._restore()
@@ -180,10 +197,11 @@ class Driver:
         server = cast(algorithm, checked(algorithm, "before_round", server, self.layout), self._fresh["weights"].dtype)
         outcome = self._train(cohort, server, context) if cohort else Outcome()
         if cohort:
-            server = self._aggregate(server, outcome.blocks, cohort, context)
-        norm = float((server["weights"].double() - self._server["weights"].double()).norm())
+            server = self._aggregate(server, outcome, cohort, context)
+        norm = float((server["weights"] - self._server["weights"]).norm())
         self._torn = True
         self._states.commit(outcome.states)
+        self._joined.update(outcome.states)
         self._server = server
         self._position = replace(self._position, round=number)
         self._torn = False
@@ -196,55 +214,47 @@ class Driver:
         members = Cohort(cohort, tuple(int(self._sizes[client]) for client in cohort))
         addressed = to_numpy(self._checked_rows(algorithm, algorithm.address(server, members, context), len(cohort)))
         stateful = type(algorithm).init_state is not Algorithm.init_state
+        job = TrainJob(
+            algorithm=algorithm,
+            local=self.stage.local,
+            context=context,
+            stateful=stateful,
+            probe=evaluation.client_loss,
+            test_locally=bool(evaluation.local_every) and context.round % evaluation.local_every == 0,
+        )
         row_of = {client: row for row, client in enumerate(cohort)}
         calls = []
         for ids in cut_blocks(cohort, self.experiment.execution.block):
             rows = [row_of[client] for client in ids]
-            job = TrainJob(
-                algorithm=algorithm,
-                local=self.stage.local,
-                context=context,
-                ids=ids,
-                addressed={name: array[rows] for name, array in addressed.items()},
-                stateful=stateful,
-                probe=evaluation.client_loss,
-                test_locally=bool(evaluation.local_every) and context.round % evaluation.local_every == 0,
-            )
+            newcomers = tuple(client not in self._joined for client in ids)
             calls.append(
                 Call(
                     label="clients " + ", ".join(map(str, ids)),
-                    args=(job,),
+                    args=(ids, {name: array[rows] for name, array in addressed.items()}, newcomers),
                     cost=float(self._sizes[list(ids)].sum()),
-                    states=tuple(self._states.read(ids)) if stateful else (None,) * len(ids),
+                    states=tuple(self._read_states(ids)) if stateful else (None,) * len(ids),
                     handles=len(ids) if stateful else 0,
                 )
             )
-        results = self.pool.run("train", to_numpy(received), calls, what=f"round {context.round}")
         outcome = Outcome(
             floats_down=floats({name: t for name, t in received.items() if name not in algorithm.uncounted})
             + sum(int(np.prod(array.shape[1:])) for array in addressed.values())
         )
+        results = self.pool.run("train", to_numpy(received), job, calls, what=f"round {context.round}")
         for call, result in zip(calls, results, strict=True):
-            outcome.blocks.append(result.value)
-            outcome.actors.append(result.actor)
-            if stateful:
-                outcome.states.update(zip(call.args[0].ids, result.handles, strict=True))
+            outcome.add(result.value, result.actor)
+            outcome.states.update(zip(call.args[0], result.handles, strict=stateful))
         return outcome
 
-    def _aggregate(
-        self, server: Tensors, blocks: list[BlockSums], cohort: tuple[int, ...], context: Context
-    ) -> Tensors:
-        """The new server entries: means formed in float64 in block order, then kept in the run's precision."""
+    def _aggregate(self, server: Tensors, outcome: Outcome, cohort: tuple[int, ...], context: Context) -> Tensors:
+        """The new server entries: means formed in float64, then kept in the run's precision."""
         algorithm = self.stage.algorithm
-        weight = sum(block.weight for block in blocks)
-        if not weight > 0:
-            raise RunError(f"round {context.round}: the uploads' weights add up to {weight}, so they have no mean")
-        mean = {name: _sum(block.uploads[name] for block in blocks) / weight for name in blocks[0].uploads}
-        buffers = _sum(block.buffers for block in blocks) / sum(block.num_examples for block in blocks)
-        stacked = [upload for block in blocks for upload in block.stacked]
+        if not outcome.weight > 0 or outcome.buffers is None:
+            raise RunError(f"round {context.round}: the uploads' weights add up to {outcome.weight}: there is no mean")
+        stacked = outcome.stacked
         pooled = Pooled(
-            mean=mean,
-            weight=weight,
+            mean={name: torch.from_numpy(total / outcome.weight) for name, total in outcome.uploads.items()},
+            weight=outcome.weight,
             count=len(cohort),
             stacked={name: torch.from_numpy(np.stack([upload[name] for upload in stacked])) for name in stacked[0]}
             if stacked
@@ -252,6 +262,7 @@ class Driver:
             ids=cohort,
         )
         server = checked(algorithm, "aggregate", algorithm.aggregate(server, pooled, context), self.layout)
+        buffers = torch.from_numpy(outcome.buffers / outcome.num_examples)
         return cast(algorithm, {**server, "buffers": buffers}, self._fresh["weights"].dtype)
 
     def _checked_rows(self, algorithm: Algorithm, rows: Tensors, count: int) -> Tensors:
@@ -284,17 +295,11 @@ class Driver:
     def _record(self, stage: Stage, context: Context, outcome: Outcome, update_norm: float, seconds: float) -> Row:
         """Add the round's rows of ``clients.parquet``; its row of ``rounds.parquet``."""
         rows: list[Row] = []
-        for block, actor in zip(outcome.blocks, outcome.actors, strict=True):
-            for report in block.reports:
-                row = asdict(report)
-                row["samples"] = row.pop("num_examples")
-                row |= {
-                    "stage": stage.name,
-                    "round": context.round,
-                    "actor": actor,
-                    "floats_down": outcome.floats_down,
-                }
-                rows.append(row)
+        for report, actor in outcome.reports:
+            row = asdict(report)
+            row["samples"] = row.pop("num_examples")
+            row |= {"stage": stage.name, "round": context.round, "actor": actor, "floats_down": outcome.floats_down}
+            rows.append(row)
         for row in rows:
             self.folder.clients.add(row)
         samples = [row["samples"] for row in rows]
@@ -322,7 +327,7 @@ class Driver:
             for start in starts
         ]
         shared = to_numpy({name: self._server[name] for name in ("weights", "buffers")})
-        results = self.pool.run("evaluate", shared, calls, what=f"evaluation after round {self.round}")
+        results = self.pool.run("evaluate", shared, None, calls, what=f"evaluation after round {self.round}")
         scores: list[Scores] = [result.value for result in results]
         correct = np.sum([score.correct for score in scores], axis=0)
         count = np.sum([score.count for score in scores], axis=0)
@@ -357,32 +362,42 @@ class Driver:
     # --- stages and checkpoints -------------------------------------------------------------------------
 
     def _begin(self, number: int) -> None:
-        """Start a stage from the weights of the one it needs, or from fresh ones."""
-        stage = self._chain[number]
-        weights, start = self._fresh, 0
-        if stage.needs:
-            parent = [other.name for other in self._chain].index(stage.needs[0])
-            start = self._ends[parent]
-            weights = self._server if self._position.stage == parent else self._final(parent)
-        self._position = Position(number, start)
-        self._states = self._open_states()
-        context = self._context(start, 0)
+        """Start a stage from the last checkpoint of the one it needs, or from fresh weights."""
+        stage, parent = self._chain[number], self._parent(number)
+        self._position = Position(number, self._starts[number])
+        self._states, self._joined = self._open_states(), set()
+        self._inherited = dict(parent.states) if parent else {}
+        server = parent.server if parent else self._fresh
+        context = self._context(self.round, 0)
         algorithm = stage.algorithm
-        server = algorithm.init_server(weights["weights"], context)
-        server = {**server, "buffers": weights["buffers"]}
+        server = {**algorithm.init_server(server, context), "buffers": server["buffers"]}
         server = algorithm.prepare(server, _Clients(self, context), context)
-        self._server = cast(algorithm, checked(algorithm, "prepare", server, self.layout), weights["weights"].dtype)
-        log.info("stage %s: %s, rounds %d to %d", stage.name, stage.algorithm, start + 1, self._ends[number])
+        self._server = cast(algorithm, checked(algorithm, "prepare", server, self.layout), self._fresh["weights"].dtype)
+        log.info("stage %s: %s, rounds %d to %d", stage.name, algorithm, self.round + 1, self._ends[number])
+
+    def _parent(self, number: int) -> Checkpoint | None:
+        """The last checkpoint of the stage that this one needs."""
+        needs = self._chain[number].needs
+        if not needs:
+            return None
+        parent = [stage.name for stage in self._chain].index(needs[0])
+        return self._checkpoints.load(self._checkpoints.path(Position(parent, self._ends[parent])))
+
+    def _read_states(self, ids: Sequence[int]) -> list[Handle | None]:
+        """States as of the round's start; of a client new to the stage, what it kept of the stage before."""
+        return [
+            handle if client in self._joined else self._load_inherited(client)
+            for client, handle in zip(ids, self._states.read(ids), strict=True)
+        ]
+
+    def _load_inherited(self, client: int) -> Handle | None:
+        return self._states.load(self._inherited[client]) if client in self._inherited else None
 
     def _finish_stage(self) -> None:
         algorithm = self.stage.algorithm
         context = self._context(self.round, 0)
         server = algorithm.finish(self._server, _Clients(self, context), _Compute(self, context), context)
         self._server = cast(algorithm, checked(algorithm, "finish", server, self.layout), self._fresh["weights"].dtype)
-
-    def _final(self, number: int) -> Tensors:
-        """The server of an earlier stage, after its last round."""
-        return self._checkpoints.load(self._checkpoints.path(Position(number, self._ends[number]))).server
 
     def _open_states(self) -> States:
         folder, execution = self._checkpoints.states_folder, self.experiment.execution
@@ -400,6 +415,9 @@ class Driver:
             return
         self._position, self._server = found.position, found.server
         self._states.restore(found.states)
+        self._joined = set(found.states)
+        parent = self._parent(found.position.stage)
+        self._inherited = dict(parent.states) if parent else {}
         self._saved = found.position
         log.info("continuing after round %d of stage %s", self.round, self.stage.name)
 
@@ -429,16 +447,21 @@ class _Clients:
         calls = [
             Call(
                 label="clients " + ", ".join(map(str, ids)),
-                args=(fn, self._context, ids),
+                args=(ids,),
                 cost=float(driver._sizes[list(ids)].sum()),
-                states=tuple(driver._states.read(ids)),
+                states=tuple(driver._read_states(ids)),
             )
             for ids in cut_blocks(driver._clients, driver.experiment.execution.block)
         ]
-        results = driver.pool.run("map", to_numpy(shared), calls, what="a pass over every client")
-        rows = [row for result in results for row in result.value]
+        job = MapJob(fn, self._context)
+        results = driver.pool.run("map", to_numpy(shared), job, calls, what="a pass over every client")
         if reduce == "sum":
-            return {name: _sum(row[name] for row in rows) for name in rows[0]}
+            totals: dict[str, np.ndarray] = {}
+            for result in results:
+                for row in result.value:
+                    totals = {name: _added(totals.get(name), array, 1) for name, array in row.items()}
+            return {name: torch.from_numpy(total) for name, total in totals.items()}
+        rows = [row for result in results for row in result.value]
         return {name: torch.from_numpy(np.concatenate([row[name] for row in rows])) for name in rows[0]}
 
 
@@ -450,8 +473,9 @@ class _Compute:
         self._context = context
 
     def __call__(self, fn: Callable[..., Tensors], shared: Tensors) -> Tensors:
-        call = Call(label="server-side training", args=(fn, self._context.round))
-        result = self._driver.pool.run("compute", to_numpy(shared), [call], f"round {self._context.round}")[0]
+        job = ComputeJob(fn, self._context.round)
+        call = Call(label="server-side training", args=())
+        [result] = self._driver.pool.run("compute", to_numpy(shared), job, [call], f"round {job.round}")
         return {name: torch.tensor(array) for name, array in result.value.items()}
 
 
@@ -463,13 +487,10 @@ def _last_rounds(chain: Sequence[Stage]) -> list[int]:
     return list(ends.values())
 
 
-def _sum(arrays: Iterable[np.ndarray]) -> Tensor:
-    """In order, in float64."""
-    total: np.ndarray | None = None
-    for array in arrays:
-        total = array.astype(np.float64) if total is None else np.add(total, array, out=total)
-    assert total is not None
-    return torch.from_numpy(total)
+def _added(total: np.ndarray | None, array: np.ndarray, weight: float) -> np.ndarray:
+    """``total + weight * array`` in float64, into ``total``."""
+    term = np.multiply(array, weight, dtype=np.float64)
+    return term if total is None else np.add(total, term, out=total)
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:

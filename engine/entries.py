@@ -61,7 +61,13 @@ def floats(entries: Mapping[str, Tensor | np.ndarray]) -> int:
 
 def to_numpy(entries: Tensors) -> Arrays:
     """For the wire: contiguous arrays, which travel without a copy."""
-    return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in entries.items()}
+    return {name: _own(tensor.detach().cpu()).numpy() for name, tensor in entries.items()}
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """A slice of a larger tensor would keep all of it alive."""
+    whole = tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.nbytes
+    return tensor if whole else tensor.clone(memory_format=torch.contiguous_format)
 
 
 def to_torch(arrays: Arrays, device: torch.device) -> Tensors:

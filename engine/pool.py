@@ -1,13 +1,14 @@
 """Where blocks run. One interface, two places: this process (here) and Ray actors (``ray_pool.py``).
 
-A pool gets a list of calls to one method of :class:`~engine.worker.Worker` and returns their results in the order of
-the calls, whatever order they finish in. That order is all that the sums of a round depend on.
+A pool gets a list of calls to one method of :class:`~engine.worker.Worker` and yields their results in the order of
+the calls, whatever order they finish in. That order is all that the sums of a round depend on; and since each result
+is yielded as soon as those before it are there, a driver adds while workers train, and holds few results at once.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ from engine.worker import Worker
 
 @dataclass(frozen=True)
 class Call:
-    """One block's work: ``worker.method(shared, token, *args, *states)``."""
+    """One block's work: ``worker.method(job, *args, *states)``."""
 
     label: str  # for messages: "clients 3, 17"
     args: tuple[Any, ...]
@@ -42,8 +43,11 @@ class Pool(ABC):
     """Workers, wherever they are."""
 
     @abstractmethod
-    def run(self, method: str, shared: Arrays, calls: Sequence[Call], what: str) -> list[Result]:
-        """The results of ``calls`` in their order; ``what`` says in messages what is waited for."""
+    def run(self, method: str, shared: Arrays, job: Any, calls: Sequence[Call], what: str) -> Iterator[Result]:
+        """The results of ``calls`` in their order; ``what`` says in messages what is waited for.
+
+        ``shared`` and ``job`` are the same for all calls and travel once.
+        """
 
     @abstractmethod
     def fetch(self, handle: Handle) -> Arrays:
@@ -59,16 +63,13 @@ class InProcessPool(Pool):
 
     def __init__(self, experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
         self._worker = Worker(experiment, dataset, assignment)
-        self._token = 0
 
-    def run(self, method: str, shared: Arrays, calls: Sequence[Call], what: str) -> list[Result]:
-        self._token += 1
-        results = []
+    def run(self, method: str, shared: Arrays, job: Any, calls: Sequence[Call], what: str) -> Iterator[Result]:
+        self._worker.receive(shared)
         for call in calls:
-            value = getattr(self._worker, method)(shared, self._token, *call.args, *call.states)
+            value = getattr(self._worker, method)(job, *call.args, *call.states)
             first, *handles = value if call.handles else (value,)
-            results.append(Result(first, tuple(handles), actor=0))
-        return results
+            yield Result(first, tuple(handles), actor=0)
 
     def fetch(self, handle: Handle) -> Arrays:
         return handle

@@ -21,7 +21,7 @@ from engine.run import Progress, log_to
 log = logging.getLogger("fedskew")
 
 
-class _Shell:
+class DriverActor:
     """The actor around a :class:`~engine.driver.Driver`."""
 
     def __init__(self, folder: Path) -> None:
@@ -53,7 +53,7 @@ class RemoteDriver:
     def __init__(self, experiment: Experiment, folder: Path, dataset: Any, assignment: Assignment) -> None:
         self._folder = folder
         # No CPU of its own: it adds and waits, and must fit beside the client actors on any machine.
-        self._actor: Any = ray.remote(num_cpus=0, max_restarts=0)(_Shell).remote(folder.resolve())
+        self._actor: Any = ray.remote(num_cpus=0, max_restarts=0)(DriverActor).remote(folder.resolve())
         self._reference = dataset  # owned here: the object lives as long as this does
         self.opened = self.end(self._actor.open.remote(experiment, [dataset], assignment))
 

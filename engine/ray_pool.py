@@ -11,7 +11,7 @@ import logging
 import math
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 # Read by Ray at import. An actor without a GPU share must see no GPU, and nothing is sent home.
@@ -99,7 +99,7 @@ def check_resources(execution: Execution) -> None:
         )
 
 
-class _Shell:
+class ClientActor:
     """The actor around a worker."""
 
     def __init__(self, experiment: Experiment, dataset: Dataset, assignment: Assignment, share: float) -> None:
@@ -109,13 +109,20 @@ class _Shell:
         if experiment.execution.device == "cuda" and not torch.cuda.is_available():
             raise RuntimeError("execution.device=cuda, but torch finds no GPU in the actor")
         self._worker = Worker(experiment, dataset, assignment)
+        self._token = 0
+        self._job: Any = None
 
     def ready(self) -> dict[str, Any]:
         context = ray.get_runtime_context()
         return {"node": context.get_node_id(), "gpus": self._cards, "pid": os.getpid()}
 
-    def call(self, method: str, shared: Arrays, token: object, args: tuple[Any, ...], *states: Arrays | None) -> Any:
-        return getattr(self._worker, method)(shared, token, *args, *states)
+    def call(self, method: str, token: int, common: list[Any], args: tuple[Any, ...], *states: Arrays | None) -> Any:
+        """``common`` holds the reference to (shared, job), opened by each actor once and not once a block."""
+        if token != self._token:
+            shared, self._job = ray.get(common[0])
+            self._worker.receive(shared)
+            self._token = token
+        return getattr(self._worker, method)(self._job, *args, *states)
 
 
 class RayPool(Pool):
@@ -129,7 +136,7 @@ class RayPool(Pool):
         self._arguments = (experiment, dataset, ray.put(assignment), self._share)
         self._class = ray.remote(
             num_cpus=execution.cpus_per_actor, num_gpus=self._share, max_restarts=0, max_task_retries=0
-        )(_Shell)
+        )(ClientActor)
         self._token = 0
         self._actors: list[Any] = [self._start() for _ in range(execution.actors)]
         try:
@@ -164,18 +171,19 @@ class RayPool(Pool):
 
     # --- blocks ---------------------------------------------------------------------------------------
 
-    def run(self, method: str, shared: Arrays, calls: Sequence[Call], what: str) -> list[Result]:
+    def run(self, method: str, shared: Arrays, job: Any, calls: Sequence[Call], what: str) -> Iterator[Result]:
         self._token += 1
-        shared_ref = ray.put(shared)
+        common = ray.put((shared, job))
         waiting = deque(sorted(range(len(calls)), key=lambda index: -calls[index].cost))
         attempts = [0] * len(calls)
-        results: dict[int, Result] = {}
+        done: dict[int, Result] = {}  # that wait for one before them
         flying: dict[Any, tuple[int, int, list[Any]]] = {}  # first result's reference -> actor, call, handles
 
         def submit(number: int, index: int) -> None:
-            call = calls[index]
-            method_of = self._actors[number].call.options(num_returns=1 + call.handles)
-            refs = method_of.remote(method, shared_ref, self._token, call.args, *call.states)
+            call, method_of = calls[index], self._actors[number].call
+            if call.handles:
+                method_of = method_of.options(num_returns=1 + call.handles)
+            refs = method_of.remote(method, self._token, [common], call.args, *call.states)
             first, handles = (refs[0], refs[1:]) if call.handles else (refs, [])
             flying[first] = (number, index, handles)
 
@@ -196,7 +204,7 @@ class RayPool(Pool):
                 log.warning("%s: %s; %s will run again on a new actor", what, reason, calls[index].label)
                 waiting.appendleft(index)
 
-        while len(results) < len(calls):
+        def fill() -> None:
             load = [0] * len(self._actors)
             for number, _, _ in flying.values():
                 load[number] += 1
@@ -204,24 +212,29 @@ class RayPool(Pool):
                 number = load.index(min(load))
                 submit(number, waiting.popleft())
                 load[number] += 1
-            ready, _ = ray.wait(list(flying), num_returns=1, timeout=self._execution.block_timeout)
-            if not ready:
-                for number in sorted({number for number, _, _ in flying.values()}):
-                    lost(number, f"actor {number} gave nothing back for {self._execution.block_timeout:g} s")
-                continue
-            number, index, handles = flying[ready[0]]
-            try:
-                value = ray.get(ready[0])
-            except ray.exceptions.RayActorError as error:
-                lost(number, f"actor {number} died ({first_line(error)})")
-                continue
-            except ray.exceptions.RayTaskError as error:
-                raise cause_of(error) from None
-            except ray.exceptions.ObjectLostError:
-                raise _state_lost(what) from None
-            del flying[ready[0]]
-            results[index] = Result(value, tuple(handles), number)
-        return [results[index] for index in range(len(calls))]
+
+        for index in range(len(calls)):
+            while index not in done:
+                fill()
+                ready, _ = ray.wait(list(flying), num_returns=1, timeout=self._execution.block_timeout)
+                if not ready:
+                    for number in sorted({number for number, _, _ in flying.values()}):
+                        lost(number, f"actor {number} gave nothing back for {self._execution.block_timeout:g} s")
+                    continue
+                number, finished, handles = flying[ready[0]]
+                try:
+                    value = ray.get(ready[0])
+                except ray.exceptions.RayActorError as error:
+                    lost(number, f"actor {number} died ({first_line(error)})")
+                    continue
+                except ray.exceptions.RayTaskError as error:
+                    raise cause_of(error) from None
+                except ray.exceptions.ObjectLostError:
+                    raise _state_lost(what) from None
+                del flying[ready[0]]
+                done[finished] = Result(value, tuple(handles), number)
+            fill()  # before the caller adds, so that no actor waits for it
+            yield done.pop(index)
 
     def fetch(self, handle: Handle) -> Arrays:
         if not isinstance(handle, ray.ObjectRef):

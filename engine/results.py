@@ -17,7 +17,8 @@ from __future__ import annotations
 import json
 import os
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,9 @@ SCHEMAS = {
 }
 
 
+GROUP_ROWS = 20_000  # of a parquet row group: about a megabyte
+
+
 class Table:
     """A parquet file that grows by rows."""
 
@@ -101,35 +105,49 @@ class Table:
         self._pending.append(row)
 
     def flush(self) -> None:
+        """Append what is pending: whole row groups are copied one by one, so memory does not grow with the file."""
         if not self._pending:
             return
         fresh = pa.Table.from_pylist(self._pending, schema=self.schema)
-        self._replace(pa.concat_tables([self._stored(), fresh]))
+        with self._replacing() as writer:
+            if self.path.exists():
+                with self._reader() as reader:
+                    last = reader.num_row_groups - 1
+                    for group in range(last):
+                        writer.write_table(reader.read_row_group(group, use_threads=False))
+                    if last >= 0:
+                        fresh = pa.concat_tables([reader.read_row_group(last, use_threads=False), fresh])
+            writer.write_table(fresh.combine_chunks(), row_group_size=GROUP_ROWS)
         self._pending.clear()
 
     def truncate(self, last_rounds: Mapping[str, int]) -> None:
         """Keep the rows of each stage up to its last round; drop those of other stages, and what is pending."""
         self._pending.clear()
-        table = self._stored()
+        if not self.path.exists():
+            return
+        with self._reader() as reader:
+            table = reader.read(use_threads=False)
         keep = [
             round <= last_rounds.get(stage, -1)
             for stage, round in zip(table["stage"].to_pylist(), table["round"].to_pylist(), strict=True)
         ]
         if not all(keep):
-            self._replace(table.filter(pa.array(keep)))
+            with self._replacing() as writer:
+                writer.write_table(table.filter(pa.array(keep)), row_group_size=GROUP_ROWS)
 
-    def _stored(self) -> pa.Table:
-        if not self.path.exists():
-            return self.schema.empty_table()
+    def _reader(self) -> pq.ParquetFile:
         try:
-            return pq.read_table(self.path, schema=self.schema)
+            return pq.ParquetFile(self.path, pre_buffer=False)
         except (OSError, pa.ArrowException) as error:
             raise RunFolderError(f"{self.path} cannot be read ({error}); move it away and resume") from None
 
-    def _replace(self, table: pa.Table) -> None:
+    @contextmanager
+    def _replacing(self) -> Iterator[pq.ParquetWriter]:
+        """A writer of a new file that takes the old one's place when it is whole."""
         temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
         try:
-            pq.write_table(table.combine_chunks(), temporary, compression="zstd")
+            with pq.ParquetWriter(temporary, self.schema, compression="zstd") as writer:
+                yield writer
             os.replace(temporary, self.path)
         finally:
             temporary.unlink(missing_ok=True)

@@ -71,7 +71,8 @@ class States(ABC):
             write_atomically(path, content)
         return digest
 
-    def _load(self, digest: str) -> Arrays:
+    def load(self, digest: str) -> Arrays:
+        """The state in the file of that name; verified."""
         path = self.folder / f"{digest}.safetensors"
         try:
             content = path.read_bytes()
@@ -103,7 +104,7 @@ class MemoryStore(States):
 
     def restore(self, files: Mapping[int, str]) -> None:
         self.files = dict(files)
-        self._handles = {client: self._load(digest) for client, digest in files.items()}
+        self._handles = {client: self.load(digest) for client, digest in files.items()}
         self._changed.clear()
 
 
@@ -131,7 +132,7 @@ class DiskStore(States):
 
     def _open(self, digest: str) -> Arrays:
         if digest not in self._cache:
-            self._keep(digest, self._load(digest))
+            self._keep(digest, self.load(digest))
         self._cache.move_to_end(digest)
         return self._cache[digest]
 

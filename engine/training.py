@@ -8,6 +8,7 @@ Shapes: n rows of a client, B of a batch, P parameters, Q floating buffers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.sgd import sgd
 
 from engine import seeds
 from engine.algorithm import Algorithm, Batch, Client, Context, LocalRun, Net, Phase, Tensors, accumulation
@@ -27,6 +29,7 @@ from engine.weights import FlatNet
 
 SUPPORT_SHARE = 0.5  # of a client's rows, where phases split them into support and query
 CHUNK = 500  # rows of one forward pass, where no batch size is asked for
+RESIDENT_BYTES = 64 * 2**20  # of one client's normalised rows; a larger client's are normalised batch by batch
 
 
 @dataclass
@@ -45,26 +48,35 @@ class Trained:
 
 @dataclass
 class Sums:
-    """A block's uploads, added in client order in float64; blocks are added in block order."""
+    """A block's uploads, added in client order in float64; blocks are added in block order.
+
+    A block of one client holds what the client uploads, in the run's precision and half the size: whoever adds it
+    up multiplies it by its weight first. ``scaled`` says that this has been done.
+    """
 
     uploads: Tensors = field(default_factory=dict)  # sum of weight * upload
-    buffers: Tensor | None = None  # sum of num_examples * buffers
+    buffers: Tensor = field(default_factory=lambda: torch.zeros(0))  # sum of num_examples * buffers
     weight: float = 0.0
     num_examples: int = 0
-    stacked: list[Tensors] = field(default_factory=list)  # single uploads, where the algorithm asks for them
+    members: int = 0
 
-    def add(self, trained: Trained, stack: bool) -> None:
-        for name, tensor in trained.upload.items():
-            if name not in self.uploads:
-                self.uploads[name] = torch.zeros_like(tensor, dtype=torch.float64)
-            self.uploads[name].add_(tensor.double(), alpha=trained.weight)
-        if self.buffers is None:
-            self.buffers = torch.zeros_like(trained.buffers, dtype=torch.float64)
-        self.buffers.add_(trained.buffers.double(), alpha=trained.num_examples)
+    @property
+    def scaled(self) -> bool:
+        return self.members > 1
+
+    def add(self, trained: Trained) -> None:
+        if self.members == 0:
+            self.uploads, self.buffers = trained.upload, trained.buffers
+        else:
+            if self.members == 1:
+                self.uploads = {name: tensor.double() * self.weight for name, tensor in self.uploads.items()}
+                self.buffers = self.buffers.double() * self.num_examples
+            for name, tensor in trained.upload.items():
+                self.uploads[name].add_(tensor.double(), alpha=trained.weight)
+            self.buffers.add_(trained.buffers.double(), alpha=trained.num_examples)
+        self.members += 1
         self.weight += trained.weight
         self.num_examples += trained.num_examples
-        if stack:
-            self.stacked.append(trained.upload)
 
 
 class Streams:
@@ -102,14 +114,17 @@ class Trainer:
         indices: Tensor,
         context: Context,
         received: Tensors,
-        state: Tensors | None,
+        state: Tensors,
+        newcomer: bool = False,
         probe: bool = False,
     ) -> Trained:
-        """One client's round. ``state`` None is a first participation; ``probe`` fills the two losses."""
+        """One client's round. A ``newcomer`` to the stage brings the state it kept of the stage before, if any;
+        ``probe`` fills the two losses."""
         client = self.client(number, indices, context)
-        if state is None:
-            newcomer = replace(client, rng=Streams(self.seed, 0, number))  # the same whenever it first takes part
-            state = checked(algorithm, "init_state", algorithm.init_state(received, newcomer), context.layout)
+        if newcomer:
+            early = replace(client, rng=Streams(self.seed, 0, number))  # the same whenever it first takes part
+            first = algorithm.init_state(received, state, early)
+            state = checked(algorithm, "init_state", first, context.layout)
         self.net.load(algorithm.start(received, state, client), received["buffers"])
         start = self.net.weights.clone()
         course = Course(self, algorithm, local, client, indices, received, state)
@@ -129,7 +144,8 @@ class Trainer:
             net=self.net,
             rows=partial(self.one_pass, client, indices),
         )
-        if not torch.isfinite(run.end).all():
+        low, high = torch.aminmax(run.end)  # not a number if anything is; cheaper than isfinite
+        if not (math.isfinite(low) and math.isfinite(high)):
             raise RunError(
                 f"client {number} diverged in round {context.round}: its weights are not finite after "
                 f"{course.steps} steps with lr={course.lr:g}; lower local.lr"
@@ -208,12 +224,11 @@ class Course:
         received = sliced(self.algorithm, self.received, where)
         state = sliced(self.algorithm, self.state, where)
         self.lr = self.client.context.lr if phase.lr is None else phase.lr
-        optimizer = _optimizer(weights, self.local, self.lr)
+        step = _optimizer(weights, self.local, self.lr)
         steps = 0
         for positions in batches:
             grad = self._grad(net, batch_of, positions, phase)
-            weights.grad = self.algorithm.gradient(grad, weights, received, state, self.client)
-            optimizer.step()
+            step(self.algorithm.gradient(grad, weights, received, state, self.client))
             steps += 1
         self.steps += steps
         self.accumulated += float(accumulation(self.local.momentum, steps, self.local.nesterov))
@@ -270,6 +285,9 @@ class Course:
         return chain.from_iterable(islice(passes, epochs))
 
     def _live(self, indices: Tensor, augment: str) -> BatchOf:
+        if augment == "none" and self.rows.normalised_bytes(len(indices)) <= RESIDENT_BYTES:
+            x, y = self.rows.batch(indices)  # normalised once a round and not once a step
+            return lambda positions: Batch(x.index_select(0, positions), y.index_select(0, positions), self.client)
         rng = self.client.rng("augment") if augment != "none" else None
         return lambda positions: Batch(*self.rows.batch(indices[positions], augment, rng), self.client)
 
@@ -331,10 +349,33 @@ def _moved(value: Any, device: torch.device) -> Any:
     return value.to(device) if isinstance(value, Tensor) else value
 
 
-def _optimizer(weights: Tensor, local: Local, lr: float) -> torch.optim.Optimizer:
-    """Fresh at every participation: no client keeps momentum between rounds."""
+def _optimizer(weights: Tensor, local: Local, lr: float) -> Callable[[Tensor], None]:
+    """A step of torch.optim on ``weights`` for a gradient; fresh each time, so no client keeps momentum."""
     if local.optimizer == "adam":
-        return torch.optim.Adam([weights], lr=lr, weight_decay=local.weight_decay)
-    return torch.optim.SGD(
-        [weights], lr=lr, momentum=local.momentum, weight_decay=local.weight_decay, nesterov=local.nesterov
-    )
+        adam = torch.optim.Adam([weights], lr=lr, weight_decay=local.weight_decay)
+
+        def adam_step(grad: Tensor) -> None:
+            weights.grad = grad
+            adam.step()
+
+        return adam_step
+    velocity: list[Tensor | None] = [None]
+
+    @torch.no_grad()
+    def sgd_step(grad: Tensor) -> None:
+        # The functional form: the hooks around SGD.step() take a tenth of a small network's step.
+        sgd(
+            [weights],
+            [grad],
+            velocity,
+            weight_decay=local.weight_decay,
+            momentum=local.momentum,
+            lr=lr,
+            dampening=0.0,
+            nesterov=local.nesterov,
+            maximize=False,
+            foreach=False,
+            fused=False,
+        )
+
+    return sgd_step

@@ -3,7 +3,7 @@
 A worker is stateless between calls: everything a job needs arrives with it, so any worker can do any block, and a
 block that was lost with its worker is simply run again. It knows no Ray; ``pool.py`` puts it into actors.
 
-Every job takes ``shared`` first, a dictionary of arrays that is one object for all blocks of a round.
+What all blocks of a round share is received once, by :meth:`Worker.receive`, before any of them is worked on.
 """
 
 from __future__ import annotations
@@ -33,16 +33,30 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 @dataclass(frozen=True)
 class TrainJob:
-    """A block of a round's cohort."""
+    """What the blocks of a round have in common, beside what the clients receive."""
 
     algorithm: Algorithm
     local: Local
     context: Context
-    ids: tuple[int, ...]
-    addressed: Arrays  # [K, ...] rows for these clients
     stateful: bool  # return the clients' new states beside the sums
     probe: bool  # measure the objective before and after
     test_locally: bool  # measure each local model on the test set
+
+
+@dataclass(frozen=True)
+class MapJob:
+    """A pure function of every client."""
+
+    fn: Callable[[ClientView, Tensors], Tensors]
+    context: Context
+
+
+@dataclass(frozen=True)
+class ComputeJob:
+    """Server-side work."""
+
+    fn: Callable[[Workbench, Tensors], Tensors]
+    round: int
 
 
 @dataclass(frozen=True)
@@ -65,6 +79,7 @@ class BlockSums:
 
     uploads: Arrays
     buffers: np.ndarray
+    scaled: bool
     weight: float
     num_examples: int
     stacked: list[Arrays]
@@ -115,22 +130,33 @@ class Worker:
         dtype = self.net.weights.dtype
         self.trainer = Trainer(self.net, Rows(dataset, dataset.train, self.device, dtype), experiment.seed)
         self.test = Rows(dataset, dataset.test, self.device, dtype)
-        self._received: tuple[object, Tensors] = (None, {})
+        self._shared: Tensors = {}
+
+    def receive(self, shared: Arrays) -> None:
+        """Copy onto the device what the following jobs share."""
+        self._shared = to_torch(shared, self.device)
 
     # --- jobs -----------------------------------------------------------------------------------------
 
-    def train(self, shared: Arrays, token: object, job: TrainJob, *states: Arrays | None) -> Any:
+    def train(
+        self,
+        job: TrainJob,
+        ids: tuple[int, ...],
+        addressed: Arrays,
+        newcomers: tuple[bool, ...],
+        *states: Arrays | None,
+    ) -> Any:
         """Train a block: its sums, or (its sums, new state of the first client, of the second, ...).
 
-        ``token`` names what ``shared`` is, so that it is copied onto the device once a round and not once a block.
+        ``addressed``: [K, ...] rows for these clients. ``newcomers``: whether it is the client's first round in this
+        stage; its state is then what it kept of the stage before, if anything.
         """
-        received = self._on_device(token, shared)
-        addressed = to_torch(job.addressed, self.device)
+        rows = to_torch(addressed, self.device)
         algorithm = job.algorithm
-        sums = Sums()
+        sums, stacked = Sums(), list[Arrays]()
         reports: list[ClientReport] = []
         new_states: list[Arrays] = []
-        for row, (number, state) in enumerate(zip(job.ids, states, strict=True)):
+        for row, (number, newcomer, state) in enumerate(zip(ids, newcomers, states, strict=True)):
             began = time.perf_counter()
             trained = self.trainer.train(
                 algorithm,
@@ -138,11 +164,14 @@ class Worker:
                 number,
                 self._indices(number),
                 job.context,
-                {**received, **{name: tensor[row] for name, tensor in addressed.items()}},
-                None if state is None else to_torch(state, self.device),
+                {**self._shared, **{name: tensor[row] for name, tensor in rows.items()}},
+                {} if state is None else to_torch(state, self.device),
+                newcomer=newcomer,
                 probe=job.probe,
             )
-            sums.add(trained, stack=algorithm.stack_uploads)
+            sums.add(trained)
+            if algorithm.stack_uploads:
+                stacked.append(to_numpy(trained.upload))
             new_states.append(to_numpy(trained.state))
             reports.append(
                 ClientReport(
@@ -160,52 +189,37 @@ class Worker:
         block = BlockSums(
             uploads=to_numpy(sums.uploads),
             buffers=sums.buffers.cpu().numpy(),
+            scaled=sums.scaled,
             weight=sums.weight,
             num_examples=sums.num_examples,
-            stacked=[to_numpy(upload) for upload in sums.stacked],
+            stacked=stacked,
             reports=reports,
         )
         return (block, *new_states) if job.stateful else block
 
-    def evaluate(self, shared: Arrays, token: object, start: int, stop: int) -> Scores:
-        """Score the test rows [start, stop) with ``shared["weights"]`` and ``shared["buffers"]``."""
-        tensors = self._on_device(token, shared)
-        self.net.load(tensors["weights"], tensors["buffers"])
+    def evaluate(self, job: None, start: int, stop: int) -> Scores:
+        """Score the test rows [start, stop) with the shared weights and buffers."""
+        self.net.load(self._shared["weights"], self._shared["buffers"])
         return self._scores(start, stop)
 
-    def map(
-        self,
-        shared: Arrays,
-        token: object,
-        fn: Callable[[ClientView, Tensors], Tensors],
-        context: Context,
-        ids: tuple[int, ...],
-        *states: Arrays | None,
-    ) -> list[Arrays]:
-        """``fn`` of each client in turn; the net is at ``shared["weights"]`` each time."""
-        tensors = self._on_device(token, shared)
+    def map(self, job: MapJob, ids: tuple[int, ...], *states: Arrays | None) -> list[Arrays]:
+        """The job's function of each client in turn; the net is at the shared weights each time."""
         results = []
         for number, arrays in zip(ids, states, strict=True):
-            self.net.load(tensors["weights"], tensors["buffers"])
+            self.net.load(self._shared["weights"], self._shared["buffers"])
             self.net.train(False)
             state = {} if arrays is None else to_torch(arrays, self.device)
-            view = _View(self.trainer, number, self._indices(number), context, state)
-            results.append(to_numpy(fn(view, tensors)))
+            view = _View(self.trainer, number, self._indices(number), job.context, state)
+            results.append(to_numpy(job.fn(view, self._shared)))
         return results
 
-    def compute(self, shared: Arrays, token: object, fn: Callable[[Workbench, Tensors], Tensors], round: int) -> Arrays:
-        """``fn`` once, on the server's behalf."""
-        tensors = self._on_device(token, shared)
-        self.net.load(tensors["weights"], tensors["buffers"])
+    def compute(self, job: ComputeJob) -> Arrays:
+        """The job's function once, on the server's behalf."""
+        self.net.load(self._shared["weights"], self._shared["buffers"])
         self.net.train(False)
-        return to_numpy(fn(_Bench(self.net, self.device, self.experiment.seed, round), tensors))
+        return to_numpy(job.fn(_Bench(self.net, self.device, self.experiment.seed, job.round), self._shared))
 
     # --- pieces ---------------------------------------------------------------------------------------
-
-    def _on_device(self, token: object, shared: Arrays) -> Tensors:
-        if token != self._received[0]:
-            self._received = (token, to_torch(shared, self.device))
-        return self._received[1]
 
     def _indices(self, number: int) -> Tensor:
         return torch.tensor(self.assignment.clients[number], device=self.device)

@@ -155,10 +155,11 @@ def test_inputs_are_not_written_to(name: str) -> None:
     context = Context(1, 0.1, 4, 120, 2, 2.0, 0.5, net.layout)
     trainer = Trainer(net, Rows(data, data.train, torch.device("cpu"), torch.float32), seed=0)
     start = net.weights.clone()
-    server = {**algorithm.init_server(start, context), "buffers": net.buffers.clone()}
+    fresh = {"weights": start, "buffers": net.buffers.clone()}
+    server = {**algorithm.init_server(fresh, context), "buffers": fresh["buffers"]}
     received = {**algorithm.broadcast(server, context), "buffers": server["buffers"]}
     indices = torch.arange(20)
-    state = algorithm.init_state(received, trainer.client(0, indices, context))
+    state = algorithm.init_state(received, {}, trainer.client(0, indices, context))
     given = {f"{which}/{key}": value for which, part in (("r", received), ("s", state)) for key, value in part.items()}
     before = {key: value.clone() for key, value in given.items()}
     trained = trainer.train(algorithm, Local(), 0, indices, context, received, state)

@@ -116,10 +116,12 @@ class Bench:
         return next(self.trainer.one_pass(self.client(number), self.parts[number]))
 
     def train(self, algorithm: Any, number: int, state: Any = None, local: Local | None = None) -> Any:
-        server = {**algorithm.init_server(self.start["weights"], self.context), "buffers": self.start["buffers"]}
+        server = {**algorithm.init_server(self.start, self.context), "buffers": self.start["buffers"]}
         received = {**algorithm.broadcast(server, self.context), "buffers": self.start["buffers"]}
         local = local or Local(epochs=2, batch_size=4, lr=0.1)
-        return self.trainer.train(algorithm, local, number, self.parts[number], self.context, received, state)
+        return self.trainer.train(
+            algorithm, local, number, self.parts[number], self.context, received, state or {}, newcomer=state is None
+        )
 
 
 def test_the_page_has_every_sketch_and_they_type_check(folder: Path) -> None:
@@ -166,7 +168,7 @@ def test_moon_contrasts_with_its_own_previous_model(tmp_path: Path, sketches: An
     bench = Bench(ResNet20())
     moon = sketches["moon"].Moon(mu=1.0)
     received, batch = bench.start, bench.batch(0)
-    state = moon.init_state(received, bench.client(0))
+    state = moon.init_state(received, {}, bench.client(0))
     bench.net.train(True)
     z = bench.net.features(batch.x)
     first = moon.contrast(bench.net, z, batch, received, state)
@@ -269,7 +271,7 @@ def test_pflego_full_participation_is_one_step_on_the_joint_loss(tmp_path: Path,
             uploads.append(trained.upload["body_gradient"] * size)
             kept.append(trained.state["head"])
             newcomer = dataclasses.replace(bench.client(number), rng=lambda p, n=number: seeds.generator(0, p, 0, n))
-            head = pflego.init_state({"body": body.detach(), **bench.start}, newcomer)["head"].requires_grad_()
+            head = pflego.init_state({"body": body.detach(), **bench.start}, {}, newcomer)["head"].requires_grad_()
             for _ in range(tau - 1):
                 loss = objective(bench.net, pflego, layout.join(body.detach(), head), bench.batch(number))
                 (grad,) = torch.autograd.grad(loss, head)
@@ -300,7 +302,7 @@ def test_pflego_scales_by_the_probability_and_counts_no_head(tmp_path: Path, ske
         trained = bench.train(sketches["pflego"].Pflego(tau=1, server_lr=0.1), 0)
         kept.append(trained.state["head"])
     newcomer = dataclasses.replace(bench.client(0), rng=lambda purpose: seeds.generator(0, purpose, 0, 0))
-    start = sketches["pflego"].Pflego().init_state({"body": bench.start["weights"]}, newcomer)["head"]
+    start = sketches["pflego"].Pflego().init_state({"body": bench.start["weights"]}, {}, newcomer)["head"]
     torch.testing.assert_close(2 * (kept[0] - start), kept[1] - start, rtol=0, atol=1e-12)
     done = run(tmp_path, "pflego", fields={"tau": 2})
     rows = done.folder.frame("clients")
@@ -312,7 +314,7 @@ def test_pflego_server_step_is_unbiased(sketches: Any) -> None:
     bench = Bench(MLP(hidden=(8,)), participation=2 / 3)
     pflego = sketches["pflego"].Pflego(tau=1, server_lr=0.3)
     gradients = [bench.train(pflego, number).upload["body_gradient"] for number in range(3)]
-    server = pflego.init_server(bench.start["weights"], bench.context)
+    server = pflego.init_server(bench.start, bench.context)
     moves = []
     for pair in ((0, 1), (0, 2), (1, 2)):
         weight = sum(FEW[number] for number in pair)

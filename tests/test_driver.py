@@ -461,3 +461,61 @@ def test_tables_are_readable_at_any_moment(tmp_path: Path) -> None:
         driver.advance()
         assert len(pd.read_parquet(tmp_path / "rounds.parquet")) == number
         assert len(RunFolder(tmp_path).frame("clients")) == number * 8
+
+
+@dataclass(frozen=True)
+class Heir(FedAvg):
+    """Counts its participations, over stages too."""
+
+    entries: ClassVar = {**Algorithm.entries, "visits": Kind.SCALAR, "old": Kind.SCALAR}
+
+    def init_server(self, parent: Tensors, context: Any) -> Tensors:
+        return {"weights": parent["weights"], "old": parent.get("old", torch.zeros(())) + 1}
+
+    def init_state(self, received: Tensors, parent: Tensors, client: Any) -> Tensors:
+        return {"visits": parent.get("visits", torch.zeros(())) + 100}
+
+    def upload(self, run: Any, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
+        return {"weights": run.end}, {"visits": state["visits"] + 1}
+
+
+@pytest.mark.parametrize("stop", [None, 2, 3])
+@pytest.mark.parametrize("store", ["memory", "disk"])
+def test_a_stage_is_offered_what_the_one_before_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int | None, store: str
+) -> None:
+    """Kills: entries and states that end at a stage's border, or that are inherited twice after a resume."""
+    monkeypatch.setitem(ALGORITHMS, "heir", Heir)
+    stages = [{"name": "one", "rounds": 2}, {"name": "two", "rounds": 2, "needs": ["one"]}]
+    execution = {"actors": 0, "device": "cpu", "state_store": store}
+    settings = experiment(algorithm={"name": "heir"}, stages=stages, execution=execution, checkpoint={"every": 1})
+    if stop is not None:
+        driver = open_driver(tmp_path, settings)
+        for _ in range(stop):
+            driver.advance()
+        driver.close()
+    run = drive(tmp_path, settings)
+    assert run.server["old"] == 2
+    visits = [float(state["visits"]) for state in run.driver._states.read(range(8))]  # type: ignore[index]
+    assert visits == [204.0] * 8  # twice made from what there was, four rounds
+
+
+def test_parquet_groups_are_copied_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a table read whole at every flush, so that memory grows with rounds; rows lost at a group's border."""
+    import pyarrow.parquet as pq
+
+    from engine import results
+
+    monkeypatch.setattr(results, "GROUP_ROWS", 10)
+    table = results.Table(tmp_path / "rounds.parquet", SCHEMAS["rounds"])
+    for number in range(1, 48):
+        table.add({"stage": "train", "round": number})
+        if number % 3 == 0:
+            table.flush()
+    table.flush()
+    with pq.ParquetFile(tmp_path / "rounds.parquet") as file:
+        groups = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+    assert sum(groups) == 47
+    assert max(groups) <= 10
+    assert len(groups) <= 6
+    assert pd.read_parquet(tmp_path / "rounds.parquet")["round"].tolist() == list(range(1, 48))

@@ -70,7 +70,8 @@ def one_client(
         torch.tensor([0]),
         context(net, lr),
         received,
-        None,
+        {},
+        newcomer=True,
     )
 
 
@@ -82,7 +83,7 @@ def test_sum_of_two_clients_by_hand() -> None:
     sums = Sums()
     for rows, end in ((1, [2.0, 4.0]), (3, [6.0, 8.0])):
         tensor = torch.tensor(end)
-        sums.add(_trained({"weights": tensor}, rows), stack=False)
+        sums.add(_trained({"weights": tensor}, rows))
     mean = {"weights": sums.uploads["weights"] / sums.weight}
     server = {"weights": torch.zeros(2), "buffers": torch.zeros(0)}
     pooled = Pooled(mean=mean, weight=sums.weight, count=2)
@@ -103,7 +104,7 @@ def test_identical_clients_give_the_same_model() -> None:
     vector = torch.randn(1000, generator=seeds.generator(0, "test"))
     sums = Sums()
     for rows in (3, 7, 1021):
-        sums.add(_trained({"weights": vector}, rows), stack=False)
+        sums.add(_trained({"weights": vector}, rows))
     assert torch.equal((sums.uploads["weights"] / sums.weight).float(), vector)
 
 
@@ -217,19 +218,26 @@ def test_scaffold_reaches_the_optimum_where_fedavg_is_biased(monkeypatch: pytest
     for algorithm in (FedAvg(), Scaffold()):
         trainer, net = regression([0.0, 1.0])
         where = context(net, lr=0.05)
-        server = algorithm.init_server(torch.zeros(2, dtype=torch.float64), where)
-        states: list[Any] = [None, None]
-        for _ in range(300):
+        server = algorithm.init_server({"weights": torch.zeros(2, dtype=torch.float64)}, where)
+        states: list[Any] = [{}, {}]
+        for number in range(300):
             sums = Sums()
             received = {**algorithm.broadcast(server, where), "buffers": net.buffers}
             for client in (0, 1):
                 local = Local(steps=10, lr=0.05, batch_size=1)
                 trained = trainer.train(
-                    algorithm, local, client, torch.tensor([client]), where, received, states[client]
+                    algorithm,
+                    local,
+                    client,
+                    torch.tensor([client]),
+                    where,
+                    received,
+                    states[client],
+                    newcomer=number == 0,
                 )
                 states[client] = trained.state
-                sums.add(trained, stack=False)
-            mean = {name: total / sums.weight for name, total in sums.uploads.items()}
+                sums.add(trained)
+            mean = {name: total / sums.weight for name, total in sums.uploads.items()}  # of two: scaled
             server = algorithm.aggregate(server, Pooled(mean, sums.weight, 2), where)
         ends[type(algorithm)] = server["weights"][0].item()
     assert ends[Scaffold] == pytest.approx(0.8, abs=1e-9)

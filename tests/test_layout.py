@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SOURCES = sorted(path for package in ("engine", "algorithms", "tune_configs") for path in (ROOT / package).rglob("*.py"))
+SOURCES = sorted(
+    path for package in ("engine", "algorithms", "tune_configs") for path in (ROOT / package).rglob("*.py")
+)
 
 
 def imports(path: Path, at_import_only: bool = False) -> set[str]:

@@ -14,7 +14,9 @@ from tune_configs import EXPERIMENTS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-COMMANDS = [line.strip() for block in re.findall(r"```(?:sh|console)\n(.*?)```", README, re.S) for line in block.splitlines()]
+COMMANDS = [
+    line.strip() for block in re.findall(r"```(?:sh|console)\n(.*?)```", README, re.S) for line in block.splitlines()
+]
 
 
 def test_make_targets_exist() -> None:

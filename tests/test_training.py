@@ -400,7 +400,15 @@ def test_the_probe_measures_the_first_batch_before_and_after() -> None:
         net = network("resnet20")
         received = {"weights": net.weights.clone(), "buffers": net.buffers.clone()}
         trained = trainer(net).train(
-            FedAvg(), Local(epochs=4, batch_size=8), 0, torch.arange(20), context(net), received, None, probe=probe
+            FedAvg(),
+            Local(epochs=4, batch_size=8),
+            0,
+            torch.arange(20),
+            context(net),
+            received,
+            {},
+            newcomer=True,
+            probe=probe,
         )
         ends.append((trained.upload["weights"], trained.buffers))
         assert (trained.loss_before is None) != probe
@@ -415,7 +423,7 @@ def test_divergence_is_named_where_it_arises() -> None:
     net = network()
     received = {"weights": torch.full_like(net.weights, torch.nan), "buffers": net.buffers}
     with pytest.raises(RunError, match="client 5 diverged in round 7"):
-        trainer(net).train(FedAvg(), Local(), 5, torch.arange(20), context(net, round=7), received, None)
+        trainer(net).train(FedAvg(), Local(), 5, torch.arange(20), context(net, round=7), received, {})
 
 
 # --- entries ------------------------------------------------------------------------------------------

@@ -38,6 +38,9 @@ class Rows:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def normalised_bytes(self, rows: int) -> int:
+        return rows * self.images[0].numel() * self.scale.element_size()
+
     def batch(
         self, indices: Tensor, augment: str = "none", rng: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
