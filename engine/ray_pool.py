@@ -10,8 +10,11 @@ from __future__ import annotations
 import logging
 import math
 import os
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 # Read by Ray at import. An actor without a GPU share must see no GPU, and nothing is sent home.
@@ -31,7 +34,8 @@ from engine.states import Handle
 from engine.worker import Worker
 
 log = logging.getLogger("fedskew")
-IN_FLIGHT = 2  # blocks per actor: one running, one waiting beside it, so that no actor idles between two
+IN_FLIGHT = 2  # trips per actor: one running, one waiting beside it, so that no actor idles between two
+SHORT_TRIP = 0.1  # seconds of work up to which calls share a trip to an actor and back
 
 
 def connect(execution: Execution, address: str | None = None) -> None:
@@ -116,13 +120,37 @@ class ClientActor:
         context = ray.get_runtime_context()
         return {"node": context.get_node_id(), "gpus": self._cards, "pid": os.getpid()}
 
-    def call(self, method: str, token: int, common: list[Any], args: tuple[Any, ...], *states: Arrays | None) -> Any:
-        """``common`` holds the reference to (shared, job), opened by each actor once and not once a block."""
+    def call(
+        self, method: str, token: int, common: list[Any], calls: list[tuple[tuple[Any, ...], int]], *states: Any
+    ) -> Any:
+        """Some calls in a row: ((seconds, their first results), further results of the first call, of the second, ...).
+
+        ``common`` holds the reference to (shared, job), opened once a round and not once a call; ``calls`` the
+        arguments of each call and how many of ``states`` are its.
+        """
+        began = time.perf_counter()
         if token != self._token:
             shared, self._job = ray.get(common[0])
             self._worker.receive(shared)
             self._token = token
-        return getattr(self._worker, method)(self._job, *args, *states)
+        values, handles = [], []
+        left = iter(states)
+        for args, count in calls:
+            value = getattr(self._worker, method)(self._job, *args, *islice(left, count))
+            first, *rest = value if isinstance(value, tuple) else (value,)
+            values.append(first)
+            handles += rest
+        answer = (time.perf_counter() - began, values)
+        return (answer, *handles) if handles else answer
+
+
+@dataclass(frozen=True)
+class Flight:
+    """Calls that are on an actor."""
+
+    actor: int
+    calls: list[int]
+    handles: list[Any]
 
 
 class RayPool(Pool):
@@ -138,6 +166,7 @@ class RayPool(Pool):
             num_cpus=execution.cpus_per_actor, num_gpus=self._share, max_restarts=0, max_task_retries=0
         )(ClientActor)
         self._token = 0
+        self._seconds_per_cost: dict[str, float] = {}  # of each method, as last measured; changes no bit
         self._actors: list[Any] = [self._start() for _ in range(execution.actors)]
         try:
             self.placement = self._await_all()
@@ -175,64 +204,90 @@ class RayPool(Pool):
         self._token += 1
         common = ray.put((shared, job))
         waiting = deque(sorted(range(len(calls)), key=lambda index: -calls[index].cost))
+        fair_share = sum(call.cost for call in calls) / len(self._actors)
+        given = [0.0] * len(self._actors)  # cost sent to each actor
         attempts = [0] * len(calls)
         done: dict[int, Result] = {}  # that wait for one before them
-        flying: dict[Any, tuple[int, int, list[Any]]] = {}  # first result's reference -> actor, call, handles
+        flying: dict[Any, Flight] = {}
 
-        def submit(number: int, index: int) -> None:
-            call, method_of = calls[index], self._actors[number].call
-            if call.handles:
-                method_of = method_of.options(num_returns=1 + call.handles)
-            refs = method_of.remote(method, self._token, [common], call.args, *call.states)
-            first, handles = (refs[0], refs[1:]) if call.handles else (refs, [])
-            flying[first] = (number, index, handles)
+        def take(number: int) -> list[int]:
+            """The next calls for an actor: one, or several short ones, since each trip costs milliseconds."""
+            short = SHORT_TRIP / self._seconds_per_cost.get(method, math.inf)
+            taken, cost = [waiting.popleft()], 0.0
+            while waiting:
+                cost += calls[taken[-1]].cost
+                if cost + calls[waiting[0]].cost > short or given[number] + cost >= fair_share:
+                    break
+                taken.append(waiting.popleft())
+            given[number] += sum(calls[index].cost for index in taken)
+            return taken
+
+        def submit(number: int) -> None:
+            taken = take(number)
+            handles = sum(calls[index].handles for index in taken)
+            method_of = self._actors[number].call
+            if handles:
+                method_of = method_of.options(num_returns=1 + handles)
+            arguments = [(calls[index].args, len(calls[index].states)) for index in taken]
+            states = [state for index in taken for state in calls[index].states]
+            refs = method_of.remote(method, self._token, [common], arguments, *states)
+            first, rest = (refs[0], refs[1:]) if handles else (refs, [])
+            flying[first] = Flight(number, taken, rest)
+
+        def fill() -> None:
+            load = [0] * len(self._actors)
+            for flight in flying.values():
+                load[flight.actor] += 1
+            while waiting and min(load) < IN_FLIGHT:
+                number = load.index(min(load))
+                submit(number)
+                load[number] += 1
 
         def lost(number: int, reason: str) -> None:
             """Replace a dead actor and queue its blocks again."""
             ray.kill(self._actors[number])
             self._actors[number] = self._start()
-            for ref, (owner, index, _) in list(flying.items()):
-                if owner != number:
+            for ref, flight in list(flying.items()):
+                if flight.actor != number:
                     continue
                 del flying[ref]
-                attempts[index] += 1
-                if attempts[index] > self._execution.retries:
-                    raise RunError(
-                        f"{what}: {calls[index].label} failed {attempts[index]} times, last because {reason}; "
-                        "look into the actor's memory, or raise execution.retries"
-                    )
-                log.warning("%s: %s; %s will run again on a new actor", what, reason, calls[index].label)
-                waiting.appendleft(index)
+                for index in flight.calls:
+                    attempts[index] += 1
+                    if attempts[index] > self._execution.retries:
+                        raise RunError(
+                            f"{what}: {calls[index].label} failed {attempts[index]} times, last because {reason}; "
+                            "look into the actor's memory, or raise execution.retries"
+                        )
+                    log.warning("%s: %s; %s will run again on a new actor", what, reason, calls[index].label)
+                    waiting.appendleft(index)
 
-        def fill() -> None:
-            load = [0] * len(self._actors)
-            for number, _, _ in flying.values():
-                load[number] += 1
-            while waiting and min(load) < IN_FLIGHT:
-                number = load.index(min(load))
-                submit(number, waiting.popleft())
-                load[number] += 1
+        def land(ref: Any) -> None:
+            """Take in the results of a trip."""
+            flight = flying[ref]
+            try:
+                seconds, values = ray.get(ref)
+            except ray.exceptions.RayActorError as error:
+                return lost(flight.actor, f"actor {flight.actor} died ({first_line(error)})")
+            except ray.exceptions.RayTaskError as error:
+                raise cause_of(error) from None
+            except ray.exceptions.ObjectLostError:
+                raise _state_lost(what) from None
+            del flying[ref]
+            self._seconds_per_cost[method] = seconds / sum(calls[index].cost for index in flight.calls)
+            handles = iter(flight.handles)
+            for index, value in zip(flight.calls, values, strict=True):
+                done[index] = Result(value, tuple(islice(handles, calls[index].handles)), flight.actor)
+            return None
 
         for index in range(len(calls)):
             while index not in done:
                 fill()
                 ready, _ = ray.wait(list(flying), num_returns=1, timeout=self._execution.block_timeout)
-                if not ready:
-                    for number in sorted({number for number, _, _ in flying.values()}):
-                        lost(number, f"actor {number} gave nothing back for {self._execution.block_timeout:g} s")
+                if ready:
+                    land(ready[0])
                     continue
-                number, finished, handles = flying[ready[0]]
-                try:
-                    value = ray.get(ready[0])
-                except ray.exceptions.RayActorError as error:
-                    lost(number, f"actor {number} died ({first_line(error)})")
-                    continue
-                except ray.exceptions.RayTaskError as error:
-                    raise cause_of(error) from None
-                except ray.exceptions.ObjectLostError:
-                    raise _state_lost(what) from None
-                del flying[ready[0]]
-                done[finished] = Result(value, tuple(handles), number)
+                for number in sorted({flight.actor for flight in flying.values()}):
+                    lost(number, f"actor {number} gave nothing back for {self._execution.block_timeout:g} s")
             fill()  # before the caller adds, so that no actor waits for it
             yield done.pop(index)
 
