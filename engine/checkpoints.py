@@ -112,6 +112,7 @@ class Checkpoints:
                 return checkpoint
             except RunFolderError as error:
                 log.warning("%s; falling back to the one before", error)
+                path.rename(path.with_name(f"{path.name}.damaged"))  # out of the way of the kept ones
         return None
 
     def prune(self, final: set[str]) -> set[str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import json
 import logging
+import signal
 import statistics
 import sys
 from pathlib import Path
@@ -131,7 +133,26 @@ def _run(experiment: Experiment, out: Path | None, address: str | None, overwrit
     _header(run)
     if run.round:
         console.print(f"continuing after round {run.round}")
-    stopped = False
+    again = f"continue with: fedskew resume {folder.path}"
+    with _Interrupts() as interrupts:
+        try:
+            _advance(run, interrupts)
+        except FedskewError:
+            with contextlib.suppress(FedskewError):
+                run.close()  # what was done before the error is kept
+            raise
+        except KeyboardInterrupt:
+            console.print(again, highlight=False, soft_wrap=True, markup=False)
+            raise
+        summary = run.close()
+    _show(summary, folder, as_json)
+    if not run.finished:
+        console.print(again, highlight=False, soft_wrap=True, markup=False)
+        raise typer.Exit(130)
+
+
+def _advance(run: Run, interrupts: _Interrupts) -> None:
+    """Run to the end, or until Ctrl-C, under a progress bar."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -140,23 +161,33 @@ def _run(experiment: Experiment, out: Path | None, address: str | None, overwrit
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    try:
-        with Progress(*columns, console=console) as bar:
-            task = bar.add_task("round", total=run.total_rounds, completed=run.round, now="")
-            while not run.finished:
-                progress = run.advance(seconds=0.5)
-                scores = [row for row in progress.rows if row["accuracy"] is not None]
-                bar.update(task, completed=progress.round)
-                if scores:
-                    bar.update(task, now=f"accuracy {scores[-1]['accuracy']:.3f}  loss {scores[-1]['loss']:.3f}")
-    except KeyboardInterrupt:
-        stopped = True
-        console.print("stopping after this round; everything so far is kept (Ctrl-C again ends at the last checkpoint)")
-    summary = run.close()
-    _show(summary, folder, as_json)
-    if stopped:
-        console.print(f"continue with: [bold]fedskew resume {folder.path}", highlight=False, soft_wrap=True)
-        raise typer.Exit(130)
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("round", total=run.total_rounds, completed=run.round, now="")
+        while not run.finished and not interrupts.asked:
+            progress = run.advance(seconds=0.5)
+            scores = [row for row in progress.rows if row["accuracy"] is not None]
+            bar.update(task, completed=progress.round)
+            if scores:
+                bar.update(task, now=f"accuracy {scores[-1]['accuracy']:.3f}  loss {scores[-1]['loss']:.3f}")
+
+
+class _Interrupts:
+    """The first Ctrl-C asks the run to stop between rounds, where nothing is lost; the second one is an interrupt."""
+
+    asked = False
+
+    def __enter__(self) -> _Interrupts:
+        self._before = signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _handle(self, *signal_and_frame: object) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        console.print("stopping after this round; Ctrl-C again ends at once, and the last checkpoint is kept")
 
 
 def _header(run: Run) -> None:

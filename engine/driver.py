@@ -128,7 +128,7 @@ class Driver:
         self._states = self._open_states()
         self._joined: set[int] = set()  # clients that have a state of this stage
         self._inherited: dict[int, str] = {}  # client -> SHA-256 of what it kept of the stage before
-        self._torn = False  # a commit was interrupted: memory is between two rounds
+        self._torn = False  # interrupted between a commit and the round's last row: not to be saved
         self._saved: Position | None = None
         self._restore()
 
@@ -183,6 +183,7 @@ class Driver:
             evaluation = self._evaluate()
         row["evaluation_seconds"] = time.perf_counter() - began
         self.folder.rounds.add(row)
+        self._torn = False
         if at_end or self._position.round % self.experiment.checkpoint.every == 0:
             self._save()
         return {**row, "accuracy": evaluation.get("accuracy"), "loss": evaluation.get("loss")}
@@ -199,12 +200,11 @@ class Driver:
         if cohort:
             server = self._aggregate(server, outcome, cohort, context)
         norm = float((server["weights"] - self._server["weights"]).norm())
-        self._torn = True
+        self._torn = True  # until the round's row is there too: see _next
         self._states.commit(outcome.states)
         self._joined.update(outcome.states)
         self._server = server
         self._position = replace(self._position, round=number)
-        self._torn = False
         return self._record(stage, context, outcome, norm, time.perf_counter() - began)
 
     def _train(self, cohort: tuple[int, ...], server: Tensors, context: Context) -> Outcome:

@@ -271,3 +271,27 @@ def test_bad_input_as_a_real_command(tmp_path: Path, word: str, message: str) ->
     assert done.stderr == f"error: {message}\n"
     assert done.stdout == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_in_mid_run_keeps_what_was_done(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: rounds lost because a later one failed; a failed run that cannot be resumed."""
+    from engine.driver import Driver
+    from engine.errors import RunError
+
+    words = [*SMALL, "rounds=8", "checkpoint.every=100", "--json"]
+    straight = json.loads(call("run", *words, "--out", "straight")[1].splitlines()[-1])
+    original = Driver._round
+
+    def fails_once(self: Driver) -> Any:
+        if self.round == 5:
+            raise RunError("the fifth round is the last")
+        return original(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Driver, "_round", fails_once)
+        code, _, err = call("run", *words, "--out", "run")
+    assert code == 1
+    assert "error: the fifth round is the last" in err
+    assert RunFolder(tmp_path / "run").frame("rounds")["round"].tolist() == [1, 2, 3, 4, 5]
+    resumed = json.loads(call("resume", "run", "--json")[1].splitlines()[-1])
+    assert resumed["weights_sha256"] == straight["weights_sha256"]
