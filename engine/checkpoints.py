@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import safetensors
@@ -23,6 +23,10 @@ from engine.errors import RunFolderError
 from engine.files import write_atomically
 
 log = logging.getLogger("fedskew")
+
+
+class Damaged(RunFolderError):
+    """A checkpoint that is not whole, so that an older one is tried."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class Checkpoint:
     position: Position
     server: dict[str, Tensor]
     states: dict[int, str]  # client -> SHA-256 of its state
+    numerics: dict[str, str] = field(default_factory=dict)  # libraries and hardware that computed it
 
 
 class Checkpoints:
@@ -74,6 +79,7 @@ class Checkpoints:
             "experiment": self.digest,
             "stage": str(checkpoint.position.stage),
             "round": str(checkpoint.position.round),
+            "numerics": json.dumps(checkpoint.numerics),
         }
         metadata["sha256"] = _sha256(tensors, metadata)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -84,13 +90,16 @@ class Checkpoints:
     def load(self, path: Path) -> Checkpoint:
         """Raises :class:`RunFolderError` for a file that is not whole or belongs to another experiment."""
         try:
-            with safetensors.safe_open(path, framework="pt") as file:
-                metadata = dict(file.metadata() or {})
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        except (OSError, safetensors.SafetensorError) as error:
-            raise RunFolderError(f"checkpoint {path.name} cannot be read ({error})") from None
+            content = path.read_bytes()
+        except OSError as error:  # perhaps only for now: not a reason to go back
+            raise RunFolderError(f"checkpoint {path.name} cannot be read: {error.strerror}") from None
+        try:
+            tensors = safetensors.torch.load(content)
+            metadata = _metadata(content)
+        except (safetensors.SafetensorError, ValueError, KeyError) as error:
+            raise Damaged(f"checkpoint {path.name} is damaged ({error})") from None
         if metadata.pop("sha256", None) != _sha256(tensors, metadata):
-            raise RunFolderError(f"checkpoint {path.name} is damaged: its content does not match its checksum")
+            raise Damaged(f"checkpoint {path.name} is damaged: its content does not match its checksum")
         if metadata["experiment"] != self.digest:
             raise RunFolderError(f"checkpoint {path.name} belongs to another experiment ({metadata['experiment']})")
         ids = tensors.pop("states/ids").tolist()
@@ -99,21 +108,36 @@ class Checkpoints:
             position=Position(int(metadata["stage"]), int(metadata["round"])),
             server={name.removeprefix("server/"): tensor for name, tensor in tensors.items()},
             states={client: bytes(row.tolist()).hex() for client, row in zip(ids, digests, strict=True)},
+            numerics=json.loads(metadata["numerics"]),
         )
 
-    def latest(self) -> Checkpoint | None:
-        """The newest one that is whole; None to start afresh. Says so when it had to go further back."""
+    def latest(self, parents: Mapping[int, Path]) -> Checkpoint | None:
+        """The newest one that is whole; None to start afresh. Says so when it had to go further back.
+
+        ``parents``: for the stages that start from another one, that one's last checkpoint.
+        """
         for path in self.paths():
             try:
                 checkpoint = self.load(path)
-                for digest in checkpoint.states.values():
-                    if not (self.states_folder / f"{digest}.safetensors").exists():
-                        raise RunFolderError(f"checkpoint {path.name} misses a client state")
+                for digest in set(checkpoint.states.values()):
+                    self._check_state(path, digest)
+                parent = parents.get(checkpoint.position.stage)
+                if parent is not None:
+                    for digest in set(self.load(parent).states.values()):
+                        self._check_state(parent, digest)
                 return checkpoint
-            except RunFolderError as error:
+            except Damaged as error:
                 log.warning("%s; falling back to the one before", error)
                 path.rename(path.with_name(f"{path.name}.damaged"))  # out of the way of the kept ones
         return None
+
+    def _check_state(self, path: Path, digest: str) -> None:
+        state = self.states_folder / f"{digest}.safetensors"
+        if not state.exists():
+            raise Damaged(f"checkpoint {path.name} misses a client state")
+        if hashlib.sha256(state.read_bytes()).hexdigest() != digest:
+            state.unlink()  # so that it is written again when it is computed again
+            raise Damaged(f"checkpoint {path.name} names a client state that is damaged")
 
     def prune(self, final: set[str]) -> set[str]:
         """Delete all but the last few and those named in ``final``; the states that the kept ones need."""
@@ -131,6 +155,12 @@ class Checkpoints:
             except RunFolderError:  # damaged: nothing can be restored from it anyway
                 self._states[path.name] = frozenset()
         return self._states[path.name]
+
+
+def _metadata(content: bytes) -> dict[str, str]:
+    """Of a safetensors file: its header is JSON behind eight bytes of length."""
+    size = int.from_bytes(content[:8], "little")
+    return dict(json.loads(content[8 : 8 + size])["__metadata__"])
 
 
 def _sha256(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import json
 import logging
+import shlex
 import signal
 import statistics
 import sys
@@ -28,7 +29,7 @@ from rich.table import Table
 
 from engine import __version__
 from engine.errors import ConfigError, FedskewError, nearest
-from engine.experiment import CHOICES, Experiment
+from engine.experiment import CHOICES, IDENTITY, Experiment
 from engine.results import RunFolder
 from engine.run import Run
 from tune_configs import EXPERIMENTS
@@ -80,7 +81,7 @@ def resume(
             "overrides",
             " ".join(overrides or []),
             "would change the experiment",
-            "set only execution or checkpoint keys",
+            "set only checkpoint keys, or execution keys other than " + ", ".join(IDENTITY),
         )
     _run(experiment, folder, address, False, as_json)
 
@@ -125,7 +126,7 @@ def _run(experiment: Experiment, out: Path | None, address: str | None, overwrit
     folder = RunFolder.for_experiment(experiment.resolve(), out)
     done = folder.summary() if folder.has_experiment() and not overwrite else {}
     if done.get("status") == "finished":
-        console.print(f"{folder.path} is finished already; --overwrite starts it again")
+        console.print(f"{folder.path} is finished already; --overwrite starts it again", markup=False)
         _show(done, folder, as_json)
         return
     with console.status("data, Ray and actors"):
@@ -133,7 +134,9 @@ def _run(experiment: Experiment, out: Path | None, address: str | None, overwrit
     _header(run)
     if run.round:
         console.print(f"continuing after round {run.round}")
-    again = f"continue with: fedskew resume {folder.path}"
+    again = f"continue with: fedskew resume {shlex.quote(str(folder.path))}" + (
+        f" --address {address}" if address else ""
+    )
     with _Interrupts() as interrupts:
         try:
             _advance(run, interrupts)
@@ -162,11 +165,11 @@ def _advance(run: Run, interrupts: _Interrupts) -> None:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console) as bar:
-        task = bar.add_task("round", total=run.total_rounds, completed=run.round, now="")
+        task = bar.add_task("round", total=run.total_rounds, completed=run.done, now="")
         while not run.finished and not interrupts.asked:
             progress = run.advance(seconds=0.5)
             scores = [row for row in progress.rows if row["accuracy"] is not None]
-            bar.update(task, completed=progress.round)
+            bar.update(task, completed=progress.done)
             if scores:
                 bar.update(task, now=f"accuracy {scores[-1]['accuracy']:.3f}  loss {scores[-1]['loss']:.3f}")
 
@@ -247,8 +250,9 @@ def _first_sentence(cls: type) -> str:
 
 def main() -> None:
     """Entry point: errors that are the user's to repair end in one sentence and their exit code."""
-    handler = RichHandler(console=console, show_time=False, show_path=False, level=logging.WARNING)
-    logging.getLogger("fedskew").addHandler(handler)
+    log = logging.getLogger("fedskew")
+    if not any(isinstance(handler, RichHandler) for handler in log.handlers):
+        log.addHandler(RichHandler(console=console, show_time=False, show_path=False, level=logging.WARNING))
     try:
         app()
     except FedskewError as error:

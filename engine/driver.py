@@ -16,6 +16,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -33,7 +34,7 @@ from engine.pool import Call, Pool
 from engine.results import Row, RunFolder
 from engine.stages import numerics, stage_hash
 from engine.states import DiskStore, Handle, MemoryStore, States
-from engine.worker import BlockSums, ClientReport, ComputeJob, MapJob, Scores, TrainJob, open_model
+from engine.worker import BlockSums, ClientReport, ComputeJob, MapJob, Scores, TrainJob, open_model, set_up_torch
 
 log = logging.getLogger("fedskew")
 
@@ -107,9 +108,13 @@ class Driver:
     def __init__(
         self, experiment: Experiment, folder: RunFolder, dataset: Dataset, assignment: Assignment, pool: Pool
     ) -> None:
+        set_up_torch(experiment)
         self.experiment = experiment
         self.folder = folder
         self.pool = pool
+        self._data = dataset.fingerprint
+        self._dropped = len(assignment.dropped)
+        self._numerics = numerics(experiment, pool.hardware)
         self._sizes = assignment.sizes()
         self._clients = np.flatnonzero(self._sizes).tolist()  # those that hold data
         self._test_rows = len(dataset.test.labels)
@@ -144,11 +149,19 @@ class Driver:
         return self._position.round
 
     @property
+    def rounds_done(self) -> int:
+        """Of this run: the same as :attr:`round` unless stages branch."""
+        before = sum(stage.rounds for stage in self._chain[: self._position.stage])
+        return before + self._position.round - self._starts[self._position.stage]
+
+    @property
     def finished(self) -> bool:
         return self._position == Position(len(self._chain) - 1, self._ends[-1])
 
     def advance(self, seconds: float = 0.0) -> list[Row]:
         """Run rounds for about ``seconds``, at least one; what each came to, for display."""
+        if self._torn:
+            raise RunError("the last round was interrupted half-way; open the run again")
         began = time.perf_counter()
         rows = []
         while not self.finished:
@@ -158,9 +171,14 @@ class Driver:
         return rows
 
     def close(self) -> dict[str, Any]:
-        """Write what is not yet written, let go of the pool; the summary."""
+        """Write what is not yet written, let go of the pool; the summary.
+
+        After an interrupt half-way through a round's end, what counts is the last checkpoint: nothing is written.
+        """
         try:
-            if not self._torn and self._saved != self._position:
+            if self._torn:
+                return self.folder.summary()
+            if self._saved != self._position:
                 self._save()
             return self._summarise()
         finally:
@@ -354,8 +372,12 @@ class Driver:
                 "parameters": self.layout.size,
                 "clients": len(self._sizes),
                 "empty_clients": empty,
-                "stages": {stage.name: stage_hash(self.experiment, stage) for stage in self._chain},
-                "versions": {"fedskew": __version__, **numerics(self.experiment)},
+                "dropped_samples": self._dropped,
+                "data_sha256": self._data,
+                "stages": {
+                    stage.name: stage_hash(self.experiment, stage, self._numerics, self._data) for stage in self._chain
+                },
+                "versions": {"fedskew": __version__, **self._numerics},
             },
         )
 
@@ -364,6 +386,7 @@ class Driver:
     def _begin(self, number: int) -> None:
         """Start a stage from the last checkpoint of the one it needs, or from fresh weights."""
         stage, parent = self._chain[number], self._parent(number)
+        self._torn = True
         self._position = Position(number, self._starts[number])
         self._states, self._joined = self._open_states(), set()
         self._inherited = dict(parent.states) if parent else {}
@@ -373,15 +396,20 @@ class Driver:
         server = {**algorithm.init_server(server, context), "buffers": server["buffers"]}
         server = algorithm.prepare(server, _Clients(self, context), context)
         self._server = cast(algorithm, checked(algorithm, "prepare", server, self.layout), self._fresh["weights"].dtype)
+        self._torn = False
         log.info("stage %s: %s, rounds %d to %d", stage.name, algorithm, self.round + 1, self._ends[number])
 
     def _parent(self, number: int) -> Checkpoint | None:
         """The last checkpoint of the stage that this one needs."""
+        path = self._parent_path(number)
+        return self._checkpoints.load(path) if path else None
+
+    def _parent_path(self, number: int) -> Path | None:
         needs = self._chain[number].needs
         if not needs:
             return None
         parent = [stage.name for stage in self._chain].index(needs[0])
-        return self._checkpoints.load(self._checkpoints.path(Position(parent, self._ends[parent])))
+        return self._checkpoints.path(Position(parent, self._ends[parent]))
 
     def _read_states(self, ids: Sequence[int]) -> list[Handle | None]:
         """States as of the round's start; of a client new to the stage, what it kept of the stage before."""
@@ -406,7 +434,8 @@ class Driver:
         return MemoryStore(folder, self.pool.fetch)
 
     def _restore(self) -> None:
-        found = self._checkpoints.latest()
+        parents = {number: path for number in range(len(self._chain)) if (path := self._parent_path(number))}
+        found = self._checkpoints.latest(parents)
         self.folder.truncate(self.experiment, found.position if found else None)
         if found is None:
             self._server = self._fresh
@@ -419,12 +448,16 @@ class Driver:
         parent = self._parent(found.position.stage)
         self._inherited = dict(parent.states) if parent else {}
         self._saved = found.position
+        changed = {name for name, value in found.numerics.items() if self._numerics.get(name) != value}
+        for name in sorted(changed):
+            before, now = found.numerics[name], self._numerics.get(name)
+            log.warning("the run began with %s %s and goes on with %s: bits may differ from here on", name, before, now)
         log.info("continuing after round %d of stage %s", self.round, self.stage.name)
 
     def _save(self) -> None:
         """Rows first, then the checkpoint that vouches for them."""
         self.folder.flush()
-        self._checkpoints.save(Checkpoint(self._position, self._server, self._states.save()))
+        self._checkpoints.save(Checkpoint(self._position, self._server, self._states.save(), self._numerics))
         self._saved = self._position
         needed = {need for stage in self._chain for need in stage.needs}
         final = {

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidat
 
 from algorithms import ALGORITHMS
 from engine.algorithm import Algorithm
-from engine.data import PARTITIONS, SOURCES, Partition, Source
+from engine.data import PARTITIONS, SOURCES, ImageFolder, Parquet, Partition, Source
 from engine.errors import ConfigError, nearest, require
 from engine.models import MODELS, ModelSpec
 from engine.registry import Registry, config_error
@@ -50,7 +50,7 @@ AlgorithmChoice = Annotated[Algorithm, *_choice(ALGORITHMS)]
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
 
 
 class Local(Section):
@@ -149,6 +149,7 @@ class Execution(Section):
         return self
 
 
+OWN_DATA = (ImageFolder, Parquet)  # the user's own: another folder is another data set
 IDENTITY = ("executor", "precision", "device", "threads", "block")  # the fields of Execution that change bits
 
 
@@ -323,6 +324,17 @@ class Experiment(Section):
             return tuple(stage.resolve(self) for stage in self.stages)
         return (Stage(name="train", algorithm=self.algorithm, local=self.local, rounds=self.rounds),)
 
+    @property
+    def lineage(self) -> set[str]:
+        """The names of the last stage and of the stages it comes from."""
+        by_name = {stage.name: stage for stage in self.chain}
+        found, open_ends = set[str](), [self.chain[-1].name]
+        while open_ends:
+            name = open_ends.pop()
+            found.add(name)
+            open_ends += by_name[name].needs
+        return found
+
     def resolve(self) -> Experiment:
         """With ``execution.device=auto`` replaced by what it means on this machine."""
         if self.execution.device != "auto":
@@ -335,7 +347,8 @@ class Experiment(Section):
         """What a result depends on: everything but names, paths, placement and checkpoint cadence."""
         values = self.to_mapping()
         values["execution"] = {field: values["execution"][field] for field in IDENTITY}
-        values["data"].pop("root", None)
+        if not isinstance(self.data, OWN_DATA):  # a known data set is the same wherever it lies
+            values["data"].pop("root", None)
         values["stages"] = [stage.model_dump(mode="json") for stage in self.chain]
         for section in ("name", "checkpoint", "algorithm", "local", "rounds"):  # the last three are in the stages
             del values[section]
@@ -395,8 +408,9 @@ def _parse(assignment: str) -> tuple[str, Any]:
 
 def _assign(values: dict[str, Any], key: str, value: Any) -> None:
     section, dot, field = key.partition(".")
-    if key == "rounds" and values["stages"]:
-        raise ConfigError(key, value, "is set by each stage of this experiment", "change the rounds of its stages")
+    named = values["stages"] and all(stage["algorithm"] for stage in values["stages"])
+    if (key == "rounds" and values["stages"]) or (section == "algorithm" and named):
+        raise ConfigError(key, value, "is set by each stage of this experiment", "change it in its stages")
     if section in CHOICES and field == "name":
         registry = CHOICES[section]
         new, old = registry.fields(value), registry.fields(values[section]["name"])  # raises for an unknown name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,14 @@ from engine.ray_pool import RayPool, cause_of, first_line  # first: it sets what
 
 import ray  # isort: skip
 import ray.exceptions  # isort: skip
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # isort: skip
 
 from engine.data import Assignment
 from engine.driver import Driver
-from engine.errors import RunError
+from engine.errors import ResourceError, RunError
 from engine.experiment import Experiment
 from engine.results import RunFolder
-from engine.run import Progress, log_to
+from engine.run import Messages, Progress, log_to
 
 log = logging.getLogger("fedskew")
 
@@ -25,26 +27,40 @@ class DriverActor:
     """The actor around a :class:`~engine.driver.Driver`."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._messages = log_to(folder)
+        self._folder = RunFolder(folder)
+        self._messages = Messages()
+        log.addHandler(self._messages)
+        log_to(folder)
+
+    def ready(self) -> None:
+        """Answers once the actor is there."""
 
     def open(self, experiment: Experiment, dataset: list[Any], assignment: Assignment) -> Progress:
         # In a list, the reference arrives as a reference: the client actors of a node share what it points to.
+        self._lock = ExitStack()
+        self._lock.enter_context(self._folder.locked())
         self._pool = RayPool(experiment, dataset[0], assignment)
-        self._driver = Driver(experiment, RunFolder(self._folder), ray.get(dataset[0]), assignment, self._pool)
+        self._driver = Driver(experiment, self._folder, ray.get(dataset[0]), assignment, self._pool)
         return self._progress([])
 
     def advance(self, seconds: float) -> Progress:
         return self._progress(self._driver.advance(seconds))
 
     def close(self) -> dict[str, Any]:
-        return self._driver.close()
+        with self._lock:
+            return self._driver.close()
 
     def placement(self) -> list[dict[str, Any]]:
         return self._pool.placement
 
+    def messages(self) -> list[str]:
+        """Warnings that no progress has carried yet."""
+        return self._messages.drain()
+
     def _progress(self, rows: list[dict[str, Any]]) -> Progress:
-        return Progress(rows, self._driver.round, self._driver.finished, tuple(self._messages.drain()))
+        return Progress(
+            rows, self._driver.round, self._driver.rounds_done, self._driver.finished, tuple(self._messages.drain())
+        )
 
 
 class RemoteDriver:
@@ -52,10 +68,19 @@ class RemoteDriver:
 
     def __init__(self, experiment: Experiment, folder: Path, dataset: Any, assignment: Assignment) -> None:
         self._folder = folder
-        # No CPU of its own: it adds and waits, and must fit beside the client actors on any machine.
-        self._actor: Any = ray.remote(num_cpus=0, max_restarts=0)(DriverActor).remote(folder.resolve())
+        # On this node, where the folder is; with no CPU of its own, since it adds and waits beside the client actors.
+        here: Any = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        actor_class: Any = ray.remote(num_cpus=0, max_restarts=0, scheduling_strategy=here)(DriverActor)
+        self._actor = actor_class.remote(folder.resolve())
         self._reference = dataset  # owned here: the object lives as long as this does
-        self.opened = self.end(self._actor.open.remote(experiment, [dataset], assignment))
+        try:
+            timeout = experiment.execution.start_timeout
+            if not ray.wait([self._actor.ready.remote()], timeout=timeout)[0]:
+                raise ResourceError(f"the driver actor could not start within {timeout:g} s; is this Ray node alive?")
+            self.opened = self.end(self._actor.open.remote(experiment, [dataset], assignment))
+        except BaseException:
+            ray.kill(self._actor)
+            raise
 
     def advance(self, seconds: float) -> Progress:
         return self.end(self.begin(seconds))
@@ -81,9 +106,12 @@ class RemoteDriver:
         return self._get(self._actor.placement.remote())
 
     def _get(self, ref: Any) -> Any:
+        """Waits as long as the driver does: each wait of its own has a deadline."""
         try:
             return ray.get(ref)
         except ray.exceptions.RayTaskError as error:
+            for text in ray.get(self._actor.messages.remote()):
+                log.warning(text)
             raise cause_of(error) from None
         except ray.exceptions.RayActorError as error:
             raise RunError(

@@ -30,6 +30,7 @@ from engine.entries import Arrays
 from engine.errors import ConfigError, ResourceError, RunError
 from engine.experiment import Execution, Experiment
 from engine.pool import Call, Pool, Result
+from engine.stages import hardware_of
 from engine.states import Handle
 from engine.worker import Worker
 
@@ -89,7 +90,7 @@ def no_gpu(execution: Execution) -> ConfigError:
 
 
 def check_resources(execution: Execution) -> None:
-    """Refuse before anything is written what this cluster can never give."""
+    """Refuse a GPU share where there is no GPU; say how a share is snapped."""
     cards = ray.cluster_resources().get("GPU", 0)
     if execution.gpus_per_actor > 0 and cards == 0:
         raise no_gpu(execution)
@@ -110,15 +111,21 @@ class ClientActor:
         self._cards = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
         if share and len(self._cards) != 1:
             raise RuntimeError(f"an actor with a GPU share of {share} was given the cards {self._cards}, not one")
-        if experiment.execution.device == "cuda" and not torch.cuda.is_available():
-            raise RuntimeError("execution.device=cuda, but torch finds no GPU in the actor")
+        if experiment.execution.device == "cuda" and torch.cuda.device_count() != 1:
+            raise RuntimeError(f"execution.device=cuda, but torch sees {torch.cuda.device_count()} GPUs in the actor")
         self._worker = Worker(experiment, dataset, assignment)
+        self._device = experiment.execution.device
         self._token = 0
         self._job: Any = None
 
     def ready(self) -> dict[str, Any]:
         context = ray.get_runtime_context()
-        return {"node": context.get_node_id(), "gpus": self._cards, "pid": os.getpid()}
+        return {
+            "node": context.get_node_id(),
+            "gpus": self._cards,
+            "pid": os.getpid(),
+            "hardware": hardware_of(self._device),
+        }
 
     def call(
         self, method: str, token: int, common: list[Any], calls: list[tuple[tuple[Any, ...], int]], *states: Any
@@ -170,7 +177,11 @@ class RayPool(Pool):
         self._actors: list[Any] = [self._start() for _ in range(execution.actors)]
         try:
             self.placement = self._await_all()
+            self.hardware = self.placement[0]["hardware"]
             for number, where in enumerate(self.placement):
+                if where["hardware"] != self.placement[0]["hardware"]:
+                    log.warning("actor %d computes on %s and actor 0 on %s: bits depend on who does what",
+                                number, where["hardware"], self.placement[0]["hardware"])  # fmt: skip
                 log.info("actor %d: process %d on node %s, GPU %s", number, where["pid"], where["node"], where["gpus"])
         except BaseException:
             self.close()
@@ -268,10 +279,12 @@ class RayPool(Pool):
                 seconds, values = ray.get(ref)
             except ray.exceptions.RayActorError as error:
                 return lost(flight.actor, f"actor {flight.actor} died ({first_line(error)})")
-            except ray.exceptions.RayTaskError as error:
-                raise cause_of(error) from None
             except ray.exceptions.ObjectLostError:
                 raise _state_lost(what) from None
+            except ray.exceptions.RayTaskError as error:
+                if isinstance(error.cause, ray.exceptions.ObjectLostError):  # an argument that could not be fetched
+                    raise _state_lost(what) from None
+                raise cause_of(error) from None
             del flying[ref]
             self._seconds_per_cost[method] = seconds / sum(calls[index].cost for index in flight.calls)
             handles = iter(flight.handles)

@@ -14,9 +14,12 @@ and holds no round that the checkpoint beside it does not.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shutil
 import statistics
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,10 +32,24 @@ import yaml
 
 from engine.checkpoints import Position
 from engine.errors import ConfigError, RunFolderError
-from engine.experiment import Experiment
+from engine.experiment import CHOICES, Experiment
 from engine.files import write_atomically
 
 Row = dict[str, Any]
+
+OWN_FILES = (
+    "experiment.yaml",
+    "partition.parquet",
+    "partition.png",
+    "rounds.parquet",
+    "clients.parquet",
+    "evaluations.parquet",
+    "summary.json",
+    "curves.png",
+    "log.txt",
+    "checkpoints",
+    ".lock",
+)
 
 SCHEMAS = {
     "rounds": pa.schema(
@@ -135,9 +152,11 @@ class Table:
             with self._replacing() as writer:
                 writer.write_table(table.filter(pa.array(keep)), row_group_size=GROUP_ROWS)
 
-    def _reader(self) -> pq.ParquetFile:
+    @contextmanager
+    def _reader(self) -> Iterator[pq.ParquetFile]:
         try:
-            return pq.ParquetFile(self.path, pre_buffer=False)
+            with pq.ParquetFile(self.path, pre_buffer=False) as reader:
+                yield reader
         except (OSError, pa.ArrowException) as error:
             raise RunFolderError(f"{self.path} cannot be read ({error}); move it away and resume") from None
 
@@ -148,6 +167,8 @@ class Table:
         try:
             with pq.ParquetWriter(temporary, self.schema, compression="zstd") as writer:
                 yield writer
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())
             os.replace(temporary, self.path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -193,8 +214,60 @@ class RunFolder:
             raise RunFolderError(f"{self.path} is not a run folder: it has no experiment.yaml")
         try:
             return Experiment.from_mapping(yaml.safe_load(path.read_text(encoding="utf-8")))
-        except (ConfigError, yaml.YAMLError, OSError, TypeError) as error:
+        except (ConfigError, yaml.YAMLError, OSError, TypeError, UnicodeDecodeError) as error:
             raise RunFolderError(f"{path} is not an experiment of this version ({error})") from None
+
+    @contextmanager
+    def prepared(self, overwrite: bool) -> Iterator[None]:
+        """Make room for a run; put everything back as it was if it cannot be opened.
+
+        With ``overwrite`` what an earlier run wrote here is put aside, and deleted once the new run is open. Files
+        that the engine did not write are never touched.
+        """
+        existed, had_run = self.path.exists(), self.has_experiment()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            aside = Path(tempfile.mkdtemp(prefix=".before-", dir=self.path))
+        except OSError as error:
+            raise ConfigError("--out", self.path, f"cannot be written ({error.strerror})", "name another") from None
+        if overwrite:
+            self._move(self.path, aside)
+        try:
+            yield
+        except BaseException:
+            if overwrite or not had_run:
+                self._delete_own()
+                self._move(aside, self.path)
+            aside.rmdir()
+            if not existed:
+                self.path.rmdir()
+            raise
+        shutil.rmtree(aside)
+
+    def _move(self, source: Path, target: Path) -> None:
+        for name in OWN_FILES:
+            if (source / name).exists():
+                (source / name).rename(target / name)
+
+    def _delete_own(self) -> None:
+        for name in OWN_FILES:
+            path = self.path / name
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Held by the one process that may write here; let go of by the kernel if that process is killed."""
+        with open(self.path / ".lock", "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RunFolderError(
+                    f"{self.path} is being written by another process; wait for it or end it"
+                ) from None
+            yield
 
     def create(self, experiment: Experiment) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
@@ -236,17 +309,22 @@ class RunFolder:
             raise RunFolderError(f"{path} cannot be read ({error})") from None
 
     def summarise(self, experiment: Experiment, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Write ``summary.json`` from the tables and from ``facts``; accuracies are fractions of the test set."""
-        rounds: list[Row] = self.frame("rounds").to_dict("records")
-        evaluations: list[Row] = self.frame("evaluations").to_dict("records")
+        """Write ``summary.json`` from the tables and from ``facts``; accuracies are fractions of the test set.
+
+        Accuracies and rounds are those of the last stage and of the stages it comes from; costs are those of all.
+        """
+        lineage = experiment.lineage
+        every: list[Row] = self.frame("rounds").to_dict("records")
+        rounds = [row for row in every if row["stage"] in lineage]
+        evaluations = [row for row in self.frame("evaluations").to_dict("records") if row["stage"] in lineage]
         last_round = rounds[-1]["round"] if rounds else 0
         final = evaluations[-1] if evaluations else {}
         best = max(evaluations, key=lambda row: row["accuracy"]) if evaluations else {}
-        last10 = [row["accuracy"] for row in evaluations if row["round"] > last_round - 10]
+        last10 = [row["accuracy"] for row in evaluations if last_round - 10 < row["round"] <= last_round]
         summary = {
             "name": experiment.name,
             "experiment": experiment.digest,
-            "algorithm": experiment.to_mapping()["algorithm"],
+            "algorithm": CHOICES["algorithm"].dump(experiment.chain[-1].algorithm),
             "accuracy": final.get("accuracy"),
             "loss": final.get("loss"),
             "best_accuracy": best.get("accuracy"),
@@ -254,9 +332,9 @@ class RunFolder:
             "last10_accuracy": statistics.fmean(last10) if last10 else None,
             "rounds": last_round,
             "seconds_per_round": statistics.median(row["seconds"] for row in rounds) if rounds else None,
-            "seconds": sum(row["seconds"] + row["evaluation_seconds"] for row in rounds),
-            "floats_up": sum(row["floats_up"] for row in rounds),
-            "floats_down": sum(row["floats_down"] for row in rounds),
+            "seconds": sum(row["seconds"] + row["evaluation_seconds"] for row in every),
+            "floats_up": sum(row["floats_up"] for row in every),
+            "floats_down": sum(row["floats_down"] for row in every),
             **facts,
         }
         write_atomically(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")

@@ -9,8 +9,8 @@ summary = run.close()
 from __future__ import annotations
 
 import logging
-import shutil
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ import torch
 
 from engine.data import Assignment, Dataset
 from engine.driver import Driver
-from engine.errors import require
+from engine.errors import FedskewError, require
 from engine.experiment import Experiment
 from engine.pool import InProcessPool
 from engine.results import Row, RunFolder
@@ -31,7 +31,8 @@ class Progress:
     """What has happened since the last look."""
 
     rows: list[Row]
-    round: int
+    round: int  # global: a stage counts on from the one it needs
+    done: int  # rounds of this run, over all its stages
     finished: bool
     messages: tuple[str, ...] = ()  # warnings of another process; those of this one are logged as they come
 
@@ -61,17 +62,14 @@ class Messages(logging.Handler):
         return texts
 
 
-def log_to(folder: Path) -> Messages:
-    """Log to ``folder/log.txt`` until the next run of this process; the warnings are also collected."""
-    messages = Messages()
+def log_to(folder: Path) -> None:
+    """Log to ``folder/log.txt`` until :func:`stop_logging`, or the next run of this process."""
     file = logging.FileHandler(folder / "log.txt", encoding="utf-8", delay=True)
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     stop_logging()
-    _handlers.extend((file, messages))
-    for handler in _handlers:
-        log.addHandler(handler)
+    _handlers.append(file)
+    log.addHandler(file)
     log.setLevel(logging.INFO)
-    return messages
 
 
 def stop_logging() -> None:
@@ -86,9 +84,8 @@ _handlers: list[logging.Handler] = []  # of the run that this process drives
 
 def check_against_data(experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
     """Refuse what only the data can tell: a model that does not fit them, a cohort larger than the clients."""
-    shape = dataset.train.images.shape[1:]
     with torch.device("meta"):
-        experiment.model.build((int(shape[0]), int(shape[1]), int(shape[2])), len(dataset.classes))
+        experiment.model.build(dataset.shape, len(dataset.classes))
     holders = int((assignment.sizes() > 0).sum())
     count = experiment.participation.count
     require(
@@ -103,14 +100,21 @@ def check_against_data(experiment: Experiment, dataset: Dataset, assignment: Ass
 class Run:
     """A run that is under way."""
 
-    def __init__(self, experiment: Experiment, folder: RunFolder, dataset: Dataset, driver: DriverLike) -> None:
+    def __init__(
+        self,
+        experiment: Experiment,
+        folder: RunFolder,
+        dataset: Dataset,
+        assignment: Assignment,
+        driver: DriverLike,
+    ) -> None:
         self.experiment = experiment
         self.folder = folder
-        self.assignment = Assignment.load(folder.path / "partition.parquet")
+        self.assignment = assignment
         self.classes = dataset.classes
         self.labels = dataset.train.labels
         self.driver = driver
-        self.round = 0
+        self.round = self.done = 0
         self.finished = False
 
     @classmethod
@@ -136,10 +140,20 @@ class Run:
         )
         folder = RunFolder.for_experiment(experiment, out)
         dataset = experiment.data.load()
-        if overwrite or not (folder.path / "partition.parquet").exists():
+        fingerprint = dataset.fingerprint
+        if overwrite or not folder.has_experiment():
             assignment = experiment.partition.assign(dataset.train.labels, len(dataset.classes), dataset.train.owners)
+            assignment = replace(assignment, data=fingerprint)
         else:  # as saved: a run goes on with the partition it began with
             assignment = Assignment.load(folder.path / "partition.parquet")
+            root = getattr(experiment.data, "root", None)
+            require(
+                assignment.data == fingerprint,
+                "data.root",
+                root,
+                "holds other data than this run began with",
+                "name another folder with --out, or put the data back",
+            )
         check_against_data(experiment, dataset, assignment)
         reference = None
         if execution.actors:
@@ -148,23 +162,16 @@ class Run:
             ray_pool.connect(execution, address)
             ray_pool.check_resources(execution)
             reference = ray_pool.share(dataset)
-        if overwrite and folder.has_experiment():
-            shutil.rmtree(folder.path)
-        fresh = not folder.path.exists()
-        folder.create(experiment)
-        assignment.save(folder.path / "partition.parquet")
-        try:
+        with folder.prepared(overwrite):
+            folder.create(experiment)
+            assignment.save(folder.path / "partition.parquet")
             if reference is None:
                 driver: DriverLike = LocalDriver(experiment, folder, dataset, assignment)
             else:
                 from engine.ray_driver import RemoteDriver
 
                 driver = RemoteDriver(experiment, folder.path, reference, assignment)
-        except BaseException:
-            if fresh:  # nothing was computed: leave nothing half-written
-                shutil.rmtree(folder.path, ignore_errors=True)
-            raise
-        run = cls(experiment, folder, dataset, driver)
+        run = cls(experiment, folder, dataset, assignment, driver)
         run._note(driver.opened)
         return run
 
@@ -183,7 +190,7 @@ class Run:
         return summary
 
     def _note(self, progress: Progress) -> Progress:
-        self.round, self.finished = progress.round, progress.finished
+        self.round, self.done, self.finished = progress.round, progress.done, progress.finished
         return progress
 
 
@@ -191,22 +198,25 @@ class LocalDriver:
     """The driver in this process."""
 
     def __init__(self, experiment: Experiment, folder: RunFolder, dataset: Dataset, assignment: Assignment) -> None:
-        log_to(folder.path)
-        pool = InProcessPool(experiment, dataset, assignment)
-        self._driver = Driver(experiment, folder, dataset, assignment, pool)
+        self._stack = ExitStack()
+        with ExitStack() as stack:  # what was begun is undone if the rest fails
+            stack.enter_context(folder.locked())
+            log_to(folder.path)
+            stack.callback(stop_logging)
+            pool = InProcessPool(experiment, dataset, assignment)
+            self._driver = Driver(experiment, folder, dataset, assignment, pool)
+            self._stack = stack.pop_all()
         self.opened = self._progress([])
 
     def advance(self, seconds: float) -> Progress:
         return self._progress(self._driver.advance(seconds))
 
     def close(self) -> dict[str, Any]:
-        try:
+        with self._stack:
             return self._driver.close()
-        finally:
-            stop_logging()
 
     def _progress(self, rows: list[Row]) -> Progress:
-        return Progress(rows, self._driver.round, self._driver.finished)
+        return Progress(rows, self._driver.round, self._driver.rounds_done, self._driver.finished)
 
 
 def draw_pictures(folder: RunFolder, counts: Any, classes: tuple[str, ...]) -> None:
@@ -220,8 +230,13 @@ def draw_pictures(folder: RunFolder, counts: Any, classes: tuple[str, ...]) -> N
 
 
 def run(experiment: Experiment, out: Path | None = None, address: str | None = None) -> dict[str, Any]:
-    """Run to the end; the summary."""
+    """Run to the end; the summary. After an error the folder holds what was done before it."""
     under_way = Run.open(experiment, out, address)
-    while not under_way.finished:
-        under_way.advance(seconds=1.0)
+    try:
+        while not under_way.finished:
+            under_way.advance(seconds=1.0)
+    except BaseException:
+        with suppress(FedskewError):
+            under_way.close()
+        raise
     return under_way.close()

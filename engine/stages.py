@@ -10,6 +10,7 @@ import ast
 import hashlib
 import importlib.util
 import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,10 @@ NUMERIC_PATH = (
     "engine.data.sources",
     "engine.driver",
     "engine.entries",
+    "engine.experiment",
     "engine.models.layers",
     "engine.models.model",
+    "engine.models.narrow",
     "engine.models.networks",
     "engine.models.resnet",
     "engine.seeds",
@@ -41,36 +44,43 @@ NUMERIC_PATH = (
 )
 
 
-def numerics(experiment: Experiment) -> dict[str, str]:
-    """The machine's and the libraries' share in a result's bits."""
-    device = experiment.execution.device
+def numerics(experiment: Experiment, hardware: str) -> dict[str, str]:
+    """The machine's and the libraries' share in a result's bits; ``hardware`` is that of the workers."""
     return {
         "torch": torch.__version__,
         "numpy": np.__version__,
-        "device": device,
-        "hardware": torch.cuda.get_device_name() if device == "cuda" and torch.cuda.is_available()
-        else torch.backends.cpu.get_cpu_capability(),
-    }  # fmt: skip
+        "device": experiment.execution.device,
+        "hardware": hardware,
+    }
 
 
-def stage_hash(experiment: Experiment, stage: Stage) -> str:
+def hardware_of(device: str) -> str:
+    """What this process computes on: the GPU's name, or the CPU's vector instructions."""
+    return torch.cuda.get_device_name() if device == "cuda" else torch.backends.cpu.get_cpu_capability()
+
+
+def stage_hash(experiment: Experiment, stage: Stage, computed_by: Mapping[str, str], data: str) -> str:
     """16 hex digits that are equal for two stages only if their results are equal to the bit.
+
+    ``computed_by``: :func:`numerics`; ``data``: the data set's fingerprint.
 
     The number of rounds is left out: a longer run of the same stage passes through the shorter one.
     """
     identity = experiment.identity()
     for key in ("stages", "evaluation"):
         identity.pop(key)
+    identity["data"].pop("root", None)  # what was read counts, not where it was
     own = stage.model_dump(mode="json", exclude={"name", "needs", "rounds"})
     by_name = {other.name: other for other in experiment.chain}
-    parents = [[stage_hash(experiment, by_name[need]), by_name[need].rounds] for need in stage.needs]
+    parents = [[stage_hash(experiment, by_name[need], computed_by, data), by_name[need].rounds] for need in stage.needs]
     modules = [*NUMERIC_PATH, *(cls.__module__ for cls in type(stage.algorithm).__mro__ if _is_ours(cls))]
     text = json.dumps(
         {
             "experiment": identity,
             "stage": own,
             "parents": parents,
-            "numerics": numerics(experiment),
+            "numerics": dict(computed_by),
+            "data": data,
             "sources": {module: source_digest(module) for module in sorted(set(modules))},
         },
         sort_keys=True,

@@ -1,7 +1,7 @@
 """Local training: the only training loop. Here one client at a time, the reference that can be stepped through.
 
-``Trainer.train`` runs an algorithm's phases on one client's rows; ``Trainer.train_block`` trains a block of clients
-and adds their uploads. Neither knows in which process it runs.
+``Trainer.train`` runs an algorithm's phases on one client's rows; ``Sums`` adds the uploads of a block. Neither knows
+in which process it runs.
 
 Shapes: n rows of a client, B of a batch, P parameters, Q floating buffers.
 """
@@ -210,7 +210,8 @@ class Course:
         batch_of = self._cached(indices) if phase.features == "cached" else self._live(indices, augment)
         net = CachedNet(self.net) if phase.features == "cached" else self.net
         needs_two = self.net.layout.has_batchnorm and not frozen_body  # statistics of one row are none
-        batches = (b for b in self._batches(phase, len(indices)) if len(b) > 1 or not needs_two)
+        least = 2 if needs_two else 1
+        batches = (b for b in self._batches(phase, len(indices)) if len(b) >= least)
         if phase.emit == "gradient":
             self._emit(net, batch_of, batches, phase)
         else:
@@ -287,7 +288,12 @@ class Course:
     def _live(self, indices: Tensor, augment: str) -> BatchOf:
         if augment == "none" and self.rows.normalised_bytes(len(indices)) <= RESIDENT_BYTES:
             x, y = self.rows.batch(indices)  # normalised once a round and not once a step
-            return lambda positions: Batch(x.index_select(0, positions), y.index_select(0, positions), self.client)
+
+            def take(positions: Tensor) -> Batch:
+                where = positions.to(x.device)
+                return Batch(x.index_select(0, where), y.index_select(0, where), self.client)
+
+            return take
         rng = self.client.rng("augment") if augment != "none" else None
         return lambda positions: Batch(*self.rows.batch(indices[positions], augment, rng), self.client)
 

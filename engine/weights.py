@@ -80,15 +80,6 @@ class FlatNet:
             flatten(list(grads), out=self.grad[where])
         return self.grad[where]
 
-    @contextmanager
-    def kept_buffers(self) -> Iterator[None]:
-        """Put the buffers back afterwards."""
-        before = self.buffers.clone()
-        try:
-            yield
-        finally:
-            self.buffers.copy_(before)
-
     def train(self, mode: bool = True) -> None:
         self.model.train(mode)
 

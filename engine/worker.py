@@ -1,7 +1,7 @@
 """What a process that trains clients holds: the data set on its device, one network, and the jobs it can do.
 
 A worker is stateless between calls: everything a job needs arrives with it, so any worker can do any block, and a
-block that was lost with its worker is simply run again. It knows no Ray; ``pool.py`` puts it into actors.
+block that was lost with its worker is simply run again. It knows no Ray; ``ray_pool.py`` puts it into actors.
 
 What all blocks of a round share is received once, by :meth:`Worker.receive`, before any of them is worked on.
 """
@@ -97,8 +97,7 @@ class Scores:
 
 def open_model(experiment: Experiment, dataset: Dataset, device: torch.device) -> FlatNet:
     """The experiment's network with its initial weights, which depend on the seed alone."""
-    shape = dataset.train.images.shape[1:]
-    image = (int(shape[0]), int(shape[1]), int(shape[2]))
+    image = dataset.shape
     model = build_model(
         experiment.model,
         image,

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from engine import cli
+from engine.errors import ResourceError
 from engine.results import RunFolder
 
 SMALL = [
@@ -68,6 +69,7 @@ def test_a_run_leaves_what_the_readme_says(call: Any, tmp_path: Path) -> None:
         "summary.json",
         "log.txt",
         "checkpoints",
+        ".lock",
     }
     assert pd.read_parquet(tmp_path / "here" / "partition.parquet")["index"].is_unique
     assert "test accuracy" in err
@@ -210,7 +212,7 @@ def environment() -> dict[str, str]:
 def test_ctrl_c_keeps_everything_and_says_how_to_go_on(tmp_path: Path) -> None:
     """Kills: Ctrl-C that loses rounds, ends in a traceback, or leaves a folder that cannot be resumed."""
     command = [sys.executable, "-m", "engine.cli"]
-    words = [*SMALL, "rounds=250", "evaluation.every=100", "checkpoint.every=7"]
+    words = [*SMALL, "rounds=250", "evaluation.every=1", "checkpoint.every=7"]
     process = subprocess.Popen(
         [*command, "run", *words, "--out", "run"], cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment()
     )
@@ -295,3 +297,114 @@ def test_an_error_in_mid_run_keeps_what_was_done(call: Any, tmp_path: Path, monk
     assert RunFolder(tmp_path / "run").frame("rounds")["round"].tolist() == [1, 2, 3, 4, 5]
     resumed = json.loads(call("resume", "run", "--json")[1].splitlines()[-1])
     assert resumed["weights_sha256"] == straight["weights_sha256"]
+
+
+def test_overwrite_keeps_the_old_run_until_the_new_one_is_open(
+    call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kills: a finished run deleted for one that cannot start; the user's own files deleted at all."""
+    words = [*SMALL, "rounds=1", "--out", "run", "--json"]
+    first = call("run", *words)[1]
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    with monkeypatch.context() as patch:
+
+        def cannot(*_: Any) -> None:
+            raise ResourceError("no actors today")
+
+        patch.setattr("engine.run.LocalDriver.__init__", cannot)
+        code, _, err = call("run", *words, "--overwrite")
+        assert (code, "no actors today" in err) == (2, True)
+    assert "is finished already" in call("run", *words)[2]
+    again = call("run", *words, "--overwrite")[1]
+    assert json.loads(first)["weights_sha256"] == json.loads(again)["weights_sha256"]
+    assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
+    assert not list((tmp_path / "run").glob(".before-*"))
+
+
+def test_other_data_under_the_same_name_is_another_run(call: Any, tmp_path: Path) -> None:
+    """Kills: the result of one data set shown for another; a run that goes on with other data."""
+    from PIL import Image
+
+    for folder, shade in (("a", 10), ("b", 90)):
+        for split in ("train", "test"):
+            for label in ("x", "y"):
+                path = tmp_path / folder / split / label
+                path.mkdir(parents=True)
+                for number in range(6):
+                    Image.new("L", (8, 8), shade + 40 * (label == "y") + number).save(path / f"{number}.png")
+    words = ["execution.actors=0", "data.name=imagefolder", "partition.clients=2", "partition.name=iid", "rounds=2"]
+    runs = [call("run", *words, f"data.root={root}", "participation.count=2", "--json") for root in ("a", "b")]
+    shas = [json.loads(out.splitlines()[-1])["weights_sha256"] for _, out, _ in runs]
+    assert shas[0] != shas[1]
+    Image.new("L", (8, 8), 200).save(tmp_path / "a" / "train" / "x" / "0.png")
+    folder = next(path for path in (tmp_path / "runs").iterdir() if shas[0] in (path / "summary.json").read_text())
+    (folder / "summary.json").unlink()
+    code, _, err = call("resume", str(folder))
+    assert code == 2
+    assert "data.root=a: holds other data than this run began with" in err
+
+
+def test_numbers_may_be_names(call: Any) -> None:
+    """Kills: YAML's idea of 2024 against the user's."""
+    assert call("run", *SMALL, "rounds=1", "name=2024")[0] == 0
+
+
+def test_files_that_cannot_be_read_or_written(call: Any, tmp_path: Path) -> None:
+    """Kills: tracebacks for what lies outside of the engine."""
+    code, _, err = call("run", *SMALL, "rounds=1", "--out", "/proc/nowhere")
+    assert code == 2
+    assert "--out=/proc/nowhere: cannot be written" in err
+    call("run", *SMALL, "rounds=2", "checkpoint.every=1", "--out", "run")
+    (tmp_path / "run" / "summary.json").unlink()
+    table = tmp_path / "run" / "rounds.parquet"
+    content = bytearray(table.read_bytes())
+    content[100:140] = bytes(40)
+    table.write_bytes(content)
+    code, _, err = call("resume", "run")
+    assert "Traceback" not in err
+    (tmp_path / "run" / "experiment.yaml").write_bytes(bytes(range(256)))
+    code, _, err = call("resume", "run")
+    assert code == 2
+    assert "is not an experiment of this version" in err
+
+
+def test_the_demo_starts_its_own_ray(tmp_path: Path) -> None:
+    """Kills: the way a newcomer takes: a command that starts Ray, runs, answers Ctrl-C and is resumed."""
+    command = [sys.executable, "-m", "engine.cli"]
+    words = ["data.train_samples=400", "data.test_samples=100", "rounds=60", "execution.actors=1", "checkpoint.every=2"]
+    process = subprocess.Popen(
+        [*command, "run", *words, "--out", "run"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 90
+    while not (tmp_path / "run" / "rounds.parquet").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to the whole group
+    _, err = process.communicate(timeout=90)
+    assert process.returncode == 130, err
+    assert "continue with: fedskew resume run" in err
+    assert "Traceback" not in err
+    done = RunFolder(tmp_path / "run").summary()["rounds"]
+    assert 0 < done < 60
+    resumed = subprocess.run(
+        [*command, "resume", "run", "execution.actors=0", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=True,
+    )
+    straight = subprocess.run(
+        [*command, "run", *words, "execution.actors=0", "--out", "straight", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=True,
+    )
+    shas = [json.loads(done.stdout.splitlines()[-1])["weights_sha256"] for done in (resumed, straight)]
+    assert shas[0] == shas[1]

@@ -22,7 +22,7 @@ from engine.algorithm import Algorithm, Kind, Tensors
 from engine.checkpoints import Checkpoints, Position
 from engine.data import Assignment
 from engine.driver import cut_blocks, draw_cohort, expected_cohort
-from engine.errors import RunFolderError
+from engine.errors import RunError, RunFolderError
 from engine.experiment import Participation
 from engine.results import SCHEMAS, RunFolder
 from engine.run import Messages
@@ -519,3 +519,149 @@ def test_parquet_groups_are_copied_and_bounded(tmp_path: Path, monkeypatch: pyte
     assert max(groups) <= 10
     assert len(groups) <= 6
     assert pd.read_parquet(tmp_path / "rounds.parquet")["round"].tolist() == list(range(1, 48))
+
+
+# --- what was found by reading ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stumbles(FedAvg):
+    """Fails where it is told to."""
+
+    where: str = ""
+
+    def prepare(self, server: Tensors, clients: Any, context: Any) -> Tensors:
+        return self._stumble("prepare", server)
+
+    def finish(self, server: Tensors, clients: Any, compute: Any, context: Any) -> Tensors:
+        return self._stumble("finish", server)
+
+    def _stumble(self, where: str, server: Tensors) -> Tensors:
+        if where == self.where:
+            raise RunError(f"stumbled in {where}")
+        return server
+
+
+@pytest.mark.parametrize("where", ["prepare", "finish"])
+def test_an_error_at_a_stages_border_leaves_nothing_false(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Kills: a checkpoint of a stage that never began, a run called finished whose last step failed."""
+    monkeypatch.setitem(ALGORITHMS, "stumbles", Stumbles)
+    stages = [
+        {"name": "one", "rounds": 2},
+        {"name": "two", "rounds": 2, "needs": ["one"], "algorithm": {"name": "stumbles", "where": where}},
+    ]
+    settings = experiment(stages=stages)
+    driver = open_driver(tmp_path, settings)
+    with pytest.raises(RunError, match="stumbled"):
+        while not driver.finished:
+            driver.advance()
+    with pytest.raises(RunError, match="interrupted half-way"):
+        driver.advance()
+    driver.close()
+    assert RunFolder(tmp_path).summary().get("status") != "finished"
+    with monkeypatch.context() as patch:  # the cause is repaired
+        patch.setattr(Stumbles, "_stumble", lambda self, where, server: server)
+        resumed = drive(tmp_path, settings)
+    plain = drive(tmp_path / "plain", experiment(rounds=4))
+    assert resumed.sha == plain.sha
+    assert resumed.folder.frame("rounds")["round"].tolist() == [1, 2, 3, 4]
+
+
+def test_a_damaged_client_state_falls_back_and_is_written_again(tmp_path: Path, messages: Messages) -> None:
+    """Kills: a state file that exists and is trusted for it, in a checkpoint and when it is computed again."""
+    settings = experiment(rounds=4, algorithm={"name": "scaffold"}, checkpoint={"every": 1, "keep": 3})
+    straight = drive(tmp_path, settings)
+    newest, before = checkpoints(tmp_path)[-1], checkpoints(tmp_path)[-2]
+    store = Checkpoints(tmp_path / "checkpoints", settings.digest, 3, ("train",))
+    digest = (set(store.load(newest).states.values()) - set(store.load(before).states.values())).pop()
+    path = tmp_path / "checkpoints" / "states" / f"{digest}.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    assert drive(tmp_path, settings).sha == straight.sha
+    assert "names a client state that is damaged" in messages.drain()[0]
+    assert newest.with_name(newest.name + ".damaged").exists()
+    assert drive(tmp_path, settings).sha == straight.sha
+    assert messages.drain() == []
+
+
+def test_a_damaged_parent_falls_back(tmp_path: Path, messages: Messages) -> None:
+    """Kills: a second stage that cannot be resumed since the first one's last checkpoint is damaged."""
+    settings = experiment(stages=TWO, algorithm={"name": "scaffold"}, checkpoint={"every": 1, "keep": 1})
+    straight = drive(tmp_path, settings)
+    parent = tmp_path / "checkpoints" / "00-warm-up-000002.safetensors"
+    parent.write_bytes(parent.read_bytes()[:-5])
+    assert drive(tmp_path, settings).sha == straight.sha
+    assert "falling back" in messages.drain()[0]
+
+
+def test_a_change_of_numerics_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
+    """Kills: a resume under another torch that still promises the same bits."""
+    settings = experiment(rounds=2)
+    driver = open_driver(tmp_path, settings)
+    driver.advance()
+    driver.close()
+    monkeypatch.setattr(driver_module, "numerics", lambda *_: {"torch": "9.9"})
+    open_driver(tmp_path, settings)
+    assert any("began with torch" in text and "goes on with 9.9" in text for text in messages.drain())
+
+
+def test_one_writer_at_a_time(tmp_path: Path) -> None:
+    """Kills: two processes that write one run's rows twice."""
+    folder = RunFolder(tmp_path)
+    with folder.locked(), pytest.raises(RunFolderError, match="is being written by another process"), folder.locked():
+        pass
+    with folder.locked():
+        pass
+
+
+def test_the_summary_of_stages_is_that_of_the_last(tmp_path: Path) -> None:
+    """Kills: a summary of the sections above the stages, or one that mixes branches."""
+    stages = [*TWO, {"name": "branch", "rounds": 1, "needs": ["warm-up"], "algorithm": {"name": "scaffold"}}]
+    run = drive(tmp_path, experiment(stages=stages))
+    assert run.summary["algorithm"]["name"] == "scaffold"
+    assert run.summary["rounds"] == 3
+    evaluations = run.folder.frame("evaluations")
+    own = evaluations[evaluations["stage"].isin(["warm-up", "branch"])]
+    assert run.summary["best_accuracy"] == own["accuracy"].max()
+    assert run.driver.rounds_done == 5
+    assert run.summary["floats_up"] == run.folder.frame("rounds")["floats_up"].sum()
+
+
+def test_the_numeric_path_is_what_is_imported() -> None:
+    """Kills: a module that bits go through and that no stage hash knows."""
+    import ast
+    import importlib.util
+
+    from engine.stages import NUMERIC_PATH
+
+    no_bits = {  # messages, files, dispatch: they carry numbers and change none
+        "engine",
+        "engine.checkpoints",
+        "engine.data",
+        "engine.errors",
+        "engine.files",
+        "engine.models",
+        "engine.pool",
+        "engine.registry",
+        "engine.results",
+        "engine.stages",
+        "engine.states",
+        "engine.torchvision_compat",
+    }
+    seen, open_ends = set[str](), ["engine.driver", "engine.worker", "engine.data.sources"]
+    while open_ends:
+        module = open_ends.pop()
+        spec = importlib.util.find_spec(module)
+        if module in seen or not module.startswith("engine") or spec is None or spec.origin is None:
+            continue
+        seen.add(module)
+        for node in ast.walk(ast.parse(Path(spec.origin).read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("engine"):
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+                found = [name for name in names if (Path(spec.origin).parents[1] / name.replace(".", "/")).exists()]
+                open_ends += [node.module, *found]
+                open_ends += [name for name in names if node.module == "engine"]
+    assert seen - no_bits <= set(NUMERIC_PATH), seen - no_bits - set(NUMERIC_PATH)

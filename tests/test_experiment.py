@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from engine import stages
 from engine.errors import ConfigError
 from engine.experiment import Experiment, Stage, keys
-from engine.stages import numerics, stage_hash
+from engine.stages import numerics
 from tests.tiny import experiment
 from tune_configs import EXPERIMENTS
 
@@ -81,11 +82,18 @@ def test_the_data_root_is_not_hashed(tmp_path: Path) -> None:
     """Kills: a path in the identity."""
     one = Experiment(data={"name": "fashion_mnist", "root": str(tmp_path)})
     assert one.digest == Experiment(data={"name": "fashion_mnist"}).digest
+    own = [Experiment(data={"name": "imagefolder", "root": str(tmp_path / name)}) for name in "ab"]
+    assert own[0].digest != own[1].digest  # somebody's own data: another folder is other data
 
 
 def test_stage_hash_covers_parents_and_code_but_not_its_own_length() -> None:
     """Kills: reuse of a stage whose parent differs; a hash that stops a longer run from using a shorter one."""
     base = experiment(stages=STAGES)
+    computed_by = numerics(base, "some CPU")
+
+    def stage_hash(config: Experiment, stage: Stage) -> str:
+        return stages.stage_hash(config, stage, computed_by, "data")
+
     hashes = [stage_hash(base, stage) for stage in base.chain]
     assert len(set(hashes)) == 2
     longer = experiment(stages=[STAGES[0], {**STAGES[1], "rounds": 9}])
@@ -97,7 +105,9 @@ def test_stage_hash_covers_parents_and_code_but_not_its_own_length() -> None:
     assert stage_hash(fields, fields.chain[1]) != hashes[1]
     renamed: Stage = base.chain[1].model_copy(update={"name": "other"})
     assert stage_hash(base, renamed) == hashes[1]
-    assert {"torch", "device", "hardware"} <= set(numerics(base))
+    assert {"torch", "device", "hardware"} <= set(computed_by)
+    assert stages.stage_hash(base, base.chain[0], {**computed_by, "hardware": "other"}, "data") != hashes[0]
+    assert stages.stage_hash(base, base.chain[0], computed_by, "other data") != hashes[0]
 
 
 def test_overrides_reach_the_stages_that_leave_them_open() -> None:
@@ -107,7 +117,8 @@ def test_overrides_reach_the_stages_that_leave_them_open() -> None:
     assert [stage.local.lr for stage in changed.chain] == [0.5, 0.02]
     assert [stage.local.batch_size for stage in changed.chain] == [3, 3]
     assert changed.digest != base.digest
-    assert base.override(["algorithm.server_lr=0.5"]).digest == base.digest  # both stages name their algorithm
+    with pytest.raises(ConfigError, match=r"algorithm.server_lr=0.5: is set by each stage"):
+        base.override(["algorithm.server_lr=0.5"])  # both stages name their algorithm
     with pytest.raises(ConfigError, match="rounds=9: is set by each stage"):
         base.override(["rounds=9"])
 

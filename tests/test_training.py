@@ -96,6 +96,37 @@ def test_the_last_batch(last: Any, sizes: list[int]) -> None:
     assert all(len(set(batch.tolist())) == len(batch) for batch in batches)
 
 
+def test_a_pass_without_batches_ends() -> None:
+    """Kills: an endless loop over empty passes: fewer rows than a batch, and short batches dropped."""
+    assert list(orders(3, 8, "drop", seeds.generator(0, "test"))) == []
+    run = course(network(), rows=3, local=Local(batch_size=8, last_batch="drop", steps=5))
+    run.run(Phase())
+    assert run.steps == 0
+
+
+def test_an_empty_half_takes_no_step() -> None:
+    """Kills: a mean over no rows, which is not a number, for a client of one row."""
+    run = course(network(), rows=1)
+    run.run(Phase(rows="support"))
+    assert run.steps == 0
+    run.run(Phase(rows="query"))
+    assert run.steps == 1
+
+
+def test_rows_are_taken_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: positions left on the CPU for rows that are on a GPU, which index_select refuses."""
+
+    class Far:
+        device = torch.device("meta")
+
+        def index_select(self, dim: int, where: torch.Tensor) -> torch.Tensor:
+            return torch.zeros(len(where)) if where.device == self.device else pytest.fail("positions are elsewhere")
+
+    run = course(network())
+    monkeypatch.setattr(run.rows, "batch", lambda *_: (Far(), Far()))
+    assert len(run._live(run.indices, "none")(torch.arange(8)).x) == 8
+
+
 def test_wrapping_a_client_smaller_than_half_a_batch() -> None:
     """Kills: a wrap that runs out of rows."""
     assert [len(b) for b in next(orders(3, 8, "wrap", seeds.generator(0, "test")))] == [8]

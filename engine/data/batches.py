@@ -63,7 +63,12 @@ def orders(
     last_batch: Literal["keep", "drop", "wrap"],
     rng: torch.Generator,
 ) -> Iterator[list[Tensor]]:
-    """Pass after pass, for ever: the positions [<= B] of each batch, drawn anew for every pass."""
+    """Pass after pass, for ever: the positions [<= B] of each batch, drawn anew for every pass.
+
+    Ends at once where each pass would be empty.
+    """
+    if num_rows == 0 or (last_batch == "drop" and num_rows < batch_size):
+        return
     while True:
         order = torch.randperm(num_rows, generator=rng)
         batches = list(order.split(batch_size))

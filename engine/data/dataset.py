@@ -6,6 +6,7 @@ Images stay as they are stored (uint8); scaling to [0, 1], normalising and augme
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -67,6 +68,17 @@ class Dataset:
     test: Split
     mean: tuple[float, ...]
     std: tuple[float, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of everything that a result may depend on."""
+        digest = hashlib.sha256(repr((self.mean, self.std, len(self.classes))).encode())
+        for split in (self.train, self.test):
+            for array in (split.images, split.labels, split.owners):
+                if array is not None:
+                    digest.update(f"{array.dtype}{array.shape}".encode())
+                    digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
 
     def __post_init__(self) -> None:
         train, test = self.train.images, self.test.images

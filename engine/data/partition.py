@@ -36,10 +36,12 @@ class Assignment:
 
     clients: for each client, its sorted sample indices (int64 [N_k], may be empty).
     dropped: sorted indices that no client has (int64).
+    data: fingerprint of the data set whose samples these are, once it is known.
     """
 
     clients: tuple[np.ndarray, ...]
     dropped: np.ndarray = field(default_factory=_nobody)
+    data: str = ""
 
     def sizes(self) -> np.ndarray:
         """Samples of each client, int64 [K]."""
@@ -55,7 +57,7 @@ class Assignment:
         indices = np.concatenate([self.dropped, *self.clients]).astype(np.int64)
         table = pa.table({"client": owners.astype(np.int32), "index": indices})
         # empty clients have no row, so the number of clients is kept apart
-        table = table.replace_schema_metadata({"clients": str(len(self.clients))})
+        table = table.replace_schema_metadata({"clients": str(len(self.clients)), "data": self.data})
         temporary = path.with_name(path.name + ".part")
         pq.write_table(table, temporary, compression="zstd")
         os.replace(temporary, path)
@@ -66,13 +68,16 @@ class Assignment:
         try:
             table = pq.read_table(path)
             count = int(table.schema.metadata[b"clients"])
+            data = table.schema.metadata[b"data"].decode()
             owners, indices = table["client"].to_numpy(), table["index"].to_numpy()
         except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
             raise DataError(f"{path}: not a readable partition ({error})") from None
         if len(owners) and (owners.min() < -1 or owners.max() >= count):
             raise DataError(f"{path}: not a readable partition (a client is outside of 0 to {count - 1})")
-        parts = [np.sort(indices[owners == client]).astype(np.int64) for client in range(-1, count)]
-        return cls(tuple(parts[1:]), parts[0])
+        order = np.lexsort((indices, owners))
+        cuts = np.cumsum(np.bincount(owners + 1, minlength=count + 1))[:-1]
+        parts = np.split(indices[order].astype(np.int64), cuts)
+        return cls(tuple(parts[1:]), parts[0], data)
 
 
 @dataclass(frozen=True, kw_only=True)
