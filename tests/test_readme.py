@@ -39,6 +39,13 @@ def test_run_commands_are_valid_experiments() -> None:
             _experiment(name).override(rest)
 
 
+def test_the_run_that_is_shown_is_the_quickstart() -> None:
+    """Kills: a README that shows the output of an experiment that is no more."""
+    digest = EXPERIMENTS["quickstart"]().override(["execution.device=cpu"]).digest
+    assert f"runs/quickstart-{digest}" in README
+    assert set(re.findall(r"quickstart-([0-9a-f]{12})", README)) == {digest}
+
+
 def test_lists_exist() -> None:
     """Kills: a list that is no longer offered."""
     listed = {word for line in COMMANDS for word in re.findall(r"fedskew list ([a-z]+)", line)}
