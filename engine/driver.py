@@ -522,8 +522,11 @@ def _last_rounds(chain: Sequence[Stage]) -> list[int]:
 
 def _added(total: np.ndarray | None, array: np.ndarray, weight: float) -> np.ndarray:
     """``total + weight * array`` in float64, into ``total``."""
-    term = np.multiply(array, weight, dtype=np.float64)
-    return term if total is None else np.add(total, term, out=total)
+    term = torch.tensor(array, dtype=torch.float64)
+    if total is None:
+        return term.mul_(weight).numpy()
+    torch.from_numpy(total).add_(term, alpha=weight)
+    return total
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:

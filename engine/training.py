@@ -125,8 +125,8 @@ class Trainer:
             early = replace(client, rng=Streams(self.seed, 0, number))  # the same whenever it first takes part
             first = algorithm.init_state(received, state, early)
             state = checked(algorithm, "init_state", first, context.layout)
-        self.net.load(algorithm.start(received, state, client), received["buffers"])
-        start = self.net.weights.clone()
+        start = algorithm.start(received, state, client)
+        self.net.load(start, received["buffers"])
         course = Course(self, algorithm, local, client, indices, received, state)
         for phase in algorithm.phases(context):
             course.run(phase)
