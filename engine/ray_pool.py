@@ -7,6 +7,7 @@ its blocks are run again, which changes no bit, since a block's result depends o
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import math
 import os
@@ -104,6 +105,18 @@ def check_resources(execution: Execution) -> None:
         )
 
 
+def keep_freed_memory() -> None:
+    """Let glibc keep what a training step frees for the next step, up to 512 MB; elsewhere nothing happens.
+
+    Otherwise each step's activations go back to the system and come again, page by page: 900 page faults a step for
+    ``cnn``, a twentieth of its time.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(-3, 32 * 2**20)  # M_MMAP_THRESHOLD, at most this
+        mallopt(-1, 512 * 2**20)  # M_TRIM_THRESHOLD
+
+
 class ClientActor:
     """The actor around a worker."""
 
@@ -113,6 +126,7 @@ class ClientActor:
             raise RuntimeError(f"an actor with a GPU share of {share} was given the cards {self._cards}, not one")
         if experiment.execution.device == "cuda" and torch.cuda.device_count() != 1:
             raise RuntimeError(f"execution.device=cuda, but torch sees {torch.cuda.device_count()} GPUs in the actor")
+        keep_freed_memory()
         self._worker = Worker(experiment, dataset, assignment)
         self._device = experiment.execution.device
         self._token = 0
