@@ -130,6 +130,7 @@ class Driver:
             experiment.checkpoint.keep,
             tuple(stage.name for stage in self._chain),
         )
+        self._parents = self._parent_paths()
         self._states = self._open_states()
         self._joined: set[int] = set()  # clients that have a state of this stage
         self._inherited: dict[int, str] = {}  # client -> SHA-256 of what it kept of the stage before
@@ -318,7 +319,6 @@ class Driver:
             row["samples"] = row.pop("num_examples")
             row |= {"stage": stage.name, "round": context.round, "actor": actor, "floats_down": outcome.floats_down}
             rows.append(row)
-        for row in rows:
             self.folder.clients.add(row)
         samples = [row["samples"] for row in rows]
         return {
@@ -401,15 +401,15 @@ class Driver:
 
     def _parent(self, number: int) -> Checkpoint | None:
         """The last checkpoint of the stage that this one needs."""
-        path = self._parent_path(number)
-        return self._checkpoints.load(path) if path else None
+        return self._checkpoints.load(self._parents[number]) if number in self._parents else None
 
-    def _parent_path(self, number: int) -> Path | None:
-        needs = self._chain[number].needs
-        if not needs:
-            return None
-        parent = [stage.name for stage in self._chain].index(needs[0])
-        return self._checkpoints.path(Position(parent, self._ends[parent]))
+    def _parent_paths(self) -> dict[int, Path]:
+        """For each stage that needs another one, that one's last checkpoint."""
+        last = {
+            stage.name: self._checkpoints.path(Position(number, self._ends[number]))
+            for number, stage in enumerate(self._chain)
+        }
+        return {number: last[stage.needs[0]] for number, stage in enumerate(self._chain) if stage.needs}
 
     def _read_states(self, ids: Sequence[int]) -> list[Handle | None]:
         """States as of the round's start; of a client new to the stage, what it kept of the stage before."""
@@ -434,8 +434,7 @@ class Driver:
         return MemoryStore(folder, self.pool.fetch)
 
     def _restore(self) -> None:
-        parents = {number: path for number in range(len(self._chain)) if (path := self._parent_path(number))}
-        found = self._checkpoints.latest(parents)
+        found = self._checkpoints.latest(self._parents)
         self.folder.truncate(self.experiment, found.position if found else None)
         if found is None:
             self._server = self._fresh
@@ -459,13 +458,7 @@ class Driver:
         self.folder.flush()
         self._checkpoints.save(Checkpoint(self._position, self._server, self._states.save(), self._numerics))
         self._saved = self._position
-        needed = {need for stage in self._chain for need in stage.needs}
-        final = {
-            self._checkpoints.path(Position(number, self._ends[number])).name
-            for number, stage in enumerate(self._chain)
-            if stage.name in needed
-        }
-        self._states.prune(self._checkpoints.prune(final))
+        self._states.prune(self._checkpoints.prune({path.name for path in self._parents.values()}))
 
 
 class _Clients:

@@ -149,6 +149,17 @@ class Execution(Section):
         return self
 
 
+def no_gpu(execution: Execution) -> ConfigError:
+    """What a GPU was asked for with, where there is none."""
+    field = "gpus_per_actor" if execution.gpus_per_actor else "device"
+    return ConfigError(
+        f"execution.{field}",
+        getattr(execution, field),
+        "needs a GPU and there is none",
+        "set execution.gpus_per_actor=0 execution.device=cpu",
+    )
+
+
 OWN_DATA = (ImageFolder, Parquet)  # the user's own: another folder is another data set
 IDENTITY = ("executor", "precision", "device", "threads", "block")  # the fields of Execution that change bits
 

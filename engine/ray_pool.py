@@ -28,8 +28,8 @@ import torch
 
 from engine.data import Assignment, Dataset
 from engine.entries import Arrays
-from engine.errors import ConfigError, ResourceError, RunError
-from engine.experiment import Execution, Experiment
+from engine.errors import ResourceError, RunError
+from engine.experiment import Execution, Experiment, no_gpu
 from engine.pool import Call, Pool, Result
 from engine.stages import hardware_of
 from engine.states import Handle
@@ -79,15 +79,6 @@ def gpu_share(asked: float) -> float:
         return 0.0
     per_card = math.floor(1 / asked + 1e-6)
     return math.floor(1e4 / per_card) / 1e4  # Ray counts in ten-thousandths
-
-
-def no_gpu(execution: Execution) -> ConfigError:
-    return ConfigError(
-        "execution.gpus_per_actor",
-        execution.gpus_per_actor,
-        "needs a GPU and there is none",
-        "set execution.gpus_per_actor=0 execution.device=cpu",
-    )
 
 
 def check_resources(execution: Execution) -> None:

@@ -19,7 +19,7 @@ import torch
 from engine.data import Assignment, Dataset
 from engine.driver import Driver
 from engine.errors import FedskewError, require
-from engine.experiment import Experiment
+from engine.experiment import Experiment, no_gpu
 from engine.pool import InProcessPool
 from engine.results import Row, RunFolder
 
@@ -131,13 +131,8 @@ class Run:
         """
         experiment = experiment.resolve()
         execution = experiment.execution
-        require(
-            execution.actors > 0 or execution.device == "cpu" or torch.cuda.is_available(),
-            "execution.gpus_per_actor" if execution.gpus_per_actor else "execution.device",
-            execution.gpus_per_actor or execution.device,
-            "needs a GPU and there is none",
-            "set execution.gpus_per_actor=0 execution.device=cpu",
-        )
+        if execution.actors == 0 and execution.device == "cuda" and not torch.cuda.is_available():
+            raise no_gpu(execution)
         folder = RunFolder.for_experiment(experiment, out)
         dataset = experiment.data.load()
         fingerprint = dataset.fingerprint
@@ -220,9 +215,8 @@ class LocalDriver:
 
 
 def draw_pictures(folder: RunFolder, counts: Any, classes: tuple[str, ...]) -> None:
-    from engine.data.picture import (
-        draw_partition,
-    )  # matplotlib takes a second to import, and only ends need it
+    # Here, since matplotlib takes a second to import, and only ends need it.
+    from engine.data.picture import draw_partition
     from engine.pictures import draw_curves
 
     draw_partition(counts, classes, folder.path / "partition.png")

@@ -35,6 +35,10 @@ class FlatNet:
         body = list(self.model.body.parameters())
         head = list(self.model.head.parameters())
         self.parameters: list[nn.Parameter] = body + head
+        self.tap_names = self.model.tap_names
+        self.norm_names = tuple(
+            name for name, m in self.model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)
+        )
         self.layout = Layout(
             body=sum(p.numel() for p in body),
             head=sum(p.numel() for p in head),
@@ -42,11 +46,7 @@ class FlatNet:
             classes=self.model.head.out_features,
             features=self.model.head.in_features,
             image=image,
-            has_batchnorm=any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in self.model.modules()),
-        )
-        self.tap_names = self.model.tap_names
-        self.norm_names = tuple(
-            name for name, m in self.model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)
+            has_batchnorm=bool(self.norm_names),
         )
         # Gradients of a slice are computed for the parameters that lie in it.
         self.slices = {
@@ -56,12 +56,12 @@ class FlatNet:
         }
         self.weights = torch.cat([p.detach().reshape(-1) for p in self.parameters])
         self.grad = torch.zeros_like(self.weights)
-        self._names = {id(p): name for name, p in self.model.named_parameters()}
-        self._views = self._views_of(self.weights)
-        for parameter, (_, view) in zip(self.parameters, self._views, strict=True):
+        names = {id(p): name for name, p in self.model.named_parameters()}
+        self._names = [names[id(p)] for p in self.parameters]
+        for parameter, view in zip(self.parameters, self._views_of(self.weights), strict=True):
             parameter.data = view
         self.buffers = torch.empty(self.layout.buffers, device=device, dtype=dtype)
-        for owner, name, view in self._buffer_views(self.buffers):
+        for _, owner, name, view in self._buffer_views(self.buffers):
             view.copy_(getattr(owner, name))
             setattr(owner, name, view)
 
@@ -101,10 +101,10 @@ class FlatNet:
 
     def at(self, weights: Tensor, buffers: Tensor, train: bool = False) -> Net:
         tensors: dict[str, Tensor] = dict(self.model.named_buffers())  # integer counters stay the module's
-        tensors.update(self._named(self._views_of(weights.detach())))
+        tensors.update(zip(self._names, self._views_of(weights.detach()), strict=True))
         # A clone, because a forward pass in train mode updates running statistics in place.
-        for owner, name, view in self._buffer_views(buffers.detach().clone()):
-            tensors[self._buffer_name(owner, name)] = view
+        for path, _, name, view in self._buffer_views(buffers.detach().clone()):
+            tensors[f"{path}.{name}"] = view
         return _At(self, tensors, train=train, frozen=True)
 
     def narrow(self, width: float) -> Net:
@@ -112,25 +112,19 @@ class FlatNet:
 
     # --- layout ---------------------------------------------------------------------------------------
 
-    def _views_of(self, vector: Tensor) -> list[tuple[nn.Parameter, Tensor]]:
+    def _views_of(self, vector: Tensor) -> list[Tensor]:
+        """A piece for each of :attr:`parameters`, in their shapes."""
         pieces = vector.split([p.numel() for p in self.parameters])
-        return [(p, piece.view(p.shape)) for p, piece in zip(self.parameters, pieces, strict=True)]
+        return [piece.view(p.shape) for p, piece in zip(self.parameters, pieces, strict=True)]
 
-    def _named(self, views: list[tuple[nn.Parameter, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-        for parameter, view in views:
-            yield self._names[id(parameter)], view
-
-    def _buffer_views(self, vector: Tensor) -> Iterator[tuple[nn.Module, str, Tensor]]:
+    def _buffer_views(self, vector: Tensor) -> Iterator[tuple[str, nn.Module, str, Tensor]]:
+        """For each floating buffer the path of its module, the module, its name there, and its piece."""
         offset = 0
-        for owner in self.model.modules():
+        for path, owner in self.model.named_modules():
             for name, buffer in owner.named_buffers(recurse=False):
                 if buffer.is_floating_point():
-                    yield owner, name, vector[offset : offset + buffer.numel()].view(buffer.shape)
+                    yield path, owner, name, vector[offset : offset + buffer.numel()].view(buffer.shape)
                     offset += buffer.numel()
-
-    def _buffer_name(self, owner: nn.Module, name: str) -> str:
-        prefix = next(path for path, module in self.model.named_modules() if module is owner)
-        return f"{prefix}.{name}"
 
 
 class _At:

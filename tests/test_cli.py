@@ -209,6 +209,19 @@ def environment() -> dict[str, str]:
     return {**os.environ, "COLUMNS": "200"}
 
 
+def weights_of(folder: Path, *words: str) -> str:
+    """The weights' hash that a real command ends with."""
+    done = subprocess.run(
+        [sys.executable, "-m", "engine.cli", *words, "--json"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=True,
+    )
+    return json.loads(done.stdout.splitlines()[-1])["weights_sha256"]
+
+
 def test_ctrl_c_keeps_everything_and_says_how_to_go_on(tmp_path: Path) -> None:
     """Kills: Ctrl-C that loses rounds, ends in a traceback, or leaves a folder that cannot be resumed."""
     command = [sys.executable, "-m", "engine.cli"]
@@ -228,24 +241,7 @@ def test_ctrl_c_keeps_everything_and_says_how_to_go_on(tmp_path: Path) -> None:
     done = folder.summary()["rounds"]
     assert 0 < done < 250
     assert folder.frame("rounds")["round"].tolist() == list(range(1, done + 1))
-    resumed = subprocess.run(
-        [*command, "resume", "run", "--json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env=environment(),
-        check=True,
-    )
-    straight = subprocess.run(
-        [*command, "run", *words, "--out", "straight", "--json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env=environment(),
-        check=True,
-    )
-    shas = [json.loads(done.stdout.splitlines()[-1])["weights_sha256"] for done in (resumed, straight)]
-    assert shas[0] == shas[1]
+    assert weights_of(tmp_path, "resume", "run") == weights_of(tmp_path, "run", *words, "--out", "straight")
 
 
 @pytest.mark.parametrize(
@@ -390,21 +386,6 @@ def test_the_demo_starts_its_own_ray(tmp_path: Path) -> None:
     assert "Traceback" not in err
     done = RunFolder(tmp_path / "run").summary()["rounds"]
     assert 0 < done < 60
-    resumed = subprocess.run(
-        [*command, "resume", "run", "execution.actors=0", "--json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env=environment(),
-        check=True,
-    )
-    straight = subprocess.run(
-        [*command, "run", *words, "execution.actors=0", "--out", "straight", "--json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env=environment(),
-        check=True,
-    )
-    shas = [json.loads(done.stdout.splitlines()[-1])["weights_sha256"] for done in (resumed, straight)]
-    assert shas[0] == shas[1]
+    alone = "execution.actors=0"
+    straight = weights_of(tmp_path, "run", *words, alone, "--out", "straight")
+    assert weights_of(tmp_path, "resume", "run", alone) == straight

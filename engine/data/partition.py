@@ -9,7 +9,6 @@ K clients, C classes, N samples.
 from __future__ import annotations
 
 import math
-import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ import pyarrow.parquet as pq
 
 from engine.data.dataset import largest_remainder
 from engine.errors import ConfigError, DataError, require
+from engine.files import write_atomically
 from engine.seeds import numpy_generator
 
 MAX_DRAWS = 1000  # of a whole partition, for on_small=redraw
@@ -58,9 +58,9 @@ class Assignment:
         table = pa.table({"client": owners.astype(np.int32), "index": indices})
         # empty clients have no row, so the number of clients is kept apart
         table = table.replace_schema_metadata({"clients": str(len(self.clients)), "data": self.data})
-        temporary = path.with_name(path.name + ".part")
-        pq.write_table(table, temporary, compression="zstd")
-        os.replace(temporary, path)
+        content = pa.BufferOutputStream()
+        pq.write_table(table, content, compression="zstd")
+        write_atomically(path, content.getvalue().to_pybytes())
 
     @classmethod
     def load(cls, path: Path) -> Assignment:
