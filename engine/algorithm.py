@@ -287,6 +287,7 @@ class Algorithm(ABC):
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": False}
     entries: ClassVar[Mapping[str, Kind]] = {"weights": Kind.VECTOR, "buffers": Kind.BUFFERS}
+    symbols: ClassVar[Mapping[str, str]] = {}  # the paper's symbols that differ from the fields' names
     uncounted: ClassVar[frozenset[str]] = frozenset()  # of the broadcast: a client keeps or can derive them itself
     stack_uploads: ClassVar[bool] = False  # True: pooled.stacked holds the single uploads
     stackable: ClassVar[bool] = True  # False: shapes in ``loss`` differ between clients, so none share a block's pass

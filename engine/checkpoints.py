@@ -68,48 +68,14 @@ class Checkpoints:
         return sorted(self.folder.glob("[0-9]*.safetensors"), reverse=True)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        tensors = {f"server/{name}": tensor.contiguous() for name, tensor in checkpoint.server.items()}
-        ids = sorted(checkpoint.states)
-        tensors["states/ids"] = torch.tensor(ids, dtype=torch.int64)
-        digests = bytearray(b"".join(bytes.fromhex(checkpoint.states[client]) for client in ids))
-        tensors["states/digests"] = (
-            torch.frombuffer(digests, dtype=torch.uint8) if ids else torch.empty(0, dtype=torch.uint8)
-        )
-        metadata = {
-            "experiment": self.digest,
-            "stage": str(checkpoint.position.stage),
-            "round": str(checkpoint.position.round),
-            "numerics": json.dumps(checkpoint.numerics),
-        }
-        metadata["sha256"] = _sha256(tensors, metadata)
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.path(checkpoint.position)
-        write_atomically(path, safetensors.torch.save(tensors, metadata))
+        write_atomically(path, encode(checkpoint, self.digest))
         self._states[path.name] = frozenset(checkpoint.states.values())
 
     def load(self, path: Path) -> Checkpoint:
         """Raises :class:`RunFolderError` for a file that is not whole or belongs to another experiment."""
-        try:
-            content = path.read_bytes()
-        except OSError as error:  # perhaps only for now: not a reason to go back
-            raise RunFolderError(f"checkpoint {path.name} cannot be read: {error.strerror}") from None
-        try:
-            tensors = safetensors.torch.load(content)
-            metadata = _metadata(content)
-        except (safetensors.SafetensorError, ValueError, KeyError) as error:
-            raise Damaged(f"checkpoint {path.name} is damaged ({error})") from None
-        if metadata.pop("sha256", None) != _sha256(tensors, metadata):
-            raise Damaged(f"checkpoint {path.name} is damaged: its content does not match its checksum")
-        if metadata["experiment"] != self.digest:
-            raise RunFolderError(f"checkpoint {path.name} belongs to another experiment ({metadata['experiment']})")
-        ids = tensors.pop("states/ids").tolist()
-        digests = tensors.pop("states/digests").view(-1, 32)
-        return Checkpoint(
-            position=Position(int(metadata["stage"]), int(metadata["round"])),
-            server={name.removeprefix("server/"): tensor for name, tensor in tensors.items()},
-            states={client: bytes(row.tolist()).hex() for client, row in zip(ids, digests, strict=True)},
-            numerics=json.loads(metadata["numerics"]),
-        )
+        return decode(path, self.digest)
 
     def latest(self, parents: Mapping[int, Path]) -> Checkpoint | None:
         """The newest one that is whole; None to start afresh. Says so when it had to go further back.
@@ -155,6 +121,50 @@ class Checkpoints:
             except RunFolderError:  # damaged: nothing can be restored from it anyway
                 self._states[path.name] = frozenset()
         return self._states[path.name]
+
+
+def encode(checkpoint: Checkpoint, owner: str) -> bytes:
+    """The content of a checkpoint file of ``owner``."""
+    tensors = {f"server/{name}": tensor.contiguous() for name, tensor in checkpoint.server.items()}
+    ids = sorted(checkpoint.states)
+    tensors["states/ids"] = torch.tensor(ids, dtype=torch.int64)
+    digests = bytearray(b"".join(bytes.fromhex(checkpoint.states[client]) for client in ids))
+    tensors["states/digests"] = (
+        torch.frombuffer(digests, dtype=torch.uint8) if ids else torch.empty(0, dtype=torch.uint8)
+    )
+    metadata = {
+        "experiment": owner,
+        "stage": str(checkpoint.position.stage),
+        "round": str(checkpoint.position.round),
+        "numerics": json.dumps(checkpoint.numerics),
+    }
+    metadata["sha256"] = _sha256(tensors, metadata)
+    return safetensors.torch.save(tensors, metadata)
+
+
+def decode(path: Path, owner: str) -> Checkpoint:
+    """The inverse; raises :class:`RunFolderError` for a file that is not whole or belongs to another owner."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:  # perhaps only for now: not a reason to go back
+        raise RunFolderError(f"checkpoint {path.name} cannot be read: {error.strerror}") from None
+    try:
+        tensors = safetensors.torch.load(content)
+        metadata = _metadata(content)
+    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+        raise Damaged(f"checkpoint {path.name} is damaged ({error})") from None
+    if metadata.pop("sha256", None) != _sha256(tensors, metadata):
+        raise Damaged(f"checkpoint {path.name} is damaged: its content does not match its checksum")
+    if metadata["experiment"] != owner:
+        raise RunFolderError(f"checkpoint {path.name} belongs to another experiment ({metadata['experiment']})")
+    ids = tensors.pop("states/ids").tolist()
+    digests = tensors.pop("states/digests").view(-1, 32)
+    return Checkpoint(
+        position=Position(int(metadata["stage"]), int(metadata["round"])),
+        server={name.removeprefix("server/"): tensor for name, tensor in tensors.items()},
+        states={client: bytes(row.tolist()).hex() for client, row in zip(ids, digests, strict=True)},
+        numerics=json.loads(metadata["numerics"]),
+    )
 
 
 def _metadata(content: bytes) -> dict[str, str]:

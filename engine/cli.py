@@ -1,4 +1,4 @@
-"""The command line: ``fedskew run | resume | list``."""
+"""The command line: ``fedskew run | sweep | resume | report | list``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ from engine.errors import ConfigError, FedskewError, nearest
 from engine.experiment import CHOICES, IDENTITY, Experiment
 from engine.results import RunFolder
 from engine.run import Run
-from tune_configs import EXPERIMENTS
+from engine.store import StageStore
+from tune_configs import EXPERIMENTS, SWEEPS
 
 app = typer.Typer(
     help="Federated learning under label skew, simulated on Ray, equal to the bit on any number of actors.",
@@ -46,6 +47,7 @@ LISTS = {"algorithms": "algorithm", "models": "model", "datasets": "data", "part
 
 Overrides = Annotated[list[str] | None, typer.Argument(help="dotted key=value pairs, e.g. partition.alpha=0.1")]
 Json = Annotated[bool, typer.Option("--json", help="print the summary as the last line, as JSON")]
+Profile = Annotated[str, typer.Option(help="of a sweep: laptop (minutes) or paper (the real one)")]
 Address = Annotated[str | None, typer.Option(help="a Ray cluster to use, e.g. auto; none: start Ray on this machine")]
 
 
@@ -53,27 +55,68 @@ Address = Annotated[str | None, typer.Option(help="a Ray cluster to use, e.g. au
 def run_command(
     what: Annotated[
         list[str] | None,
-        typer.Argument(help="a YAML file or a name (see 'fedskew list experiments'), then key=value pairs"),
+        typer.Argument(
+            help="a YAML file, a name (see 'fedskew list experiments'), a sweep's cell SWEEP:CELL or a trial "
+            "FOLDER:NUMBER, then key=value pairs"
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="the run's folder; none: runs/<name>-<hash>")] = None,
     overwrite: Annotated[bool, typer.Option(help="start again although the folder holds this run")] = False,
+    until: Annotated[int | None, typer.Option(min=1, help="stop after this round; resume goes on")] = None,
+    profile: Profile = "laptop",
+    store: Annotated[Path | None, typer.Option(help="take rounds that other runs stored here, and store ours")] = None,
     address: Address = None,
     as_json: Json = False,
 ) -> None:
     """Run one experiment; without a name, the quickstart."""
     words = what or []
-    name = words.pop(0) if words and "=" not in words[0] else "quickstart"
-    _run(_experiment(name).override(words), out, address, overwrite, as_json)
+    name = words.pop(0) if words and _is_name(words[0]) else "quickstart"
+    experiment, stopped = _experiment(name, profile)
+    if experiment is None:  # a sweep without a cell: its cells are listed
+        return
+    if words and stopped:
+        raise ConfigError("overrides", " ".join(words), "cannot change a trial that was stopped", "leave them away")
+    _run(experiment.override(words), out, Options(address, overwrite, as_json, until or stopped, store))
+
+
+@app.command("sweep")
+def sweep_command(
+    name: Annotated[str, typer.Argument(help="see 'fedskew list sweeps', or FILE.py:function")],
+    overrides: Overrides = None,
+    profile: Profile = "laptop",
+    out: Annotated[Path | None, typer.Option(help="the sweep's folder; none: runs/<name>-<profile>-<hash>")] = None,
+    store: Annotated[Path | None, typer.Option(help="where rounds are shared; none: 'store' beside the folder")] = None,
+    store_limit: Annotated[float, typer.Option(help="GB that the store may hold")] = 20.0,
+    reuse: Annotated[
+        bool, typer.Option("--reuse/--no-reuse", help="share the rounds that trials have in common")
+    ] = True,
+    mode: Annotated[
+        str, typer.Option(help="auto | inside: a trial in one process | nested: on client actors")
+    ] = "auto",
+    concurrent: Annotated[int | None, typer.Option(help="trials at a time, at most")] = None,
+    address: Address = None,
+) -> None:
+    """Run a sweep: every trial, then the report."""
+    from engine import cli_sweeps  # with Ray Tune
+
+    how = cli_sweeps.How(store=store, reuse=reuse, mode=mode, concurrent=concurrent, limit_gb=store_limit)
+    raise typer.Exit(cli_sweeps.sweep(console, name, profile, overrides or [], out, how, address))
 
 
 @app.command()
 def resume(
-    folder: Annotated[Path, typer.Argument(help="a run's folder")],
+    folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
     overrides: Overrides = None,
     address: Address = None,
     as_json: Json = False,
 ) -> None:
-    """Continue a run from its newest whole checkpoint; the bits are those of an undisturbed run."""
+    """Continue a run or a sweep from what is on disk; the bits are those of an undisturbed one."""
+    if (folder / "sweep.yaml").exists():
+        if overrides:
+            raise ConfigError("overrides", " ".join(overrides), "would change the sweep", "leave them away")
+        from engine import cli_sweeps
+
+        raise typer.Exit(cli_sweeps.resume(console, folder, address))
     stored = RunFolder(folder).experiment()
     experiment = stored.override(overrides or [])
     if experiment.digest != stored.digest:
@@ -83,12 +126,23 @@ def resume(
             "would change the experiment",
             "set only checkpoint keys, or execution keys other than " + ", ".join(IDENTITY),
         )
-    _run(experiment, folder, address, False, as_json)
+    _run(experiment, folder, Options(address, as_json=as_json))
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
+    metric: Annotated[str | None, typer.Option(help="another column of the trials table")] = None,
+) -> None:
+    """Write report/report.html in the folder: claims, tables, curves, trials; with PNG, CSV and Markdown beside it."""
+    from engine import cli_sweeps
+
+    cli_sweeps.report(console, folder, metric)
 
 
 @app.command("list")
 def list_command(
-    what: Annotated[str, typer.Argument(help="experiments | " + " | ".join(LISTS))],
+    what: Annotated[str, typer.Argument(help="experiments | sweeps | " + " | ".join(LISTS))],
 ) -> None:
     """What there is to choose from, with fields and their defaults."""
     out = Console()
@@ -96,13 +150,17 @@ def list_command(
         table = Table("name", "what it is", box=None)
         for name, function in EXPERIMENTS.items():
             table.add_row(name, inspect.getdoc(function))
+    elif what == "sweeps":
+        from engine import cli_sweeps
+
+        table = cli_sweeps.listing()
     elif what in LISTS:
         table = Table("name", "fields", "what it is", box=None)
         for name, cls in CHOICES[LISTS[what]].items():
             fields = ", ".join(f"{field.name}={_default(field)}" for field in dataclasses.fields(cls))
             table.add_row(name, fields, _first_sentence(cls))
     else:
-        raise ConfigError("list", what, "is not a list", nearest(what, ["experiments", *LISTS]))
+        raise ConfigError("list", what, "is not a list", nearest(what, ["experiments", "sweeps", *LISTS]))
     out.print(table)
 
 
@@ -113,33 +171,57 @@ def _root(version: Annotated[bool, typer.Option("--version", help="print the ver
         raise typer.Exit
 
 
-def _experiment(name: str) -> Experiment:
+def _is_name(word: str) -> bool:
+    """Whether the first word is no key=value pair; a cell's name has such pairs behind its colon."""
+    return ":" in word.partition("=")[0] or "=" not in word
+
+
+def _experiment(name: str, profile: str) -> tuple[Experiment | None, int | None]:
+    """What a name stands for, and the round after which it stopped, if it is a trial that was stopped."""
     if name in EXPERIMENTS:
-        return EXPERIMENTS[name]()
+        return EXPERIMENTS[name](), None
     path = Path(name)
     if path.suffix in (".yaml", ".yml") or path.exists():
-        return Experiment.from_yaml(path)
-    raise ConfigError("experiment", name, "is neither a file nor a known name", nearest(name, EXPERIMENTS))
+        return Experiment.from_yaml(path), None
+    reference = name.partition(":")[0]
+    if ":" in name or reference.partition(".")[0] in SWEEPS:
+        from engine import cli_sweeps
+
+        return cli_sweeps.trial(name) or (cli_sweeps.cell(name, profile), None)
+    names = [*EXPERIMENTS, *(f"{module}.{sweep}" for module, sweeps in SWEEPS.items() for sweep in sweeps)]
+    raise ConfigError("experiment", name, "is neither a file nor a known name", nearest(name, names))
 
 
-def _run(experiment: Experiment, out: Path | None, address: str | None, overwrite: bool, as_json: bool) -> None:
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How to run, of what the command line says."""
+
+    address: str | None = None
+    overwrite: bool = False
+    as_json: bool = False
+    until: int | None = None
+    store: Path | None = None
+
+
+def _run(experiment: Experiment, out: Path | None, options: Options) -> None:
     folder = RunFolder.for_experiment(experiment.resolve(), out)
-    done = folder.summary() if folder.has_experiment() and not overwrite else {}
+    done = folder.summary() if folder.has_experiment() and not options.overwrite else {}
     if done.get("status") == "finished":
         console.print(f"{folder.path} is finished already; --overwrite starts it again", markup=False)
-        _show(done, folder, as_json)
+        _show(done, folder, options.as_json)
         return
     with console.status("data, Ray and actors"):
-        run = Run.open(experiment, out, address, overwrite)
+        store = StageStore(options.store.resolve()) if options.store else None
+        run = Run.open(experiment, out, options.address, options.overwrite, store)
     _header(run)
     if run.round:
         console.print(f"continuing after round {run.round}")
     again = f"continue with: fedskew resume {shlex.quote(str(folder.path))}" + (
-        f" --address {address}" if address else ""
+        f" --address {options.address}" if options.address else ""
     )
     with _Interrupts() as interrupts:
         try:
-            _advance(run, interrupts)
+            _advance(run, interrupts, options.until)
         except FedskewError:
             with contextlib.suppress(FedskewError):
                 run.close()  # what was done before the error is kept
@@ -148,14 +230,14 @@ def _run(experiment: Experiment, out: Path | None, address: str | None, overwrit
             console.print(again, highlight=False, soft_wrap=True, markup=False)
             raise
         summary = run.close()
-    _show(summary, folder, as_json)
+    _show(summary, folder, options.as_json)
     if not run.finished:
         console.print(again, highlight=False, soft_wrap=True, markup=False)
-        raise typer.Exit(130)
+        raise typer.Exit(130 if interrupts.asked else 0)
 
 
-def _advance(run: Run, interrupts: _Interrupts) -> None:
-    """Run to the end, or until Ctrl-C, under a progress bar."""
+def _advance(run: Run, interrupts: _Interrupts, until: int | None) -> None:
+    """Run to the end, or to a round, or until Ctrl-C, under a progress bar."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -166,8 +248,8 @@ def _advance(run: Run, interrupts: _Interrupts) -> None:
     )
     with Progress(*columns, console=console) as bar:
         task = bar.add_task("round", total=run.total_rounds, completed=run.done, now="")
-        while not run.finished and not interrupts.asked:
-            progress = run.advance(seconds=0.5)
+        while not run.finished and not interrupts.asked and (until is None or run.round < until):
+            progress = run.advance(0.5, until)
             scores = [row for row in progress.rows if row["accuracy"] is not None]
             bar.update(task, completed=progress.done)
             if scores:

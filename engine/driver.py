@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine import __version__, seeds
+from engine import __version__, seeds, snapshots
 from engine.algorithm import Algorithm, Cohort, Context, Pooled, Tensors
 from engine.checkpoints import Checkpoint, Checkpoints, Position
 from engine.data import Assignment, Dataset
@@ -32,7 +32,9 @@ from engine.errors import RunError
 from engine.experiment import Experiment, Participation, Stage
 from engine.pool import Call, Pool
 from engine.results import Row, RunFolder
-from engine.stages import numerics, stage_hash
+from engine.reuse import Reuse, Segment, may_share, segments_of
+from engine.snapshots import Snapshot
+from engine.stages import mixed, stage_hash
 from engine.states import DiskStore, Handle, MemoryStore, States
 from engine.worker import BlockSums, ClientReport, ComputeJob, MapJob, Scores, TrainJob, open_model, set_up_torch
 
@@ -106,7 +108,13 @@ class Driver:
     """Runs an experiment's stages, from the newest whole checkpoint of its folder on."""
 
     def __init__(
-        self, experiment: Experiment, folder: RunFolder, dataset: Dataset, assignment: Assignment, pool: Pool
+        self,
+        experiment: Experiment,
+        folder: RunFolder,
+        dataset: Dataset,
+        assignment: Assignment,
+        pool: Pool,
+        reuse: Reuse | None = None,
     ) -> None:
         set_up_torch(experiment)
         self.experiment = experiment
@@ -114,13 +122,13 @@ class Driver:
         self.pool = pool
         self._data = dataset.fingerprint
         self._dropped = len(assignment.dropped)
-        self._numerics = numerics(experiment, pool.hardware)
+        self._numerics = dict(pool.numerics)
         self._sizes = assignment.sizes()
         self._clients = np.flatnonzero(self._sizes).tolist()  # those that hold data
         self._test_rows = len(dataset.test.labels)
         self._chain = experiment.chain
-        self._ends = _last_rounds(self._chain)
-        self._starts = [end - stage.rounds for stage, end in zip(self._chain, self._ends, strict=True)]
+        self._starts = [span.start - 1 for span in experiment.spans]
+        self._ends = [span.stop - 1 for span in experiment.spans]
         net = open_model(experiment, dataset, torch.device("cpu"))
         self.layout = net.layout
         self._fresh = {"weights": net.weights, "buffers": net.buffers}
@@ -136,7 +144,9 @@ class Driver:
         self._inherited: dict[int, str] = {}  # client -> SHA-256 of what it kept of the stage before
         self._torn = False  # interrupted between a commit and the round's last row: not to be saved
         self._saved: Position | None = None
+        self._keys: dict[int, list[Segment]] = {}  # of each stage, in the store
         self._restore()
+        self._reuse = reuse if may_share(self._numerics) else None
 
     # --- running --------------------------------------------------------------------------------------
 
@@ -150,6 +160,11 @@ class Driver:
         return self._position.round
 
     @property
+    def weights(self) -> tuple[Tensor, Tensor]:
+        """The global weights and buffers."""
+        return self._server["weights"], self._server["buffers"]
+
+    @property
     def rounds_done(self) -> int:
         """Of this run: the same as :attr:`round` unless stages branch."""
         before = sum(stage.rounds for stage in self._chain[: self._position.stage])
@@ -159,14 +174,14 @@ class Driver:
     def finished(self) -> bool:
         return self._position == Position(len(self._chain) - 1, self._ends[-1])
 
-    def advance(self, seconds: float = 0.0) -> list[Row]:
-        """Run rounds for about ``seconds``, at least one; what each came to, for display."""
+    def advance(self, seconds: float = 0.0, until: int | None = None) -> list[Row]:
+        """Run rounds for about ``seconds``, at least one, none beyond ``until``; what each came to, for display."""
         if self._torn:
             raise RunError("the last round was interrupted half-way; open the run again")
         began = time.perf_counter()
         rows = []
-        while not self.finished:
-            rows.append(self._next())
+        while not self.finished and (until is None or self.round < until):
+            rows += self._next(until)
             if time.perf_counter() - began >= seconds:
                 break
         return rows
@@ -183,41 +198,63 @@ class Driver:
                 self._save()
             return self._summarise()
         finally:
+            if self._reuse is not None:
+                self._reuse.release()
             self.pool.close()
+
+    def summary(self) -> dict[str, Any]:
+        """Write everything without letting go of anything; the summary as far as the run has come."""
+        if self._saved != self._position:
+            self._save()
+        return self._summarise()
 
     # --- a round --------------------------------------------------------------------------------------
 
-    def _next(self) -> Row:
-        """One round, with the evaluation and the checkpoint that are due after it."""
+    def _next(self, until: int | None) -> list[Row]:
+        """One round, with the evaluation and the checkpoint that are due after it; or those that another run did."""
         if self._position.round == self._ends[self._position.stage]:
             self._begin(self._position.stage + 1)
+        end = self._ends[self._position.stage]
+        if self._reuse is not None:
+            segments = self._segments()
+            found = self._reuse.before(segments, self.round, end if until is None else min(until, end), self._has_end)
+            if found is not None:
+                rows = self._adopt(found)
+                self._reuse.done_with(found)
+                return rows
         row = self._round()
-        at_end = self._position.round == self._ends[self._position.stage]
+        at_end = self._position.round == end
         if at_end:
             self._finish_stage()
-        every = self.experiment.evaluation.every
         began = time.perf_counter()
-        evaluation: Row = {}
-        if self.finished or (every and self._position.round % every == 0):
-            evaluation = self._evaluate()
+        evaluation = self._evaluate() if self._evaluation_due() else {}
         row["evaluation_seconds"] = time.perf_counter() - began
         self.folder.rounds.add(row)
         self._torn = False
-        if at_end or self._position.round % self.experiment.checkpoint.every == 0:
+        due = at_end or self._position.round % self.experiment.checkpoint.every == 0
+        wanted = self._reuse is not None and self._reuse.wanted(self._segments(), self.round)
+        if due or wanted:
             self._save()
-        return {**row, "accuracy": evaluation.get("accuracy"), "loss": evaluation.get("loss")}
+        if self._reuse is not None:
+            self._share(self._reuse, due, wanted, at_end)
+        return [{**row, "accuracy": evaluation.get("accuracy"), "loss": evaluation.get("loss")}]
+
+    def _evaluation_due(self) -> bool:
+        every = self.experiment.evaluation.every
+        return self.finished or bool(every and self._position.round % every == 0)
 
     def _round(self) -> Row:
         began = time.perf_counter()
         number = self._position.round + 1
-        stage, algorithm = self.stage, self.stage.algorithm
+        stage = self.stage.at(number)
+        algorithm = stage.algorithm
         cohort = draw_cohort(self.experiment.seed, number, self._clients, self.experiment.participation)
         context = self._context(number, len(cohort))
         server = algorithm.before_round(self._server, _Compute(self, context), context)
         server = cast(algorithm, checked(algorithm, "before_round", server, self.layout), self._fresh["weights"].dtype)
-        outcome = self._train(cohort, server, context) if cohort else Outcome()
+        outcome = self._train(stage, cohort, server, context) if cohort else Outcome()
         if cohort:
-            server = self._aggregate(server, outcome, cohort, context)
+            server = self._aggregate(algorithm, server, outcome, cohort, context)
         norm = float((server["weights"] - self._server["weights"]).norm())
         self._torn = True  # until the round's row is there too: see _next
         self._states.commit(outcome.states)
@@ -226,8 +263,8 @@ class Driver:
         self._position = replace(self._position, round=number)
         return self._record(stage, context, outcome, norm, time.perf_counter() - began)
 
-    def _train(self, cohort: tuple[int, ...], server: Tensors, context: Context) -> Outcome:
-        algorithm, evaluation = self.stage.algorithm, self.experiment.evaluation
+    def _train(self, stage: Stage, cohort: tuple[int, ...], server: Tensors, context: Context) -> Outcome:
+        algorithm, evaluation = stage.algorithm, self.experiment.evaluation
         received = checked(algorithm, "broadcast", algorithm.broadcast(server, context), self.layout)
         received = {**received, "buffers": server["buffers"]}
         members = Cohort(cohort, tuple(int(self._sizes[client]) for client in cohort))
@@ -235,7 +272,7 @@ class Driver:
         stateful = type(algorithm).init_state is not Algorithm.init_state
         job = TrainJob(
             algorithm=algorithm,
-            local=self.stage.local,
+            local=stage.local,
             context=context,
             stateful=stateful,
             probe=evaluation.client_loss,
@@ -265,9 +302,10 @@ class Driver:
             outcome.states.update(zip(call.args[0], result.handles, strict=stateful))
         return outcome
 
-    def _aggregate(self, server: Tensors, outcome: Outcome, cohort: tuple[int, ...], context: Context) -> Tensors:
+    def _aggregate(
+        self, algorithm: Algorithm, server: Tensors, outcome: Outcome, cohort: tuple[int, ...], context: Context
+    ) -> Tensors:
         """The new server entries: means formed in float64, then kept in the run's precision."""
-        algorithm = self.stage.algorithm
         if not outcome.weight > 0 or outcome.buffers is None:
             raise RunError(f"round {context.round}: the uploads' weights add up to {outcome.weight}: there is no mean")
         stacked = outcome.stacked
@@ -299,7 +337,7 @@ class Driver:
         expected = expected_cohort(clients, self.experiment.participation)
         return Context(
             round=round,
-            lr=self.stage.local.lr_at(max(round, 1)),
+            lr=self.stage.at(round).local.lr_at(max(round, 1)),
             num_clients=clients,
             num_examples=int(self._sizes.sum()),
             cohort_size=cohort_size,
@@ -368,7 +406,7 @@ class Driver:
             self.experiment,
             {
                 "status": "finished" if self.finished else "stopped",
-                "weights_sha256": weights_sha256(self._server["weights"], self._server["buffers"]),
+                "weights_sha256": weights_sha256(*self.weights),
                 "parameters": self.layout.size,
                 "clients": len(self._sizes),
                 "empty_clients": empty,
@@ -422,7 +460,7 @@ class Driver:
         return self._states.load(self._inherited[client]) if client in self._inherited else None
 
     def _finish_stage(self) -> None:
-        algorithm = self.stage.algorithm
+        algorithm = self.stage.at(self.round).algorithm
         context = self._context(self.round, 0)
         server = algorithm.finish(self._server, _Clients(self, context), _Compute(self, context), context)
         self._server = cast(algorithm, checked(algorithm, "finish", server, self.layout), self._fresh["weights"].dtype)
@@ -447,10 +485,12 @@ class Driver:
         parent = self._parent(found.position.stage)
         self._inherited = dict(parent.states) if parent else {}
         self._saved = found.position
-        changed = {name for name, value in found.numerics.items() if self._numerics.get(name) != value}
-        for name in sorted(changed):
-            before, now = found.numerics[name], self._numerics.get(name)
-            log.warning("the run began with %s %s and goes on with %s: bits may differ from here on", name, before, now)
+        for name, before in sorted(found.numerics.items()):
+            now = self._numerics[name]
+            if now != before:
+                self._numerics[name] = mixed(before, now)
+                log.warning("the run began with %s %s and goes on with %s: bits may differ from here on",
+                            name, before, now)  # fmt: skip
         log.info("continuing after round %d of stage %s", self.round, self.stage.name)
 
     def _save(self) -> None:
@@ -459,6 +499,94 @@ class Driver:
         self._checkpoints.save(Checkpoint(self._position, self._server, self._states.save(), self._numerics))
         self._saved = self._position
         self._states.prune(self._checkpoints.prune({path.name for path in self._parents.values()}))
+
+    # --- shared rounds ----------------------------------------------------------------------------------
+
+    @property
+    def _has_end(self) -> bool:
+        """Whether the stage's algorithm does something after the last round."""
+        return type(self.stage.algorithm).finish is not Algorithm.finish
+
+    def _segments(self) -> list[Segment]:
+        number = self._position.stage
+        if number not in self._keys:
+            span = self.experiment.spans[number]
+            self._keys[number] = segments_of(self.experiment, self._chain[number], span, self._numerics, self._data)
+        return self._keys[number]
+
+    def _share(self, reuse: Reuse, due: bool, wanted: bool, at_end: bool) -> None:
+        def write(folder: Path) -> None:
+            self._write_snapshot(folder, self._position.stage)
+
+        if at_end and self._has_end:
+            reuse.ended(self._segments(), write)
+        elif due or wanted:
+            reuse.publish(self._segments(), self.round, wanted, write)
+        reuse.reached(self.round)
+
+    def write_snapshots(self, folder: Path) -> None:
+        """What the run has come to, a snapshot for each stage of its lineage so far: ``00``, ``01``, ..."""
+        if self._saved != self._position:
+            self._save()
+        by_name = {stage.name: number for number, stage in enumerate(self._chain)}
+        number: int | None = self._position.stage
+        while number is not None:
+            self._write_snapshot(folder / f"{number:02d}", number)
+            needs = self._chain[number].needs
+            number = by_name[needs[0]] if needs else None
+
+    def adopt_snapshots(self, folder: Path) -> list[Row]:
+        """Go on from what :meth:`write_snapshots` of a run with equal stages wrote; a run that has done nothing yet."""
+        rows = []
+        for path in sorted(folder.glob("[0-9]*")):
+            while self._position.stage != int(path.name):
+                self._begin(self._position.stage + 1)
+            rows += self._adopt(snapshots.read(path))
+        return rows
+
+    def _write_snapshot(self, folder: Path, number: int) -> None:
+        """Of the current stage as it is, of an earlier one as it ended; both are saved in the run's folder."""
+        stage, end = self._chain[number], self._ends[number]
+        round = min(self.round, end)
+        checkpoint = self._checkpoints.load(self._checkpoints.path(Position(number, round)))
+        rows = {table.name: table.read(stage.name, round) for table in self.folder.tables}
+        snapshots.write(folder, stage.name, round == end, checkpoint, self._checkpoints.states_folder, rows)
+
+    def _adopt(self, found: Snapshot) -> list[Row]:
+        """Go on from a snapshot of this stage, and count its rounds as done; its rows, for display."""
+        began, stage, checkpoint = self.round, self.stage, found.checkpoint
+        self._torn = True
+        states = self._checkpoints.states_folder
+        for digest in set(checkpoint.states.values()):
+            states.mkdir(parents=True, exist_ok=True)
+            snapshots.link_or_copy(found.states / f"{digest}.safetensors", states / f"{digest}.safetensors")
+        self._states.restore(checkpoint.states)
+        self._joined = set(checkpoint.states)
+        self._server = checkpoint.server
+        self._position = replace(self._position, round=found.round)
+        if self.round == self._ends[self._position.stage] and not found.ended:
+            self._finish_stage()
+        every = self.experiment.evaluation.every
+        measured: dict[int, Row] = {}
+        for table in self.folder.tables:
+            for row in found.rows[table.name]:
+                if row["round"] <= began:
+                    continue
+                if table is self.folder.evaluations:
+                    # The last round of another run is measured whatever the cadence; in this one it is not the last.
+                    if not (every and row["round"] % every == 0) and not (self.finished and row["round"] == self.round):
+                        continue
+                    measured[row["round"]] = row
+                table.add({**row, "stage": stage.name, "reused": True})
+        if self._evaluation_due() and self.round not in measured:
+            measured[self.round] = self._evaluate()
+        self._torn = False
+        self._save()
+        log.info("stage %s: rounds %d to %d were there already", stage.name, began + 1, self.round)
+        scores = {round: {"accuracy": row["accuracy"], "loss": row["loss"]} for round, row in measured.items()}
+        nothing = {"accuracy": None, "loss": None}
+        rows = [row for row in found.rows["rounds"] if row["round"] > began]
+        return [{**row, "reused": True, **scores.get(row["round"], nothing)} for row in rows]
 
 
 class _Clients:
@@ -503,14 +631,6 @@ class _Compute:
         call = Call(label="server-side training", args=())
         [result] = self._driver.pool.run("compute", to_numpy(shared), job, [call], f"round {job.round}")
         return {name: torch.tensor(array) for name, array in result.value.items()}
-
-
-def _last_rounds(chain: Sequence[Stage]) -> list[int]:
-    """The global number of each stage's last round: a stage goes on counting where the one it needs stopped."""
-    ends: dict[str, int] = {}
-    for stage in chain:
-        ends[stage.name] = stage.rounds + (ends[stage.needs[0]] if stage.needs else 0)
-    return list(ends.values())
 
 
 def _added(total: np.ndarray | None, array: np.ndarray, weight: float) -> np.ndarray:

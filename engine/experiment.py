@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -129,6 +129,7 @@ class Execution(Section):
     start_timeout: float = Field(default=180.0, gt=0)  # seconds for actors to be ready
     block_timeout: float = Field(default=1800.0, gt=0)  # seconds without any block coming back
     retries: int = Field(default=3, ge=0)  # times that a block is run again after its actor died
+    mixed_hardware: bool = False  # allow actors that compute different bits; marks the result, which is not shared
 
     @pydantic.model_validator(mode="after")
     def _enough_for_each_actor(self) -> Execution:
@@ -169,6 +170,14 @@ class Checkpoint(Section):
     keep: int = Field(default=2, ge=1)  # how many are kept
 
 
+class StageChange(Section):
+    """What a stage trains with from a (global) round on."""
+
+    round: int
+    algorithm: AlgorithmChoice
+    local: Local
+
+
 class Stage(Section):
     """One stage of a run: from the weights of the stage it needs, or from fresh ones."""
 
@@ -178,6 +187,20 @@ class Stage(Section):
     algorithm: AlgorithmChoice
     local: Local
     rounds: int = Field(ge=1)
+    changes: tuple[StageChange, ...] = ()  # ascending, within the stage
+
+    def at(self, round: int) -> Stage:
+        """With what holds in ``round`` (global)."""
+        past = [change for change in self.changes if change.round <= round]
+        if not past:
+            return self
+        return self.model_copy(update={"algorithm": past[-1].algorithm, "local": past[-1].local})
+
+    def to_mapping(self) -> dict[str, Any]:
+        values = self.model_dump(mode="json")
+        if not self.changes:
+            del values["changes"]
+        return values
 
 
 class WrittenStage(Section):
@@ -206,6 +229,13 @@ class WrittenStage(Section):
         )
 
 
+class Change(Section):
+    """Hyper-parameters that change in mid-run, as population-based training does it."""
+
+    round: int = Field(ge=2)  # global: the first round with these values
+    set: dict[str, Any]  # dotted keys of algorithm and local sections
+
+
 class Experiment(Section):
     """Everything that determines a run. Built from keyword arguments, a mapping or YAML."""
 
@@ -224,6 +254,7 @@ class Experiment(Section):
     execution: Execution = Field(default_factory=lambda: Execution())
     checkpoint: Checkpoint = Field(default_factory=lambda: Checkpoint())
     stages: tuple[WrittenStage, ...] = ()  # none: one stage "train" of the sections above
+    schedule: tuple[Change, ...] = ()  # none: hyper-parameters stay as they are
 
     # --- construction ---------------------------------------------------------------------------------
 
@@ -263,6 +294,7 @@ class Experiment(Section):
                 "keep one",
             )
             seen.append(stage.name)
+        self._check_schedule()
         for stage in self.chain:
             if stage.algorithm.linear_optimizer:
                 require(
@@ -274,6 +306,26 @@ class Experiment(Section):
                 )
             stage.algorithm.check(self, stage.local)
         return self
+
+    def _check_schedule(self) -> None:
+        rounds = [change.round for change in self.schedule]
+        require(
+            rounds == sorted(set(rounds)),
+            "schedule",
+            rounds,
+            "must name each round once, ascending",
+            "sort the changes",
+        )
+        for change in self.schedule:
+            for key in change.set:
+                parts = key.split(".")[2:] if key.startswith("stages.") else key.split(".")
+                require(
+                    len(parts) == 2 and parts[0] in ("algorithm", "local") and parts[1] != "name",
+                    "schedule",
+                    key,
+                    "cannot change in mid-run",
+                    "change only fields of algorithm and local",
+                )
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Experiment:
@@ -312,12 +364,17 @@ class Experiment(Section):
 
     def override(self, assignments: Iterable[str]) -> Experiment:
         """A copy with dotted ``key=value`` pairs applied, values in YAML syntax."""
+        return self.replace(dict(_parse(assignment) for assignment in assignments))
+
+    def replace(self, changes: Mapping[str, Any]) -> Experiment:
+        """A copy with dotted keys, or papers' symbols for them, set to values."""
         values = self.to_mapping()
-        pairs = [_parse(assignment) for assignment in assignments]
+        typed = set()
         # A choice is made before its fields are set, whatever the order in which they were typed.
-        for key, value in sorted(pairs, key=lambda pair: not pair[0].endswith(".name")):
+        for name, value in sorted(changes.items(), key=lambda pair: not pair[0].endswith(".name")):
+            key = _key_of(values, name, value)
             _assign(values, key, value)
-        typed = {key for key, _ in pairs}
+            typed.add(key)
         for mine, other in (
             ("count", "fraction"),
             ("fraction", "count"),
@@ -331,9 +388,57 @@ class Experiment(Section):
     @cached_property
     def chain(self) -> tuple[Stage, ...]:
         """The stages in order; one stage "train" where none are given."""
+        stages = self._stages
+        if not self.schedule:
+            return stages
+        versions = [(change.round, self.at(change.round)._stages) for change in self.schedule]
+        chain = []
+        for number, (stage, span) in enumerate(zip(stages, _spans(stages), strict=True)):
+            first = self.at(span.start)._stages[number]
+            changes: list[StageChange] = []
+            for round, version in versions:
+                now, before = version[number], changes[-1] if changes else first
+                if round in span[1:] and (now.algorithm, now.local) != (before.algorithm, before.local):
+                    changes.append(StageChange(round=round, algorithm=now.algorithm, local=now.local))
+            chain.append(first.model_copy(update={"changes": tuple(changes), "rounds": stage.rounds}))
+        return tuple(chain)
+
+    @cached_property
+    def _stages(self) -> tuple[Stage, ...]:
+        """Without changes in mid-run."""
         if self.stages:
             return tuple(stage.resolve(self) for stage in self.stages)
         return (Stage(name="train", algorithm=self.algorithm, local=self.local, rounds=self.rounds),)
+
+    @cached_property
+    def spans(self) -> tuple[range, ...]:
+        """The global rounds of each stage: a stage counts on from the one it needs."""
+        return _spans(self._stages)
+
+    def at(self, round: int) -> Experiment:
+        """With the hyper-parameters of ``round`` (global), and no schedule."""
+        changes: dict[str, Any] = {}
+        for change in self.schedule:
+            if change.round <= round:
+                changes |= change.set
+        return self.model_copy(update={"schedule": ()}).replace(changes)
+
+    def key_of(self, symbol: str) -> str:
+        """The dotted key that a paper's symbol stands for in this experiment; a dotted key is itself."""
+        return _key_of(self.to_mapping(), symbol, None)
+
+    def value_of(self, key: str) -> Any:
+        """What a dotted key, or a symbol, is set to."""
+        values: Any = self.to_mapping()
+        first, *rest = self.key_of(key).split(".")
+        if first == "stages":
+            stage = {stage.name: stage for stage in self.chain}[rest[0]]
+            first, *rest = rest[1:]
+            values = stage.to_mapping()
+        found = values[first]
+        for part in rest:
+            found = found[part]
+        return found
 
     @property
     def lineage(self) -> set[str]:
@@ -360,8 +465,9 @@ class Experiment(Section):
         values["execution"] = {field: values["execution"][field] for field in IDENTITY}
         if not isinstance(self.data, OWN_DATA):  # a known data set is the same wherever it lies
             values["data"].pop("root", None)
-        values["stages"] = [stage.model_dump(mode="json") for stage in self.chain]
-        for section in ("name", "checkpoint", "algorithm", "local", "rounds"):  # the last three are in the stages
+        values["stages"] = [stage.to_mapping() for stage in self.chain]
+        # The last four are in the stages.
+        for section in ("name", "checkpoint", "algorithm", "local", "rounds", "schedule"):
             del values[section]
         return values
 
@@ -393,7 +499,54 @@ SECTIONS: dict[str, type[Section]] = {
     "checkpoint": Checkpoint,
 }
 
+
+def _spans(stages: Sequence[Stage]) -> tuple[range, ...]:
+    spans: dict[str, range] = {}
+    for stage in stages:
+        start = spans[stage.needs[0]].stop if stage.needs else 1
+        spans[stage.name] = range(start, start + stage.rounds)
+    return tuple(spans.values())
+
+
 # --- dotted keys --------------------------------------------------------------------------------------
+
+# The papers' symbols; an algorithm's own fields and symbols come on top (Algorithm.symbols).
+SYMBOLS = {
+    "R": "rounds",
+    "K": "partition.clients",
+    "alpha": "partition.alpha",
+    "C": "participation.fraction",
+    "E": "local.epochs",
+    "B": "local.batch_size",
+    "eta": "local.lr",
+}
+
+
+def _key_of(values: Mapping[str, Any], symbol: str, value: Any) -> str:
+    """The dotted key that ``symbol`` stands for; itself where it is no symbol."""
+    if "." in symbol or symbol in Experiment.model_fields:
+        return symbol
+    if symbol == "R_w" and len(values["stages"]) > 1:  # warm-up rounds
+        return f"stages.{values['stages'][0]['name']}.rounds"
+    found = [key for key in [SYMBOLS.get(symbol)] if key in keys(values)]
+    chosen = {"algorithm": values["algorithm"]["name"]} if not _all_named(values) else {}
+    chosen |= {
+        f"stages.{stage['name']}.algorithm": stage["algorithm"]["name"]
+        for stage in values["stages"]
+        if stage["algorithm"]
+    }
+    for section, name in chosen.items():
+        field = ALGORITHMS[name].symbols.get(symbol, symbol)
+        if field in ALGORITHMS.fields(name):
+            found.append(f"{section}.{field}")
+    if len(found) > 1:
+        raise ConfigError(symbol, value, "stands for more than one key", "write " + " or ".join(found))
+    return found[0] if found else symbol
+
+
+def _all_named(values: Mapping[str, Any]) -> bool:
+    """Whether every stage has an algorithm of its own, so that the experiment's is nobody's."""
+    return bool(values["stages"]) and all(stage["algorithm"] for stage in values["stages"])
 
 
 def keys(values: Mapping[str, Any] | None = None) -> list[str]:
@@ -405,6 +558,12 @@ def keys(values: Mapping[str, Any] | None = None) -> list[str]:
         found += [f"{section}.name", *(f"{section}.{field}" for field in sorted(fields))]
     for section, model in SECTIONS.items():
         found += [f"{section}.{field}" for field in model.model_fields]
+    for stage in values["stages"] if values else ():
+        prefix = f"stages.{stage['name']}"
+        name = (stage["algorithm"] or values["algorithm"])["name"] if values else ""
+        found += [f"{prefix}.rounds", f"{prefix}.algorithm.name"]
+        found += [f"{prefix}.algorithm.{field}" for field in sorted(ALGORITHMS.fields(name))]
+        found += [f"{prefix}.local.{field}" for field in Local.model_fields]
     return found
 
 
@@ -419,15 +578,19 @@ def _parse(assignment: str) -> tuple[str, Any]:
 
 def _assign(values: dict[str, Any], key: str, value: Any) -> None:
     section, dot, field = key.partition(".")
-    named = values["stages"] and all(stage["algorithm"] for stage in values["stages"])
-    if (key == "rounds" and values["stages"]) or (section == "algorithm" and named):
-        raise ConfigError(key, value, "is set by each stage of this experiment", "change it in its stages")
+    if (key == "rounds" and values["stages"]) or (section == "algorithm" and _all_named(values)):
+        own = f"stages.{values['stages'][0]['name']}.{key}"
+        raise ConfigError(key, value, "is set by each stage of this experiment", f"for example {own}={value}")
+    if section == "stages" and field:
+        _assign_to_stage(values, key, value)
+        return
+    if section in CHOICES and not dot:  # a choice as a whole, or by its name alone
+        if isinstance(value, Mapping):
+            values[section] = dict(value)
+            return
+        field = "name"
     if section in CHOICES and field == "name":
-        registry = CHOICES[section]
-        new, old = registry.fields(value), registry.fields(values[section]["name"])  # raises for an unknown name
-        # A field goes over to the new choice if it means the same there, which equal defaults are taken to say.
-        same = {name for name in new if name in old and new[name].default == old[name].default}
-        values[section] = {"name": value} | {name: values[section][name] for name in same}
+        values[section] = _chosen(CHOICES[section], values[section], value)
         return
     known = keys(values)
     if key not in known:
@@ -444,3 +607,24 @@ def _assign(values: dict[str, Any], key: str, value: Any) -> None:
         values[section] = value
         return
     values[section][field] = value
+
+
+def _assign_to_stage(values: dict[str, Any], key: str, value: Any) -> None:
+    known = [other for other in keys(values) if other.startswith("stages.")]
+    require(key in known, key, value, "is not a known key", nearest(key, known))
+    _, name, section, *field = key.split(".")
+    stage = next(stage for stage in values["stages"] if stage["name"] == name)
+    if section == "rounds":
+        stage["rounds"] = value
+    elif section == "local":
+        stage["local"][field[0]] = value
+    else:
+        own = stage["algorithm"] or dict(values["algorithm"])
+        stage["algorithm"] = _chosen(ALGORITHMS, own, value) if field == ["name"] else {**own, field[0]: value}
+
+
+def _chosen(registry: Registry, before: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Another choice; a field goes over to it if it means the same there, which equal defaults are taken to say."""
+    new, old = registry.fields(name), registry.fields(before["name"])  # raises for an unknown name
+    same = {field for field in new if field in old and new[field].default == old[field].default}
+    return {"name": name} | {field: before[field] for field in same}

@@ -1,9 +1,15 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, and folders that one process at a time writes to."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from engine.errors import RunFolderError
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -18,3 +24,24 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def locked(path: Path, patience: float = 0.0) -> Iterator[None]:
+    """Hold the lock ``path``, a file in the folder that it guards; wait for it for ``patience`` seconds.
+
+    Raises :class:`RunFolderError` if another process holds it still. The kernel lets go of a dead process's locks.
+    """
+    deadline = time.monotonic() + patience
+    with open(path, "w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() >= deadline:
+                    raise RunFolderError(
+                        f"{path.parent} is being written by another process; wait for it or end it"
+                    ) from None
+                time.sleep(0.2)
+        yield

@@ -15,7 +15,7 @@ from typing import Any
 from engine.data import Assignment, Dataset
 from engine.entries import Arrays
 from engine.experiment import Experiment
-from engine.stages import hardware_of
+from engine.stages import hardware_of, numerics
 from engine.states import Handle
 from engine.worker import Worker
 
@@ -43,7 +43,7 @@ class Result:
 class Pool(ABC):
     """Workers, wherever they are."""
 
-    hardware: str  # that they compute on: see stages.hardware_of
+    numerics: dict[str, str]  # what they compute with: see stages.numerics
 
     @abstractmethod
     def run(self, method: str, shared: Arrays, job: Any, calls: Sequence[Call], what: str) -> Iterator[Result]:
@@ -66,7 +66,7 @@ class InProcessPool(Pool):
 
     def __init__(self, experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
         self._worker = Worker(experiment, dataset, assignment)
-        self.hardware = hardware_of(experiment.execution.device)
+        self.numerics = numerics(experiment, hardware_of(experiment.execution.device))
 
     def run(self, method: str, shared: Arrays, job: Any, calls: Sequence[Call], what: str) -> Iterator[Result]:
         self._worker.receive(shared)

@@ -18,7 +18,8 @@ from engine.driver import Driver
 from engine.errors import ResourceError, RunError
 from engine.experiment import Experiment
 from engine.results import RunFolder
-from engine.run import Messages, Progress, log_to
+from engine.run import Messages, Prepared, Progress, log_to, reuse_for
+from engine.store import StageStore
 
 log = logging.getLogger("fedskew")
 
@@ -35,16 +36,19 @@ class DriverActor:
     def ready(self) -> None:
         """Answers once the actor is there."""
 
-    def open(self, experiment: Experiment, dataset: list[Any], assignment: Assignment) -> Progress:
+    def open(
+        self, experiment: Experiment, dataset: list[Any], assignment: Assignment, store: StageStore | None
+    ) -> Progress:
         # In a list, the reference arrives as a reference: the client actors of a node share what it points to.
         self._lock = ExitStack()
         self._lock.enter_context(self._folder.locked())
         self._pool = RayPool(experiment, dataset[0], assignment)
-        self._driver = Driver(experiment, self._folder, ray.get(dataset[0]), assignment, self._pool)
+        reuse = reuse_for(self._folder, store)
+        self._driver = Driver(experiment, self._folder, ray.get(dataset[0]), assignment, self._pool, reuse)
         return self._progress([])
 
-    def advance(self, seconds: float) -> Progress:
-        return self._progress(self._driver.advance(seconds))
+    def advance(self, seconds: float, until: int | None = None) -> Progress:
+        return self._progress(self._driver.advance(seconds, until))
 
     def close(self) -> dict[str, Any]:
         with self._lock:
@@ -66,8 +70,10 @@ class DriverActor:
 class RemoteDriver:
     """The same methods, called across processes; errors come back as they were raised."""
 
-    def __init__(self, experiment: Experiment, folder: Path, dataset: Any, assignment: Assignment) -> None:
-        self._folder = folder
+    def __init__(self, prepared: Prepared, dataset: Any, store: StageStore | None = None) -> None:
+        """``dataset``: a reference to that of ``prepared``."""
+        self._folder = folder = prepared.folder.path
+        experiment = prepared.experiment
         # On this node, where the folder is; with no CPU of its own, since it adds and waits beside the client actors.
         here: Any = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         actor_class: Any = ray.remote(num_cpus=0, max_restarts=0, scheduling_strategy=here)(DriverActor)
@@ -77,17 +83,17 @@ class RemoteDriver:
             timeout = experiment.execution.start_timeout
             if not ray.wait([self._actor.ready.remote()], timeout=timeout)[0]:
                 raise ResourceError(f"the driver actor could not start within {timeout:g} s; is this Ray node alive?")
-            self.opened = self.end(self._actor.open.remote(experiment, [dataset], assignment))
+            self.opened = self.end(self._actor.open.remote(experiment, [dataset], prepared.assignment, store))
         except BaseException:
             ray.kill(self._actor)
             raise
 
-    def advance(self, seconds: float) -> Progress:
-        return self.end(self.begin(seconds))
+    def advance(self, seconds: float, until: int | None = None) -> Progress:
+        return self.end(self.begin(seconds, until))
 
-    def begin(self, seconds: float) -> Any:
+    def begin(self, seconds: float, until: int | None = None) -> Any:
         """Start rounds without waiting for them; :meth:`end` gives what they came to."""
-        return self._actor.advance.remote(seconds)
+        return self._actor.advance.remote(seconds, until)
 
     def end(self, begun: Any) -> Progress:
         progress: Progress = self._get(begun)

@@ -31,7 +31,7 @@ from engine.entries import Arrays
 from engine.errors import ResourceError, RunError
 from engine.experiment import Execution, Experiment, no_gpu
 from engine.pool import Call, Pool, Result
-from engine.stages import hardware_of
+from engine.stages import hardware_of, mixed, numerics
 from engine.states import Handle
 from engine.worker import Worker
 
@@ -96,6 +96,20 @@ def check_resources(execution: Execution) -> None:
         )
 
 
+def one_numerics(of_actors: Sequence[dict[str, str]], execution: Execution) -> dict[str, str]:
+    """What all actors compute with; refuses a pool in which bits would depend on who does what."""
+    merged = {name: mixed(*(numerics[name] for numerics in of_actors)) for name in of_actors[0]}
+    for name, value in merged.items():
+        if value != of_actors[0][name]:
+            if not execution.mixed_hardware:
+                raise ResourceError(
+                    f"execution.mixed_hardware=False: the actors differ in {name} ({value}), so bits would depend on "
+                    "who does what; use nodes of one kind, or set execution.mixed_hardware=true, which marks the result"
+                )
+            log.warning("actors differ in %s (%s): bits depend on who does what", name, value)
+    return merged
+
+
 def keep_freed_memory() -> None:
     """Let glibc keep what a training step frees for the next step, up to 512 MB; elsewhere nothing happens.
 
@@ -119,7 +133,7 @@ class ClientActor:
             raise RuntimeError(f"execution.device=cuda, but torch sees {torch.cuda.device_count()} GPUs in the actor")
         keep_freed_memory()
         self._worker = Worker(experiment, dataset, assignment)
-        self._device = experiment.execution.device
+        self._numerics = numerics(experiment, hardware_of(experiment.execution.device))
         self._token = 0
         self._job: Any = None
 
@@ -129,7 +143,7 @@ class ClientActor:
             "node": context.get_node_id(),
             "gpus": self._cards,
             "pid": os.getpid(),
-            "hardware": hardware_of(self._device),
+            "numerics": self._numerics,
         }
 
     def call(
@@ -182,11 +196,8 @@ class RayPool(Pool):
         self._actors: list[Any] = [self._start() for _ in range(execution.actors)]
         try:
             self.placement = self._await_all()
-            self.hardware = self.placement[0]["hardware"]
+            self.numerics = one_numerics([where["numerics"] for where in self.placement], execution)
             for number, where in enumerate(self.placement):
-                if where["hardware"] != self.placement[0]["hardware"]:
-                    log.warning("actor %d computes on %s and actor 0 on %s: bits depend on who does what",
-                                number, where["hardware"], self.placement[0]["hardware"])  # fmt: skip
                 log.info("actor %d: process %d on node %s, GPU %s", number, where["pid"], where["node"], where["gpus"])
         except BaseException:
             self.close()

@@ -14,7 +14,6 @@ and holds no round that the checkpoint beside it does not.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -33,7 +32,7 @@ import yaml
 from engine.checkpoints import Position
 from engine.errors import ConfigError, RunFolderError
 from engine.experiment import CHOICES, Experiment
-from engine.files import write_atomically
+from engine.files import locked, write_atomically
 
 Row = dict[str, Any]
 
@@ -48,8 +47,11 @@ OWN_FILES = (
     "curves.png",
     "log.txt",
     "checkpoints",
+    "fetched",
     ".lock",
 )
+
+TRIAL = "trial.json"  # beside them where the run is a trial of a sweep; see engine/sweeps
 
 SCHEMAS = {
     "rounds": pa.schema(
@@ -68,6 +70,7 @@ SCHEMAS = {
             ("floats_down", pa.int64()),
             ("seconds", pa.float64()),  # of the round without evaluation
             ("evaluation_seconds", pa.float64()),
+            ("reused", pa.bool_()),  # computed by another run, and taken over with its figures
         ]
     ),
     "clients": pa.schema(
@@ -89,7 +92,8 @@ SCHEMAS = {
             (
                 "actor",
                 pa.int64(),
-            ),  # where it ran; the only column that may differ between equal runs, with seconds
+            ),  # where it ran; with seconds and reused, all that may differ between equal runs
+            ("reused", pa.bool_()),
         ]
     ),
     "evaluations": pa.schema(
@@ -102,6 +106,7 @@ SCHEMAS = {
             ("samples", pa.int64()),
             ("class_accuracy", pa.list_(pa.float64())),
             ("class_samples", pa.list_(pa.int64())),
+            ("reused", pa.bool_()),
         ]
     ),
 }
@@ -115,11 +120,12 @@ class Table:
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path = path
+        self.name = path.stem
         self.schema = schema
         self._pending: list[Row] = []
 
     def add(self, row: Row) -> None:
-        self._pending.append(row)
+        self._pending.append({"reused": False, **row})
 
     def flush(self) -> None:
         """Append what is pending: whole row groups are copied one by one, so memory does not grow with the file."""
@@ -136,6 +142,14 @@ class Table:
                         fresh = pa.concat_tables([reader.read_row_group(last, use_threads=False), fresh])
             writer.write_table(fresh.combine_chunks(), row_group_size=GROUP_ROWS)
         self._pending.clear()
+
+    def read(self, stage: str, last_round: int) -> list[Row]:
+        """A stage's rows up to a round, as far as written."""
+        if not self.path.exists():
+            return []
+        with self._reader() as reader:
+            rows: list[Row] = reader.read(use_threads=False).to_pylist()
+        return [row for row in rows if row["stage"] == stage and row["round"] <= last_round]
 
     def truncate(self, last_rounds: Mapping[str, int]) -> None:
         """Keep the rows of each stage up to its last round; drop those of other stages, and what is pending."""
@@ -200,7 +214,7 @@ class RunFolder:
                     f"holds another experiment ({found}, this one is {experiment.digest})",
                     "name another folder, or leave --out away",
                 )
-        elif folder.path.exists() and any(folder.path.iterdir()):
+        elif folder.path.exists() and any(path.name not in (*OWN_FILES, TRIAL) for path in folder.path.iterdir()):
             raise ConfigError("--out", folder.path, "is not empty and holds no run", "name another folder")
         return folder
 
@@ -236,7 +250,7 @@ class RunFolder:
             yield
         except BaseException:
             if overwrite or not had_run:
-                self._delete_own()
+                self.clear()
                 self._move(aside, self.path)
             aside.rmdir()
             if not existed:
@@ -249,7 +263,8 @@ class RunFolder:
             if (source / name).exists():
                 (source / name).rename(target / name)
 
-    def _delete_own(self) -> None:
+    def clear(self) -> None:
+        """Delete the run."""
         for name in OWN_FILES:
             path = self.path / name
             if path.is_dir():
@@ -258,15 +273,12 @@ class RunFolder:
                 path.unlink(missing_ok=True)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Held by the one process that may write here; let go of by the kernel if that process is killed."""
-        with open(self.path / ".lock", "w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise RunFolderError(
-                    f"{self.path} is being written by another process; wait for it or end it"
-                ) from None
+    def locked(self, patience: float = 0.0) -> Iterator[None]:
+        """Held by the one process that may write here; let go of by the kernel if that process is killed.
+
+        ``patience``: seconds to wait for it.
+        """
+        with locked(self.path / ".lock", patience):
             yield
 
     def create(self, experiment: Experiment) -> None:
@@ -331,6 +343,8 @@ class RunFolder:
             "best_round": best.get("round"),
             "last10_accuracy": statistics.fmean(last10) if last10 else None,
             "rounds": last_round,
+            "rounds_asked": len(every),
+            "rounds_computed": sum(not row["reused"] for row in every),
             "seconds_per_round": statistics.median(row["seconds"] for row in rounds) if rounds else None,
             "seconds": sum(row["seconds"] + row["evaluation_seconds"] for row in every),
             "floats_up": sum(row["floats_up"] for row in every),

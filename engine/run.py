@@ -9,6 +9,7 @@ summary = run.close()
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,8 +21,10 @@ from engine.data import Assignment, Dataset
 from engine.driver import Driver
 from engine.errors import FedskewError, require
 from engine.experiment import Experiment, no_gpu
-from engine.pool import InProcessPool
+from engine.pool import InProcessPool, Pool
 from engine.results import Row, RunFolder
+from engine.reuse import Reuse
+from engine.store import StageStore
 
 log = logging.getLogger("fedskew")
 
@@ -42,7 +45,7 @@ class DriverLike(Protocol):
 
     opened: Progress
 
-    def advance(self, seconds: float) -> Progress: ...
+    def advance(self, seconds: float, until: int | None = None) -> Progress: ...
 
     def close(self) -> dict[str, Any]: ...
 
@@ -97,22 +100,51 @@ def check_against_data(experiment: Experiment, dataset: Dataset, assignment: Ass
     )
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A run that nothing speaks against, before its folder is made."""
+
+    experiment: Experiment
+    folder: RunFolder
+    dataset: Dataset
+    assignment: Assignment
+
+    def write(self) -> None:
+        self.folder.create(self.experiment)
+        self.assignment.save(self.folder.path / "partition.parquet")
+
+
+def prepare(experiment: Experiment, out: Path | None, overwrite: bool, dataset: Dataset | None = None) -> Prepared:
+    """Refuse what can be refused; ``dataset`` if it is loaded already."""
+    folder = RunFolder.for_experiment(experiment, out)
+    dataset = dataset or experiment.data.load()
+    fingerprint = dataset.fingerprint
+    if overwrite or not folder.has_experiment():
+        assignment = experiment.partition.assign(dataset.train.labels, len(dataset.classes), dataset.train.owners)
+        assignment = replace(assignment, data=fingerprint)
+    else:  # as saved: a run goes on with the partition it began with
+        assignment = Assignment.load(folder.path / "partition.parquet")
+        root = getattr(experiment.data, "root", None)
+        require(
+            assignment.data == fingerprint,
+            "data.root",
+            root,
+            "holds other data than this run began with",
+            "name another folder with --out, or put the data back",
+        )
+    check_against_data(experiment, dataset, assignment)
+    return Prepared(experiment, folder, dataset, assignment)
+
+
 class Run:
     """A run that is under way."""
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        folder: RunFolder,
-        dataset: Dataset,
-        assignment: Assignment,
-        driver: DriverLike,
-    ) -> None:
-        self.experiment = experiment
-        self.folder = folder
-        self.assignment = assignment
-        self.classes = dataset.classes
-        self.labels = dataset.train.labels
+    def __init__(self, prepared: Prepared, driver: DriverLike) -> None:
+        self.experiment = prepared.experiment
+        self.folder = prepared.folder
+        self.assignment = prepared.assignment
+        self.classes = prepared.dataset.classes
+        self.labels = prepared.dataset.train.labels
         self.driver = driver
         self.round = self.done = 0
         self.finished = False
@@ -124,49 +156,34 @@ class Run:
         out: Path | None = None,
         address: str | None = None,
         overwrite: bool = False,
+        store: StageStore | None = None,
     ) -> Run:
         """Everything that can be refused is refused before the folder is made.
 
-        Continues a folder that holds an unfinished run of the same experiment; ``overwrite`` starts it again.
+        Continues a folder that holds an unfinished run of the same experiment; ``overwrite`` starts it again. With a
+        ``store``, rounds that another run has put there are taken from it, and this run's are put there.
         """
         experiment = experiment.resolve()
         execution = experiment.execution
         if execution.actors == 0 and execution.device == "cuda" and not torch.cuda.is_available():
             raise no_gpu(execution)
-        folder = RunFolder.for_experiment(experiment, out)
-        dataset = experiment.data.load()
-        fingerprint = dataset.fingerprint
-        if overwrite or not folder.has_experiment():
-            assignment = experiment.partition.assign(dataset.train.labels, len(dataset.classes), dataset.train.owners)
-            assignment = replace(assignment, data=fingerprint)
-        else:  # as saved: a run goes on with the partition it began with
-            assignment = Assignment.load(folder.path / "partition.parquet")
-            root = getattr(experiment.data, "root", None)
-            require(
-                assignment.data == fingerprint,
-                "data.root",
-                root,
-                "holds other data than this run began with",
-                "name another folder with --out, or put the data back",
-            )
-        check_against_data(experiment, dataset, assignment)
+        prepared = prepare(experiment, out, overwrite)
         reference = None
         if execution.actors:
             from engine import ray_pool  # Ray is imported where it is used: in process nothing waits for it
 
             ray_pool.connect(execution, address)
             ray_pool.check_resources(execution)
-            reference = ray_pool.share(dataset)
-        with folder.prepared(overwrite):
-            folder.create(experiment)
-            assignment.save(folder.path / "partition.parquet")
+            reference = ray_pool.share(prepared.dataset)
+        with prepared.folder.prepared(overwrite):
+            prepared.write()
             if reference is None:
-                driver: DriverLike = LocalDriver(experiment, folder, dataset, assignment)
+                driver: DriverLike = LocalDriver(prepared, store)
             else:
                 from engine.ray_driver import RemoteDriver
 
-                driver = RemoteDriver(experiment, folder.path, reference, assignment)
-        run = cls(experiment, folder, dataset, assignment, driver)
+                driver = RemoteDriver(prepared, reference, store)
+        run = cls(prepared, driver)
         run._note(driver.opened)
         return run
 
@@ -174,9 +191,9 @@ class Run:
     def total_rounds(self) -> int:
         return sum(stage.rounds for stage in self.experiment.chain)
 
-    def advance(self, seconds: float = 0.0) -> Progress:
-        """Rounds for about ``seconds``, at least one."""
-        return self._note(self.driver.advance(seconds))
+    def advance(self, seconds: float = 0.0, until: int | None = None) -> Progress:
+        """Rounds for about ``seconds``, at least one, none beyond ``until`` (global)."""
+        return self._note(self.driver.advance(seconds, until))
 
     def close(self) -> dict[str, Any]:
         """Write everything; the summary. The folder can be resumed if the run was not finished."""
@@ -192,26 +209,47 @@ class Run:
 class LocalDriver:
     """The driver in this process."""
 
-    def __init__(self, experiment: Experiment, folder: RunFolder, dataset: Dataset, assignment: Assignment) -> None:
+    def __init__(
+        self,
+        prepared: Prepared,
+        store: StageStore | None = None,
+        make_pool: Callable[[], Pool] | None = None,
+        keep_all: bool = False,
+        patience: float = 0.0,
+    ) -> None:
+        """``make_pool``: where blocks run; none: in this process. ``keep_all``: see :class:`~engine.reuse.Reuse`.
+
+        ``patience``: seconds to wait for a process that still holds the folder.
+        """
         self._stack = ExitStack()
+        experiment, folder = prepared.experiment, prepared.folder
         with ExitStack() as stack:  # what was begun is undone if the rest fails
-            stack.enter_context(folder.locked())
+            stack.enter_context(folder.locked(patience))
             log_to(folder.path)
             stack.callback(stop_logging)
-            pool = InProcessPool(experiment, dataset, assignment)
-            self._driver = Driver(experiment, folder, dataset, assignment, pool)
+            data = (prepared.dataset, prepared.assignment)
+            pool = make_pool() if make_pool else InProcessPool(experiment, *data)
+            stack.callback(pool.close)
+            self.driver = Driver(experiment, folder, *data, pool, reuse_for(folder, store, keep_all))
             self._stack = stack.pop_all()
         self.opened = self._progress([])
 
-    def advance(self, seconds: float) -> Progress:
-        return self._progress(self._driver.advance(seconds))
+    def advance(self, seconds: float, until: int | None = None) -> Progress:
+        return self._progress(self.driver.advance(seconds, until))
 
     def close(self) -> dict[str, Any]:
         with self._stack:
-            return self._driver.close()
+            return self.driver.close()
 
     def _progress(self, rows: list[Row]) -> Progress:
-        return Progress(rows, self._driver.round, self._driver.rounds_done, self._driver.finished)
+        return Progress(rows, self.driver.round, self.driver.rounds_done, self.driver.finished)
+
+
+def reuse_for(folder: RunFolder, store: StageStore | None, keep_all: bool = False) -> Reuse | None:
+    """The dealings of the run in ``folder`` with a store, if there is one."""
+    if store is None:
+        return None
+    return Reuse(store, folder.path / "fetched", note=str(folder.path), keep_all=keep_all)
 
 
 def draw_pictures(folder: RunFolder, counts: Any, classes: tuple[str, ...]) -> None:
@@ -223,9 +261,11 @@ def draw_pictures(folder: RunFolder, counts: Any, classes: tuple[str, ...]) -> N
     draw_curves(folder, folder.path / "curves.png")
 
 
-def run(experiment: Experiment, out: Path | None = None, address: str | None = None) -> dict[str, Any]:
+def run(
+    experiment: Experiment, out: Path | None = None, address: str | None = None, store: StageStore | None = None
+) -> dict[str, Any]:
     """Run to the end; the summary. After an error the folder holds what was done before it."""
-    under_way = Run.open(experiment, out, address)
+    under_way = Run.open(experiment, out, address, store=store)
     try:
         while not under_way.finished:
             under_way.advance(seconds=1.0)

@@ -54,15 +54,28 @@ def numerics(experiment: Experiment, hardware: str) -> dict[str, str]:
     }
 
 
+def mixed(*values: str) -> str:
+    """What took part, where not all of it was the same."""
+    return " | ".join(sorted({part for value in values for part in value.split(" | ")}))
+
+
+def is_mixed(computed_by: Mapping[str, str]) -> bool:
+    """Whether bits may depend on who computed what, so that nothing of it may be shared."""
+    return any(" | " in value for value in computed_by.values())
+
+
 def hardware_of(device: str) -> str:
     """What this process computes on: the GPU's name, or the CPU's vector instructions."""
     return torch.cuda.get_device_name() if device == "cuda" else torch.backends.cpu.get_cpu_capability()
 
 
-def stage_hash(experiment: Experiment, stage: Stage, computed_by: Mapping[str, str], data: str) -> str:
+def stage_hash(
+    experiment: Experiment, stage: Stage, computed_by: Mapping[str, str], data: str, round: int | None = None
+) -> str:
     """16 hex digits that are equal for two stages only if their results are equal to the bit.
 
-    ``computed_by``: :func:`numerics`; ``data``: the data set's fingerprint.
+    ``computed_by``: :func:`numerics`; ``data``: the data set's fingerprint; ``round`` (global): what counts is the
+    schedule up to it, None for all of it.
 
     The number of rounds is left out: a longer run of the same stage passes through the shorter one.
     """
@@ -70,7 +83,12 @@ def stage_hash(experiment: Experiment, stage: Stage, computed_by: Mapping[str, s
     for key in ("stages", "evaluation"):
         identity.pop(key)
     identity["data"].pop("root", None)  # what was read counts, not where it was
-    own = stage.model_dump(mode="json", exclude={"name", "needs", "rounds"})
+    if round is not None:
+        changes = tuple(change for change in stage.changes if change.round <= round)
+        stage = stage.model_copy(update={"changes": changes})
+    own = stage.to_mapping()
+    for key in ("name", "needs", "rounds"):
+        del own[key]
     by_name = {other.name: other for other in experiment.chain}
     parents = [[stage_hash(experiment, by_name[need], computed_by, data), by_name[need].rounds] for need in stage.needs]
     modules = [*NUMERIC_PATH, *(cls.__module__ for cls in type(stage.algorithm).__mro__ if _is_ours(cls))]

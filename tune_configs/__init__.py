@@ -1,4 +1,7 @@
-"""What to run: functions that return experiments, by the name that ``fedskew run`` knows them by."""
+"""What to run: functions that return experiments and sweeps, by the names that the command line knows them by.
+
+A sweep's module is imported when the sweep is asked for: an experiment alone needs no Ray Tune.
+"""
 
 from tune_configs.quickstart import cifar10, fashion_mnist, quickstart
 
@@ -6,4 +9,8 @@ EXPERIMENTS = {
     "quickstart": quickstart,
     "fashion_mnist": fashion_mnist,
     "cifar10": cifar10,
+}
+
+SWEEPS = {
+    "drift": ("fedprox_mu", "scaffold_options", "participation_epochs", "warmup"),
 }

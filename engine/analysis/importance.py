@@ -1,0 +1,75 @@
+"""How much each hyper-parameter matters: permutation importance of a random forest on the trials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.inspection import permutation_importance
+from sklearn.metrics import r2_score
+from sklearn.model_selection import GroupKFold, cross_val_predict
+
+from engine.analysis.figures import Scale, Setting, distinct, ranked
+from engine.analysis.tables import Results
+
+FEWEST_SETTINGS = 10
+TREES, REPETITIONS, FOLDS = 200, 20, 5
+
+
+@dataclass(frozen=True, eq=False)
+class Importance:
+    frame: pd.DataFrame  # axis, importance (fall of R² when its values are shuffled) and std over shuffles
+    trials: int
+    settings: int
+    out_of_bag: float  # R² on trials that a tree has not seen; other seeds of the same setting it may have seen
+    unseen: float  # R² on settings that the forest has not seen at all
+
+    @property
+    def note(self) -> str:
+        """How far the order of the hyper-parameters can be trusted."""
+        forest = (
+            f"A random forest ({TREES} trees) on {self.trials} trials of {self.settings} settings explains "
+            f"R² = {self.out_of_bag:.2f} out of bag, where it may know other seeds of the same setting, and "
+            f"R² = {self.unseen:.2f} on settings that it has never seen."
+        )
+        if self.out_of_bag < 0.3:
+            return f"{forest} That is little: do not read anything into the order."
+        if self.unseen < 0.3:
+            return f"{forest} It tells the settings of this sweep apart but does not carry over to others."
+        return f"{forest} What is shuffled is what the forest was trained on, so a useless axis may show a little."
+
+
+def importance(results: Results, settings: Sequence[Setting]) -> Importance | None:
+    """None where there is too little to learn from: fewer than two axes or ten settings, or a constant metric."""
+    finished = ranked(settings, results.mode)
+    varied = [axis for axis in results.axes if len(distinct(s.values[axis.name] for s in finished)) > 1]
+    if len(varied) < 2 or len(finished) < FEWEST_SETTINGS:
+        return None
+    # A tree cuts an order anywhere, so a place along the axis serves for numbers and for names alike.
+    scales = [Scale.of(axis, [setting.values[axis.name] for setting in finished]) for axis in varied]
+    rows, values, groups = [], [], []
+    for setting in finished:
+        places = [scale[setting.values[axis.name]] for axis, scale in zip(varied, scales, strict=True)]
+        for value in setting.trials[results.metric].dropna():
+            rows.append(places)
+            values.append(value)
+            groups.append(setting.number)
+    x, y = np.array(rows), np.array(values)
+    if not np.isfinite(y).all() or np.ptp(y) == 0:
+        return None
+    forest = RandomForestRegressor(n_estimators=TREES, oob_score=True, random_state=0)
+    forest.fit(x, y)
+    shuffled = permutation_importance(forest, x, y, n_repeats=REPETITIONS, random_state=0)
+    apart = RandomForestRegressor(n_estimators=TREES // 2, random_state=0)
+    predicted = cross_val_predict(apart, x, y, groups=groups, cv=GroupKFold(FOLDS))
+    frame = pd.DataFrame(
+        {
+            "axis": [axis.name for axis in varied],
+            "importance": shuffled["importances_mean"],
+            "std": shuffled["importances_std"],
+        }
+    ).sort_values("importance", ascending=False, kind="stable", ignore_index=True)
+    return Importance(frame, len(y), len(finished), float(forest.oob_score_), float(r2_score(y, predicted)))

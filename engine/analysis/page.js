@@ -1,0 +1,74 @@
+"use strict";
+const root = document.documentElement;
+const stored = (value) => {  // a page from a file may have no storage
+  try { return value ? localStorage.setItem("theme", value) : localStorage.getItem("theme"); } catch { return null; }
+};
+if (stored()) root.dataset.theme = stored();
+
+addEventListener("DOMContentLoaded", () => {
+  const toggle = document.getElementById("theme");
+  const dark = () => (root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  const name = () => { toggle.textContent = dark() ? "Light" : "Dark"; };
+  toggle.hidden = false;
+  toggle.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; stored(root.dataset.theme); name(); });
+  name();
+
+  // Tables: a click on a header sorts by it, another click the other way round; empty cells stay at the end.
+  for (const button of document.querySelectorAll("th button")) {
+    button.addEventListener("click", () => {
+      const th = button.parentElement, body = th.closest("table").tBodies[0];
+      const sign = th.ariaSort === "ascending" ? -1 : 1;
+      for (const other of th.parentElement.children) other.removeAttribute("aria-sort");
+      th.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
+      const value = (row) => { const cell = row.cells[th.cellIndex]; return cell.dataset.v ?? cell.textContent; };
+      const order = (a, b) => {
+        const x = value(a), y = value(b);
+        if (x === "" || y === "") return (x === "") - (y === "");
+        const number = x - y;
+        return sign * (Number.isNaN(number) ? x.localeCompare(y) : number);
+      };
+      body.append(...[...body.rows].sort(order));
+    });
+  }
+
+  // Tips: of what lies under the pointer or a few pixels beside it; with the arrow keys in a figure that has the focus.
+  const tip = document.getElementById("tip");
+  let lit = null;
+  const hide = () => { tip.hidden = true; lit?.classList.remove("lit"); lit = null; };
+  const show = (element, x, y) => {
+    if (element !== lit) { hide(); lit = element; if (element.closest("svg")) element.classList.add("lit"); }
+    tip.textContent = element.dataset.tip;
+    tip.hidden = false;
+    const box = tip.getBoundingClientRect();
+    tip.style.left = Math.max(8, Math.min(x + 14, innerWidth - box.width - 8)) + "px";
+    tip.style.top = (y + 18 + box.height > innerHeight ? Math.max(8, y - box.height - 12) : y + 18) + "px";
+  };
+  const near = (event) => {
+    const at = (x, y) => document.elementFromPoint(x, y)?.closest("[data-tip]");
+    let found = event.target.closest("[data-tip]");
+    if (found || !event.target.closest("svg")) return found;
+    for (const far of [4, 8, 12]) for (let turn = 0; turn < 8 && !found; turn++) {
+      found = at(event.clientX + far * Math.cos(turn * Math.PI / 4), event.clientY + far * Math.sin(turn * Math.PI / 4));
+    }
+    return found;
+  };
+  const point = (event) => {
+    const found = event.target.closest ? near(event) : null;
+    if (found) show(found, event.clientX, event.clientY); else hide();
+  };
+  document.addEventListener("pointermove", point);
+  document.addEventListener("pointerdown", point);
+  document.addEventListener("scroll", hide, { passive: true, capture: true });
+  const place = (element) => { const box = element.getBoundingClientRect(); show(element, box.left + box.width / 2, box.top + box.height / 2); };
+  document.addEventListener("focusin", (event) => { if (event.target.matches("td[data-tip]:focus-visible")) place(event.target); });
+  document.addEventListener("focusout", hide);
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") hide();
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (!step || event.target.localName !== "svg") return;
+    const all = [...event.target.querySelectorAll("[data-tip]")];
+    if (!all.length) return;
+    event.preventDefault();
+    place(all[(all.indexOf(lit) + step + all.length) % all.length]);
+  });
+});

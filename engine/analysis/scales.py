@@ -1,0 +1,253 @@
+"""What a report shows and how it is written: quantities with units, settings with their trials, places on an axis."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from engine.analysis import statistics
+from engine.analysis.drawing import MUTED
+from engine.analysis.settings import key, label, setting_label
+
+if TYPE_CHECKING:
+    from engine.analysis.tables import Axis, Results
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A column of the trials table: what it is called, its unit, and how its values are written."""
+
+    column: str
+    label: str
+    unit: str = ""
+    factor: float = 1.0
+
+    @property
+    def title(self) -> str:
+        return f"{self.label} ({self.unit})" if self.unit else self.label
+
+    def text(self, value: float, unit: bool = False) -> str:
+        """A value as it is stored, a fraction for an accuracy."""
+        if value is None or math.isnan(value):
+            return "–"
+        if math.isinf(value):
+            return "never" if value > 0 else "-∞"
+        scaled = value * self.factor
+        digits = 1 if self.unit in ("%", "MB") else 0 if self.column in _COUNTS and float(scaled).is_integer() else None
+        written = f"{scaled:.{digits}f}" if digits is not None else f"{scaled:.4g}"
+        written = "0" + written[2:] if re.fullmatch(r"-0(\.0*)?", written) else written
+        return f"{written} {self.unit}" if unit and self.unit else written
+
+    def difference(self, value: float, unit: bool = False) -> str:
+        """A difference of two values: signed, of an accuracy in percentage points."""
+        if value is None or math.isnan(value):
+            return "–"
+        written = self.text(value)
+        sign = "+" if value > 0 and not written.startswith("+") else ""
+        name = "points" if self.unit == "%" else self.unit
+        return f"{sign}{written.replace('-', '−')}" + (f" {name}" if unit and name else "")
+
+
+_COUNTS = ("rounds", "rounds_to_target", "best_round", "rounds_asked", "rounds_computed")
+_LABELS = {
+    "accuracy": "final test accuracy",
+    "best_accuracy": "best test accuracy",
+    "last10_accuracy": "test accuracy, mean of the last 10 rounds",
+    "worst_decile_accuracy": "accuracy of the worst tenth of clients",
+    "loss": "test loss",
+}
+
+
+def quantity(column: str, target: float | None = None) -> Quantity:
+    if column.endswith("_to_target"):
+        goal = f"{target:.0%}".replace("%", " % accuracy") if target is not None else "the target accuracy"
+        in_bytes = column.startswith("bytes")
+        label = f"traffic to {goal}" if in_bytes else f"rounds to {goal}"
+        return Quantity(column, label, "MB" if in_bytes else "", 1e-6 if in_bytes else 1.0)
+    label = _LABELS.get(column, column.replace("_", " "))
+    if column.endswith("accuracy"):
+        return Quantity(column, label, "%", 100.0)
+    return Quantity(column, label, "s" if column == "seconds" else "")
+
+
+def shown(value: Any, longest: int = 36) -> str:
+    """A hyper-parameter's value in a line that fits."""
+    text = " ".join(label(value).split())
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """One combination of hyper-parameters and its trials, one for each seed."""
+
+    number: int
+    values: dict[str, Any]
+    trials: pd.DataFrame
+    metric: str
+
+    @cached_property
+    def label(self) -> str:
+        return setting_label(self.values) or "this run"
+
+    @cached_property
+    def finished(self) -> pd.DataFrame:
+        """The trials that count: one that was stopped early has trained for less than the others."""
+        return self.trials[self.trials["status"] == "finished"]
+
+    @cached_property
+    def summary(self) -> statistics.Summary:
+        return statistics.summarise(self.finished[self.metric].to_numpy(dtype=float))
+
+    @property
+    def mean(self) -> float:
+        return self.summary.mean
+
+    def describe(self, measured: Quantity) -> str:
+        return f"{self.label}\n{describe(self.summary, measured)}"
+
+
+def describe(summary: statistics.Summary, measured: Quantity) -> str:
+    """A sample in a line: mean ± standard deviation, interval, seeds."""
+    if not summary.n:
+        return "no finished trial"
+    text = measured.text(summary.mean, unit=True)
+    if summary.n > 1:
+        text += f" ± {measured.text(summary.std)}, 95 % interval {measured.text(summary.low)} to {measured.text(summary.high)}"
+    return f"{text}, {summary.n} seed{'s' if summary.n > 1 else ''}"
+
+
+def settings_of(results: Results) -> list[Setting]:
+    """In the order of the trials."""
+    names = [axis.name for axis in results.axes]
+    rows: dict[Hashable, list[int]] = {}
+    values = results.trials[names].to_dict("records")
+    for number, row in enumerate(values):
+        rows.setdefault(key(row), []).append(number)
+    return [
+        Setting(number, values[chosen[0]], results.trials.iloc[chosen], results.metric)
+        for number, chosen in enumerate(rows.values())
+    ]
+
+
+def ranked(settings: Iterable[Setting], mode: str) -> list[Setting]:
+    """The best first; without those that have no finished trial."""
+    finished = [setting for setting in settings if not math.isnan(setting.mean)]
+    return sorted(finished, key=lambda setting: -setting.mean if mode == "max" else setting.mean)
+
+
+def spread_out(items: Sequence[Any], most: int) -> list[Any]:
+    """At most ``most`` of them, evenly spaced, the first and the last among them."""
+    if len(items) <= most:
+        return list(items)
+    return [items[i] for i in np.unique(np.linspace(0, len(items) - 1, most).round().astype(int))]
+
+
+def distinct(values: Iterable[Any]) -> list[Any]:
+    return list({key(value): value for value in values}.values())
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Where the values of a hyper-parameter lie along an axis."""
+
+    name: str
+    places: dict[Hashable, float]  # of each value's key
+    ticks: tuple[tuple[float, str], ...]
+    ordered: bool  # numbers; otherwise names in the order in which the sweep lists them
+    zero: float | None  # position of 0 on a logarithmic axis, left of a gap
+
+    @classmethod
+    def of(cls, axis: Axis, present: Iterable[Any]) -> Scale:
+        found = distinct(present)
+        if not found or not all(_is_number(value) for value in found):
+            order = [key(value) for value in axis.values or ()]
+            found.sort(key=lambda value: order.index(key(value)) if key(value) in order else len(order))
+            places = {key(value): float(place) for place, value in enumerate(found)}
+            ticks = tuple((float(place), shown(value, 22)) for place, value in enumerate(found))
+            return cls(axis.name, places, ticks, False, None)
+        found.sort()
+        logarithmic = axis.log and found[-1] > 0 and found[0] >= 0
+        positive = [value for value in found if value > 0]
+        zero = None
+        if logarithmic:
+            places = {key(value): math.log10(value) for value in positive}
+            if found[0] == 0:
+                steps = np.diff(sorted(places.values())) if len(places) > 1 else np.array([1.0])
+                zero = math.log10(positive[0]) - max(float(np.median(steps)), 0.12 * float(steps.sum()))
+                places[key(0)] = zero
+        else:
+            places = {key(value): float(value) for value in found}
+        return cls(axis.name, places, cls._ticks(found, places, zero), True, zero)
+
+    @staticmethod
+    def _ticks(found: list[Any], places: Mapping[Hashable, float], zero: float | None) -> tuple[tuple[float, str], ...]:
+        low, high = min(places.values()), max(places.values())
+        logarithmic = places[key(found[-1])] != found[-1]
+        if len(found) <= 8:  # the values themselves, where there is room for their names
+            ticks = [(places[key(value)], shown(value)) for value in found]
+        elif logarithmic:
+            first = min(place for place in places.values() if place != zero)
+            decades = range(math.floor(first), math.ceil(high) + 1)
+            steps = [n * 10.0**power for power in decades for n in ((1, 2, 5) if high - first < 2 else (1,))]
+            ticks = [(math.log10(step), f"{step:g}") for step in steps if first - 0.05 <= math.log10(step) <= high + 0.05]
+            ticks = [(places[key(0)], "0"), *ticks] if zero is not None else ticks
+        else:
+            ticks = [(float(tick), f"{tick:g}") for tick in MaxNLocator(6).tick_values(low, high) if low <= tick <= high]
+        kept: list[tuple[float, str]] = []
+        for tick in sorted(ticks):
+            if not kept or tick[0] - kept[-1][0] > 0.07 * (high - low):
+                kept.append(tick)
+        return tuple(kept)
+
+    def __getitem__(self, value: Any) -> float:
+        return self.places[key(value)]
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        low, high = min(self.places.values()), max(self.places.values())
+        margin = 0.08 * (high - low) if self.ordered and high > low else 0.5
+        return low - margin, high + margin
+
+    def label(self, axes: Axes) -> None:
+        """Ticks, limits and name along x."""
+        crowded = sum(len(name) for _, name in self.ticks) > 40
+        axes.set_xticks([place for place, _ in self.ticks], [name for _, name in self.ticks])
+        if crowded:
+            axes.tick_params(axis="x", labelrotation=30)
+            for text in axes.get_xticklabels():
+                text.set(ha="right", rotation_mode="anchor")
+        axes.set_xlim(*self.limits)
+        axes.set_xlabel(self.name)
+        if self.zero is not None:  # 0 has no place on a logarithmic axis: two strokes say that the axis is cut
+            others = [place for place in self.places.values() if place != self.zero]
+            middle = (self.zero + min(others)) / 2
+            axes.plot(
+                [middle],
+                [0],
+                transform=axes.get_xaxis_transform(),
+                marker=[(-0.6, -1), (0.2, 1)],
+                markersize=7,
+                color=MUTED,
+                clip_on=False,
+                linestyle="none",
+                markeredgewidth=0.9,
+            )
+
+
+def scale_of(results: Results, name: str, settings: Iterable[Setting]) -> Scale:
+    axis = next(axis for axis in results.axes if axis.name == name)
+    return Scale.of(axis, [setting.values[name] for setting in settings])

@@ -1,0 +1,246 @@
+"""The trials of a sweep, or one run, as pandas frames.
+
+results = load(Path("runs/drift.fedprox_mu-laptop-0123456789ab"))
+results.trials          one row per trial: its setting, seed, status and figures
+results.settings()      one row per setting: the metric over seeds
+results.curves()        one row per evaluation
+
+What the figures of a trial are: see trials.py.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from engine.analysis.claims import Claim
+from engine.analysis.layouts import Layout
+from engine.analysis.settings import (
+    SMALLER_IS_BETTER,
+    check_metric,
+    grouped,
+    setting_column,
+    setting_frame,
+)
+from engine.analysis.statistics import summarise
+from engine.analysis.trials import FIGURES, METRICS, RESERVED, TrialReader, class_counts, read_json, read_yaml
+from engine.errors import RunFolderError, nearest, require
+from engine.experiment import Experiment
+from engine.files import write_atomically
+from engine.results import RunFolder
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A hyper-parameter that a sweep varies; ``key`` is its dotted key, ``values`` those of a grid."""
+
+    name: str
+    key: str
+    kind: str  # "grid" or "sampled"
+    values: tuple[Any, ...] | None
+    log: bool  # draw it on a logarithmic axis (it may contain 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """A sweep, or a single run: then there is one trial, and no axis, table or claim."""
+
+    path: Path
+    name: str
+    title: str
+    profile: str | None
+    axes: tuple[Axis, ...]
+    seeds: tuple[int, ...]
+    metric: str
+    mode: str  # "max" or "min"
+    target_accuracy: float | None
+    tables: tuple[Layout, ...]
+    claims: tuple[Claim, ...]
+    trials: pd.DataFrame  # one row per trial, in trial order
+    evaluations: Mapping[str, pa.Table] = field(repr=False)  # by trial: of the lineage, as in evaluations.parquet
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The columns of ``trials`` that a statistic can be made of."""
+        return METRICS
+
+    @cached_property
+    def _curves(self) -> pd.DataFrame:
+        names = [axis.name for axis in self.axes]
+        parts = []
+        for row in self.trials.filter(items=["trial", "seed", *names]).to_dict("records"):
+            part = self.evaluations[row["trial"]].to_pandas() if row["trial"] in self.evaluations else ()
+            if len(part):
+                # each value repeated as it is: pandas would spread a list or a mapping over the rows
+                same = {name: setting_column([row[name]] * len(part)) for name in ("trial", "seed", *names)}
+                parts.append(pd.DataFrame(same).join(part))
+        columns = ["trial", "seed", *names, "stage", "round", "accuracy", "loss", "class_accuracy"]
+        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+
+    def curves(self) -> pd.DataFrame:
+        """One row for each evaluation of the global model along a trial's lineage, whatever became of the trial.
+
+        trial, seed, the axes, stage, round, accuracy, loss, class_accuracy (array; NaN for a class without test data).
+        """
+        return self._curves.copy()
+
+    def settings(self, metric: str | None = None) -> pd.DataFrame:
+        """One row per setting: the axes, the metric's mean, std, low and high over seeds, and how many.
+
+        low, high: 95 % bootstrap interval of the mean. seeds: finished trials that have the metric; failed, stopped,
+        running: those that do not count.
+        """
+        names = [axis.name for axis in self.axes]
+        rows = []
+        for group in grouped(self, names, metric or self.metric):
+            summary = summarise(list(group.values.values()))
+            figures = {"mean": summary.mean, "std": summary.std, "low": summary.low, "high": summary.high}
+            others = {status: group.statuses[status] for status in ("failed", "stopped", "running")}
+            rows.append(group.setting | figures | {"seeds": summary.n} | others)
+        return setting_frame(rows, names, ["mean", "std", "low", "high", "seeds", "failed", "stopped", "running"])
+
+    def class_counts(self, trial: str) -> np.ndarray:
+        """Training samples of each client and class, int64 [K, C]; :class:`DataError` if the data are not there."""
+        folder = self._folder(trial)
+        return class_counts(folder / "partition.parquet", read_yaml(folder / "experiment.yaml")["data"])
+
+    def experiment(self, trial: str) -> Experiment:
+        return RunFolder(self._folder(trial)).experiment()
+
+    def _folder(self, trial: str) -> Path:
+        known = self.trials["trial"].tolist()
+        require(trial in known, "trial", trial, "is not among the trials", nearest(trial, known))
+        return self.path / self.trials["folder"].iloc[known.index(trial)]
+
+
+def load(folder: Path, metric: str | None = None) -> Results:
+    """Read a sweep's folder or a run's; ``metric`` is compared in place of the sweep's own."""
+    folder = Path(folder)
+    if (folder / "sweep.yaml").exists():
+        sweep, records = _sweep(folder)
+    elif (folder / "experiment.yaml").exists():
+        sweep, records = _single_run(folder)
+    else:
+        raise RunFolderError(f"{folder} is neither a run nor a sweep: it has no experiment.yaml and no sweep.yaml")
+    reader = TrialReader(folder, sweep["target_accuracy"])
+    names = [axis.name for axis in sweep["axes"]]
+    for name in names:
+        require(name not in RESERVED, "axis", name, "is also a figure of a trial", "give the axis another name")
+    rows = [reader.row(record, names) for record in records]
+    results = Results(path=folder, trials=_trials_frame(rows, names), evaluations=reader.evaluations, **sweep)
+    if metric not in (None, results.metric):
+        check_metric(results, metric)
+        results = replace(results, metric=metric, mode="min" if metric in SMALLER_IS_BETTER else "max")
+    check_metric(results, results.metric)
+    return results
+
+
+def write_trials(results: Results) -> Path:
+    """Write ``trials.parquet`` beside what was read: one row per trial.
+
+    An axis whose values are no scalars, or not of one kind, becomes JSON text.
+    """
+    frame = results.trials.copy()
+    for axis in results.axes:
+        values = frame[axis.name].tolist()
+        kinds = {
+            float if isinstance(value, int | float) and not isinstance(value, bool) else type(value) for value in values
+        }
+        if kinds & {dict, list} or len(kinds - {type(None)}) > 1:
+            frame[axis.name] = [json.dumps(value, sort_keys=True) for value in values]
+    content = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), content, compression="zstd")
+    path = results.path / "trials.parquet"
+    write_atomically(path, content.getvalue().to_pybytes())
+    return path
+
+
+# --- the folders --------------------------------------------------------------------------------------
+
+
+def _sweep(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What was asked, and what each trial says of itself, with its folder."""
+    path = folder / "sweep.yaml"
+    values = read_yaml(path)
+    try:
+        sweep = {name: values[name] for name in ("name", "title", "profile", "metric", "mode", "target_accuracy")}
+        sweep["axes"] = tuple(
+            Axis(
+                axis["name"],
+                axis["key"],
+                axis["kind"],
+                None if axis["values"] is None else tuple(axis["values"]),
+                axis["log"],
+            )
+            for axis in values["axes"]
+        )
+        sweep["seeds"] = tuple(values["seeds"])
+        sweep["tables"] = tuple(map(Layout.from_mapping, values["tables"]))
+        sweep["claims"] = tuple(map(Claim.from_mapping, values["claims"]))
+    except (KeyError, TypeError) as error:
+        raise RunFolderError(f"{path} is not a sweep of this version ({error!r})") from None
+    records = []
+    for path in sorted((folder / "trials").glob("*/trial.json")):
+        record = read_json(path)
+        if not {"trial", "setting", "seed", "status", "reason"} <= set(record):
+            raise RunFolderError(f"{path} is not a trial of this version")
+        records.append(record | {"folder": path.parent.relative_to(folder).as_posix()})
+    return sweep, records
+
+
+def _single_run(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A run in the words of a sweep."""
+    experiment = read_yaml(folder / "experiment.yaml")
+    summary = read_json(folder / "summary.json") if (folder / "summary.json").exists() else {}
+    asked = sum(stage["rounds"] for stage in experiment["stages"] or [experiment])
+    status = summary.get("status", "running")
+    done = summary.get("rounds_asked", summary.get("rounds", 0))
+    record = {
+        "trial": folder.resolve().name,
+        "setting": {},
+        "seed": experiment["seed"],
+        "status": status,
+        "reason": f"stopped after {done} of {asked} rounds" if status == "stopped" else None,
+        "rounds_asked": asked,
+        "rounds_computed": summary.get("rounds_computed", done),
+        "folder": ".",
+    }
+    sweep = {
+        "name": experiment["name"],
+        "title": experiment["name"],
+        "profile": None,
+        "axes": (),
+        "seeds": (experiment["seed"],),
+        "metric": "last10_accuracy",
+        "mode": "max",
+        "target_accuracy": None,
+        "tables": (),
+        "claims": (),
+    }
+    return sweep, [record]
+
+
+def _trials_frame(rows: list[dict[str, Any]], axes: list[str]) -> pd.DataFrame:
+    columns = ["trial", "status", "reason", *axes, "seed", *FIGURES]
+    series = {}
+    for name in columns:
+        values = [row.get(name) for row in rows]
+        if name in axes:
+            series[name] = setting_column(values)
+        elif name in ("seed", "rounds", "rounds_asked", "rounds_computed"):
+            series[name] = pd.Series(values, dtype="int64")
+        elif name in METRICS:
+            series[name] = pd.Series([math.nan if value is None else value for value in values], dtype="float64")
+        else:
+            series[name] = pd.Series(values, dtype=object)
+    return pd.DataFrame(series, columns=columns)

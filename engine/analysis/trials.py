@@ -1,0 +1,261 @@
+"""A trial's folder as one row of figures.
+
+Accuracies are fractions.
+
+accuracy, loss, class_accuracy              of the global model after the last round
+best_accuracy, best_round, last10_accuracy  last10: mean over the evaluations of the last ten rounds
+rounds                    the last round, global: a stage counts on from the one it needs
+rounds_asked, rounds_computed   over all stages; what a stored prefix gave was not computed
+rounds_to_target          the first round, global and of the lineage (the last stage and those it comes from), whose
+                          global test accuracy is at least the sweep's target_accuracy; NaN if it never is
+bytes_to_target           4 bytes (8 in float64) for each float sent up or down in the lineage's rounds up to that one
+worst_decile_accuracy     the mean over the worst tenth, ceil(K / 10) of the K clients that hold data, of the sum over
+                          classes of (the client's share of the class) * (test accuracy on the class): the accuracy to
+                          expect of the final global model on test data distributed as that client's classes are. It
+                          knows nothing of how clients differ within a class.
+seconds, floats_up, floats_down   over all stages
+
+A trial that failed has its reason and no figures (NaN); so has one without a summary, which was killed or is under
+way: its status is "running". One that a scheduler stopped early has the figures it had reached.
+
+Tables are read by column and YAML without building experiments, so that 500 trials take seconds; clients.parquet, the
+large one, is not read at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from engine.data import SOURCES, Assignment
+from engine.errors import DataError, FedskewError, RunFolderError
+
+log = logging.getLogger("fedskew")
+
+YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+MOST_COUNTS = 64  # partitions whose counts are kept in memory
+
+SUMMARY = (  # what a trial's row has from its summary.json
+    "accuracy",
+    "best_accuracy",
+    "best_round",
+    "last10_accuracy",
+    "loss",
+    "seconds",
+    "floats_up",
+    "floats_down",
+)
+FIGURES = (
+    "accuracy",
+    "best_accuracy",
+    "best_round",
+    "last10_accuracy",
+    "loss",
+    "rounds",
+    "rounds_asked",
+    "rounds_computed",
+    "rounds_to_target",
+    "bytes_to_target",
+    "worst_decile_accuracy",
+    "class_accuracy",
+    "seconds",
+    "floats_up",
+    "floats_down",
+    "weights_sha256",
+    "folder",
+)
+METRICS = tuple(name for name in FIGURES if name not in ("class_accuracy", "weights_sha256", "folder"))
+RESERVED = (  # columns of the frames of this package, which no axis can be named after
+    *("trial", "status", "reason", "seed", *FIGURES, "stage", "round", "setting", "reference", "p", "p_holm"),
+    *("mean", "std", "low", "high", "n", "seeds", "finished", "failed", "stopped", "running"),
+    *("averaged", "published", "same_setting", "note", "difference"),
+)
+
+
+class TrialReader:
+    """Makes rows of trials; what trials share is read once."""
+
+    def __init__(self, folder: Path, target: float | None) -> None:
+        self.folder = folder
+        self.target = target
+        self.evaluations: dict[str, pa.Table] = {}
+        self._warned: set[str] = set()
+
+    def row(self, record: Mapping[str, Any], axes: list[str]) -> dict[str, Any]:
+        folder = self.folder / record["folder"]
+        summary = read_json(folder / "summary.json") if (folder / "summary.json").exists() else None
+        status, reason = record["status"], record["reason"]
+        if summary is None and status != "failed":
+            status = "running"
+        counts = {name: record.get(name) or 0 for name in ("rounds", "rounds_asked", "rounds_computed")}
+        row = {"trial": record["trial"], "status": status, "reason": reason, "seed": record["seed"]}
+        row |= {axis: record["setting"].get(axis) for axis in axes} | counts | {"folder": record["folder"]}
+        if not (folder / "experiment.yaml").exists():
+            return row
+        experiment = read_yaml(folder / "experiment.yaml")
+        table = self._evaluations(folder, experiment)
+        if table is not None:
+            self.evaluations[record["trial"]] = table
+        if status in ("finished", "stopped") and summary is not None:
+            row |= {name: summary.get(name) for name in (*SUMMARY, "weights_sha256")}
+            row["rounds"] = summary.get("rounds", row["rounds"])
+            if table is not None and len(table):
+                by_class = table["class_accuracy"][-1].as_py()
+                row["class_accuracy"] = by_class
+                row["worst_decile_accuracy"] = self._worst_decile(folder, experiment, by_class)
+                row |= self._to_target(folder, experiment, table)
+        return row
+
+    @staticmethod
+    def _evaluations(folder: Path, experiment: Mapping[str, Any]) -> pa.Table | None:
+        """Of the global model along the lineage."""
+        path = folder / "evaluations.parquet"
+        if not path.exists():
+            return None
+        table = _columns(path, ["stage", "round", "scope", "accuracy", "loss", "class_accuracy"])
+        lineage = _lineage(experiment)
+        keep = [
+            scope == "global" and stage in lineage
+            for scope, stage in zip(table["scope"].to_pylist(), table["stage"].to_pylist(), strict=True)
+        ]
+        return table.filter(pa.array(keep, pa.bool_())).drop_columns(["scope"])
+
+    def _to_target(self, folder: Path, experiment: Mapping[str, Any], evaluations: pa.Table) -> dict[str, int]:
+        if self.target is None:
+            return {}
+        reached = [
+            number
+            for number, accuracy in zip(
+                evaluations["round"].to_pylist(), evaluations["accuracy"].to_pylist(), strict=True
+            )
+            if accuracy >= self.target
+        ]
+        if not reached:
+            return {}
+        rounds = _columns(folder / "rounds.parquet", ["stage", "round", "floats_up", "floats_down"])
+        lineage = _lineage(experiment)
+        floats = sum(
+            row["floats_up"] + row["floats_down"]
+            for row in rounds.to_pylist()
+            if row["stage"] in lineage and row["round"] <= min(reached)
+        )
+        size = 8 if experiment["execution"]["precision"] == "float64" else 4
+        return {"rounds_to_target": min(reached), "bytes_to_target": size * floats}
+
+    def _worst_decile(self, folder: Path, experiment: Mapping[str, Any], by_class: list[float | None]) -> float | None:
+        try:
+            counts = class_counts(folder / "partition.parquet", experiment["data"])
+        except FedskewError as error:  # the table does without: the data may be on another machine
+            if str(error) not in self._warned:
+                self._warned.add(str(error))
+                log.warning("worst_decile_accuracy is left out: %s", error)
+            return None
+        return worst_decile(counts, by_class)
+
+
+def worst_decile(class_counts: np.ndarray, class_accuracy: list[float | None]) -> float:
+    """The figure of a trial (see above). Classes without test data have no accuracy, and do not count in the shares.
+
+    class_counts: int64 [K, C]. class_accuracy: [C]. NaN if no client holds data of a tested class.
+    """
+    accuracy = np.array(class_accuracy, dtype=float)
+    tested = np.isfinite(accuracy)
+    counts = class_counts[:, tested]
+    counts = counts[counts.sum(axis=1) > 0]
+    if not len(counts):
+        return math.nan
+    by_client = np.sort(counts @ accuracy[tested] / counts.sum(axis=1))
+    return float(by_client[: math.ceil(len(by_client) / 10)].mean())
+
+
+# --- the data behind them -----------------------------------------------------------------------------
+
+
+def class_counts(partition: Path, data: Mapping[str, Any]) -> np.ndarray:
+    """Samples of each client and class, int64 [K, C]; :class:`DataError` if partition or data are not there.
+
+    A partition's file names rows of the data set, so the labels are read from that: once, and the counts of trials
+    that share a partition are made once.
+    """
+    if not partition.exists():
+        raise DataError(f"{partition}: there is no such partition")
+    section = json.dumps(data, sort_keys=True)
+    key = hashlib.sha256(partition.read_bytes()).hexdigest(), section
+    if key not in _counts:
+        found = _labels(section)
+        if isinstance(found, Exception):
+            raise DataError(f"data.name={data['name']}: cannot be read ({found})")
+        labels, classes, fingerprint = found
+        assignment = Assignment.load(partition)
+        if assignment.data != fingerprint:
+            raise DataError(f"{partition}: was drawn from other data than data.name={data['name']} gives now")
+        if len(_counts) >= MOST_COUNTS:
+            _counts.clear()
+        _counts[key] = assignment.class_counts(labels, classes)
+    return _counts[key]
+
+
+_counts: dict[tuple[str, str], np.ndarray] = {}  # by the partition's bytes and the data section
+
+
+@lru_cache(maxsize=8)
+def _labels(section: str) -> tuple[np.ndarray, int, str] | Exception:
+    """Of the training split, with the number of classes and the data's fingerprint; or why not.
+
+    An error is kept too, so that a sweep whose data are elsewhere does not look for them once a trial.
+    """
+    try:
+        dataset = SOURCES.build(json.loads(section)).load()
+    except (FedskewError, OSError) as error:
+        return error
+    return dataset.train.labels.copy(), len(dataset.classes), dataset.fingerprint
+
+
+def _lineage(experiment: Mapping[str, Any]) -> set[str]:
+    """As :attr:`Experiment.lineage`, without building one: that takes longer than all else for 500 trials."""
+    stages = {stage["name"]: stage for stage in experiment["stages"]} or {"train": {"needs": []}}
+    found, open_ends = set[str](), [list(stages)[-1]]
+    while open_ends:
+        name = open_ends.pop()
+        found.add(name)
+        open_ends += stages[name]["needs"]
+    return found
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), YAML_LOADER)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise RunFolderError(f"{path} cannot be read ({' '.join(str(error).split())})") from None
+    if not isinstance(values, dict):
+        raise RunFolderError(f"{path} cannot be read (it holds no mapping)")
+    return values
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{path} cannot be read ({error})") from None
+    if not isinstance(values, dict):
+        raise RunFolderError(f"{path} cannot be read (it holds no mapping)")
+    return values
+
+
+def _columns(path: Path, names: list[str]) -> pa.Table:
+    try:
+        with pq.ParquetFile(path, pre_buffer=False) as file:
+            return file.read(columns=names, use_threads=False)
+    except (OSError, pa.ArrowException) as error:
+        raise RunFolderError(f"{path} cannot be read ({error})") from None

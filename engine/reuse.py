@@ -1,0 +1,171 @@
+"""Rounds that another run has computed already, and rounds that others may want from this one.
+
+A run asks before every round whether somebody has stored a longer prefix of what it is about to compute. If not, it
+takes the lease on that prefix and computes; if somebody else holds the lease it waits, and continues from what the
+holder publishes, or takes over when the holder is gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine import snapshots
+from engine.errors import RunFolderError
+from engine.experiment import Experiment, Stage
+from engine.snapshots import Snapshot
+from engine.stages import is_mixed, stage_hash
+from engine.store import Lease, StageStore
+
+log = logging.getLogger("fedskew")
+POLL = 0.1  # seconds between two looks of a run that waits for another one
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Rounds of a stage without a change of hyper-parameters: one key of the store."""
+
+    key: str
+    first: int  # global
+    last: int
+
+
+def segments_of(
+    experiment: Experiment, stage: Stage, span: range, computed_by: Mapping[str, str], data: str
+) -> list[Segment]:
+    """The keys under which a stage's rounds are stored, in order.
+
+    A key is the stage's hash and a digest of what is measured on the way, since rows are stored with the weights.
+    """
+    recorded = hashlib.sha256(json.dumps(experiment.evaluation.model_dump(), sort_keys=True).encode()).hexdigest()[:8]
+    firsts = [span.start, *(change.round for change in stage.changes)]
+    lasts = [*(first - 1 for first in firsts[1:]), span.stop - 1]
+    return [
+        Segment(f"{stage_hash(experiment, stage, computed_by, data, first)}-{recorded}", first, last)
+        for first, last in zip(firsts, lasts, strict=True)
+    ]
+
+
+class Reuse:
+    """One run's dealings with a stage store."""
+
+    def __init__(self, store: StageStore, scratch: Path, note: str = "", keep_all: bool = False) -> None:
+        """``scratch``: where fetched snapshots lie for a moment; ``note``: who computes, for those who wait.
+
+        ``keep_all``: keep every snapshot that is published, not only the latest, those asked for and the ends.
+        """
+        self._store = store
+        self._scratch = scratch
+        self._note = note
+        self._keep_all = keep_all
+        self._lease: Lease | None = None
+        self._leased = ""
+        self._passing: tuple[str, int] | None = None  # (key, round) of our last snapshot that nobody asked for
+        self.waited = 0.0  # seconds
+
+    def before(self, segments: Sequence[Segment], round: int, until: int, ends: bool) -> Snapshot | None:
+        """The longest stored continuation of ``round``, up to ``until``; None when it is this run's turn to compute.
+
+        ``ends``: the algorithm finishes its stage with something of its own, stored under another name.
+        """
+        ahead = next(segment for segment in segments if segment.last > round)
+        if self._lease is not None and self._leased == ahead.key and not self._lease.lost:
+            return None
+        self.release()
+        wanted = min(until, ahead.last)
+        watch, began = None, time.monotonic()
+        try:
+            while True:
+                found = self._longest(segments, round, until, ends)
+                if found is not None:
+                    return found
+                self._lease = self._store.lease(ahead.key, self._note)
+                if self._lease is None and watch is not None and watch.expired():
+                    self._lease = watch.take_over(self._note)
+                if self._lease is not None:
+                    self._leased = ahead.key
+                    return self._longest(segments, round, until, ends)  # published before the lease was let go
+                holder = self._store.holder(ahead.key)
+                if holder is not None and holder.round >= wanted:
+                    return None  # it has passed us without leaving a snapshot: compute the few rounds between
+                if watch is None:
+                    log.info("waiting for rounds %d to %d, computed by %s", round + 1, wanted, holder and holder.note)
+                    self._store.want(ahead.key, wanted)
+                    watch = self._store.watch(ahead.key)
+                time.sleep(POLL)
+        finally:
+            self.waited += time.monotonic() - began
+
+    def wanted(self, segments: Sequence[Segment], round: int) -> bool:
+        """Whether somebody asked for a snapshot of ``round``."""
+        return self._lease is not None and round in self._store.wanted(_of(segments, round).key)
+
+    def publish(self, segments: Sequence[Segment], round: int, wanted: bool, write: Callable[[Path], None]) -> None:
+        """Store what a round has come to."""
+        here = _of(segments, round)
+        self._store.publish(here.key, round, write)
+        if self._passing is not None and not self._keep_all:
+            self._store.discard(*self._passing)
+        self._passing = None if wanted or round == here.last else (here.key, round)
+
+    def ended(self, segments: Sequence[Segment], write: Callable[[Path], None]) -> None:
+        """Store a stage that its algorithm has finished with something of its own."""
+        self._store.publish(f"{segments[-1].key}-ended", segments[-1].last, write)
+
+    def reached(self, round: int) -> None:
+        """Let those who wait know how far this run is."""
+        if self._lease is not None:
+            self._lease.reached(round)
+
+    def release(self) -> None:
+        """Let others compute on."""
+        if self._lease is not None:
+            self._lease.release()
+        self._lease, self._leased = None, ""
+
+    def _longest(self, segments: Sequence[Segment], round: int, until: int, ends: bool) -> Snapshot | None:
+        last = segments[-1]
+        if ends and until >= last.last:
+            found = self._fetch(f"{last.key}-ended", last.last)
+            if found is not None:
+                return found
+        for segment in reversed(segments):
+            # A stage that its algorithm finishes is not finished by having passed its last round.
+            at_most = min(until, segment.last - (1 if ends and segment is last else 0))
+            stored = self._store.longest(segment.key, max(round, segment.first - 1), at_most)
+            if stored is not None:
+                found = self._fetch(segment.key, stored)
+                if found is not None:
+                    return found
+        return None
+
+    def _fetch(self, key: str, round: int) -> Snapshot | None:
+        target = self._scratch / f"{key}-{round:06d}"
+        shutil.rmtree(target, ignore_errors=True)
+        if not self._store.fetch(key, round, target):
+            return None
+        try:
+            return snapshots.read(target)
+        except RunFolderError as error:
+            log.warning("%s; computing it again", error)
+            self._store.discard(key, round)
+            return None
+
+    def done_with(self, snapshot: Snapshot) -> None:
+        """Its files have been taken over."""
+        shutil.rmtree(snapshot.folder, ignore_errors=True)
+
+
+def _of(segments: Sequence[Segment], round: int) -> Segment:
+    return next(segment for segment in reversed(segments) if segment.first <= round)
+
+
+def may_share(computed_by: Mapping[str, str]) -> bool:
+    """Whether results are determined by their hash, so that they may be stored and taken from the store."""
+    return not is_mixed(computed_by)

@@ -1,0 +1,22 @@
+"""Sweeps: Ray Tune over whole federations. The only package that imports ``ray.tune``.
+
+definition.py   what a sweep is: base experiment, search space, seeds, scheduler, claims
+folder.py       what is on disk: sweep.yaml, and a record for each trial
+planning.py     arithmetic before anything starts: trials, their order, where they run, whether they fit
+trial.py        one trial: a run behind Tune's Trainable interface
+searching.py    which trial is next: planned ones in an order that shares rounds, or a searcher's
+running.py      all of it together, until the last trial has ended; and again after a crash
+live.py         one table on the terminal
+"""
+
+from __future__ import annotations
+
+import os
+
+# Read by Ray when it is imported or when a sweep starts.
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")  # an actor without a GPU share sees no GPU
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # Tune's own tables are off: live.py shows one
+os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # relative data folders mean the same in every process
+os.environ.setdefault("TUNE_PRINT_ALL_TRIAL_ERRORS", "0")
+os.environ.setdefault("TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S", "0")

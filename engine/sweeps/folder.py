@@ -1,0 +1,144 @@
+"""What a sweep keeps on disk: what was asked, and a record and a run folder for each trial.
+
+    sweep.yaml         the sweep as data, and where its function is
+    trials/00000/      a run's folder, and trial.json: setting, seed, status, schedule
+    tune/              Ray Tune's own results; never read
+    report/            see engine/analysis
+
+Everything that ``fedskew resume`` and ``fedskew report`` need is here, in YAML, JSON, parquet and safetensors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from engine.errors import ConfigError, RunFolderError
+from engine.experiment import Experiment
+from engine.files import write_atomically
+from engine.results import RunFolder
+from engine.sweeps.definition import NamedSweep
+
+Status = Literal["running", "finished", "stopped", "failed"]
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """What one trial is and how far it has come; ``trial.json``."""
+
+    trial: str
+    setting: dict[str, Any]
+    seed: int
+    status: Status = "running"
+    reason: str | None = None  # of a failed or stopped one
+    rounds: int = 0  # as last recorded; global
+    rounds_asked: int = 0
+    rounds_computed: int = 0
+    # [{"first_round", "set": hyper-parameters, "parent": weights_sha256 of the state it went on from, "from": trial}]
+    schedule: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def ended(self) -> bool:
+        return self.status != "running"
+
+
+class SweepFolder:
+    """The files of one sweep."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def tune(self) -> Path:
+        return self.path / "tune"
+
+    @classmethod
+    def for_sweep(cls, named: NamedSweep, out: Path | None) -> SweepFolder:
+        """``runs/<name>-<profile>-<hash>``, or ``out``; refuses a folder that holds something else."""
+        folder = cls(out or Path("runs") / f"{named.name}-{named.profile}-{named.digest}")
+        if folder.path.exists() and not folder.path.is_dir():
+            raise ConfigError("--out", folder.path, "is not a folder", "name another one")
+        if folder.is_sweep():
+            found = folder.sweep()["digest"]
+            if found != named.digest:
+                raise ConfigError(
+                    "--out",
+                    folder.path,
+                    f"holds another sweep ({found}, this one is {named.digest})",
+                    "name another folder, or leave --out away",
+                )
+        elif folder.path.exists() and any(folder.path.iterdir()):
+            raise ConfigError("--out", folder.path, "is not empty and holds no sweep", "name another folder")
+        return folder
+
+    # --- the sweep --------------------------------------------------------------------------------------
+
+    def is_sweep(self) -> bool:
+        return (self.path / "sweep.yaml").exists()
+
+    def create(self, named: NamedSweep, how: Mapping[str, Any]) -> None:
+        """Write ``sweep.yaml``; ``how``: store, mode and what else a resume must know."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        values = {
+            "name": named.name,
+            "profile": named.profile,
+            "title": named.title,
+            "digest": named.digest,
+            "reference": named.reference,
+            "overrides": list(named.overrides),
+            "how": dict(how),
+            **named.sweep.to_mapping(),
+        }
+        write_atomically(self.path / "sweep.yaml", yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
+
+    def sweep(self) -> dict[str, Any]:
+        """Raises :class:`RunFolderError` if this is no sweep's folder."""
+        path = self.path / "sweep.yaml"
+        try:
+            values = yaml.safe_load(path.read_text(encoding="utf-8"))
+            return dict(values)
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, ValueError) as error:
+            raise RunFolderError(f"{path} cannot be read as a sweep ({error})") from None
+
+    # --- trials -----------------------------------------------------------------------------------------
+
+    def run_folder(self, trial: str) -> RunFolder:
+        return RunFolder(self.path / "trials" / trial)
+
+    def write(self, record: TrialRecord) -> None:
+        path = self.path / "trials" / record.trial
+        path.mkdir(parents=True, exist_ok=True)
+        write_atomically(path / "trial.json", json.dumps(asdict(record), indent=2) + "\n")
+
+    def record(self, trial: str) -> TrialRecord | None:
+        path = self.path / "trials" / trial / "trial.json"
+        if not path.exists():
+            return None
+        try:
+            return TrialRecord(**json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise RunFolderError(f"{path} cannot be read ({error}); delete it to run this trial again") from None
+
+    def records(self) -> list[TrialRecord]:
+        """Of all trials that have begun, in order."""
+        found = [self.record(path.parent.name) for path in sorted((self.path / "trials").glob("*/trial.json"))]
+        return [record for record in found if record is not None]
+
+    def experiment(self, trial: str) -> tuple[Experiment, int | None]:
+        """A trial as a run of its own: its experiment with its schedule, and the round it was stopped after, if so."""
+        record = self.record(trial)
+        if record is None:
+            raise ConfigError("trial", trial, f"is not in {self.path}", "see its folder trials/")
+        experiment = self.run_folder(trial).experiment()
+        return experiment, record.rounds if record.status == "stopped" else None
+
+    def end(self, trial: str, status: Status, reason: str | None) -> None:
+        """What became of a trial that could not say so itself: stopped by a scheduler, or dead."""
+        record = self.record(trial)
+        if record is not None and not record.ended:
+            self.write(replace(record, status=status, reason=reason))

@@ -1,0 +1,146 @@
+"""Which trial is next: Tune asks, one of these answers.
+
+``InOrder`` gives planned trials, each once the rounds that it shares with another have been computed. ``Proposed``
+gives what a searcher proposes, every setting with every seed, and tells it the mean over seeds.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ray.tune.search import Searcher
+
+from engine.errors import ConfigError
+from engine.sweeps.definition import Optuna, Sweep, is_drawn
+from engine.sweeps.folder import TrialRecord
+from engine.sweeps.planning import Needs, Planned
+
+Begin = Callable[[str, dict[str, Any], int], None]  # writes the record of a trial: its name, setting, seed
+
+
+def config_of(trial: str, setting: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """What Tune knows of a trial."""
+    return {"trial": trial, **setting, "seed": seed}
+
+
+class InOrder(Searcher):
+    """Planned trials, shorter prefixes before longer ones."""
+
+    def __init__(self, sweep: Sweep, trials: Sequence[Planned], needs: Mapping[str, Needs], begin: Begin) -> None:
+        super().__init__(metric=sweep.metric, mode=sweep.mode)
+        self._waiting = deque(trials)
+        self._needs = dict(needs)
+        self._begin = begin
+        self._names: dict[str, str] = {}  # Tune's id -> ours
+        self._rounds: dict[str, float] = {}  # ours -> reached; infinite once it has ended
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        for number, trial in enumerate(self._waiting):
+            need = self._needs.get(trial.trial)
+            if need is None or self._rounds.get(need.trial, 0) >= need.round:
+                del self._waiting[number]
+                self._names[trial_id] = trial.trial
+                self._begin(trial.trial, trial.setting, trial.seed)
+                return config_of(trial.trial, trial.setting, trial.seed)
+        return None
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        self._rounds[self._names[trial_id]] = result["round"]
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        # However it ended: those who wait compute what is missing themselves.
+        self._rounds[self._names[trial_id]] = math.inf
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing: a sweep goes on from its own records."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Nothing: see :meth:`save`."""
+
+
+class Proposed(Searcher):
+    """A searcher's settings, each with every seed; the searcher learns the mean over those that succeeded."""
+
+    def __init__(self, sweep: Sweep, searcher: Searcher, records: Sequence[TrialRecord], begin: Begin) -> None:
+        """``records``: of an earlier process of the sweep, whose trials come first."""
+        super().__init__(metric=sweep.metric, mode=sweep.mode)
+        self._sweep = sweep
+        self._searcher = searcher
+        self._begin = begin
+        self._waiting: deque[tuple[str, dict[str, Any], int]] = deque(
+            (record.trial, record.setting, record.seed) for record in records
+        )
+        self._begun = len(records)
+        self._known = len(records)  # trials whose settings the searcher did not propose in this process
+        self._of: dict[str, tuple[str, dict[str, Any]]] = {}  # Tune's id -> the proposal's id and setting
+        self._values: dict[str, list[float]] = defaultdict(list)  # proposal -> values of its seeds
+        self._left: dict[str, int] = defaultdict(lambda: len(sweep.seeds))  # proposal -> seeds still to come
+        self._proposal: tuple[str, dict[str, Any]] | None = None
+        if self._begun % len(sweep.seeds):  # the last proposal had not been given all its seeds
+            setting, seeds = records[-1].setting, self._begun % len(sweep.seeds)
+            for seed in sweep.seeds[seeds:]:
+                self._waiting.append((self._next_name(), setting, seed))
+
+    def _next_name(self) -> str:
+        name = f"{self._begun:05d}"
+        self._begun += 1
+        return name
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        if not self._waiting:
+            if self._begun >= self._sweep.samples * len(self._sweep.seeds):
+                return None
+            proposal = f"proposal-{self._begun:05d}"
+            setting = self._searcher.suggest(proposal)
+            if not isinstance(setting, dict):
+                return None
+            for seed in self._sweep.seeds:
+                self._waiting.append((self._next_name(), self._sweep.complete(setting), seed))
+        trial, setting, seed = self._waiting.popleft()
+        first = int(trial) - int(trial) % len(self._sweep.seeds)
+        self._of[trial_id] = (f"proposal-{first:05d}", setting)
+        self._begin(trial, setting, seed)
+        return config_of(trial, setting, seed)
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        proposal, setting = self._of.pop(trial_id)
+        value = (result or {}).get(self._sweep.metric, math.nan)
+        if not error and not (result or {}).get("failed") and math.isfinite(value):
+            self._values[proposal].append(value)
+        self._left[proposal] -= 1
+        if self._left[proposal]:
+            return
+        values = self._values.pop(proposal, [])
+        known = int(proposal.rpartition("-")[2]) < self._known
+        if known and values:  # of an earlier process: replayed into the searcher
+            drawn = {name: value for name, value in setting.items() if is_drawn(self._sweep.space[name])}
+            self._searcher.add_evaluated_point(drawn, statistics.fmean(values))
+        elif not known:
+            mean = {self._sweep.metric: statistics.fmean(values)} if values else None
+            self._searcher.on_trial_complete(proposal, mean, error=not values)
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing: a sweep goes on from its own records."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Nothing: see :meth:`save`."""
+
+
+def optuna_search(sweep: Sweep, search: Optuna) -> Searcher:
+    """Optuna behind Tune's interface; the extra ``search``."""
+    try:
+        import optuna
+        from ray.tune.search.optuna import OptunaSearch
+    except ImportError:
+        raise ConfigError("search", "optuna", "is not installed", "pip install 'fedskew[search]'") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    samplers = {
+        "tpe": lambda: optuna.samplers.TPESampler(seed=sweep.search_seed, n_startup_trials=search.random),
+        "gp": lambda: optuna.samplers.GPSampler(seed=sweep.search_seed, n_startup_trials=search.random),
+    }
+    drawn: dict[str, Any] = {name: value for name, value in sweep.space.items() if is_drawn(value)}
+    return OptunaSearch(space=drawn, metric=sweep.metric, mode=sweep.mode, sampler=samplers[search.sampler]())
