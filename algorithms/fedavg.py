@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from engine.algorithm import Algorithm, Context, LocalRun, Pooled, Tensors
 from engine.errors import require
@@ -11,6 +13,8 @@ from engine.errors import require
 @dataclass(frozen=True)
 class FedAvg(Algorithm):
     server_lr: float = 1.0  # eta_s; 1 takes the mean itself
+
+    symbols: ClassVar[Mapping[str, str]] = {"eta_s": "server_lr", "eta_g": "server_lr"}
 
     def __post_init__(self) -> None:
         require(self.server_lr > 0, "server_lr", self.server_lr, "must be greater than 0", "1 is plain averaging")

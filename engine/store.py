@@ -120,7 +120,8 @@ class StageStore:
                 folder.mkdir()
                 write(folder)
                 manifest = _manifest(folder, key, round)
-                (folder / MANIFEST).write_text(json.dumps(manifest))
+                size = (folder / MANIFEST).write_text(json.dumps(manifest))
+                size += sum(length for length, _ in manifest["files"].values())
                 for path in [*folder.rglob("*"), folder]:
                     _sync(path)
                 if not _put(folder, entry):
@@ -128,7 +129,7 @@ class StageStore:
                 _sync(entry.parent)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
-            self._count(sum(size for size, _ in manifest["files"].values()))
+            self._count(size)
             return True
 
     def discard(self, key: str, round: int) -> None:

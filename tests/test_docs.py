@@ -73,8 +73,11 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 
 def test_the_example_of_stages_is_a_config() -> None:
     """Kills: an example that does not run; rounds and rates that the text gets wrong."""
-    (text,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    config = Experiment.from_mapping(yaml.safe_load(text))
+    stages, schedule = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    config = Experiment.from_mapping(yaml.safe_load(stages))
+    changing = Experiment.from_mapping({**yaml.safe_load(schedule), "rounds": 30})
+    assert [changing.chain[0].at(round).local.lr for round in (10, 11, 21)] == [0.05, 0.05, 0.02]
+    assert [changing.at(round).algorithm.server_lr for round in (20, 21)] == [1, 0.5]
     warm_up, prox = config.chain
     assert (warm_up.rounds, prox.rounds, prox.needs) == (70, 30, ("warm-up",))
     assert prox.local.lr_at(71) == 0.05 * 0.996**70

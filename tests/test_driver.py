@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
 from engine import driver as driver_module
+from engine import pool as pool_module
 from engine.algorithm import Algorithm, Kind, Tensors
 from engine.checkpoints import Checkpoints, Position
 from engine.data import Assignment
@@ -26,6 +27,7 @@ from engine.errors import RunError, RunFolderError
 from engine.experiment import Participation
 from engine.results import SCHEMAS, RunFolder
 from engine.run import Messages
+from engine.stages import numerics
 from engine.states import DiskStore, MemoryStore
 from tests.tiny import SIZES, assignment, dataset, drive, experiment, open_driver
 
@@ -603,7 +605,7 @@ def test_a_change_of_numerics_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
     driver = open_driver(tmp_path, settings)
     driver.advance()
     driver.close()
-    monkeypatch.setattr(driver_module, "numerics", lambda *_: {"torch": "9.9"})
+    monkeypatch.setattr(pool_module, "numerics", lambda *asked: {**numerics(*asked), "torch": "9.9"})
     open_driver(tmp_path, settings)
     assert any("began with torch" in text and "goes on with 9.9" in text for text in messages.drain())
 
@@ -647,8 +649,11 @@ def test_the_numeric_path_is_what_is_imported() -> None:
         "engine.pool",
         "engine.registry",
         "engine.results",
+        "engine.reuse",
+        "engine.snapshots",
         "engine.stages",
         "engine.states",
+        "engine.store",
         "engine.torchvision_compat",
     }
     seen, open_ends = set[str](), ["engine.driver", "engine.worker", "engine.data.sources"]

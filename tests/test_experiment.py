@@ -159,7 +159,7 @@ def test_every_key_reaches_its_field() -> None:
 BAD: list[tuple[str | list[str], str]] = [
     ("local.lrr=0.1", "local.lrr=0.1: is not a known key; did you mean 'local.lr'?"),
     ("mu=0.1", "mu=0.1: is not a key: keys are dotted; did you mean algorithm.mu?"),
-    ("momentum=0.1", "momentum=0.1: is not a key: keys are dotted; did you mean partition.alpha?"),
+    ("momentum=0.1", "momentum=0.1: is not a key: keys are dotted; did you mean local.momentum?"),
     ("lr=0.1", "lr=0.1: is not a key: keys are dotted; did you mean local.lr?"),
     ("roundz=3", "roundz=3: is not a known key; did you mean 'rounds'?"),
     ("algorithm.mu=0.1", "algorithm.mu=0.1: is not a field of algorithm 'fedavg'"),

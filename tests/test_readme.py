@@ -36,7 +36,9 @@ def test_run_commands_are_valid_experiments() -> None:
         rest = [word for word in words[2:] if not word.startswith("--")]
         name = rest.pop(0) if rest and "=" not in rest[0] else "quickstart"
         if name in EXPERIMENTS:
-            _experiment(name).override(rest)
+            experiment, _ = _experiment(name, "laptop")
+            assert experiment is not None
+            experiment.override(rest)
 
 
 def test_the_run_that_is_shown_is_the_quickstart() -> None:

@@ -18,7 +18,9 @@ claim. (Why t and neither the bootstrap nor the p-value: see statistics.py.)
 
 A claim on average (``every=False``) has one interval: of the mean over the cells for each seed that has all of them.
 
-"held" says that these seeds of this sweep show it; failed trials are left out, and ``why`` says how many.
+Failed trials are left out, and ``why`` says how many. Each claim is judged by itself: among forty wrong ones, one is
+"held" by luck, and ``p_holm`` is there to say which would survive. And seeds are to be chosen before looking: adding
+them one by one until a verdict comes out makes any verdict too easy.
 """
 
 from __future__ import annotations
@@ -189,7 +191,7 @@ def _samples(results: Results, claim: Claim) -> list[_Sample]:
         finished = better[place].minus(worse[place]) if len(pair) == 2 else {}
         samples.append(
             _Sample(
-                f"at {setting_label(cell)}" if cell else "of all seeds",
+                f"at {setting_label(cell)}" if cell else "",
                 cell,
                 {seed: sign * value for seed, value in finished.items()},
                 sum(group.statuses.total() - group.statuses["finished"] for group in pair),
@@ -218,6 +220,7 @@ def _judge_cell(claim: Claim, sample: _Sample, chances: int) -> CellVerdict:
         contradicted = wide_low > margin or wide_high < -margin
         p, border = max(sign_flip(values, margin), sign_flip(values, -margin)), math.copysign(margin, figures.mean)
     whole = all(map(math.isfinite, values))
+    effect_level = CONFIDENCE if _speaks_for(claim, figures.mean) else level
     verdict = CellVerdict(
         cell=sample.cell,
         verdict="undecided" if not (whole and (held or contradicted)) else "held" if held else "not held",
@@ -226,11 +229,9 @@ def _judge_cell(claim: Claim, sample: _Sample, chances: int) -> CellVerdict:
         high=figures.high,
         wide_low=wide_low,
         wide_high=wide_high,
-        p=p,
+        p=p if whole else math.nan,
         seeds=tuple(sample.differences),
-        seeds_to_decide=seeds_needed(values, border, CONFIDENCE if _speaks_for(claim, figures.mean) else level)
-        if whole
-        else None,
+        seeds_to_decide=seeds_needed(values, border, effect_level) if whole else None,
         why="",
     )
     return dataclasses.replace(verdict, why=_reason(claim, sample, verdict, level))
@@ -257,10 +258,11 @@ def _reason(claim: Claim, sample: _Sample, cell: CellVerdict, level: float) -> s
     elif math.isnan(cell.low):
         said = f"all {pairs} differences are {cell.effect:.3g}, too few to know their spread"
     else:
-        shown = interval if _speaks_for(claim, cell.effect) else wide
-        said = f"{shown} reaches " + (f"{margin} from 0" if equal else f"both sides of {margin}")
-    out = f" ({sample.left_out} trials that did not finish are left out)" if sample.left_out else ""
-    return f"{sample.place} {said}{out}"
+        border = math.copysign(claim.margin, cell.effect) if equal else claim.margin
+        said = f"{interval if _speaks_for(claim, cell.effect) else wide} contains {label(border)}"
+    trials = "1 trial that did not finish is" if sample.left_out == 1 else f"{sample.left_out} unfinished trials are"
+    out = f" ({trials} left out)" if sample.left_out else ""
+    return f"{sample.place} {said}{out}".strip()
 
 
 def _together(claim: Claim, cells: list[CellVerdict], chances: int) -> Verdict:

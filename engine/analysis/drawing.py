@@ -155,6 +155,9 @@ def _for_page(raw: bytes, name: str, tips: Mapping[str, list[str]], label: str) 
     ids = {old: f"{name}-{number}" for number, old in enumerate(sorted(used))}
     for element in root.iter():
         _shorten(element, ids)
+    # As wide as on paper, or less: then the letters of all figures of a page have one size.
+    width = float(root.get("width", "0pt").removesuffix("pt"))
+    root.set("style", f"--width:{width:.0f}")
     for attribute in ("width", "height", "version"):
         root.attrib.pop(attribute, None)
     # A tab stop where there is something to ask; the page's script walks from tip to tip with the arrow keys.
@@ -181,7 +184,9 @@ def _shorten(element: ElementTree.Element, ids: Mapping[str, str]) -> None:
         del element.attrib["transform"]
     for key in ("d", "x", "y", "width", "height", "transform"):
         if key in element.attrib:
-            number = re.sub(r"-?\d+\.\d+", lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), element.attrib[key])
+            number = re.sub(
+                r"-?\d+\.\d+", lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), element.attrib[key]
+            )
             element.set(key, " ".join(number.split()))
     if element.tag != "text":
         element.text = None

@@ -34,7 +34,7 @@ from engine.analysis.scales import (
     shown,
     spread_out,
 )
-from engine.analysis.settings import key, setting_label
+from engine.analysis.settings import key, setting_frame, setting_label
 
 if TYPE_CHECKING:
     from engine.analysis.claims import CellVerdict, Verdict
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from engine.analysis.tables import Results
 
 HEAT = "viridis"  # of cells with a number written on them: the same in light and dark
-PANEL, WIDE = 4.7, 9.4  # inches
-MOST_LINES, MOST_PANELS, MOST_ROWS, MOST_PAIRS, MOST_PARTITIONS = 6, 6, 12, 3, 6
-MOST_ROUNDS = 80  # of a curve; more are thinned out
+PANEL, MIDDLE, WIDE = 4.2, 6.4, 8.8  # inches
+MOST_LINES, MOST_ROWS, MOST_PAIRS, MOST_PARTITIONS = 6, 12, 3, 6
+MOST_ROUNDS = 60  # of a curve; more are thinned out
 MOST_STRINGS = 120  # of parallel coordinates
 MOST_CELLS = 14  # of a heat map's side
 
@@ -68,7 +68,7 @@ def _key(axes: Axes, title: str, entries: Sequence[tuple[str, str, float]]) -> N
     """A legend to the right of the axes: each entry (text, colour, y) stands beside the end of its line."""
     low, high = axes.get_ylim()
     top = 0.9 if title else 1.0
-    gap = 0.062 * 3.3 / axes.get_figure(root=True).get_size_inches()[1]
+    gap = 0.07 * 2.9 / axes.get_figure(root=True).get_size_inches()[1]
     wanted = sorted((min(max((y - low) / (high - low), 0.0), top), number) for number, (_, _, y) in enumerate(entries))
     places = [place for place, _ in wanted]
     for i in range(1, len(places)):  # upwards, so that none touches the one below
@@ -87,28 +87,23 @@ def _key(axes: Axes, title: str, entries: Sequence[tuple[str, str, float]]) -> N
 # --- curves ----------------------------------------------------------------------------------------------
 
 
-def bands(results: Results, settings: Sequence[Setting]) -> pd.DataFrame:
-    """Mean and interval over seeds: one row for each setting and round, ``accuracy`` and ``loss``."""
-    frame = results.curves()
-    frame = frame.dropna(subset=["round"]).drop_duplicates(["trial", "round"], keep="last")
-    number = {trial: setting.number for setting in settings for trial in setting.trials["trial"]}
-    frame = frame.assign(setting=frame["trial"].map(number)).dropna(subset=["setting"])
-    parts = []
-    for chosen, rows in frame.groupby("setting", sort=True):
-        wide = rows.pivot(index="round", columns="trial", values=["accuracy", "loss"])
-        wide = wide.loc[spread_out(list(wide.index), MOST_ROUNDS)]
-        part = pd.DataFrame({"setting": int(chosen), "round": wide.index.astype(int)})  # type: ignore[arg-type]
-        for column in ("accuracy", "loss"):
-            values = wide[column].to_numpy(dtype=float)
-            part[column], part[f"{column}_low"], part[f"{column}_high"] = _bands(values)
-        part["seeds"] = wide["accuracy"].notna().sum(axis=1).to_numpy()
-        parts.append(part)
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["setting", "round"])
+def _curve_of(frame: pd.DataFrame, setting: Setting, column: str, interval: bool) -> pd.DataFrame:
+    """Mean of one setting over its seeds, with its interval: round, mean, low, high, seeds.
 
-
-def _bands(values: np.ndarray) -> tuple[list[float], list[float], list[float]]:
-    summaries = [statistics.summarise(row[np.isfinite(row)]) for row in values]
-    return [s.mean for s in summaries], [s.low for s in summaries], [s.high for s in summaries]
+    A trial that failed does not count; one that was stopped counts as far as it went.
+    """
+    counted = setting.trials.loc[setting.trials["status"] != "failed", "trial"]
+    rows = frame[frame["trial"].isin(counted)]
+    wide = rows.pivot(index="round", columns="trial", values=column).dropna(how="all")
+    wide = wide.loc[spread_out(list(wide.index), MOST_ROUNDS)]
+    values = wide.to_numpy(dtype=float)
+    if interval:
+        summaries = [statistics.summarise(row) for row in values]
+        edges = np.array([(one.mean, one.low, one.high) for one in summaries]).reshape(-1, 3)
+    else:
+        edges = np.column_stack([np.nanmean(values, axis=1), *(np.full(len(values), math.nan),) * 2])
+    curve = pd.DataFrame(edges, columns=["mean", "low", "high"])
+    return curve.assign(round=wide.index.astype(int), seeds=np.isfinite(values).sum(axis=1))
 
 
 @dataclass(frozen=True)
@@ -141,17 +136,18 @@ def _panels(results: Results, settings: list[Setting]) -> tuple[str, list[tuple[
         panels: dict[str, list[Setting]] = {}
         scale = scale_of(results, panel, within)
         for setting in sorted(within, key=lambda setting: scale[setting.values[panel]]):
-            panels.setdefault(f"{panel} {shown(setting.values[panel])}", []).append(setting)
+            panels.setdefault(f"{panel}={shown(setting.values[panel])}", []).append(setting)
         note = ""
         if fixed:
-            others = ", ".join(f"{name} {shown(finished[0].values[name])}" for name in fixed)
+            others = ", ".join(f"{name}={shown(finished[0].values[name])}" for name in fixed)
             note = f"All other hyper-parameters as in the best setting: {others}."
         return line, [(title, _lines(results, line, chosen)) for title, chosen in panels.items()], note
     best = finished[:5]
-    rest = spread_out(finished[5:], 40)
+    others = finished[5:] + [setting for setting in settings if math.isnan(setting.mean)]
+    rest = spread_out(others, 40)
     lines = [_Line(setting, "", MUTED) for setting in reversed(rest)]
     lines += [_Line(s, s.label, colour) for s, colour in zip(best, _colours(len(best), False), strict=True)]
-    return "", [("", lines)], f"In colour the best {len(best)} settings; in grey {len(rest)} of the others."
+    return "", [("", lines)], f"In colour the best {len(best)} settings; in grey {len(rest)} of {len(others)} others."
 
 
 def _lines(results: Results, name: str, settings: list[Setting]) -> list[_Line]:
@@ -162,68 +158,73 @@ def _lines(results: Results, name: str, settings: list[Setting]) -> list[_Line]:
 
 
 @matplotlib.rc_context(STYLE)
-def curves(results: Results, settings: list[Setting], frame: pd.DataFrame) -> list[Drawing]:
-    """Accuracy over rounds, a panel for each value of the second hyper-parameter; the loss too if there is room."""
-    if frame.empty:
-        return []
+def curves(results: Results, settings: list[Setting]) -> tuple[list[Drawing], pd.DataFrame]:
+    """Accuracy over rounds, a panel for each value of the second hyper-parameter; the loss too if there is room.
+
+    With the means and intervals that are drawn: a row for each setting, quantity and round.
+    """
+    frame = results.curves().drop_duplicates(["trial", "round"], keep="last")
     name, panels, note = _panels(results, settings)
-    by_setting = dict(iter(frame.groupby("setting")))
-    drawings = []
+    drawings, drawn = [], []
     for column in ("accuracy", "loss") if len(panels) == 1 else ("accuracy",):
         measured = quantity(column)
-        drawn = [by_setting[line.setting.number] for _, lines in panels for line in lines if line.setting.number in by_setting]
-        extremes = [part[edge] for part in drawn for edge in (column, f"{column}_low", f"{column}_high")]
-        limits = _limits(np.concatenate(extremes) * measured.factor) if extremes else None
+        parts = [
+            [(line, _curve_of(frame, line.setting, column, line.colour != MUTED)) for line in lines]
+            for _, lines in panels
+        ]
+        pairs = [(line, part) for lines in parts for line, part in lines if len(part)]
+        limits = _limits(
+            [v * measured.factor for _, part in pairs for v in part[["mean", "low", "high"]].to_numpy().flat]
+        )
         if limits is None:
             continue
-        for number, (title, lines) in enumerate(panels):
-            sketch = Sketch(PANEL, 3.3)
+        for number, ((title, _), lines) in enumerate(zip(panels, parts, strict=True)):
+            sketch = Sketch(PANEL, 2.9)
             axes = sketch.figure.subplots()
             axes.set_ylim(*limits)
             entries = []
-            for line in lines:
-                part = by_setting.get(line.setting.number)
-                part = part.dropna(subset=[column]) if part is not None else None
-                if part is not None and len(part):
+            for line, part in lines:
+                if len(part):
                     _curve(sketch, axes, line, part, measured)
-                    entries.append((line.label, line.colour, float(part[column].iloc[-1]) * measured.factor))
-            if any(text for text, _, _ in entries):
-                _key(axes, name, [entry for entry in entries if entry[0]])
-            _stage_borders(results, axes)
+                    entries.append((line.label, line.colour, float(part["mean"].iloc[-1]) * measured.factor))
+            _key(axes, name, [entry for entry in entries if entry[0]])
+            _stage_borders(frame, axes)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             axes.set_xlabel("round")
             axes.set_ylabel("test accuracy (%)" if column == "accuracy" else measured.title)
             axes.set_title(title)
             suffix = f"-{number + 1}" if len(panels) > 1 else ""
-            what = f"{'Test accuracy' if column == 'accuracy' else 'Test loss'} over rounds"
-            caption = " ".join(part for part in (f"{what}{', ' + title if title else ''}.", note) if part)
+            what = "Test accuracy" if column == "accuracy" else "Test loss"
+            caption = " ".join(part for part in (f"{what} over rounds{', ' + title if title else ''}.", note) if part)
             drawings.append(sketch.finish(f"curves-{column}{suffix}", caption))
-    return drawings
+        for line, part in pairs:
+            same = setting_frame([line.setting.values] * len(part), line.setting.values, ())
+            drawn.append(same.assign(quantity=column).join(part[["round", "mean", "low", "high", "seeds"]]))
+    return drawings, pd.concat(drawn, ignore_index=True) if drawn else pd.DataFrame()
 
 
 def _curve(sketch: Sketch, axes: Axes, line: _Line, part: pd.DataFrame, measured: Quantity) -> None:
-    column, factor = measured.column, measured.factor
-    rounds, mean = part["round"].to_numpy(), part[column].to_numpy() * factor
+    rounds, (mean, low, high) = part["round"], (part[name] * measured.factor for name in ("mean", "low", "high"))
     faint = line.colour == MUTED
-    low, high = part[f"{column}_low"].to_numpy() * factor, part[f"{column}_high"].to_numpy() * factor
-    if not faint and np.isfinite(low).any():
-        axes.fill_between(rounds, low, high, color=line.colour, alpha=0.16, linewidth=0)
+    if low.notna().any():
+        axes.fill_between(rounds, low, high, color=line.colour, alpha=0.2, linewidth=0)
     axes.plot(rounds, mean, color=line.colour, linewidth=0.6 if faint else 1.7, alpha=0.45 if faint else 1.0)
-    rows = part.iloc[spread_out(range(len(part)), 1 if faint else 16)] if len(part) else part
-    marks = axes.scatter(rows["round"], rows[column] * factor, s=3 if faint else 9, color=line.colour, linewidths=0, zorder=3)
+    rows = part.iloc[spread_out(range(len(part)), 16)] if not faint else part.iloc[-1:]
+    marks = axes.scatter(
+        rows["round"], rows["mean"] * measured.factor, s=4 if faint else 9, color=line.colour, linewidths=0, zorder=3
+    )
     tips = []
     for row in rows.to_dict("records"):
-        text = f"{line.setting.label}\nround {row['round']}: {measured.text(row[column], unit=True)}"
-        if math.isfinite(row[f"{column}_low"]):
-            text += f" ({measured.text(row[f'{column}_low'])} to {measured.text(row[f'{column}_high'])})"
+        text = f"{line.setting.label}\nround {row['round']}: {measured.text(row['mean'], unit=True)}"
+        if math.isfinite(row["low"]):
+            text += f" ({measured.text(row['low'])} to {measured.text(row['high'])})"
         tips.append(f"{text}, {row['seeds']} seed{'s' if row['seeds'] != 1 else ''}")
     sketch.tip(marks, tips)
 
 
-def _stage_borders(results: Results, axes: Axes) -> None:
+def _stage_borders(frame: pd.DataFrame, axes: Axes) -> None:
     """Where a later stage begins, if it begins in the same round in all trials."""
-    frame = results.curves()
-    if "stage" not in frame or frame["stage"].nunique() < 2:
+    if frame["stage"].nunique() < 2:
         return
     first = frame.groupby(["trial", "stage"], sort=False)["round"].min().reset_index()
     for stage, begins in first.groupby("stage", sort=False)["round"]:
@@ -247,61 +248,69 @@ def _stage_borders(results: Results, axes: Axes) -> None:
 def sensitivity(results: Results, settings: list[Setting]) -> list[Drawing]:
     """The metric over each hyper-parameter: a point for each trial, a line through the means."""
     measured = quantity(results.metric, results.target_accuracy)
-    finished = ranked(settings, results.mode)
-    values = np.concatenate([s.trials[results.metric].to_numpy(dtype=float) for s in finished]) if finished else np.array([])
-    limits = _limits(values * measured.factor)
-    varied = [axis.name for axis in results.axes if len(distinct(s.values[axis.name] for s in finished)) > 1]
+    seen = [setting for setting in settings if setting.trials[results.metric].notna().any()]
+    limits = _limits(measured.factor * value for setting in seen for value in setting.trials[results.metric])
+    varied = [axis.name for axis in results.axes if len(distinct(s.values[axis.name] for s in seen)) > 1]
     if limits is None:
         return []
     drawings = []
     for number, name in enumerate(varied):
         others = [other for other in varied if other != name]
         split = others[0] if len(others) == 1 else None
-        if split and len(distinct(s.values[split] for s in finished)) > MOST_LINES:
+        if split and len(distinct(s.values[split] for s in seen)) > MOST_LINES:
             split = None
-        sketch = Sketch(PANEL, 3.1)
+        sketch = Sketch(PANEL, 2.8)
         axes = sketch.figure.subplots()
         axes.set_ylim(*limits)
-        scale = scale_of(results, name, finished)
-        groups = _split(results, split, finished)
-        width = np.diff(sorted(scale.places.values())).min() if len(scale.places) > 1 else 1.0
+        scale = scale_of(results, name, seen)
+        groups = _split(results, split, seen)
+        width = min(0.22 * float(np.diff(sorted(scale.places.values())).min()), 0.05 * float(np.ptp(scale.limits)))
         entries = []
         for place, (label, colour, members) in enumerate(groups):
-            shift = 0.0 if len(groups) == 1 else (place / (len(groups) - 1) - 0.5) * 0.22 * width
-            mean = _means(members, name, scale, results.metric)
-            if len(mean) > 12:  # sampled: the mean of neighbours
-                parts = np.array_split(mean.to_numpy(), 8)
-                line = np.array([part.mean(axis=0) for part in parts])
-            else:
-                line = mean.to_numpy()
-            axes.plot(line[:, 0] + shift, line[:, 1] * measured.factor, color=colour, linewidth=1.6)
-            rows = [(scale[s.values[name]], row, s) for s in members for row in s.trials.to_dict("records")]
-            rows = [row for row in rows if math.isfinite(row[1][results.metric])]
-            marks = axes.scatter(
-                [x + shift for x, _, _ in rows],
-                [row[results.metric] * measured.factor for _, row, _ in rows],
-                s=13,
-                facecolor=colour,
-                alpha=0.75 if len(rows) < 150 else 0.45,
-                edgecolor=PAPER,
-                linewidths=0.4,
-                zorder=3,
-            )
-            sketch.tip(
-                marks,
-                [f"{s.label}, seed {row['seed']}\n{measured.text(row[results.metric], unit=True)}" for _, row, s in rows],
-            )
-            entries.append((label, colour, float(line[-1, 1]) * measured.factor))
+            shift = 0.0 if len(groups) == 1 else (place / (len(groups) - 1) - 0.5) * width
+            line = _means(members, name, scale, results.metric)
+            if len(line):
+                axes.plot(line[:, 0] + shift, line[:, 1] * measured.factor, color=colour, linewidth=1.6)
+                entries.append((label, colour, float(line[-1, 1]) * measured.factor))
+            _trial_points(sketch, axes, [(scale[s.values[name]] + shift, s) for s in members], colour, measured)
         scale.label(axes)
         axes.set_ylabel(_wrapped(measured.title))
         if split:
             _key(axes, split, entries)
-        over = f", for each {split}" if split else ", over all other hyper-parameters" if others else ""
-        what = "mean of neighbouring values" if len(scale.places) > 12 else "mean"
-        drawings.append(
-            sketch.finish(f"sensitivity-{number + 1}", f"{name}: a point for each trial, the line is the {what}{over}.")
-        )
+        over = f" for each {split}" if split else " over all other hyper-parameters" if others else ""
+        what = "mean of neighbouring values" if len(scale.places) > MOST_CELLS else "mean"
+        hollow = " Hollow: stopped early, not in the mean." if (results.trials["status"] == "stopped").any() else ""
+        caption = f"{name}: a point for each trial, the line is the {what}{over}.{hollow}"
+        drawings.append(sketch.finish(f"sensitivity-{number + 1}", caption))
     return drawings
+
+
+def _trial_points(
+    sketch: Sketch, axes: Axes, placed: list[tuple[float, Setting]], colour: str, measured: Quantity
+) -> None:
+    """A dot for each trial, hollow if it was stopped early."""
+    rows = [(x, setting, row) for x, setting in placed for row in setting.trials.to_dict("records")]
+    rows = [row for row in rows if math.isfinite(row[2][measured.column])]
+    for full in (False, True):
+        chosen = [row for row in rows if (row[2]["status"] == "finished") == full]
+        if not chosen:
+            continue
+        marks = axes.scatter(
+            [x for x, _, _ in chosen],
+            [row[measured.column] * measured.factor for _, _, row in chosen],
+            s=14,
+            facecolor=colour if full else PAPER,
+            alpha=0.75 if len(rows) < 150 else 0.5,
+            edgecolor=PAPER if full else colour,
+            linewidths=0.4 if full else 0.8,
+            zorder=3,
+        )
+        tips = []
+        for _, setting, row in chosen:
+            stopped = "" if full else f", {row['status']} after {row['rounds']} rounds"
+            told = f"{setting.label}, seed {row['seed']}" if setting.values else f"seed {row['seed']}"
+            tips.append(f"{told}\n{measured.text(row[measured.column], unit=True)}{stopped}")
+        sketch.tip(marks, tips)
 
 
 def _split(results: Results, name: str | None, settings: list[Setting]) -> list[tuple[str, str, list[Setting]]]:
@@ -315,10 +324,15 @@ def _split(results: Results, name: str | None, settings: list[Setting]) -> list[
     return [(label, colour, members) for (label, members), colour in zip(groups.items(), colours, strict=True)]
 
 
-def _means(settings: list[Setting], name: str, scale: Scale, metric: str) -> pd.DataFrame:
-    rows = [(scale[s.values[name]], value) for s in settings for value in s.trials[metric].dropna()]
-    frame = pd.DataFrame(rows, columns=["place", "value"])
-    return frame.groupby("place", as_index=False)["value"].mean().sort_values("place")
+def _means(settings: list[Setting], name: str, scale: Scale, metric: str) -> np.ndarray:
+    """Place and mean over all finished trials there, [n, 2]; of many places, of eighths of the trials."""
+    rows = [(scale[s.values[name]], value) for s in settings for value in s.finished[metric].dropna()]
+    points = np.array(sorted(rows)).reshape(-1, 2)
+    if len(scale.places) > MOST_CELLS:
+        parts = np.array_split(points, 8)
+    else:
+        parts = [points[points[:, 0] == place] for place in sorted(scale.places.values())]
+    return np.array([part.mean(axis=0) for part in parts if len(part)]).reshape(-1, 2)
 
 
 def _wrapped(text: str, longest: int = 34) -> str:
@@ -358,7 +372,7 @@ def _cells(results: Results, settings: list[Setting], x: str, y: str, measured: 
         groups.setdefault((columns[setting.values[x]], rows[setting.values[y]]), []).append(setting)
     xs, ys = sorted(columns.places.values()), sorted(rows.places.values())
     means = {place: float(np.mean([setting.mean for setting in group])) for place, group in groups.items()}
-    sketch = Sketch(PANEL, min(max(1.2 + 0.42 * len(ys), 2.2), 5.5))
+    sketch = Sketch(PANEL, min(max(0.9 + 0.4 * len(ys), 1.8), 5.0))
     axes = sketch.figure.subplots()
     norm = Normalize(min(means.values()), max(means.values()) or 1.0)
     for (place_x, place_y), mean in means.items():
@@ -366,8 +380,12 @@ def _cells(results: Results, settings: list[Setting], x: str, y: str, measured: 
         text = _cell(axes, column, row, mean, norm, measured, written=len(xs) <= 8, better=results.mode)
         group = groups[place_x, place_y]
         first = group[0].values
-        told = group[0].describe(measured) if len(group) == 1 else (
-            f"{x} {shown(first[x])}, {y} {shown(first[y])}\n{measured.text(mean, unit=True)}, mean of {len(group)} settings"
+        told = (
+            group[0].describe(measured)
+            if len(group) == 1
+            else (
+                f"{x}={shown(first[x])}, {y}={shown(first[y])}\n{measured.text(mean, unit=True)}, mean of {len(group)} settings"
+            )
         )
         sketch.tip(text, [told])
     names_x, names_y = _names(x, settings), _names(y, settings)
@@ -420,7 +438,7 @@ def _cell(
 
 def _cloud(results: Results, settings: list[Setting], x: str, y: str, measured: Quantity) -> Sketch:
     columns, rows = scale_of(results, x, settings), scale_of(results, y, settings)
-    sketch = Sketch(PANEL, 3.4)
+    sketch = Sketch(PANEL, 3.0)
     axes = sketch.figure.subplots()
     drawn = list(reversed(settings))  # the best on top
     shares = _shares([setting.mean for setting in drawn], results.mode)
@@ -514,7 +532,7 @@ def parallel_coordinates(results: Results, settings: list[Setting]) -> list[Draw
     values = [setting.mean for setting in drawn]
     low, high = min(values), max(values)
     heights = [(value - low) / (high - low) if high > low else 0.5 for value in values]
-    sketch = Sketch(WIDE if len(names) > 3 else 7.2, 3.5)
+    sketch = Sketch(WIDE if len(names) > 3 else MIDDLE, 3.5)
     axes = sketch.figure.subplots()
     lines = []
     for setting, height in zip(drawn, heights, strict=True):
@@ -527,10 +545,10 @@ def parallel_coordinates(results: Results, settings: list[Setting]) -> list[Draw
     for place, name in enumerate(names):
         axes.axvline(place, color=MUTED, linewidth=0.8)
         for tick, text in scales[name].ticks:
-            _beside(axes, place, _within(scales[name], tick), text)
+            _beside(axes, place, _within(scales[name], tick), text, "right")
     axes.axvline(len(names), color=MUTED, linewidth=0.8)
     for share in (0.0, 0.5, 1.0) if high > low else (0.5,):
-        _beside(axes, len(names), share, measured.text(low + share * (high - low)))
+        _beside(axes, len(names), share, measured.text(low + share * (high - low)), "left")
     axes.set_xticks(range(len(names) + 1), [*names, _wrapped(measured.title, 24)])
     axes.xaxis.tick_top()
     axes.tick_params(axis="x", length=0, labelsize=8.5)
@@ -541,7 +559,11 @@ def parallel_coordinates(results: Results, settings: list[Setting]) -> list[Draw
     for spine in axes.spines.values():
         spine.set_visible(False)
     omitted = f", {len(drawn)} of {len(finished)} settings, evenly spaced by rank" if len(drawn) < len(finished) else ""
-    return [sketch.finish("parallel", f"A line for each setting, mean over seeds; the thick one is the best{omitted}.", True)]
+    return [
+        sketch.finish(
+            "parallel", f"A line for each setting, mean over seeds; the thick one is the best{omitted}.", True
+        )
+    ]
 
 
 def _within(scale: Scale, place: float) -> float:
@@ -549,10 +571,17 @@ def _within(scale: Scale, place: float) -> float:
     return (place - low) / (high - low) if high > low else 0.5
 
 
-def _beside(axes: Axes, x: float, y: float, text: str) -> None:
+def _beside(axes: Axes, x: float, y: float, text: str, side: str) -> None:
     box = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.8, "alpha": 0.8}
     axes.annotate(
-        text, (x, y), xytext=(-4, 0), textcoords="offset points", ha="right", va="center", fontsize=7.5, bbox=box
+        text,
+        (x, y),
+        xytext=(-4 if side == "right" else 4, 0),
+        textcoords="offset points",
+        ha=side,
+        va="center",
+        fontsize=8,
+        bbox=box,
     )
 
 
@@ -565,7 +594,7 @@ def class_accuracy(results: Results, settings: list[Setting]) -> list[Drawing]:
     finished = spread_out(ranked(settings, results.mode), MOST_ROWS)
     rows = []
     for setting in finished:
-        known = [np.asarray(row, dtype=float) for row in setting.trials["class_accuracy"] if _has_entries(row)]
+        known = [np.asarray(row, dtype=float) for row in setting.finished["class_accuracy"] if _has_entries(row)]
         if known and len({len(row) for row in known}) == 1:
             rows.append((setting, np.stack(known)))
     classes = max((stack.shape[1] for _, stack in rows), default=0)
@@ -606,17 +635,18 @@ def _has_entries(row: Any) -> bool:
 def worst_clients(results: Results, settings: list[Setting]) -> list[Drawing]:
     """The worst tenth of clients beside the accuracy of the global model, a row for each setting."""
     column = "worst_decile_accuracy"
-    measured_there = [setting for setting in ranked(settings, results.mode) if setting.trials[column].notna().any()]
+    measured_there = [setting for setting in ranked(settings, results.mode) if setting.finished[column].notna().any()]
     finished = spread_out(measured_there, MOST_ROWS)
     if not finished:
         return []
     measured = quantity(column)
     wide = max(len(setting.label) for setting in finished) > 16
-    sketch = Sketch(7.2 if wide else PANEL, 1.2 + 0.27 * len(finished))
+    sketch = Sketch(MIDDLE if wide else PANEL, 1.2 + 0.27 * len(finished))
     axes = sketch.figure.subplots()
     parts = ((column, CATEGORIES[1], "worst tenth of clients"), ("accuracy", CATEGORIES[0], "global model"))
     summaries = {
-        name: [statistics.summarise(setting.trials[name].dropna()) for setting in reversed(finished)] for name, _, _ in parts
+        name: [statistics.summarise(setting.finished[name].to_numpy(dtype=float)) for setting in reversed(finished)]
+        for name, _, _ in parts
     }
     places = np.arange(len(finished))
     ends = [[summary.mean * 100 for summary in summaries[name]] for name, _, _ in parts]
@@ -624,10 +654,15 @@ def worst_clients(results: Results, settings: list[Setting]) -> list[Drawing]:
     for name, colour, label in parts:
         chosen = summaries[name]
         axes.hlines(places, [s.low * 100 for s in chosen], [s.high * 100 for s in chosen], color=colour, linewidth=1.2)
-        marks = axes.scatter([s.mean * 100 for s in chosen], places, color=colour, s=24, label=label, zorder=3, linewidths=0)
+        marks = axes.scatter(
+            [s.mean * 100 for s in chosen], places, color=colour, s=24, label=label, zorder=3, linewidths=0
+        )
         sketch.tip(
             marks,
-            [f"{setting.label}\n{label}: {describe(s, measured)}" for setting, s in zip(reversed(finished), chosen, strict=True)],
+            [
+                f"{setting.label}\n{label}: {describe(s, measured)}"
+                for setting, s in zip(reversed(finished), chosen, strict=True)
+            ],
         )
     axes.set_yticks(places, [_short(setting.label) for setting in reversed(finished)])
     axes.set_ylim(-0.6, len(finished) - 0.4)
@@ -635,18 +670,20 @@ def worst_clients(results: Results, settings: list[Setting]) -> list[Drawing]:
     axes.grid(axis="y", visible=False)
     axes.set_xlabel("test accuracy (%)")
     sketch.figure.legend(loc="outside upper right", ncols=2, handletextpad=0.2)
-    return [sketch.finish("clients", "The worst tenth of clients and the global model, mean and interval over seeds.", wide)]
+    return [
+        sketch.finish("clients", "The worst tenth of clients and the global model, mean and interval over seeds.", wide)
+    ]
 
 
 @matplotlib.rc_context(STYLE)
 def partition(name: str, title: str, counts: np.ndarray) -> Drawing:
     """Samples of each class on every client: bubbles, or a picture of shades for many clients."""
     clients, classes = counts.shape
-    sketch = Sketch(PANEL, min(max(1.0 + 0.2 * classes, 2.3), 3.6))
+    sketch = Sketch(PANEL, min(max(1.0 + 0.19 * classes, 2.2), 3.4))
     axes = sketch.figure.subplots()
     holders, held = np.nonzero(counts)
     if clients <= 50 and classes <= 30 and len(holders) <= 600:
-        step = min(72 * 3.9 / clients, 72 * (sketch.figure.get_size_inches()[1] - 0.8) / classes)
+        step = min(72 * (PANEL - 0.7) / clients, 72 * (sketch.figure.get_size_inches()[1] - 0.8) / classes)
         area = (0.92 * step) ** 2 * counts[holders, held] / max(counts.max(), 1)
         marks = axes.scatter(holders, held, s=np.maximum(area, 0.8), color=CATEGORIES[0], linewidths=0, clip_on=False)
         amounts = counts[holders, held]
@@ -674,7 +711,7 @@ def partition(name: str, title: str, counts: np.ndarray) -> Drawing:
         axes.grid(False)
         axes.set_xlabel("clients, by their largest class")
         drawn = "The shade is a class's share of a client's samples."
-    axes.yaxis.set_major_locator(MaxNLocator(10, integer=True))
+    axes.set_yticks(range(0, classes, max(1, math.ceil(classes / 12))))
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.tick_params(length=0)
     axes.spines[["left", "bottom"]].set_visible(False)
@@ -688,38 +725,38 @@ def partition(name: str, title: str, counts: np.ndarray) -> Drawing:
 
 # --- claims -------------------------------------------------------------------------------------------------
 
+VERDICT_COLOURS = {"held": CATEGORIES[2], "not held": CATEGORIES[1], "undecided": MUTED}
+
 
 @matplotlib.rc_context(STYLE)
-def forest(number: int, verdict: Verdict, labels: Sequence[str]) -> Drawing | None:
-    """The effect in each cell and over all of them, with intervals, against the margin."""
-    measured = quantity(verdict.claim.metric)
-    cells = spread_out(list(zip(labels, verdict.cells, strict=True)), 24)
-    rows = [(label, cell.effect, cell.low, cell.high, False) for label, cell in cells]
-    rows.append(("all cells", verdict.effect, verdict.low, verdict.high, True))
-    if not any(math.isfinite(effect) for _, effect, _, _, _ in rows):
+def forest(number: int, verdict: Verdict) -> Drawing | None:
+    """The effect of a claim in each cell with its intervals, against the margin."""
+    measured, claim = quantity(verdict.claim.metric), verdict.claim
+    cells: list[CellVerdict] = spread_out([cell for cell in verdict.cells if math.isfinite(cell.effect)], 24)
+    if len(verdict.cells) < 2 or not cells:
         return None
-    sketch = Sketch(PANEL, 0.8 + 0.25 * len(rows))
+    sketch = Sketch(PANEL, 0.8 + 0.27 * len(cells))
     axes = sketch.figure.subplots()
-    margin = verdict.claim.margin * measured.factor
     axes.axvline(0, color=MUTED, linewidth=0.9)
-    if margin:
-        axes.axvline(margin, color=MUTED, linewidth=0.9, linestyle=(0, (3, 3)))
-    for place, (label, effect, low, high, whole) in enumerate(reversed(rows)):
-        if not math.isfinite(effect):
-            continue
-        colour = CATEGORIES[1] if whole else CATEGORIES[0]
-        if math.isfinite(low) and math.isfinite(high):
-            axes.hlines(place, low * measured.factor, high * measured.factor, color=colour, linewidth=2.4 if whole else 1.5)
-        mark = axes.scatter([effect * measured.factor], [place], s=42 if whole else 22, color=colour, linewidths=0, zorder=3)
-        told = f"{label}: {measured.difference(effect, unit=True)}"
-        if math.isfinite(low):
-            told += f", 95 % interval {measured.difference(low)} to {measured.difference(high)}"
-        sketch.tip(mark, [told])
-    axes.set_yticks(range(len(rows)), [_short(label) for label, *_ in reversed(rows)])
-    axes.set_ylim(-0.6, len(rows) - 0.4)
+    for border in {claim.margin, -claim.margin if claim.kind == "equal" else claim.margin} - {0.0}:
+        axes.axvline(border * measured.factor, color=MUTED, linewidth=0.9, linestyle=(0, (3, 3)))
+    names = [setting_label(cell.cell) or "all seeds" for cell in cells]
+    for place, (name, cell) in enumerate(zip(reversed(names), reversed(cells), strict=True)):
+        colour = VERDICT_COLOURS[cell.verdict]
+        for low, high, width in ((cell.wide_low, cell.wide_high, 0.8), (cell.low, cell.high, 2.2)):
+            if math.isfinite(low) and math.isfinite(high):
+                axes.hlines(place, low * measured.factor, high * measured.factor, color=colour, linewidth=width)
+        mark = axes.scatter([cell.effect * measured.factor], [place], s=30, color=colour, linewidths=0, zorder=3)
+        told = f"{name}: {measured.difference(cell.effect, unit=True)}"
+        if math.isfinite(cell.low):
+            told += f", 95 % interval {measured.difference(cell.low)} to {measured.difference(cell.high)}"
+        sketch.tip(mark, [f"{told}\n{cell.verdict}, {len(cell.seeds)} seed{'s' if len(cell.seeds) != 1 else ''}"])
+    axes.set_yticks(range(len(cells)), [_short(name) for name in reversed(names)])
+    axes.set_ylim(-0.6, len(cells) - 0.4)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
     axes.xaxis.set_major_locator(MaxNLocator(6))
     unit = "percentage points" if measured.unit == "%" else measured.title
-    axes.set_xlabel(f"better minus worse ({unit})" if unit else "better minus worse")
-    return sketch.finish(f"claim-{number}", f"Claim {number}: effect and 95 % interval in each cell and over all cells.")
+    axes.set_xlabel(f"effect in favour of the claim ({unit})")
+    wide = " Thin: the interval at the level of all cells together." if len(verdict.cells) > 1 else ""
+    return sketch.finish(f"claim-{number}", f"Claim {number}: effect and 95 % t interval in each cell.{wide}")

@@ -12,7 +12,7 @@ from sklearn.inspection import permutation_importance
 from sklearn.metrics import r2_score
 from sklearn.model_selection import GroupKFold, cross_val_predict
 
-from engine.analysis.figures import Scale, Setting, distinct, ranked
+from engine.analysis.scales import Scale, Setting, distinct, ranked
 from engine.analysis.tables import Results
 
 FEWEST_SETTINGS = 10
@@ -53,7 +53,7 @@ def importance(results: Results, settings: Sequence[Setting]) -> Importance | No
     rows, values, groups = [], [], []
     for setting in finished:
         places = [scale[setting.values[axis.name]] for axis, scale in zip(varied, scales, strict=True)]
-        for value in setting.trials[results.metric].dropna():
+        for value in setting.finished[results.metric].dropna():
             rows.append(places)
             values.append(value)
             groups.append(setting.number)

@@ -33,6 +33,12 @@ class Quantity:
     factor: float = 1.0
 
     @property
+    def short(self) -> str:
+        """For the head of a column."""
+        name = _SHORT.get(self.column, self.label)
+        return f"{name} ({self.unit})" if self.unit else name
+
+    @property
     def title(self) -> str:
         return f"{self.label} ({self.unit})" if self.unit else self.label
 
@@ -59,6 +65,16 @@ class Quantity:
 
 
 _COUNTS = ("rounds", "rounds_to_target", "best_round", "rounds_asked", "rounds_computed")
+_SHORT = {
+    "accuracy": "final",
+    "best_accuracy": "best",
+    "last10_accuracy": "last 10 rounds",
+    "worst_decile_accuracy": "worst tenth",
+    "loss": "loss",
+    "rounds_to_target": "rounds to target",
+    "bytes_to_target": "to target",
+    "rounds_computed": "computed",
+}
 _LABELS = {
     "accuracy": "final test accuracy",
     "best_accuracy": "best test accuracy",
@@ -203,10 +219,14 @@ class Scale:
             first = min(place for place in places.values() if place != zero)
             decades = range(math.floor(first), math.ceil(high) + 1)
             steps = [n * 10.0**power for power in decades for n in ((1, 2, 5) if high - first < 2 else (1,))]
-            ticks = [(math.log10(step), f"{step:g}") for step in steps if first - 0.05 <= math.log10(step) <= high + 0.05]
+            ticks = [
+                (math.log10(step), f"{step:g}") for step in steps if first - 0.05 <= math.log10(step) <= high + 0.05
+            ]
             ticks = [(places[key(0)], "0"), *ticks] if zero is not None else ticks
         else:
-            ticks = [(float(tick), f"{tick:g}") for tick in MaxNLocator(6).tick_values(low, high) if low <= tick <= high]
+            ticks = [
+                (float(tick), f"{tick:g}") for tick in MaxNLocator(6).tick_values(low, high) if low <= tick <= high
+            ]
         kept: list[tuple[float, str]] = []
         for tick in sorted(ticks):
             if not kept or tick[0] - kept[-1][0] > 0.07 * (high - low):

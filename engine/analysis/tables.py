@@ -11,6 +11,7 @@ What the figures of a trial are: see trials.py.
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -38,6 +39,9 @@ from engine.errors import RunFolderError, nearest, require
 from engine.experiment import Experiment
 from engine.files import write_atomically
 from engine.results import RunFolder
+
+
+log = logging.getLogger("fedskew")
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,8 @@ def load(folder: Path, metric: str | None = None) -> Results:
     for name in names:
         require(name not in RESERVED, "axis", name, "is also a figure of a trial", "give the axis another name")
     rows = [reader.row(record, names) for record in records]
+    if missing := reader.without_partition:
+        log.warning("worst_decile_accuracy is left out for %d of %d trials: %s", len(missing), len(rows), missing[0])
     results = Results(path=folder, trials=_trials_frame(rows, names), evaluations=reader.evaluations, **sweep)
     if metric not in (None, results.metric):
         check_metric(results, metric)

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import math
 from collections.abc import Mapping
 from functools import lru_cache
@@ -40,8 +39,6 @@ import yaml
 
 from engine.data import SOURCES, Assignment
 from engine.errors import DataError, FedskewError, RunFolderError
-
-log = logging.getLogger("fedskew")
 
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 MOST_COUNTS = 64  # partitions whose counts are kept in memory
@@ -90,7 +87,7 @@ class TrialReader:
         self.folder = folder
         self.target = target
         self.evaluations: dict[str, pa.Table] = {}
-        self._warned: set[str] = set()
+        self.without_partition: list[str] = []  # why, for each trial that has no worst_decile_accuracy for it
 
     def row(self, record: Mapping[str, Any], axes: list[str]) -> dict[str, Any]:
         folder = self.folder / record["folder"]
@@ -157,9 +154,7 @@ class TrialReader:
         try:
             counts = class_counts(folder / "partition.parquet", experiment["data"])
         except FedskewError as error:  # the table does without: the data may be on another machine
-            if str(error) not in self._warned:
-                self._warned.add(str(error))
-                log.warning("worst_decile_accuracy is left out: %s", error)
+            self.without_partition.append(str(error))
             return None
         return worst_decile(counts, by_class)
 

@@ -232,6 +232,7 @@ def _tuner(
             storage_path=str(job.folder),
             stop=dict(sweep.stop) or None,
             failure_config=tune.FailureConfig(max_failures=DEATHS),
+            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # the run's folder holds its end
             callbacks=[live],
             verbose=0,
         ),

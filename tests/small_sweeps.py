@@ -1,0 +1,94 @@
+"""Sweeps of seconds, for tests: as a user's own file, FILE.py:function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray import tune
+
+from engine.experiment import Experiment
+from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep
+
+
+def base(**changes: Any) -> Experiment:
+    experiment = Experiment(
+        name="small",
+        rounds=6,
+        data={"name": "fashion_mnist_sample", "train_samples": 400, "test_samples": 100},
+        partition={"name": "dirichlet", "clients": 8, "alpha": 0.3},
+        model={"name": "mlp", "hidden": [16]},
+        algorithm={"name": "fedprox", "mu": 0.1},
+        local={"epochs": 2, "batch_size": 16, "lr": 0.05},
+        participation={"count": 4},
+        checkpoint={"every": 2},
+        execution={"actors": 2, "device": "cpu"},
+    )
+    return experiment.replace(changes)
+
+
+STAGES = [
+    {"name": "warmup", "algorithm": {"name": "fedavg"}, "rounds": 3},
+    {"name": "serve", "needs": ["warmup"], "algorithm": {"name": "scaffold"}, "rounds": 2},
+]
+
+
+def grid(profile: str) -> Sweep:
+    """Two axes, two seeds."""
+    return Sweep(
+        base=base(),
+        space={"mu": tune.grid_search([0.0, 1.0]), "alpha": tune.grid_search([0.1, 1.0])},
+        seeds=(0, 1),
+    )
+
+
+def warmup(profile: str) -> Sweep:
+    """Warm-up rounds, with client state in the second stage."""
+    return Sweep(
+        base=Experiment.from_mapping({**base().to_mapping(), "stages": STAGES}),
+        space={"R_w": tune.grid_search([5, 3, 7]), "stages.serve.local.lr": tune.grid_search([0.05, 0.02])},
+    )
+
+
+def asha(profile: str) -> Sweep:
+    """Learning rates, most of which are hopeless."""
+    return Sweep(
+        base=base(rounds=8),
+        space={"local.lr": tune.grid_search([0.1, 1e-5, 1e-6, 1e-7, 0.05, 1e-4])},
+        scheduler=Asha(grace=2, factor=2),
+        step=2,
+        metric="accuracy",
+    )
+
+
+def pbt(profile: str) -> Sweep:
+    """A population whose worst half copies its best half."""
+    return Sweep(
+        base=base(**{"rounds": 8, "algorithm.name": "scaffold"}),
+        space={},
+        samples=4,
+        scheduler=Pbt(every=2, mutations={"local.lr": tune.loguniform(1e-6, 0.2)}, quantile=0.5, resample=0.5),
+        step=2,
+        metric="accuracy",
+    )
+
+
+def broken(profile: str) -> Sweep:
+    """One trial that goes to infinity, one that the data refuse, one that works."""
+    return Sweep(base=base(rounds=2), space={"local.lr": tune.grid_search([0.05, 1e30])})
+
+
+def hopeless(profile: str) -> Sweep:
+    """Nothing but infinities."""
+    return Sweep(base=base(rounds=2), space={"local.lr": tune.grid_search([1e29, 1e30])})
+
+
+def proposed(profile: str) -> Sweep:
+    """A searcher, with two seeds for each setting."""
+    return Sweep(
+        base=base(rounds=2),
+        space={"local.lr": tune.loguniform(1e-4, 0.5), "mu": tune.choice([0.0, 0.1, 1.0])},
+        seeds=(0, 1),
+        samples=4,
+        search=Optuna(random=2),
+        metric="accuracy",
+    )
