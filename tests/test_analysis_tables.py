@@ -323,7 +323,8 @@ def test_trials_are_written_and_read_back(tmp_path: Path) -> None:
     content = path.read_bytes()
     assert path == folder / "trials.parquet"
     assert write_trials(read(folder)).read_bytes() == content
-    trials, written = read(folder).trials, pd.read_parquet(path)
+    trials: Any = read(folder).trials
+    written: Any = pd.read_parquet(path)
     figures = [name for name in trials if name not in ("class_accuracy", "reason", "weights_sha256")]
     assert_frame_equal(written[figures], trials[figures], check_dtype=False)
     assert written["class_accuracy"].iloc[0].tolist() == trials["class_accuracy"].iloc[0]

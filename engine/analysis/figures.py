@@ -32,6 +32,7 @@ from engine.analysis.scales import (
     ranked,
     scale_of,
     shown,
+    slanted,
     spread_out,
 )
 from engine.analysis.settings import key, setting_frame, setting_label
@@ -65,10 +66,18 @@ def _limits(values: Iterable[float], margin: float = 0.06) -> tuple[float, float
 
 
 def _key(axes: Axes, title: str, entries: Sequence[tuple[str, str, float]]) -> None:
-    """A legend to the right of the axes: each entry (text, colour, y) stands beside the end of its line."""
+    """A legend of entries (text, colour, y): to the right, each beside the end of its line; long ones below."""
+    if max((len(text) for text, _, _ in entries), default=0) > 16:
+        figure = axes.get_figure(root=True)
+        assert figure is not None
+        handles = [Line2D([], [], color=colour, linewidth=2.2) for _, colour, _ in entries]
+        figure.legend(handles, [text for text, _, _ in entries], title=title, loc="outside lower left", handlelength=1)
+        width, height = figure.get_size_inches()
+        figure.set_size_inches(width, height + 0.17 * len(entries))
+        return
     low, high = axes.get_ylim()
     top = 0.9 if title else 1.0
-    gap = 0.07 * 2.9 / axes.get_figure(root=True).get_size_inches()[1]
+    gap = 0.07
     wanted = sorted((min(max((y - low) / (high - low), 0.0), top), number) for number, (_, _, y) in enumerate(entries))
     places = [place for place, _ in wanted]
     for i in range(1, len(places)):  # upwards, so that none touches the one below
@@ -123,11 +132,7 @@ def _panels(results: Results, settings: list[Setting]) -> tuple[str, list[tuple[
     }
     if len(varied) == 1 and len(settings) <= len(RAMP):
         (name,) = varied
-        return name, [("", _lines(results, name, settings))], ""
-    if len(settings) <= MOST_LINES:
-        colours = _colours(len(settings), ordered=False)
-        lines = [_Line(s, s.label if varied else "", colour) for s, colour in zip(settings, colours, strict=True)]
-        return "", [("", lines)], ""
+        return name, [("", _lines(results, name, settings, settings))], ""
     few = [name for name, values in varied.items() if len(values) <= MOST_LINES]
     if len(few) >= 2 and finished:
         line, panel, *_ = few
@@ -141,7 +146,11 @@ def _panels(results: Results, settings: list[Setting]) -> tuple[str, list[tuple[
         if fixed:
             others = ", ".join(f"{name}={shown(finished[0].values[name])}" for name in fixed)
             note = f"All other hyper-parameters as in the best setting: {others}."
-        return line, [(title, _lines(results, line, chosen)) for title, chosen in panels.items()], note
+        return line, [(title, _lines(results, line, chosen, settings)) for title, chosen in panels.items()], note
+    if len(settings) <= MOST_LINES:
+        colours = _colours(len(settings), ordered=False)
+        lines = [_Line(s, s.label if varied else "", colour) for s, colour in zip(settings, colours, strict=True)]
+        return "", [("", lines)], ""
     best = finished[:5]
     others = finished[5:] + [setting for setting in settings if math.isnan(setting.mean)]
     rest = spread_out(others, 40)
@@ -150,11 +159,12 @@ def _panels(results: Results, settings: list[Setting]) -> tuple[str, list[tuple[
     return "", [("", lines)], f"In colour the best {len(best)} settings; in grey {len(rest)} of {len(others)} others."
 
 
-def _lines(results: Results, name: str, settings: list[Setting]) -> list[_Line]:
+def _lines(results: Results, name: str, chosen: list[Setting], settings: list[Setting]) -> list[_Line]:
+    """A line for each of ``chosen``; a value has the same colour wherever it appears among ``settings``."""
     scale = scale_of(results, name, settings)
-    ordered = sorted(settings, key=lambda setting: scale[setting.values[name]])
-    colours = _colours(len(ordered), scale.ordered)
-    return [_Line(s, shown(s.values[name]), colour) for s, colour in zip(ordered, colours, strict=True)]
+    colours = dict(zip(sorted(scale.places.values()), _colours(len(scale.places), scale.ordered), strict=True))
+    placed = sorted(((scale[setting.values[name]], setting) for setting in chosen), key=lambda pair: pair[0])
+    return [_Line(setting, shown(setting.values[name]), colours[place]) for place, setting in placed]
 
 
 @matplotlib.rc_context(STYLE)
@@ -256,9 +266,7 @@ def sensitivity(results: Results, settings: list[Setting]) -> list[Drawing]:
     drawings = []
     for number, name in enumerate(varied):
         others = [other for other in varied if other != name]
-        split = others[0] if len(others) == 1 else None
-        if split and len(distinct(s.values[split] for s in seen)) > MOST_LINES:
-            split = None
+        split = _strongest(others, seen)
         sketch = Sketch(PANEL, 2.8)
         axes = sketch.figure.subplots()
         axes.set_ylim(*limits)
@@ -277,12 +285,26 @@ def sensitivity(results: Results, settings: list[Setting]) -> list[Drawing]:
         axes.set_ylabel(_wrapped(measured.title))
         if split:
             _key(axes, split, entries)
-        over = f" for each {split}" if split else " over all other hyper-parameters" if others else ""
+        over = f" for each {split}" if split else ""
+        over += " over all other hyper-parameters" if len(others) > (split is not None) else ""
         what = "mean of neighbouring values" if len(scale.places) > MOST_CELLS else "mean"
         hollow = " Hollow: stopped early, not in the mean." if (results.trials["status"] == "stopped").any() else ""
         caption = f"{name}: a point for each trial, the line is the {what}{over}.{hollow}"
         drawings.append(sketch.finish(f"sensitivity-{number + 1}", caption))
     return drawings
+
+
+def _strongest(names: Sequence[str], settings: Sequence[Setting]) -> str | None:
+    """Of the hyper-parameters with few values the one whose values are furthest apart on average."""
+    spreads: dict[str, float] = {}
+    for name in names:
+        groups: dict[Any, list[float]] = {}
+        for setting in settings:
+            if math.isfinite(setting.mean):
+                groups.setdefault(key(setting.values[name]), []).append(setting.mean)
+        if 1 < len(groups) <= MOST_LINES:
+            spreads[name] = float(np.ptp([np.mean(values) for values in groups.values()]))
+    return max(spreads, key=lambda name: spreads[name], default=None)
 
 
 def _trial_points(
@@ -325,11 +347,11 @@ def _split(results: Results, name: str | None, settings: list[Setting]) -> list[
 
 
 def _means(settings: list[Setting], name: str, scale: Scale, metric: str) -> np.ndarray:
-    """Place and mean over all finished trials there, [n, 2]; of many places, of eighths of the trials."""
+    """Place and mean over all finished trials there, [n, 2]; of many places, of up to eight groups of neighbours."""
     rows = [(scale[s.values[name]], value) for s in settings for value in s.finished[metric].dropna()]
     points = np.array(sorted(rows)).reshape(-1, 2)
     if len(scale.places) > MOST_CELLS:
-        parts = np.array_split(points, 8)
+        parts = np.array_split(points, min(8, max(2, len(points) // 4)))
     else:
         parts = [points[points[:, 0] == place] for place in sorted(scale.places.values())]
     return np.array([part.mean(axis=0) for part in parts if len(part)]).reshape(-1, 2)
@@ -390,10 +412,10 @@ def _cells(results: Results, settings: list[Setting], x: str, y: str, measured: 
         sketch.tip(text, [told])
     names_x, names_y = _names(x, settings), _names(y, settings)
     places = {key(value): place for value, place in ((v, columns[v]) for v in names_x)}
-    axes.set_xticks(range(len(xs)), [shown(v, 14) for v in sorted(names_x, key=lambda v: places[key(v)])])
+    axes.set_xticks(range(len(xs)), [shown(v, 22) for v in sorted(names_x, key=lambda v: places[key(v)])])
     axes.set_yticks(range(len(ys)), [shown(v, 22) for v in sorted(names_y, key=lambda v: rows[v])])
     if sum(len(text.get_text()) for text in axes.get_xticklabels()) > 44:
-        axes.tick_params(axis="x", labelrotation=30)
+        slanted(axes)
     _bare(axes, len(xs), len(ys))
     axes.set_xlabel(x)
     axes.set_ylabel(y)
@@ -492,19 +514,19 @@ def _ramp_key(axes: Axes, measured: Quantity, values: Sequence[float], mode: str
 
 
 @matplotlib.rc_context(STYLE)
-def importance(results: Results, measure: Importance) -> list[Drawing]:
+def importance(measure: Importance) -> list[Drawing]:
     """Bars of permutation importance with the spread over repetitions."""
-    frame = measure.frame.sort_values("importance", kind="stable")
+    frame = measure.frame[::-1]
     sketch = Sketch(PANEL, 0.9 + 0.34 * len(frame))
     axes = sketch.figure.subplots()
-    values, spread = frame["importance"].to_numpy(), frame["std"].to_numpy()
-    bars = axes.barh(range(len(frame)), np.maximum(values, 0), color=CATEGORIES[0], height=0.62)
-    axes.hlines(range(len(frame)), np.maximum(values - spread, 0), values + spread, color=INK, linewidth=1)
-    for place, (bar, row) in enumerate(zip(bars, frame.to_dict("records"), strict=True)):
-        sketch.tip(bar, [f"{row['axis']}: {row['importance']:.3f} ± {row['std']:.3f}"])
+    shares, spread = 100 * frame["share"].to_numpy(), 100 * frame["std"].to_numpy()
+    bars = axes.barh(range(len(frame)), shares, color=CATEGORIES[0], height=0.62)
+    axes.hlines(range(len(frame)), np.maximum(shares - spread, 0), shares + spread, color=INK, linewidth=1)
+    for place, (bar, name) in enumerate(zip(bars, frame["axis"], strict=True)):
+        sketch.tip(bar, [f"{name}: {shares[place]:.1f} ± {spread[place]:.1f} %"])
         axes.annotate(
-            f"{row['importance']:.2f}",
-            (max(row["importance"], 0) + row["std"], place),
+            f"{shares[place]:.0f} %",
+            (shares[place] + spread[place], place),
             xytext=(4, 0),
             textcoords="offset points",
             va="center_baseline",
@@ -515,8 +537,13 @@ def importance(results: Results, measure: Importance) -> list[Drawing]:
     axes.grid(axis="y", visible=False)
     axes.set_xlim(left=0)
     axes.margins(x=0.14)
-    axes.set_xlabel("fall of R² when the values are shuffled")
-    return [sketch.finish("importance", "How much of the metric a random forest loses without each hyper-parameter.")]
+    axes.set_xlabel("share of importance (%)")
+    return [
+        sketch.finish(
+            "importance",
+            "What shuffling the values of each hyper-parameter costs a random forest; bars add up to 100 %.",
+        )
+    ]
 
 
 @matplotlib.rc_context(STYLE)
@@ -618,8 +645,10 @@ def class_accuracy(results: Results, settings: list[Setting]) -> list[Drawing]:
     axes.set_yticks(range(len(rows)), [_short(setting.label) for setting, _ in reversed(rows)])
     axes.set_xticks(range(0, classes, 1 if classes <= 30 else 10))
     axes.set_xlabel("class")
-    some = ", evenly spaced by rank" if len(finished) < len(ranked(settings, results.mode)) else ""
-    caption = f"Final test accuracy of each class (%), mean over seeds; the best setting on top{some}."
+    count = len(ranked(settings, results.mode))
+    some = f"; {len(finished)} of {count} settings, evenly spaced by rank" if len(finished) < count else ""
+    order = f", mean over seeds; the best setting on top{some}" if count > 1 else ""
+    caption = f"Final test accuracy of each class (%){order}."
     return [sketch.finish("classes", caption, wide)]
 
 
@@ -670,9 +699,9 @@ def worst_clients(results: Results, settings: list[Setting]) -> list[Drawing]:
     axes.grid(axis="y", visible=False)
     axes.set_xlabel("test accuracy (%)")
     sketch.figure.legend(loc="outside upper right", ncols=2, handletextpad=0.2)
-    return [
-        sketch.finish("clients", "The worst tenth of clients and the global model, mean and interval over seeds.", wide)
-    ]
+    some = f"; {len(finished)} of {len(measured_there)} settings" if len(finished) < len(measured_there) else ""
+    caption = f"The worst tenth of clients and the global model, mean and 95 % interval over seeds{some}."
+    return [sketch.finish("clients", caption, wide)]
 
 
 @matplotlib.rc_context(STYLE)

@@ -21,7 +21,7 @@ TREES, REPETITIONS, FOLDS = 200, 20, 5
 
 @dataclass(frozen=True, eq=False)
 class Importance:
-    frame: pd.DataFrame  # axis, importance (fall of R² when its values are shuffled) and std over shuffles
+    frame: pd.DataFrame  # axis, share of the importance of all axes, std of the share over shuffles; the largest first
     trials: int
     settings: int
     out_of_bag: float  # R² on trials that a tree has not seen; other seeds of the same setting it may have seen
@@ -65,11 +65,14 @@ def importance(results: Results, settings: Sequence[Setting]) -> Importance | No
     shuffled = permutation_importance(forest, x, y, n_repeats=REPETITIONS, random_state=0)
     apart = RandomForestRegressor(n_estimators=TREES // 2, random_state=0)
     predicted = cross_val_predict(apart, x, y, groups=groups, cv=GroupKFold(FOLDS))
-    frame = pd.DataFrame(
-        {
-            "axis": [axis.name for axis in varied],
-            "importance": shuffled["importances_mean"],
-            "std": shuffled["importances_std"],
-        }
-    ).sort_values("importance", ascending=False, kind="stable", ignore_index=True)
+    falls = np.maximum(shuffled["importances_mean"], 0.0)  # of R²; a fall can exceed 1, so shares are shown
+    total = falls.sum()
+    if not total > 0:
+        return None
+    columns = {
+        "axis": [axis.name for axis in varied],
+        "share": falls / total,
+        "std": shuffled["importances_std"] / total,
+    }
+    frame = pd.DataFrame(columns).sort_values("share", ascending=False, kind="stable", ignore_index=True)
     return Importance(frame, len(y), len(finished), float(forest.oob_score_), float(r2_score(y, predicted)))

@@ -17,11 +17,10 @@ import base64
 import dataclasses
 import functools
 import hashlib
-import io
 import json
 import math
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata, resources
 from pathlib import Path
@@ -40,10 +39,10 @@ from engine.analysis.drawing import THEME, Drawing
 from engine.analysis.importance import importance
 from engine.analysis.layouts import Layout, comparisons, layout_frame
 from engine.analysis.scales import Quantity, Setting, distinct, quantity, ranked, settings_of, shown
-from engine.analysis.settings import key, larger_is_better, setting_label
+from engine.analysis.settings import key, setting_label
 from engine.analysis.tables import Results, load, write_trials
 from engine.analysis.trials import read_json, read_yaml
-from engine.errors import ConfigError, DataError
+from engine.errors import ConfigError, FedskewError
 from engine.files import write_atomically
 
 PAGE_COLOURS = {  # beside those of the figures: in the light, in the dark
@@ -53,6 +52,7 @@ PAGE_COLOURS = {  # beside those of the figures: in the light, in the dark
     "good": ("#0a6e4b", "#4fcf9f"),
     "bad": ("#b03a06", "#ff9466"),
 }
+_CURVES = "Mean over seeds; the band is the 95 % bootstrap interval."
 MOST_ROWS_MARKDOWN = 60
 MOST_TABLE_ROWS = 48  # of a table that the report makes up by itself
 BEST_SETTINGS = 15
@@ -143,11 +143,15 @@ def _csv_value(value: Any) -> Any:
 def _value(value: Any) -> Cell:
     """A hyper-parameter's value."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    return Cell(shown(value, 60), float(value) if number else None, style="" if number else "word")
+    return Cell(
+        f"{value:.6g}" if isinstance(value, float) else shown(value, 60),
+        float(value) if number else None,
+        style="" if number else "word",
+    )
 
 
 def _p(value: float) -> str:
-    return "–" if math.isnan(value) else "< 0.001" if value < 0.001 else f"{value:.3f}".rstrip("0").rstrip(".")
+    return "–" if math.isnan(value) else "< 0.001" if value < 0.001 else f"{value:.3g}"
 
 
 def _interval(measured: Quantity, low: float, high: float, signed: bool = True) -> str:
@@ -433,7 +437,7 @@ def _claim(number: int, verdict: Verdict, target: float | None) -> ClaimView:
         numbers.append(f"asked for {kind}{measured.difference(claim.margin, unit=True).lstrip('+')}")
     if not math.isnan(verdict.p):
         numbers.append(f"p {_p(verdict.p)} (Holm {_p(verdict.p_holm)})")
-    numbers.append(f"seeds {_seeds(verdict.seeds)}")
+    numbers.append(f"seeds {_seeds(verdict.seeds)}" if verdict.seeds else "no common seed")
     if verdict.seeds_to_decide is not None:
         numbers.append(f"about {verdict.seeds_to_decide} seeds would decide it")
     return ClaimView(
@@ -521,7 +525,7 @@ def figure_groups(results: Results, settings: list[Setting]) -> tuple[list[Group
     changed = "Hyper-parameters changed in mid-run; a trial stands where it began. " if _schedules(results) else ""
     over = f"{changed}{measured.title[0].upper()}{measured.title[1:]}."
     groups = [
-        Group("curves", "Curves", "Curves", curves, "Mean over seeds; the band is the 95 % bootstrap interval."),
+        Group("curves", "Curves", "Curves", curves, _CURVES if len(results.seeds) > 1 else ""),
         Group("sensitivity", "Sensitivity", "Sensitivity", figures.sensitivity(results, settings), over),
         Group("pairs", "Two hyper-parameters at a time", "Pairs", figures.heat_maps(results, settings)),
         Group(
@@ -562,7 +566,7 @@ def _partitions(results: Results, settings: list[Setting]) -> tuple[list[Drawing
         for row in (row for setting in members for row in setting.trials.to_dict("records")):
             try:
                 counts = results.class_counts(row["trial"])
-            except (DataError, ConfigError, OSError):
+            except (FedskewError, OSError):
                 continue  # it died before it had one, or the data are on another machine
             title = setting_label({name: row[name] for name in names})
             drawings.append(figures.partition(f"partition-{len(drawings) + 1}", title, counts))
@@ -595,15 +599,12 @@ def facts(results: Results, settings: list[Setting]) -> list[tuple[str, str, str
     saved = int((finished["rounds_asked"] - finished["rounds_computed"]).sum())
     share = f"{saved / asked:.0%}".replace("%", " %") if asked else ""
     rows.append(("rounds computed", f"{computed:,}", f"reuse saved {saved:,} ({share})" if saved else ""))
-    if best:
-        one = best[0]
-        rows.append(
-            (
-                f"best {'' if results.axes else 'figure'}".strip(),
-                measured.text(one.mean, unit=True),
-                one.label if results.axes else measured.label,
-            )
-        )
+    if best and results.axes:
+        rows.append(("best", measured.text(best[0].mean, unit=True), best[0].label))
+    elif best:
+        s = best[0].summary
+        spread = f" ± {measured.text(s.std)}" if s.n > 1 else ""
+        rows.append((measured.short.partition(" (")[0], measured.text(s.mean, unit=True) + spread, measured.label))
     return rows
 
 
@@ -725,6 +726,7 @@ def write(folder: Path, metric: str | None = None) -> Path:
     script = _part("page.js")
     page = _template().render(
         results=results,
+        kind="sweep" if (results.path / "sweep.yaml").exists() else "run",
         sections=sections,
         words=[(word, sum(one.verdict == word for one in verdicts)) for word in ("held", "not held", "undecided")],
         equal=any(one.claim.kind == "equal" for one in verdicts),

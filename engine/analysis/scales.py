@@ -98,8 +98,13 @@ def quantity(column: str, target: float | None = None) -> Quantity:
 
 def shown(value: Any, longest: int = 36) -> str:
     """A hyper-parameter's value in a line that fits."""
-    text = " ".join(label(value).split())
+    text = " ".join(label(_rounded(value)).split())
     return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def _rounded(value: Any) -> Any:
+    """A drawn number has 16 digits, and three of them tell it from the others."""
+    return float(f"{value:.3g}") if isinstance(value, float) and math.isfinite(value) else value
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +118,7 @@ class Setting:
 
     @cached_property
     def label(self) -> str:
-        return setting_label(self.values) or "this run"
+        return setting_label({name: _rounded(value) for name, value in self.values.items()}) or "this run"
 
     @cached_property
     def finished(self) -> pd.DataFrame:
@@ -247,9 +252,7 @@ class Scale:
         crowded = sum(len(name) for _, name in self.ticks) > 40
         axes.set_xticks([place for place, _ in self.ticks], [name for _, name in self.ticks])
         if crowded:
-            axes.tick_params(axis="x", labelrotation=30)
-            for text in axes.get_xticklabels():
-                text.set(ha="right", rotation_mode="anchor")
+            slanted(axes)
         axes.set_xlim(*self.limits)
         axes.set_xlabel(self.name)
         if self.zero is not None:  # 0 has no place on a logarithmic axis: two strokes say that the axis is cut
@@ -266,6 +269,12 @@ class Scale:
                 linestyle="none",
                 markeredgewidth=0.9,
             )
+
+
+def slanted(axes: Axes) -> None:
+    """Names along x that would touch each other if they stood level."""
+    for text in axes.get_xticklabels():
+        text.set(rotation=30, ha="right", rotation_mode="anchor")
 
 
 def scale_of(results: Results, name: str, settings: Iterable[Setting]) -> Scale:

@@ -40,7 +40,6 @@ from engine.experiment import Experiment
 from engine.files import write_atomically
 from engine.results import RunFolder
 
-
 log = logging.getLogger("fedskew")
 
 
