@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,14 @@ def test_a_finished_trial_without_a_summary_is_running(tmp_path: Path) -> None:
     folder = make_sweep(tmp_path / "s", axes=[ALPHA], seeds=[0], client_rows=False)
     (folder / "trials/00000/summary.json").unlink()
     assert read(folder).trials["status"].tolist() == ["running", "finished"]
+
+
+def test_a_running_trial_has_no_figures_yet(tmp_path: Path) -> None:
+    """Kills: the summary of an interrupted trial shown as its result."""
+    folder = make_sweep(tmp_path / "s", axes=[ALPHA], seeds=[0], client_rows=False)
+    record = folder / "trials/00000/trial.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"status": "running"}))
+    assert read(folder).trials["accuracy"].isna().tolist() == [True, False]
 
 
 BRANCHED = [
@@ -481,6 +490,26 @@ def test_differences_are_paired_before_they_are_averaged(tmp_path: Path) -> None
     # trial 3 is mu 0, alpha 0.5, seed 0; trial 6 is mu 0.1, alpha 0.05, seed 0
     assert (frame["seeds"].tolist(), frame["averaged"].tolist()) == ([(1, 2)], ["alpha"])
     assert frame["difference"].iloc[0] == pytest.approx(0.02, abs=0.002)
+
+
+def test_points_that_one_side_never_had_are_left_out(tmp_path: Path) -> None:
+    """Kills: no comparison at all where the grid has a hole; a hole that is filled with other points."""
+    steep = lambda setting, seed: 0.5 + 0.3 * (setting["alpha"] > 0.1) + 0.02 * (setting["mu"] > 0)  # noqa: E731
+    folder = make_sweep(tmp_path / "s", axes=[MU_OF_TWO, ALPHA], accuracy=steep, client_rows=False)
+    for number in (9, 10, 11):  # mu 0.1 at alpha 0.5
+        (folder / f"trials/{number:05d}/trial.json").unlink()
+    frame: Any = comparisons(load(folder), Layout("t", ("mu",), (), "accuracy"), {"mu": 0})
+    assert frame["n"].tolist() == [3]
+    assert frame["difference"].iloc[0] == pytest.approx(0.02, abs=0.002)
+
+
+def test_values_come_in_the_order_of_the_search_space(swept: Path) -> None:
+    """Kills: a table in the order in which trials began."""
+    results = read(swept)
+    mu, alpha = results.axes
+    turned = replace(results, axes=(mu, replace(alpha, values=(0.5, 0.05))))
+    assert turned.settings()["alpha"].tolist() == [0.5, 0.05] * 4
+    assert layout_frame(turned, TABLE)["mu"].tolist() == [m for m in MU["values"] for _ in range(2)]
 
 
 def test_drawn_values_come_in_order(tmp_path: Path) -> None:

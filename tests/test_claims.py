@@ -311,6 +311,32 @@ def test_values_are_compared_by_structure() -> None:
         assert found.verdict == "held", value
 
 
+def test_a_list_is_one_value_of_a_side() -> None:
+    """Kills: ``better={"hidden": [64, 32]}`` read as "64 or 32"."""
+    found = verdict({0.1: against([0.02, 0.021, 0.022])}, better={"mu": [1, 0]})
+    assert found.verdict == "undecided"
+    assert "mu=[1, 0]" in found.why
+
+
+def test_p_is_that_of_the_cell_which_shows_least() -> None:
+    """Kills: the smallest p of many cells for a claim that needs them all; a p where a cell cannot be tested."""
+    cells = {0.1: against([0.02, 0.021, 0.022, 0.023]), 0.5: against([0.03, 0.031, 0.032])}
+    found = verdict(cells)
+    assert [cell.p for cell in found.cells] == [0.125, 0.25]
+    assert found.p == 0.25
+    assert math.isnan(verdict({**cells, 0.9: ([0.5], [])}).p)
+
+
+def test_seeds_to_decide_are_unknown_if_one_cell_is() -> None:
+    """Kills: a number that leaves out the cell which no number of seeds decides."""
+    open_cell = sample(3, 0.004, 0.01)
+    alone = verdict({0.1: against(open_cell)}, kind="equal", margin=0.01)
+    assert alone.seeds_to_decide is not None
+    on_the_margin = sample(3, 0.01, 0.01)
+    both = verdict({0.1: against(open_cell), 0.5: against(on_the_margin)}, kind="equal", margin=0.01)
+    assert (both.verdict, both.seeds_to_decide) == ("undecided", None)
+
+
 def test_holm_runs_over_the_claims() -> None:
     """Kills: p-values of many claims shown as if each were the only one; a claim without p that counts."""
     claims = [CLAIM, replace(CLAIM, margin=0.01), replace(CLAIM, better={"mu": 7})]

@@ -63,7 +63,7 @@ def federations() -> NamedSweep:
         checkpoint={"every": EVERY},
         execution={"device": "cpu"},
     )
-    space = {"mu": tune.grid_search([0.01, 1.0]), "lr": tune.grid_search([0.05, 0.02])}
+    space = {"mu": tune.grid_search([0.01, 1.0]), "local.lr": tune.grid_search([0.05, 0.02])}
     return NamedSweep("two_nodes", "laptop", (), "FedProx on two nodes", Sweep(base=base, space=space, seeds=(0, 1)))
 
 

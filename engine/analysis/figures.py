@@ -101,7 +101,7 @@ def _curve_of(frame: pd.DataFrame, setting: Setting, column: str, interval: bool
 
     A trial that failed does not count; one that was stopped counts as far as it went.
     """
-    counted = setting.trials.loc[setting.trials["status"] != "failed", "trial"]
+    counted = [row["trial"] for row in setting.trials if row["status"] != "failed"]
     rows = frame[frame["trial"].isin(counted)]
     wide = rows.pivot(index="round", columns="trial", values=column).dropna(how="all")
     wide = wide.loc[spread_out(list(wide.index), MOST_ROUNDS)]
@@ -214,9 +214,10 @@ def curves(results: Results, settings: list[Setting]) -> tuple[list[Drawing], pd
 
 
 def _curve(sketch: Sketch, axes: Axes, line: _Line, part: pd.DataFrame, measured: Quantity) -> None:
-    rounds, (mean, low, high) = part["round"], (part[name] * measured.factor for name in ("mean", "low", "high"))
+    rounds = part["round"].tolist()
+    mean, low, high = (np.array(part[name].tolist()) * measured.factor for name in ("mean", "low", "high"))
     faint = line.colour == MUTED
-    if low.notna().any():
+    if np.isfinite(low).any():
         axes.fill_between(rounds, low, high, color=line.colour, alpha=0.2, linewidth=0)
     axes.plot(rounds, mean, color=line.colour, linewidth=0.6 if faint else 1.7, alpha=0.45 if faint else 1.0)
     rows = part.iloc[spread_out(range(len(part)), 16)] if not faint else part.iloc[-1:]
@@ -234,15 +235,17 @@ def _curve(sketch: Sketch, axes: Axes, line: _Line, part: pd.DataFrame, measured
 
 def _stage_borders(frame: pd.DataFrame, axes: Axes) -> None:
     """Where a later stage begins, if it begins in the same round in all trials."""
-    if frame["stage"].nunique() < 2:
-        return
-    first = frame.groupby(["trial", "stage"], sort=False)["round"].min().reset_index()
-    for stage, begins in first.groupby("stage", sort=False)["round"]:
-        if begins.nunique() == 1 and begins.iloc[0] > frame["round"].min():
-            axes.axvline(begins.iloc[0] - 0.5, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)))
+    first: dict[tuple[str, str], int] = {}
+    for trial, stage, number in zip(*(frame[name].tolist() for name in ("trial", "stage", "round")), strict=True):
+        first[stage, trial] = min(number, first.get((stage, trial), number))
+    for stage in dict.fromkeys(stage for stage, _ in first):
+        begins = {number for (name, _), number in first.items() if name == stage}
+        border = min(begins) - 0.5
+        if len(begins) == 1 and border > min(first.values()):
+            axes.axvline(border, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)))
             axes.annotate(
-                str(stage),
-                (begins.iloc[0] - 0.5, 0.03),
+                stage,
+                (border, 0.03),
                 xycoords=axes.get_xaxis_transform(),
                 xytext=(3, 0),
                 textcoords="offset points",
@@ -258,8 +261,8 @@ def _stage_borders(frame: pd.DataFrame, axes: Axes) -> None:
 def sensitivity(results: Results, settings: list[Setting]) -> list[Drawing]:
     """The metric over each hyper-parameter: a point for each trial, a line through the means."""
     measured = quantity(results.metric, results.target_accuracy)
-    seen = [setting for setting in settings if setting.trials[results.metric].notna().any()]
-    limits = _limits(measured.factor * value for setting in seen for value in setting.trials[results.metric])
+    seen = [setting for setting in settings if any(math.isfinite(row[results.metric]) for row in setting.trials)]
+    limits = _limits(measured.factor * row[results.metric] for setting in seen for row in setting.trials)
     varied = [axis.name for axis in results.axes if len(distinct(s.values[axis.name] for s in seen)) > 1]
     if limits is None:
         return []
@@ -288,7 +291,7 @@ def sensitivity(results: Results, settings: list[Setting]) -> list[Drawing]:
         over = f" for each {split}" if split else ""
         over += " over all other hyper-parameters" if len(others) > (split is not None) else ""
         what = "mean of neighbouring values" if len(scale.places) > MOST_CELLS else "mean"
-        hollow = " Hollow: stopped early, not in the mean." if (results.trials["status"] == "stopped").any() else ""
+        hollow = " Hollow: stopped early, not in the mean." if "stopped" in set(results.trials["status"]) else ""
         caption = f"{name}: a point for each trial, the line is the {what}{over}.{hollow}"
         drawings.append(sketch.finish(f"sensitivity-{number + 1}", caption))
     return drawings
@@ -311,7 +314,7 @@ def _trial_points(
     sketch: Sketch, axes: Axes, placed: list[tuple[float, Setting]], colour: str, measured: Quantity
 ) -> None:
     """A dot for each trial, hollow if it was stopped early."""
-    rows = [(x, setting, row) for x, setting in placed for row in setting.trials.to_dict("records")]
+    rows = [(x, setting, row) for x, setting in placed for row in setting.trials]
     rows = [row for row in rows if math.isfinite(row[2][measured.column])]
     for full in (False, True):
         chosen = [row for row in rows if (row[2]["status"] == "finished") == full]
@@ -348,7 +351,7 @@ def _split(results: Results, name: str | None, settings: list[Setting]) -> list[
 
 def _means(settings: list[Setting], name: str, scale: Scale, metric: str) -> np.ndarray:
     """Place and mean over all finished trials there, [n, 2]; of many places, of up to eight groups of neighbours."""
-    rows = [(scale[s.values[name]], value) for s in settings for value in s.finished[metric].dropna()]
+    rows = [(scale[s.values[name]], value) for s in settings for value in s.figures(metric)]
     points = np.array(sorted(rows)).reshape(-1, 2)
     if len(scale.places) > MOST_CELLS:
         parts = np.array_split(points, min(8, max(2, len(points) // 4)))
@@ -402,14 +405,11 @@ def _cells(results: Results, settings: list[Setting], x: str, y: str, measured: 
         text = _cell(axes, column, row, mean, norm, measured, written=len(xs) <= 8, better=results.mode)
         group = groups[place_x, place_y]
         first = group[0].values
-        told = (
-            group[0].describe(measured)
-            if len(group) == 1
-            else (
-                f"{x}={shown(first[x])}, {y}={shown(first[y])}\n{measured.text(mean, unit=True)}, mean of {len(group)} settings"
-            )
-        )
-        sketch.tip(text, [told])
+        if len(group) == 1:
+            sketch.tip(text, [group[0].describe(measured)])
+        else:
+            where = f"{x}={shown(first[x])}, {y}={shown(first[y])}"
+            sketch.tip(text, [f"{where}\n{measured.text(mean, unit=True)}, mean of {len(group)} settings"])
     names_x, names_y = _names(x, settings), _names(y, settings)
     places = {key(value): place for value, place in ((v, columns[v]) for v in names_x)}
     axes.set_xticks(range(len(xs)), [shown(v, 22) for v in sorted(names_x, key=lambda v: places[key(v)])])
@@ -519,7 +519,7 @@ def importance(measure: Importance) -> list[Drawing]:
     frame = measure.frame[::-1]
     sketch = Sketch(PANEL, 0.9 + 0.34 * len(frame))
     axes = sketch.figure.subplots()
-    shares, spread = 100 * frame["share"].to_numpy(), 100 * frame["std"].to_numpy()
+    shares, spread = (100 * np.array(frame[name].tolist()) for name in ("share", "std"))
     bars = axes.barh(range(len(frame)), shares, color=CATEGORIES[0], height=0.62)
     axes.hlines(range(len(frame)), np.maximum(shares - spread, 0), shares + spread, color=INK, linewidth=1)
     for place, (bar, name) in enumerate(zip(bars, frame["axis"], strict=True)):
@@ -621,7 +621,11 @@ def class_accuracy(results: Results, settings: list[Setting]) -> list[Drawing]:
     finished = spread_out(ranked(settings, results.mode), MOST_ROWS)
     rows = []
     for setting in finished:
-        known = [np.asarray(row, dtype=float) for row in setting.finished["class_accuracy"] if _has_entries(row)]
+        known = [
+            np.asarray(row["class_accuracy"], dtype=float)
+            for row in setting.finished
+            if _has_entries(row["class_accuracy"])
+        ]
         if known and len({len(row) for row in known}) == 1:
             rows.append((setting, np.stack(known)))
     classes = max((stack.shape[1] for _, stack in rows), default=0)
@@ -664,7 +668,7 @@ def _has_entries(row: Any) -> bool:
 def worst_clients(results: Results, settings: list[Setting]) -> list[Drawing]:
     """The worst tenth of clients beside the accuracy of the global model, a row for each setting."""
     column = "worst_decile_accuracy"
-    measured_there = [setting for setting in ranked(settings, results.mode) if setting.finished[column].notna().any()]
+    measured_there = [setting for setting in ranked(settings, results.mode) if setting.figures(column)]
     finished = spread_out(measured_there, MOST_ROWS)
     if not finished:
         return []
@@ -674,8 +678,7 @@ def worst_clients(results: Results, settings: list[Setting]) -> list[Drawing]:
     axes = sketch.figure.subplots()
     parts = ((column, CATEGORIES[1], "worst tenth of clients"), ("accuracy", CATEGORIES[0], "global model"))
     summaries = {
-        name: [statistics.summarise(setting.finished[name].to_numpy(dtype=float)) for setting in reversed(finished)]
-        for name, _, _ in parts
+        name: [statistics.summarise(setting.figures(name)) for setting in reversed(finished)] for name, _, _ in parts
     }
     places = np.arange(len(finished))
     ends = [[summary.mean * 100 for summary in summaries[name]] for name, _, _ in parts]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -51,18 +52,18 @@ def importance(results: Results, settings: Sequence[Setting]) -> Importance | No
     # A tree cuts an order anywhere, so a place along the axis serves for numbers and for names alike.
     scales = [Scale.of(axis, [setting.values[axis.name] for setting in finished]) for axis in varied]
     rows, values, groups = [], [], []
-    for setting in finished:
+    for number, setting in enumerate(finished):
         places = [scale[setting.values[axis.name]] for axis, scale in zip(varied, scales, strict=True)]
-        for value in setting.finished[results.metric].dropna():
+        for value in setting.figures(results.metric):
             rows.append(places)
             values.append(value)
-            groups.append(setting.number)
+            groups.append(number)
     x, y = np.array(rows), np.array(values)
     if not np.isfinite(y).all() or np.ptp(y) == 0:
         return None
     forest = RandomForestRegressor(n_estimators=TREES, oob_score=True, random_state=0)
     forest.fit(x, y)
-    shuffled = permutation_importance(forest, x, y, n_repeats=REPETITIONS, random_state=0)
+    shuffled: Any = permutation_importance(forest, x, y, n_repeats=REPETITIONS, random_state=0)
     apart = RandomForestRegressor(n_estimators=TREES // 2, random_state=0)
     predicted = cross_val_predict(apart, x, y, groups=groups, cv=GroupKFold(FOLDS))
     falls = np.maximum(shuffled["importances_mean"], 0.0)  # of R²; a fall can exceed 1, so shares are shown

@@ -20,6 +20,7 @@ import hashlib
 import json
 import math
 import platform
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata, resources
@@ -79,7 +80,7 @@ TRIAL_COLUMNS = (
 @dataclass(frozen=True)
 class Cell:
     text: str
-    value: float | str | None = None  # what it is sorted by, if not by its text; NaN is last
+    value: float | None = None  # what it is sorted by, if not by its text; NaN is last
     tip: str = ""
     style: str = ""  # CSS classes
     below: str = ""  # a second line
@@ -230,7 +231,7 @@ def _table(results: Results, layout: Layout, number: int) -> TableView:
         if len(compared)
         else "",
         "Second line: the published figure; grey where the setting is another one."
-        if cells["published"].notna().any()
+        if any(math.isfinite(value) for value in cells["published"].tolist())
         else "",
     ]
     sheet = Sheet(
@@ -343,19 +344,21 @@ def best_settings(results: Results, settings: list[Setting]) -> Sheet | None:
         )
     head = ("rank", *(axis.name for axis in results.axes), measured.short, "95 % interval", "seeds")
     some = f"The best {len(rows)} of {len(settings)} settings" if len(rows) < len(settings) else "All settings by rank"
-    note = f"{some}: {measured.title}, mean ± standard deviation over seeds. Being the best of many, the first is partly lucky."
+    lucky = "Being the best of many, the first is partly lucky."
+    note = f"{some}: {measured.title}, mean ± standard deviation over seeds. {lucky}"
     return Sheet("settings", "Best settings", note, head, rows, results.settings())
 
 
 def trials_sheet(results: Results) -> Sheet:
     frame = results.trials
-    columns = [quantity(name) for name in TRIAL_COLUMNS if frame[name].notna().any()]
+    trials: list[dict[str, Any]] = frame.to_dict("records")
+    columns = [quantity(name) for name in TRIAL_COLUMNS if any(math.isfinite(row[name]) for row in trials)]
     schedules = _schedules(results)
-    reasons = frame["reason"].notna().any()
+    reasons = any(row["reason"] for row in trials)
     head = ["trial", "status", *(axis.name for axis in results.axes), "seed", *(one.short for one in columns)]
     head += ["schedule"] * bool(schedules) + ["weights"] + ["reason"] * bool(reasons)
     rows = []
-    for row in frame.to_dict("records"):
+    for row in trials:
         cells = [Cell(row["trial"], style="word"), Cell(row["status"], style=f"word {row['status']}")]
         cells += [_value(row[axis.name]) for axis in results.axes]
         cells += [Cell(str(row["seed"]), float(row["seed"]))]
@@ -364,11 +367,9 @@ def trials_sheet(results: Results) -> Sheet:
             cells.append(Cell("" if math.isnan(value) else one.text(value), value))
         if schedules:
             cells.append(Cell(schedules.get(row["trial"], ""), style="long"))
-        cells.append(
-            Cell((row["weights_sha256"] or "")[:12] if isinstance(row["weights_sha256"], str) else "", style="word")
-        )
+        cells.append(Cell((row["weights_sha256"] or "")[:12], style="word"))
         if reasons:
-            cells.append(Cell(row["reason"] if isinstance(row["reason"], str) else "", style="long"))
+            cells.append(Cell(row["reason"] or "", style="long"))
         rows.append(cells)
     note = "A click on a header sorts. trials.parquet beside this folder has all columns."
     return Sheet("trials", "Trials", note, tuple(head), rows, frame, tall=len(rows) > 16)
@@ -378,7 +379,9 @@ def failures(results: Results) -> list[tuple[str, str]]:
     """Each reason with the trials that failed for it."""
     by_reason: dict[str, list[str]] = {}
     names = [axis.name for axis in results.axes]
-    for row in results.trials[results.trials["status"] == "failed"].to_dict("records"):
+    for row in results.trials.to_dict("records"):
+        if row["status"] != "failed":
+            continue
         setting = setting_label({name: row[name] for name in names} | {"seed": row["seed"]})
         by_reason.setdefault(row["reason"] or "no reason was recorded", []).append(f"{row['trial']} ({setting})")
     found = []
@@ -563,7 +566,7 @@ def _partitions(results: Results, settings: list[Setting]) -> tuple[list[Drawing
     for members in groups.values():
         if len(drawings) == figures.MOST_PARTITIONS:
             break
-        for row in (row for setting in members for row in setting.trials.to_dict("records")):
+        for row in (row for setting in members for row in setting.trials):
             try:
                 counts = results.class_counts(row["trial"])
             except (FedskewError, OSError):
@@ -580,10 +583,10 @@ def _partitions(results: Results, settings: list[Setting]) -> tuple[list[Drawing
 
 def facts(results: Results, settings: list[Setting]) -> list[tuple[str, str, str]]:
     """What was done, in figures: label, figure, detail."""
-    trials = results.trials
-    counts = trials["status"].value_counts()
-    order = [status for status in ("finished", "stopped", "failed", "running") if counts.get(status)]
-    asked, computed = int(trials["rounds_asked"].sum()), int(trials["rounds_computed"].sum())
+    trials: list[dict[str, Any]] = results.trials.to_dict("records")
+    counts = Counter(row["status"] for row in trials)
+    order = [status for status in ("finished", "stopped", "failed", "running") if counts[status]]
+    asked, computed = (sum(row[name] for row in trials) for name in ("rounds_asked", "rounds_computed"))
     measured = quantity(results.metric, results.target_accuracy)
     best = ranked(settings, results.mode)
     rows = []
@@ -592,11 +595,10 @@ def facts(results: Results, settings: list[Setting]) -> list[tuple[str, str, str
         rows.append(("trials", f"{len(trials):,}", detail))
         rows.append(("seeds", f"{len(results.seeds)}", _seeds(results.seeds)))
     else:
-        rows.append(("status", str(trials["status"].iloc[0]), str(trials["reason"].iloc[0] or "")))
+        rows.append(("status", trials[0]["status"], trials[0]["reason"] or ""))
         rows.append(("seed", _seeds(results.seeds), ""))
     rows.append(("rounds asked for", f"{asked:,}", ""))
-    finished = trials[trials["status"] == "finished"]
-    saved = int((finished["rounds_asked"] - finished["rounds_computed"]).sum())
+    saved = sum(row["rounds_asked"] - row["rounds_computed"] for row in trials if row["status"] == "finished")
     share = f"{saved / asked:.0%}".replace("%", " %") if asked else ""
     rows.append(("rounds computed", f"{computed:,}", f"reuse saved {saved:,} ({share})" if saved else ""))
     if best and results.axes:
@@ -610,7 +612,7 @@ def facts(results: Results, settings: list[Setting]) -> list[tuple[str, str, str
 
 def _theme() -> str:
     light = {name: colour for colour, (name, _) in THEME.items()} | {n: c for n, (c, _) in PAGE_COLOURS.items()}
-    dark = {name: other for name, other in THEME.values()} | {n: c for n, (_, c) in PAGE_COLOURS.items()}
+    dark = dict(THEME.values()) | {n: c for n, (_, c) in PAGE_COLOURS.items()}
 
     def rule(colours: Mapping[str, str], scheme: str) -> str:
         return f"color-scheme:{scheme};" + "".join(f"--{name}:{colour};" for name, colour in colours.items())
@@ -672,9 +674,8 @@ def _markdown(results: Results, sections: _Sections) -> str:
     for view in sections.claims:
         one = view.verdict
         source = f" ({escaped(one.claim.source)})" if one.claim.source else ""
-        blocks.append(
-            f"{view.number}. **{one.verdict}**: {escaped(one.claim.text)}{source}  \n   {'; '.join(view.numbers)}  \n   {escaped(one.why)}"
-        )
+        said = f"{view.number}. **{one.verdict}**: {escaped(one.claim.text)}{source}"
+        blocks.append("  \n   ".join([said, "; ".join(view.numbers), escaped(one.why)]))
     for view in sections.tables:
         blocks.append(f"## {escaped(view.title)}")
         blocks += [escaped(view.source)] if view.source else []

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
@@ -111,9 +110,8 @@ def _rounded(value: Any) -> Any:
 class Setting:
     """One combination of hyper-parameters and its trials, one for each seed."""
 
-    number: int
     values: dict[str, Any]
-    trials: pd.DataFrame
+    trials: list[dict[str, Any]]  # rows of the trials table
     metric: str
 
     @cached_property
@@ -121,13 +119,17 @@ class Setting:
         return setting_label({name: _rounded(value) for name, value in self.values.items()}) or "this run"
 
     @cached_property
-    def finished(self) -> pd.DataFrame:
+    def finished(self) -> list[dict[str, Any]]:
         """The trials that count: one that was stopped early has trained for less than the others."""
-        return self.trials[self.trials["status"] == "finished"]
+        return [row for row in self.trials if row["status"] == "finished"]
+
+    def figures(self, column: str) -> list[float]:
+        """Of the finished trials, as far as they have it."""
+        return [row[column] for row in self.finished if math.isfinite(row[column])]
 
     @cached_property
     def summary(self) -> statistics.Summary:
-        return statistics.summarise(self.finished[self.metric].to_numpy(dtype=float))
+        return statistics.summarise(self.figures(self.metric))
 
     @property
     def mean(self) -> float:
@@ -143,21 +145,18 @@ def describe(summary: statistics.Summary, measured: Quantity) -> str:
         return "no finished trial"
     text = measured.text(summary.mean, unit=True)
     if summary.n > 1:
-        text += f" ± {measured.text(summary.std)}, 95 % interval {measured.text(summary.low)} to {measured.text(summary.high)}"
+        interval = f"{measured.text(summary.low)} to {measured.text(summary.high)}"
+        text += f" ± {measured.text(summary.std)}, 95 % interval {interval}"
     return f"{text}, {summary.n} seed{'s' if summary.n > 1 else ''}"
 
 
 def settings_of(results: Results) -> list[Setting]:
     """In the order of the trials."""
-    names = [axis.name for axis in results.axes]
-    rows: dict[Hashable, list[int]] = {}
-    values = results.trials[names].to_dict("records")
-    for number, row in enumerate(values):
-        rows.setdefault(key(row), []).append(number)
-    return [
-        Setting(number, values[chosen[0]], results.trials.iloc[chosen], results.metric)
-        for number, chosen in enumerate(rows.values())
-    ]
+    settings: dict[Hashable, Setting] = {}
+    for row in results.trials.to_dict("records"):
+        values = {axis.name: row[axis.name] for axis in results.axes}
+        settings.setdefault(key(values), Setting(values, [], results.metric)).trials.append(row)
+    return list(settings.values())
 
 
 def ranked(settings: Iterable[Setting], mode: str) -> list[Setting]:
