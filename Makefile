@@ -3,10 +3,13 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench learning bits clean
+.PHONY: demo sweep test check bench learning bits sweeps clean
 
 demo: $(VENV)/installed  ## a federated run on real images, on Ray
 	$(BIN)/fedskew run
+
+sweep: $(VENV)/installed  ## 24 trials of FedProx and their report: a few minutes
+	$(BIN)/fedskew sweep drift.fedprox_mu
 
 test: check  ## everything CI runs
 	$(BIN)/python -m pytest
@@ -21,6 +24,9 @@ bench: $(VENV)/installed  ## rounds per second against a plain loop, in one run
 
 learning: $(VENV)/installed  ## accuracy against the plain loop on the whole of Fashion-MNIST (15 minutes)
 	$(BIN)/python -m benchmarks.learning
+
+sweeps: $(VENV)/installed  ## overhead per trial and memory of sweeps of 50 to 500 trivial trials
+	$(BIN)/python -m benchmarks.sweeps
 
 bits: $(VENV)/installed  ## equal bits on any number of actors, after kills and resumes; CIFAR10=folder for real CIFAR-10
 	$(BIN)/python -m benchmarks.bits $(if $(CIFAR10),--cifar10 $(CIFAR10))

@@ -141,8 +141,7 @@ class StageStore:
         """Ask whoever computes this key to publish ``round``, and let it not be evicted for a day."""
         entry = self._entry(key, round)
         with self._explained():
-            entry.parent.mkdir(parents=True, exist_ok=True)
-            entry.with_name(f"{WANTED}{entry.name}").touch()
+            _in_folder(entry.parent, entry.with_name(f"{WANTED}{entry.name}").touch)
 
     def wanted(self, key: str) -> frozenset[int]:
         folder = self._folder(key)
@@ -226,8 +225,9 @@ class StageStore:
                 try:
                     return numbers[-1], (folder / f"{LEASE}{numbers[-1]:06d}").read_bytes()
                 except OSError as error:
-                    if error.errno not in (errno.ENOENT, errno.ESTALE):  # its successor removed it: look again
+                    if error.errno not in (errno.ENOENT, errno.ESTALE):
                         raise
+                    time.sleep(0.01)  # its successor has removed it: look again
             return 0, b""
 
     def _next_lease(self, key: str, number: int, note: str) -> Lease | None:
@@ -235,9 +235,8 @@ class StageStore:
         folder = self._folder(key)
         path = folder / f"{LEASE}{number + 1:06d}"
         with self._explained():
-            folder.mkdir(parents=True, exist_ok=True)
             try:
-                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+                _in_folder(folder, lambda: path.touch(exist_ok=False))
             except FileExistsError:
                 return None
             numbers = _numbered(folder, LEASE)
@@ -246,7 +245,10 @@ class StageStore:
                 return None
             for past in numbers[:-1]:
                 (folder / f"{LEASE}{past:06d}").unlink(missing_ok=True)
-            return Lease(path, note, self.heartbeat)
+            try:
+                return Lease(path, note, self.heartbeat)
+            except FileNotFoundError:  # swept away with its key's folder
+                return None
 
     # --- size -----------------------------------------------------------------------------------------
     #
@@ -270,9 +272,8 @@ class StageStore:
             (folder / TOTAL).touch()  # empty: to be measured
             if not _put(folder, tally):
                 self._drop(folder)
-        mark = tally / f"{ADDED}{added}-{_token()}"
-        mark.touch()
-        now = mark.stat().st_mtime  # by the clock of the file system
+        with open(tally / f"{ADDED}{added}-{_token()}", "x") as mark:
+            now = os.fstat(mark.fileno()).st_mtime  # by the clock of the file system
         if not self._swept:
             self._swept = True
             self._sweep((self.path / "temporary").iterdir(), now)
@@ -481,14 +482,23 @@ def _marks(tally: Path) -> list[str]:
 
 def _put(folder: Path, place: Path) -> bool:
     """Rename a folder; False if there is one already."""
-    place.parent.mkdir(parents=True, exist_ok=True)
     try:
-        os.rename(folder, place)
+        _in_folder(place.parent, lambda: os.rename(folder, place))
         return True
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
         return False
+
+
+def _in_folder(folder: Path, create: Callable[[], None]) -> None:
+    """Create something in a folder, which may be there or not, or be swept away at this moment."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        create()
+    except FileNotFoundError:
+        folder.mkdir(parents=True, exist_ok=True)
+        create()
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

@@ -482,6 +482,19 @@ def test_differences_against_the_best(swept: Path) -> None:
         comparisons(read(swept), TABLE, {"mu": 7})
 
 
+def test_differences_of_a_figure_that_some_trials_lack(swept: Path) -> None:
+    """Kills: seeds listed that do not count; a NaN that spreads."""
+    results = read(swept)
+    frame: Any = comparisons(results, TABLE, {"mu": 0.1}, "rounds_to_target")
+    rounds = results.trials.set_index(["mu", "alpha", "seed"])["rounds_to_target"]
+    both = (rounds.loc[1.0, 0.05] - rounds.loc[0.1, 0.05]).dropna()
+    assert 0 < len(both) < 3
+    row = frame[(frame["mu"] == 1) & (frame["alpha"] == 0.05)].iloc[0]
+    assert (row["n"], row["seeds"], row["difference"]) == (len(both), tuple(both.index), both.mean())
+    none = frame[(frame["mu"] == 0) & (frame["alpha"] == 0.05)].iloc[0]
+    assert (none["n"], none["seeds"]) == (0, ()) and math.isnan(none["p_holm"])
+
+
 def test_differences_are_paired_before_they_are_averaged(tmp_path: Path) -> None:
     """Kills: means over other points of the averaged axis on the two sides."""
     steep = lambda setting, seed: 0.5 + 0.3 * (setting["alpha"] > 0.1) + 0.02 * (setting["mu"] > 0)  # noqa: E731

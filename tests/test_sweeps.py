@@ -128,7 +128,9 @@ def test_nested_trials_give_the_same_weights_and_leave_nothing(grid: Path, tmp_p
 
     outcome = swept("grid", tmp_path / "nested", "seeds=[0]", mode="nested", reuse=False)
     assert outcome.statuses == {"finished": 4}
-    assert weights(tmp_path / "nested") == {trial: weights(grid)[trial] for trial in ("00000", "00001", "00002", "00003")}
+    assert weights(tmp_path / "nested") == {
+        trial: weights(grid)[trial] for trial in ("00000", "00001", "00002", "00003")
+    }
     clients = SweepFolder(tmp_path / "nested").run_folder("00000").frame("clients")
     assert set(clients["actor"]) == {0, 1}
     assert settle(lambda: not processes("ClientActor") and not processes("Trial"))
@@ -234,7 +236,9 @@ def test_a_sweep_of_which_nothing_is_left_fails(tmp_path: Path) -> None:
 
 def test_a_trial_that_fits_no_node_is_refused_before_anything_starts(tmp_path: Path) -> None:
     """Kills: a trial that stays pending for ever; a folder of a sweep that never began."""
-    with pytest.raises(ResourceError, match=r"one trial does not fit this cluster \(CPU: 64 asked for, 8 in the cluster"):
+    with pytest.raises(
+        ResourceError, match=r"one trial does not fit this cluster \(CPU: 64 asked for, 8 in the cluster"
+    ):
         swept("grid", tmp_path / "big", "execution.threads=64", "execution.cpus_per_actor=64")
     with pytest.raises(ResourceError, match=r"CPU: 9 asked for"):
         swept("grid", tmp_path / "big", "execution.actors=9", mode="nested")

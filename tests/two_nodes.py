@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import os
 import sys
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +35,14 @@ from engine.data import Dataset
 from engine.data.dataset import Source
 from engine.experiment import Experiment
 from engine.run import LocalDriver
+from engine.store import StageStore
 from engine.sweeps import running
 from engine.sweeps.definition import NamedSweep, Sweep
 from engine.sweeps.folder import SweepFolder
 from engine.sweeps.running import How, run_sweep
 from engine.sweeps.trial import Job, Trial
 
-CLIENTS, ROUNDS, EVERY = 200, 120, 10
+CLIENTS, ROUNDS, EVERY = 200, 140, 10  # EVERY: rounds between checkpoints
 OWN = ["seconds", "rounds_computed", "folder"]  # columns of the trials table that say how a sweep went
 NOTICE = {  # a lost node is given up after two seconds, not after a quarter of a minute
     "health_check_initial_delay_ms": 0,
@@ -47,6 +50,8 @@ NOTICE = {  # a lost node is given up after two seconds, not after a quarter of 
     "health_check_timeout_ms": 500,
     "health_check_failure_threshold": 3,
 }
+# The lost trial's lease is given up after six seconds, not after thirty. No trial here waits for another one's.
+IMPATIENT = {"heartbeat": 1.0, "patience": 6.0}
 
 
 def federations() -> NamedSweep:
@@ -143,7 +148,8 @@ class Watch:
         self.references: list[Any] = []  # of what was put into the object store as a data set
         self.holders: set[str] = set()  # nodes that held it while both were there
         self.in_driver = 0  # copies of its own that the driver's process held meanwhile
-        self.error: Exception | None = None
+        self._over = threading.Event()
+        self._error: Exception | None = None
 
     def run(self, meanwhile: Callable[[Watch], None]) -> dict[str, Any]:
         """Run the sweep, and ``meanwhile`` beside it; the summary of both."""
@@ -158,10 +164,11 @@ class Watch:
             try:
                 meanwhile(self)
             except Exception as error:
-                self.error = error
+                self._error = error
 
         ray_pool.share = kept
         running.Trial = Observed  # type: ignore[misc]
+        running.StageStore = partial(StageStore, **IMPATIENT)  # type: ignore[misc]
         thread = threading.Thread(target=beside)
         thread.start()
         began = time.monotonic()
@@ -170,9 +177,10 @@ class Watch:
             outcome = run_sweep(federations(), self.folder, how)
         finally:
             ray_pool.share = share
+            self._over.set()
             thread.join()
-        if self.error is not None:
-            raise self.error
+        if self._error is not None:
+            raise self._error
         opened = self.notes.read("open")
         images: dict[str, set[str]] = defaultdict(set)
         for note in opened:
@@ -202,27 +210,38 @@ class Watch:
         self.holders |= set(ray.experimental.get_object_locations([reference])[reference]["node_ids"])
         self.in_driver = max(self.in_driver, sum(isinstance(thing, Dataset) for thing in gc.get_objects()))
 
-    def under_way(self, node: str, ended: int) -> dict[str, Any]:
-        """The last step of a trial that is in mid-course on a node, once so many have ended there."""
+    def until(self, condition: Callable[[], Any]) -> Any:
+        """Wait for something to happen while the sweep runs."""
+        while not (value := condition()):
+            if self._over.wait(0.02):
+                raise RuntimeError("the sweep ended before that")
+        return value
 
-        def found() -> dict[str, Any] | None:
-            steps = [note for note in self.notes.read("step") if note["node"] == node]
-            begun = [note for note in self.notes.read("open") if note["node"] == node]
-            if sum(note["done"] for note in steps) < ended or not steps or steps[-1]["done"]:
-                return None
-            last = steps[-1]
-            return last if last["trial"] == begun[-1]["trial"] and EVERY < last["round"] < ROUNDS // 2 else None
+    def both_at_work(self) -> bool:
+        return len({note["node"] for note in self.notes.read("open")}) == 2
 
-        return until(found)
+    def in_mid_course(self, node: str) -> dict[str, Any] | None:
+        """The trial that runs on a node and the round of its last checkpoint, once another one has ended there."""
+        opened = [note for note in self.notes.read("open") if note["node"] == node]
+        ended = [note["trial"] for note in self.notes.read("step") if note["node"] == node and note["done"]]
+        if not ended or opened[-1]["trial"] in ended:
+            return None
+        trial = opened[-1]["trial"]
+        saved = (SweepFolder(self.folder).run_folder(trial).path / "checkpoints").glob("*.safetensors")
+        round = max((int(path.stem.rpartition("-")[2]) for path in saved), default=0)
+        return {"trial": trial, "saved": round} if 0 < round < ROUNDS // 2 else None
 
 
-def until(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"nothing within {seconds:g} s")
-        time.sleep(0.05)
-    return value
+def aftermath(notes: Notes, lost: dict[str, Any], node: str) -> dict[str, Any]:
+    """What became of the trial that was on the lost node: where and from which round it went on, and how soon."""
+    last = [note for note in notes.read("open") if note["trial"] == lost["trial"]][-1]
+    steps = [note for note in notes.read("step") if note["trial"] == lost["trial"] and note["time"] > last["time"]]
+    return {
+        "elsewhere": last["node"] != node and all(note["node"] != node for note in steps),
+        "from": last["round"],
+        "opened_after": round(last["time"] - lost["time"], 1),
+        "computed_after": round(steps[0]["time"] - lost["time"], 1),
+    }
 
 
 def trials(folder: Path) -> Any:
@@ -234,30 +253,27 @@ def main(folder: Path) -> dict[str, Any]:
     head = {**small, "include_dashboard": False, "_system_config": NOTICE}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     second = cluster.add_node(**small)
-    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+    ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
     found: dict[str, Any] = {"nodes": len(ray.nodes())}
 
     def look(watch: Watch) -> None:
-        until(lambda: len({note["node"] for note in watch.notes.read("open")}) == 2)
+        watch.until(watch.both_at_work)
         watch.look()
 
     def remove(watch: Watch) -> None:
-        victim = watch.under_way(second.node_id, ended=1)
+        lost = watch.until(lambda: watch.in_mid_course(second.node_id))
         watch.look()
+        found["lost"] = {**lost, "time": time.time()}
         cluster.remove_node(second, allow_graceful=False)
-        found["removed"] = {"trial": victim["trial"], "round": victim["round"], "time": time.time()}
 
     undisturbed, disturbed = Watch(folder / "undisturbed"), Watch(folder / "disturbed")
     found["undisturbed"] = undisturbed.run(look)
     found["disturbed"] = disturbed.run(remove)
-    lost = found["removed"]
-    again = [note for note in disturbed.notes.read("open") if note["trial"] == lost["trial"]]
-    lost |= {"from": again[-1]["round"], "opened": len(again), "elsewhere": again[-1]["node"] != second.node_id}
-    lost |= {"waited": round(again[-1]["time"] - lost.pop("time"), 1)}
-    after = [note for note in disturbed.notes.read("step") if note["trial"] == lost["trial"]]
-    lost |= {"steps": [(note["round"], round(note["time"] - again[-1]["time"], 1)) for note in after]}
+    found["lost"] |= aftermath(disturbed.notes, found["lost"], second.node_id)
     found["alive"] = sum(node["Alive"] for node in ray.nodes())
-    found["equal"] = trials(disturbed.folder).equals(trials(undisturbed.folder))
+    tables_of = [trials(watch.folder) for watch in (undisturbed, disturbed)]
+    found["equal"] = tables_of[0].equals(tables_of[1])
+    found["different_weights"] = tables_of[0]["weights_sha256"].nunique()
     ray.shutdown()
     cluster.shutdown()
     return found

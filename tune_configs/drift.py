@@ -45,8 +45,8 @@ def fedprox_mu(profile: str) -> Sweep:
         tables=(
             Layout(
                 title="Accuracy by label skew and proximal term",
-                rows=("alpha",),
-                columns=("mu",),
+                rows=("mu",),
+                columns=("alpha",),
                 metric="best_accuracy" if paper else "last10_accuracy",
                 source=CBFL,
                 published=tuple(

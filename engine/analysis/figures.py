@@ -275,7 +275,7 @@ def sensitivity(results: Results, settings: list[Setting]) -> list[Drawing]:
         axes.set_ylim(*limits)
         scale = scale_of(results, name, seen)
         groups = _split(results, split, seen)
-        width = min(0.22 * float(np.diff(sorted(scale.places.values())).min()), 0.05 * float(np.ptp(scale.limits)))
+        width = min(0.22 * float(np.diff(sorted(scale.places.values())).min()), 0.08 * float(np.ptp(scale.limits)))
         entries = []
         for place, (label, colour, members) in enumerate(groups):
             shift = 0.0 if len(groups) == 1 else (place / (len(groups) - 1) - 0.5) * width
@@ -288,7 +288,7 @@ def sensitivity(results: Results, settings: list[Setting]) -> list[Drawing]:
         axes.set_ylabel(_wrapped(measured.title))
         if split:
             _key(axes, split, entries)
-        over = f" for each {split}" if split else ""
+        over = f" for each value of {split}" if split else ""
         over += " over all other hyper-parameters" if len(others) > (split is not None) else ""
         what = "mean of neighbouring values" if len(scale.places) > MOST_CELLS else "mean"
         hollow = " Hollow: stopped early, not in the mean." if "stopped" in set(results.trials["status"]) else ""
@@ -399,17 +399,18 @@ def _cells(results: Results, settings: list[Setting], x: str, y: str, measured: 
     means = {place: float(np.mean([setting.mean for setting in group])) for place, group in groups.items()}
     sketch = Sketch(PANEL, min(max(0.9 + 0.4 * len(ys), 1.8), 5.0))
     axes = sketch.figure.subplots()
-    norm = Normalize(min(means.values()), max(means.values()) or 1.0)
+    norm = Normalize(min(means.values()), max(means.values()))
+    letters = _letters(len(xs), (measured.text(mean) for mean in means.values()), PANEL - 0.8)
     for (place_x, place_y), mean in means.items():
         column, row = xs.index(place_x), ys.index(place_y)
-        text = _cell(axes, column, row, mean, norm, measured, written=len(xs) <= 8, better=results.mode)
+        cell = _cell(axes, column, row, mean, norm, measured, letters, better=results.mode)
         group = groups[place_x, place_y]
         first = group[0].values
         if len(group) == 1:
-            sketch.tip(text, [group[0].describe(measured)])
+            sketch.tip(cell, [group[0].describe(measured)])
         else:
             where = f"{x}={shown(first[x])}, {y}={shown(first[y])}"
-            sketch.tip(text, [f"{where}\n{measured.text(mean, unit=True)}, mean of {len(group)} settings"])
+            sketch.tip(cell, [f"{where}\n{measured.text(mean, unit=True)}, mean of {len(group)} settings"])
     names_x, names_y = _names(x, settings), _names(y, settings)
     places = {key(value): place for value, place in ((v, columns[v]) for v in names_x)}
     axes.set_xticks(range(len(xs)), [shown(v, 22) for v in sorted(names_x, key=lambda v: places[key(v)])])
@@ -419,7 +420,21 @@ def _cells(results: Results, settings: list[Setting], x: str, y: str, measured: 
     _bare(axes, len(xs), len(ys))
     axes.set_xlabel(x)
     axes.set_ylabel(y)
+    if not letters:
+        _ramp_key(axes, measured, list(means.values()), results.mode, [_heat(share) for share in np.linspace(0, 1, 9)])
     return sketch
+
+
+def _letters(columns: int, texts: Iterable[str], inches: float) -> float:
+    """The size of the numbers in a row of so many cells; 0 if they would not fit."""
+    longest = max(len(text) for text in texts)
+    size = 72 * inches / columns / (0.68 * longest + 0.4)
+    return min(size, 8.0) if size >= 6.5 else 0.0
+
+
+def _heat(share: float) -> Any:
+    """0 for the worst to 1 for the best."""
+    return matplotlib.colormaps[HEAT](0.08 + 0.87 * share)
 
 
 def _names(name: str, settings: list[Setting]) -> list[Any]:
@@ -435,14 +450,14 @@ def _bare(axes: Axes, columns: int, rows: int) -> None:
 
 
 def _cell(
-    axes: Axes, column: int, row: int, value: float, norm: Normalize, measured: Quantity, written: bool, better: str
+    axes: Axes, column: int, row: int, value: float, norm: Normalize, measured: Quantity, letters: float, better: str
 ) -> Rectangle:
-    """A coloured cell, bright where the value is good, with the value on it."""
+    """A coloured cell, bright where the value is good, with the value on it in letters of that size (0: none)."""
     share = float(norm(value)) if norm.vmin != norm.vmax else 0.6
-    colour = matplotlib.colormaps[HEAT](0.08 + 0.87 * (share if better == "max" else 1 - share))
+    colour = _heat(share if better == "max" else 1 - share)
     cell = Rectangle((column - 0.48, row - 0.47), 0.96, 0.94, facecolor=colour, edgecolor="none")
     axes.add_patch(cell)
-    if written:
+    if letters:
         red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour[:3])
         dark = 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.18
         axes.text(
@@ -451,9 +466,8 @@ def _cell(
             measured.text(value),
             ha="center",
             va="center_baseline",
-            fontsize=8,
+            fontsize=letters,
             color="#fdfdfd" if dark else "#101010",
-            gid="over",
         )
     return cell
 
@@ -493,15 +507,17 @@ def _ramp(share: float) -> str:
     return RAMP[min(int(share * len(RAMP)), len(RAMP) - 1)]
 
 
-def _ramp_key(axes: Axes, measured: Quantity, values: Sequence[float], mode: str) -> None:
-    """The ramp as a column of patches to the right of the axes, its ends labelled."""
+def _ramp_key(
+    axes: Axes, measured: Quantity, values: Sequence[float], mode: str, colours: Sequence[Any] = RAMP
+) -> None:
+    """The colours from worst to best as a column of patches to the right of the axes, its ends labelled."""
     worst, best = (min(values), max(values)) if mode == "max" else (max(values), min(values))
-    for number, colour in enumerate(RAMP):
+    for number, colour in enumerate(colours):
         axes.add_artist(
             Rectangle(
-                (1.04, 0.2 + 0.6 * number / len(RAMP)),
+                (1.04, 0.2 + 0.6 * number / len(colours)),
                 0.035,
-                0.6 / len(RAMP),
+                0.6 / len(colours),
                 transform=axes.transAxes,
                 facecolor=colour,
                 edgecolor="none",
@@ -636,13 +652,14 @@ def class_accuracy(results: Results, settings: list[Setting]) -> list[Drawing]:
     sketch = Sketch(WIDE if wide else PANEL, 0.9 + 0.32 * len(rows))
     axes = sketch.figure.subplots()
     norm = Normalize(0, 1)
+    letters = _letters(classes, ["100.0"], WIDE - 2.5 if wide else PANEL - 0.8)
     for place, (setting, stack) in enumerate(reversed(rows)):
         known = np.isfinite(stack)
         for number in range(stack.shape[1]):
             if not known[:, number].any():
                 continue
             summary = statistics.summarise(stack[known[:, number], number])
-            cell = _cell(axes, number, place, summary.mean, norm, measured, written=classes <= 12, better="max")
+            cell = _cell(axes, number, place, summary.mean, norm, measured, letters, better="max")
             if classes <= 30:
                 sketch.tip(cell, [f"{setting.label}\nclass {number}: {describe(summary, measured)}"])
     _bare(axes, classes, len(rows))

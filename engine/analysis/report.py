@@ -93,9 +93,9 @@ class Cell:
 
     @property
     def sorted_by(self) -> str | None:
-        if isinstance(self.value, float):
-            return "" if math.isnan(self.value) else repr(self.value)
-        return self.value
+        if self.value is None:
+            return None
+        return "" if math.isnan(self.value) else repr(self.value)
 
     @property
     def markdown(self) -> str:

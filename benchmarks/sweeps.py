@@ -1,0 +1,82 @@
+"""What a trial costs beside its rounds: sweeps of trivial trials, seconds and memory against their number.
+
+    python -m benchmarks.sweeps [--trials 50 150 500] [--out results.json]
+
+Each sweep is a command of its own. A trial is one round of eight tiny clients: a few milliseconds of training, so what
+is measured is Tune, the trial's folder and the store. Memory is the sweep process's peak.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from engine.sweeps.definition import Sweep
+from engine.sweeps.folder import SweepFolder
+
+ROOT = Path(__file__).parents[1]
+
+
+def trivial(profile: str) -> Sweep:
+    """Trials of one round; ``seeds`` on the command line says how many."""
+    sys.path.insert(0, str(ROOT))
+    from tests.small_sweeps import base
+
+    experiment = base(**{"rounds": 1, "local.epochs": 1, "participation.count": 2, "model.hidden": [4]})
+    return Sweep(base=experiment, space={})
+
+
+def measure(trials: int, folder: Path) -> dict[str, float]:
+    """Run one sweep; seconds per trial between the first and the last that ended, and peak memory."""
+    seeds = "seeds=" + json.dumps(list(range(trials)), separators=(",", ":"))
+    reference = f"{Path(__file__)}:trivial"
+    command = [
+        sys.executable,
+        "-c",
+        "import sys, resource\n"
+        "from pathlib import Path\n"
+        "from engine.sweeps.definition import load\n"
+        "from engine.sweeps.running import How, run_sweep\n"
+        "run_sweep(load(sys.argv[1], 'laptop', [sys.argv[2]], {}), Path(sys.argv[3]), How(mode='inside'))\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)",
+        reference,
+        seeds,
+        str(folder),
+    ]
+    began = time.perf_counter()
+    out = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+    wall = time.perf_counter() - began
+    ended = sorted(path.stat().st_mtime for path in folder.glob("trials/*/trial.json"))
+    records = SweepFolder(folder).records()
+    assert [record.status for record in records] == ["finished"] * trials
+    half = len(ended) // 2
+    return {
+        "trials": trials,
+        "wall_seconds": round(wall, 2),
+        "seconds_per_trial": round((ended[-1] - ended[0]) / (trials - 1), 4),
+        "first_half": round((ended[half - 1] - ended[0]) / (half - 1), 4),
+        "second_half": round((ended[-1] - ended[half]) / (trials - half - 1), 4),
+        "peak_mb": round(float(out.stdout.split()[-1]), 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--trials", type=int, nargs="+", default=[50, 150, 500])
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/sweeps.json")
+    options = parser.parse_args()
+    rows = []
+    for trials in options.trials:
+        with tempfile.TemporaryDirectory() as folder:
+            rows.append(measure(trials, Path(folder) / "sweep"))
+        print(rows[-1], flush=True)
+    options.out.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
