@@ -10,6 +10,7 @@ from ray import tune
 
 from algorithms import ALGORITHMS
 from algorithms.fedprox import FedProx
+from engine.analysis.claims import Layout
 from engine.errors import ConfigError, ResourceError
 from engine.experiment import Execution, Experiment
 from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep, known, load
@@ -66,7 +67,7 @@ def test_symbols_of_the_papers_are_keys(monkeypatch: pytest.MonkeyPatch) -> None
     assert ALGORITHMS["fedprox"].symbols
     assert experiment.key_of("lambda") == "algorithm.mu"
     with pytest.raises(
-        ConfigError, match="alpha=1: stands for more than one key; write partition.alpha or algorithm.mu"
+        ConfigError, match=r"alpha=1: stands for more than one key; write partition.alpha or algorithm.mu"
     ):
         experiment.override(["alpha=1"])
 
@@ -75,7 +76,7 @@ def test_short_prefixes_come_first_and_nobody_waits_for_a_longer_one() -> None:
     """Kills: a trial that starts before the rounds it shares, or that waits for those it does not share."""
     trials = plan(warmup("laptop"))  # R_w 5, 3, 7, then the same with another rate: trials 0 to 5
     ordered, needs = order(trials)
-    assert [trial.trial for trial in ordered][0] == "00001"
+    assert ordered[0].trial == "00001"
     assert needs["00000"] == Needs("00001", 3)
     assert needs["00002"] == Needs("00000", 5)
     assert needs["00004"] == Needs("00001", 3)
@@ -125,7 +126,7 @@ class Told:
 
 
 def test_a_searcher_is_told_means_and_old_results() -> None:
-    """Kills: a value of one seed alone, a failed trial that counts as zero, results of before the crash that are lost."""
+    """Kills: a value of one seed alone, a failed trial that counts as zero, lost old results."""
     sweep = Sweep(base(), {"local.lr": tune.uniform(0, 1), "mu": 0.5}, seeds=(0, 1), samples=3, search=Optuna())
     told: Any = Told()
     old = [TrialRecord(f"0000{n}", {"local.lr": 0.7, "mu": 0.5}, n, status="finished") for n in range(2)]
@@ -168,6 +169,8 @@ def test_shares_of_cards_limit_trials() -> None:
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"seeds": ()}, "seeds=.*: must name at least one"),
+    ({"space": {"rounds": tune.grid_search([1])}}, "space=rounds: is a column of the trials table"),
+    ({"tables": (Layout("t", rows=("mu",), columns=()),)}, "tables=mu: is not varied by this sweep"),
     ({"metric": "accuracyy"}, "metric=accuracyy: is not reported; did you mean 'accuracy'"),
     ({"space": {"mu": tune.grid_search([0])}, "search": Optuna()}, "is a grid, which a searcher cannot use"),
     ({"scheduler": Asha(grace=3), "step": 2}, "scheduler.grace=3: must be a multiple of step=2"),
@@ -211,7 +214,7 @@ def test_schedules() -> None:
     assert [stage.at(round).local.lr for round in (1, 2, 3, 6)] == [0.1, 0.1, 0.01, 0.01]
     assert changing.digest != experiment.digest
     assert Experiment.from_mapping(changing.to_mapping()) == changing
-    with pytest.raises(ConfigError, match="schedule=partition.alpha: cannot change in mid-run"):
+    with pytest.raises(ConfigError, match=r"schedule=partition.alpha: cannot change in mid-run"):
         Experiment.from_mapping({**plain, "schedule": [{"round": 3, "set": {"partition.alpha": 1}}]})
     with pytest.raises(ConfigError, match="must name each round once, ascending"):
         Experiment.from_mapping({**plain, "schedule": [{"round": 3, "set": {}}, {"round": 2, "set": {}}]})

@@ -113,6 +113,7 @@ class Setting:
     values: dict[str, Any]
     trials: list[dict[str, Any]]  # rows of the trials table
     metric: str
+    alone: bool = False  # all there is: a single run is shown as far as it went
 
     @cached_property
     def label(self) -> str:
@@ -121,7 +122,7 @@ class Setting:
     @cached_property
     def finished(self) -> list[dict[str, Any]]:
         """The trials that count: one that was stopped early has trained for less than the others."""
-        return [row for row in self.trials if row["status"] == "finished"]
+        return [row for row in self.trials if row["status"] == "finished" or self.alone]
 
     def figures(self, column: str) -> list[float]:
         """Of the finished trials, as far as they have it."""
@@ -155,7 +156,8 @@ def settings_of(results: Results) -> list[Setting]:
     settings: dict[Hashable, Setting] = {}
     for row in results.trials.to_dict("records"):
         values = {axis.name: row[axis.name] for axis in results.axes}
-        settings.setdefault(key(values), Setting(values, [], results.metric)).trials.append(row)
+        fresh = Setting(values, [], results.metric, alone=len(results.trials) == 1)
+        settings.setdefault(key(values), fresh).trials.append(row)
     return list(settings.values())
 
 

@@ -26,6 +26,7 @@ from ray.tune.search.sample import Domain, Float, Function, Integer, LogUniform
 from ray.tune.search.variant_generator import generate_variants
 
 from engine.analysis.claims import Claim, Layout
+from engine.analysis.trials import RESERVED
 from engine.errors import ConfigError, nearest, require
 from engine.experiment import Experiment
 
@@ -85,6 +86,12 @@ class Sweep:
         require(self.samples >= 1, "samples", self.samples, "must be at least 1", "for example samples=20")
         require(self.step >= 1, "step", self.step, "must be at least 1 round", "for example step=1")
         require(self.metric in METRICS, "metric", self.metric, "is not reported", nearest(self.metric, METRICS))
+        for name in self.space:
+            require(name not in RESERVED, "space", name, "is a column of the trials table", "write its dotted key")
+        axes = [axis["name"] for axis in self.axes()]
+        for table in self.tables:
+            for name in (*table.rows, *table.columns):
+                require(name in axes, "tables", name, "is not varied by this sweep", nearest(name, axes))
         for name in self.stop:
             require(name in METRICS, "stop", name, "is not reported", nearest(name, METRICS))
         grids = [name for name, value in self.space.items() if is_grid(value)]
