@@ -354,7 +354,7 @@ def test_another_metric(tmp_path: Path) -> None:
     best = by_loss.sort_values("mean").iloc[0]
     assert f"mu={best['mu']:g}, alpha={best['alpha']:g}" in "".join(page.text).partition("best")[2][:200]
     assert any(tip.startswith("mu=0, alpha=0.05\n") and "%" in tip for tip in page.tips)  # a curve's
-    head, rows = page.table("table-1")
+    _, rows = page.table("table-1")
     assert rows[0][1].startswith(f"{by_loss['mean'][0]:.4g}")
     write(made, "rounds_to_target")  # some never reach it
     assert "rounds to 75 % accuracy" in page_of(made).source
