@@ -1,4 +1,4 @@
-"""Sweeps on Ray Tune: every trial's weights are those of ``fedskew run`` on its recorded schedule. One shared session."""
+"""Sweeps on Ray Tune: a trial has the weights of ``fedskew run`` on its recorded schedule. One shared session."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_shared_prefixes_are_computed_once(tmp_path: Path) -> None:
 
 
 def test_two_sweeps_at_once_share_a_store_and_nothing_else(tmp_path: Path) -> None:
-    """Kills: two holders of one prefix, a waiter that computes what it waits for, a sweep that ends another's trials."""
+    """Kills: two holders of one prefix, a waiter that computes it, a sweep that ends the other."""
     import ray
 
     # Small commands of a user's, each a process of its own.
@@ -196,7 +196,7 @@ def test_asha_stops_trials_where_they_stand(tmp_path: Path) -> None:
 
 
 def test_pbt_copies_and_perturbs_with_the_right_weights(tmp_path: Path) -> None:
-    """Kills: a copy that keeps its old weights, state or hyper-parameters; a schedule that does not say what happened."""
+    """Kills: a copy that keeps its old weights, state or hyper-parameters; a schedule that hides it."""
     outcome = swept("pbt", tmp_path / "pbt")
     assert outcome.statuses == {"finished": 4}
     found, folder = weights(tmp_path / "pbt"), SweepFolder(tmp_path / "pbt")

@@ -17,7 +17,7 @@ from engine.analysis.scales import Scale, Setting, distinct, ranked
 from engine.analysis.tables import Results
 
 FEWEST_SETTINGS = 10
-TREES, REPETITIONS, FOLDS = 200, 20, 5
+TREES, REPETITIONS, FOLDS = 120, 10, 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +64,7 @@ def importance(results: Results, settings: Sequence[Setting]) -> Importance | No
     forest = RandomForestRegressor(n_estimators=TREES, oob_score=True, random_state=0)
     forest.fit(x, y)
     shuffled: Any = permutation_importance(forest, x, y, n_repeats=REPETITIONS, random_state=0)
-    apart = RandomForestRegressor(n_estimators=TREES // 2, random_state=0)
+    apart = RandomForestRegressor(n_estimators=TREES, random_state=0)
     predicted = cross_val_predict(apart, x, y, groups=groups, cv=GroupKFold(FOLDS))
     falls = np.maximum(shuffled["importances_mean"], 0.0)  # of R²; a fall can exceed 1, so shares are shown
     total = falls.sum()

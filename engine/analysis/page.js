@@ -58,8 +58,12 @@ addEventListener("DOMContentLoaded", () => {
   };
   document.addEventListener("pointermove", point);
   document.addEventListener("pointerdown", point);
-  document.addEventListener("scroll", hide, { passive: true, capture: true });
   const place = (element) => { const box = element.getBoundingClientRect(); show(element, box.left + box.width / 2, box.top + box.height / 2); };
+  const scrolled = () => {  // what has the focus keeps its tip: getting there by key is what scrolled
+    const focused = document.activeElement;
+    if (lit && (lit === focused || lit.closest("svg") === focused)) place(lit); else hide();
+  };
+  document.addEventListener("scroll", scrolled, { passive: true, capture: true });
   document.addEventListener("focusin", (event) => { if (event.target.matches("td[data-tip]:focus-visible")) place(event.target); });
   document.addEventListener("focusout", hide);
   document.addEventListener("keydown", (event) => {
@@ -69,6 +73,7 @@ addEventListener("DOMContentLoaded", () => {
     const all = [...event.target.querySelectorAll("[data-tip]")];
     if (!all.length) return;
     event.preventDefault();
-    place(all[(all.indexOf(lit) + step + all.length) % all.length]);
+    const now = all.indexOf(lit);
+    place(all[now < 0 ? (step > 0 ? 0 : all.length - 1) : (now + step + all.length) % all.length]);
   });
 });
