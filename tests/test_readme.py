@@ -51,7 +51,7 @@ def test_the_run_that_is_shown_is_the_quickstart() -> None:
 def test_lists_exist() -> None:
     """Kills: a list that is no longer offered."""
     listed = {word for line in COMMANDS for word in re.findall(r"fedskew list ([a-z]+)", line)}
-    assert listed <= {*LISTS, "experiments"}
+    assert listed <= {*LISTS, "experiments", "sweeps"}
 
 
 def test_linked_and_named_files_exist() -> None:

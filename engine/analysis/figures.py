@@ -736,9 +736,8 @@ def partition(name: str, title: str, counts: np.ndarray) -> Drawing:
         area = (0.92 * step) ** 2 * counts[holders, held] / max(counts.max(), 1)
         marks = axes.scatter(holders, held, s=np.maximum(area, 0.8), color=CATEGORIES[0], linewidths=0, clip_on=False)
         amounts = counts[holders, held]
-        sketch.tip(
-            marks, [f"client {k}, class {c}: {n:,} samples" for k, c, n in zip(holders, held, amounts, strict=True)]
-        )
+        told = [f"{n:,} sample{'s' if n > 1 else ''}" for n in amounts]
+        sketch.tip(marks, [f"client {k}, class {c}: {n}" for k, c, n in zip(holders, held, told, strict=True)])
         axes.set_xlim(-0.8, clients - 0.2)
         axes.set_ylim(classes - 0.3, -0.7)
         axes.set_xlabel("client")
