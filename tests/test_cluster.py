@@ -1,4 +1,4 @@
-"""Clusters: a sweep over two nodes of which one is lost, and the files of docs/cluster as far as a file can be checked."""
+"""Clusters: a sweep over two nodes of which one is lost, and the files of docs/cluster as far as can be checked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_lost_node_changes_nothing(tmp_path: Path) -> None:
     """Kills: trials that die with their node or begin anew, data loaded for each trial, rows lost on the way."""
     environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
     environment |= {"RAY_AUTH_MODE": "disabled"}
-    command = [sys.executable, "-m", "tests.two_nodes", str(tmp_path / "shared")]
+    command = [sys.executable, "-m", "tests.two_nodes", str(tmp_path)]
     done = subprocess.run(command, env=environment, cwd=DOCS.parent, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
@@ -58,7 +58,8 @@ def test_shell_files_parse(name: str) -> None:
 
 def test_the_ray_job_is_one() -> None:
     """Kills: a resource of another kind, without the parts that KubeRay asks for."""
-    job = yaml.safe_load((DOCS / "cluster/kuberay-rayjob.yaml").read_text())
+    documents = yaml.safe_load_all((DOCS / "cluster/kuberay-rayjob.yaml").read_text())
+    (job,) = [document for document in documents if document["kind"] == "RayJob"]
     assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
     assert "fedskew" in job["spec"]["entrypoint"]
     cluster = job["spec"]["rayClusterSpec"]
