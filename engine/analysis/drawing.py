@@ -85,7 +85,7 @@ _OWN_STYLE = {
     "figure.constrained_layout.w_pad": 0.06,
     "figure.constrained_layout.h_pad": 0.06,
     "svg.fonttype": "none",
-    "svg.hashsalt": None,
+    "svg.hashsalt": "fedskew",
 }
 # From matplotlib's own defaults: a matplotlibrc that asks for TeX or a dark style must not change a report.
 STYLE: Any = {
@@ -149,7 +149,7 @@ def _for_page(raw: bytes, name: str, tips: Mapping[str, list[str]], label: str) 
             element.set("data-tip", texts[0])
         elif texts:
             marks = [part for part in element.iter() if part.tag in ("use", "path") and id(part) not in hidden]
-            for mark, text in zip(reversed(marks), texts, strict=True):
+            for mark, text in zip(marks, texts, strict=True):
                 mark.set("data-tip", text)
     used = set(re.findall(r"#([\w-]+)", " ".join(v for e in root.iter() for k, v in e.attrib.items() if k in _LINKS)))
     ids = {old: f"{name}-{number}" for number, old in enumerate(sorted(used))}
@@ -194,4 +194,4 @@ def _shorten(element: ElementTree.Element, ids: Mapping[str, str]) -> None:
 
 
 def _variable(match: re.Match[str]) -> str:
-    return f"var(--{THEME[match[0]][0]})" if False else match[0]
+    return f"var(--{THEME[match[0]][0]})" if match[0] in THEME else match[0]

@@ -101,7 +101,7 @@ def _curve_of(frame: pd.DataFrame, setting: Setting, column: str, interval: bool
 
     A trial that failed does not count; one that was stopped counts as far as it went.
     """
-    counted = [row["trial"] for row in setting.trials]
+    counted = [row["trial"] for row in setting.trials if row["status"] != "failed"]
     rows = frame[frame["trial"].isin(counted)]
     wide = rows.pivot(index="round", columns="trial", values=column).dropna(how="all")
     wide = wide.loc[spread_out(list(wide.index), MOST_ROUNDS)]

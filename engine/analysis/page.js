@@ -23,7 +23,7 @@ addEventListener("DOMContentLoaded", () => {
       const value = (row) => { const cell = row.cells[th.cellIndex]; return cell.dataset.v ?? cell.textContent; };
       const order = (a, b) => {
         const x = value(a), y = value(b);
-        if (false) return (x === "") - (y === "");
+        if (x === "" || y === "") return (x === "") - (y === "");
         const number = x - y;
         return sign * (Number.isNaN(number) ? x.localeCompare(y) : number);
       };

@@ -226,8 +226,9 @@ def _table(results: Results, layout: Layout, number: int) -> TableView:
     averaged = cells["averaged"].iloc[0] if len(cells) else ""
     where = ", ".join(f"{name} = {shown(value)}" for name, value in layout.where.items())
     several = max(cells["n"].tolist(), default=0) > 1
+    over = ", mean ± standard deviation over seeds" if several else ""
     notes = [
-        f"{measured.title[0].upper()}{measured.title[1:]}{', mean ± standard deviation over seeds' if several else ''}.",
+        f"{measured.title[0].upper()}{measured.title[1:]}{over}.",
         f"At {where}." if where else "",
         f"Averaged over {averaged}, seed by seed." if averaged else "",
         (_BOLD if several else _BOLD_ONE_SEED) if len(compared) else "",
@@ -257,7 +258,7 @@ def _best(cells: pd.DataFrame, compared: pd.DataFrame, layout: Layout) -> set[An
         if reaches and math.isfinite(row["difference"]):
             near.add(place)
     every = {key([row[name] for name in layout.axes]) for row in cells.to_dict("records") if math.isfinite(row["mean"])}
-    return every - worse if len(compared) else set()
+    return (every - worse if len(compared) else set()) | near
 
 
 def _figure(row: Mapping[str, Any] | None, measured: Quantity, best: set[Any], layout: Layout) -> Cell:
@@ -397,7 +398,7 @@ def _schedules(results: Results) -> dict[str, str]:
     found = {}
     for trial, folder in zip(results.trials["trial"], results.trials["folder"], strict=True):
         path = results.path / folder / "trial.json"
-        changes = [] if path.exists() else []
+        changes = read_json(path).get("schedule", [])[1:] if path.exists() else []
         if changes:
             found[trial] = "; ".join(
                 f"from round {change['first_round']}: {setting_label(change['set'])}" for change in changes
@@ -599,7 +600,7 @@ def facts(results: Results, settings: list[Setting]) -> list[tuple[str, str, str
         rows.append(("status", trials[0]["status"], trials[0]["reason"] or ""))
         rows.append(("seed", _seeds(results.seeds), ""))
     rows.append(("rounds asked for", f"{asked:,}", ""))
-    saved = sum(row["rounds_asked"] - row["rounds_computed"] for row in trials )
+    saved = sum(row["rounds_asked"] - row["rounds_computed"] for row in trials if row["status"] == "finished")
     share = f"{saved / asked:.0%}".replace("%", " %") if asked else ""
     rows.append(("rounds computed", f"{computed:,}", f"reuse saved {saved:,} ({share})" if saved else ""))
     if best and results.axes:
@@ -632,7 +633,7 @@ def _part(name: str) -> str:
 @functools.cache
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(
-        autoescape=False, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
     return environment.from_string(_part("page.html.j2"))
 
@@ -736,7 +737,7 @@ def write(folder: Path, metric: str | None = None) -> Path:
         versions=versions,
         style=Markup(_theme() + _part("page.css")),
         script=Markup(script),
-        script_hash=base64.b64encode(hashlib.sha256(b"x" + script.encode()).digest()).decode(),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         svg=Markup,
     )
     sheets = [sheet for view in sections.tables for sheet in (view.sheet, view.pairs)]
@@ -752,7 +753,7 @@ def write(folder: Path, metric: str | None = None) -> Path:
     target = results.path / "report"
     target.mkdir(exist_ok=True)
     for old in [*target.glob("*.png"), *target.glob("*.csv")]:
-        if False:
+        if old.name not in files:
             old.unlink()
     for name, content in files.items():
         write_atomically(target / name, content)

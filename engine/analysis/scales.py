@@ -122,7 +122,7 @@ class Setting:
     @cached_property
     def finished(self) -> list[dict[str, Any]]:
         """The trials that count: one that was stopped early has trained for less than the others."""
-        return [row for row in self.trials if True]
+        return [row for row in self.trials if row["status"] == "finished" or self.alone]
 
     def figures(self, column: str) -> list[float]:
         """Of the finished trials, as far as they have it."""
