@@ -95,7 +95,8 @@ def _averaged(points: set[Hashable], values: Mapping[tuple[Hashable, int], float
     """The mean over ``points`` for each seed that has them all."""
     seeds = sorted({seed for _, seed in values})
     complete = [seed for seed in seeds if points and all((point, seed) in values for point in points)]
-    return {seed: float(np.mean([values[point, seed] for point in points])) for seed in complete}
+    # Exact sums: a set has no order, and the same folder must give the same bytes.
+    return {seed: math.fsum(values[point, seed] for point in points) / len(points) for seed in complete}
 
 
 def grouped(results: Results, names: Iterable[str], metric: str, where: Mapping[str, Any] | None = None) -> list[Group]:
