@@ -1,10 +1,11 @@
-"""One Ray session for all tests that need it; everything else runs in process."""
+"""One Ray session and one sweep with its report for all tests that need them; everything else runs in process."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 # Read by Ray at import: no token file in the home folder, no statistics.
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
@@ -33,6 +34,26 @@ def ray_session() -> Iterator[None]:
     )
     yield
     ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """24 trials, one of which failed, with their report; written once, for all tests that only read."""
+    from engine.analysis.report import write
+    from tests.report_pages import ATTACK, CLAIMS, FAILED, TABLE
+    from tests.sweep_folders import make_sweep
+
+    folder = make_sweep(
+        tmp_path_factory.mktemp("sweeps") / "one",
+        rounds=6,
+        failed=[FAILED],
+        title=f"FedProx {ATTACK} & $\\mu$",
+        claims=CLAIMS,
+        tables=[TABLE],
+        client_rows=False,
+    )
+    write(folder)
+    return folder
 
 
 @pytest.fixture(autouse=True)

@@ -36,6 +36,7 @@ WARM_UP = [
 ]
 MU = {"name": "mu", "key": "algorithm.mu", "kind": "grid", "values": [0.0, 0.01, 0.1, 1.0], "log": True}
 ALPHA = {"name": "alpha", "key": "partition.alpha", "kind": "grid", "values": [0.05, 0.5], "log": True}
+EPOCHS = {"name": "epochs", "key": "local.epochs", "kind": "grid", "values": [1, 5], "log": False}
 
 PARAMETERS = 6_000
 _datasets: dict[str, Dataset] = {}

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 import json
-import math
-import os
 import re
-import select
-import shutil
-import subprocess
-import tempfile
-import time
-from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -25,150 +15,15 @@ import pytest
 import yaml
 from PIL import Image
 
-from engine.analysis import figures
 from engine.analysis.claims import judge
-from engine.analysis.drawing import INK, THEME, Sketch
-from engine.analysis.importance import importance
 from engine.analysis.layouts import comparisons, layout_frame
 from engine.analysis.report import write
-from engine.analysis.scales import Scale, quantity, settings_of
-from engine.analysis.tables import Axis, load
+from engine.analysis.tables import load
 from engine.errors import ConfigError
-from tests.sweep_folders import ALPHA, MU, make_run, make_sweep
+from tests.report_pages import ATTACK, CLAIMS, FAILED, REASON, TABLE, check_self_contained, page_of, small
+from tests.sweep_folders import ALPHA, EPOCHS, MU, make_run
 
-ATTACK = "<script>alert(1)</script>"
-CLAIMS: list[dict[str, Any]] = [
-    {
-        "text": f"A little of the proximal term helps {ATTACK}",
-        "source": "Li et al. 2020, figure 2",
-        "better": {"mu": 0.1},
-        "worse": {"mu": 0.0},
-    },
-    {
-        "text": "It gains more than twenty points",
-        "source": "nobody",
-        "better": {"mu": 0.1},
-        "worse": {"mu": 0.0},
-        "margin": 0.2,
-    },
-    {
-        "text": "Less of it is better than more",
-        "source": "nobody",
-        "better": {"mu": 0.01},
-        "worse": {"mu": 1.0},
-        "where": {"alpha": 0.5},
-    },
-]
-TABLE: dict[str, Any] = {
-    "title": "FedProx & its mu",
-    "rows": ["mu"],
-    "columns": ["alpha"],
-    "source": "Li et al. 2020, table 1",
-    "published": [
-        {"setting": {"mu": 0.1, "alpha": 0.05}, "value": 0.7316},
-        {"setting": {"mu": 0.0, "alpha": 0.5}, "value": 0.9127, "same_setting": False, "note": "with 100 clients"},
-    ],
-}
-FAILED = 7
-REASON = "RunError: weights are not finite in round 3"
-
-
-@pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """24 trials, one of which failed; written once, for all tests that only read."""
-    folder = make_sweep(
-        tmp_path_factory.mktemp("sweeps") / "one",
-        rounds=6,
-        failed=[FAILED],
-        title=f"FedProx {ATTACK} & $\\mu$",
-        claims=CLAIMS,
-        tables=[TABLE],
-        client_rows=False,
-    )
-    write(folder)
-    return folder
-
-
-def small(folder: Path, **fields: Any) -> Path:
-    return make_sweep(folder, **{"seeds": (0, 1), "rounds": 3, "client_rows": False} | fields)
-
-
-# --- reading a page ---------------------------------------------------------------------------------------
-
-VOID = {"meta", "link", "br", "img", "input", "hr"}
-
-
-class Page(HTMLParser):
-    """What stands in a page, by element; fails on tags that do not match."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.source = path.read_text(encoding="utf-8")
-        self.attributes: list[tuple[str, str, str]] = []  # tag, name, value
-        self.badges: list[str] = []
-        self.rows: dict[str, list[list[str]]] = {}  # of each table
-        self.tips: list[str] = []
-        self.text: list[str] = []
-        self._open: list[str] = []
-        self._table = ""
-        self.feed(self.source)
-        self.close()
-        assert not self._open, self._open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = {name: value or "" for name, value in attrs}
-        self.attributes += [(tag, name, value) for name, value in values.items()]
-        if "data-verdict" in values:
-            self.badges.append(values["data-verdict"])
-        if "data-tip" in values:
-            self.tips.append(values["data-tip"])
-        if tag == "table":
-            self._table = values.get("id", "")
-        if tag == "tr":
-            self.rows.setdefault(self._table, []).append([])
-        if tag in ("td", "th"):
-            self.rows[self._table][-1].append("")
-        if tag not in VOID:
-            self._open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in VOID:
-            self._open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open and self._open.pop() == tag, (tag, self.getpos())
-
-    def handle_data(self, data: str) -> None:
-        if "script" not in self._open and "style" not in self._open:
-            self.text.append(data)
-        if {"td", "th"} & set(self._open):
-            self.rows[self._table][-1][-1] += data
-
-    def table(self, name: str) -> tuple[list[str], list[list[str]]]:
-        head, *rows = self.rows[name]
-        return [title.strip() for title in head], rows
-
-
-def page_of(folder: Path) -> Page:
-    return Page(folder / "report" / "report.html")
-
-
-def check_self_contained(page: Page) -> None:
-    for tag, name, value in page.attributes:
-        if name in ("src", "href", "xlink:href", "srcset", "action", "data", "poster"):
-            assert value.startswith(("#", "data:")), (tag, name, value[:80])
-        assert not name.startswith("on"), (tag, name)
-    style_and_script = re.findall(r"<(?:style|script)[^>]*>(.*?)</(?:style|script)>", page.source, re.DOTALL)
-    assert len(style_and_script) == 2
-    for word in ("http:", "https:", "//", "@import", "fetch(", "XMLHttpRequest", "import(", "WebSocket", "sendBeacon"):
-        found = [part for part in style_and_script if word in re.sub(r"(^|\s)//.*", "", part)]
-        assert not found, word
-    for address in re.findall(r"url\((.*?)\)", page.source):
-        assert address.startswith("#"), address
-
-
-# --- the page ---------------------------------------------------------------------------------------------
+# --- the page ------------------------------------------------------------------------------------------------
 
 
 def test_the_page_needs_nothing_but_itself(sweep: Path) -> None:
@@ -292,7 +147,15 @@ def test_headers_sort_and_say_so(sweep: Path) -> None:
     assert f'data-v="{accuracy!r}"' in body
 
 
-# --- the files --------------------------------------------------------------------------------------------
+def test_the_origin_is_folded_in(sweep: Path) -> None:
+    """Kills: a report that does not say what was asked for."""
+    text = "".join(page_of(sweep).text)
+    asked = yaml.safe_load((sweep / "sweep.yaml").read_text())
+    assert asked["digest"] in text
+    assert "dirichlet" in text and "target_accuracy: 0.7" in text
+
+
+# --- the files -----------------------------------------------------------------------------------------------
 
 
 def test_files_agree_with_the_trials(sweep: Path) -> None:
@@ -362,9 +225,8 @@ def test_another_metric(tmp_path: Path) -> None:
         write(made, "nothing")
 
 
-# --- sweeps of all shapes ---------------------------------------------------------------------------------
+# --- sweeps of all shapes ------------------------------------------------------------------------------------
 
-EPOCHS = {"name": "epochs", "key": "local.epochs", "kind": "grid", "values": [1, 5], "log": False}
 SHAPES: dict[str, dict[str, Any]] = {
     "no axis": {"axes": ()},
     "one axis": {"axes": (MU,)},
@@ -479,289 +341,3 @@ def test_reuse_is_said(tmp_path: Path) -> None:
     assert "rounds asked for80" in text
     assert "rounds computed34" in text  # 10 + 6 * 4
     assert "reuse saved 36 (45 %)" in text
-
-
-# --- figures ----------------------------------------------------------------------------------------------
-
-
-def test_figures_tell_the_numbers_behind_them(sweep: Path) -> None:
-    """Kills: tips in another order than the marks, a mean over other trials, a band of one seed."""
-    results = load(sweep)
-    settings = settings_of(results)
-    drawings, frame = figures.curves(results, settings)
-    curves = results.curves()
-    wanted = curves[(curves["mu"] == 0.1) & (curves["alpha"] == 0.5) & (curves["round"] == 6)]["accuracy"]
-    drawn = frame[(frame["mu"] == 0.1) & (frame["alpha"] == 0.5) & (frame["round"] == 6)]
-    assert drawn[drawn["quantity"] == "accuracy"]["mean"].item() == pytest.approx(wanted.mean())
-    assert drawn["seeds"].item() == 3
-    (panel,) = [one for one in drawings if "alpha=0.5" in one.caption]
-    assert f"mu=0.1, alpha=0.5\nround 6: {100 * wanted.mean():.1f} %" in panel.svg.replace("&#10;", "\n")
-
-    (heat,) = figures.heat_maps(results, settings)
-    for setting in settings:
-        mean = np.mean([row["last10_accuracy"] for row in setting.finished])
-        told = f"{setting.label}\n{100 * mean:.1f} %"
-        (tip,) = [tip for tip in tips_of(heat.svg) if tip.startswith(told)]
-        assert tip.endswith("2 seeds" if setting.values == {"mu": 0.01, "alpha": 0.05} else "3 seeds")
-        assert f">{100 * mean:.1f}</text>" in heat.svg
-
-    first, _ = figures.sensitivity(results, settings)
-    places = [(float(x), tip) for x, tip in re.findall(r'<use [^>]*x="([\d.]+)"[^>]*data-tip="(mu=[^"]*)"', first.svg)]
-    assert len(places) == 23
-    by_mu = {mu: [x for x, tip in places if tip.startswith(f"mu={mu},")] for mu in ("0", "0.01", "0.1", "1")}
-    assert [len(by_mu[mu]) for mu in by_mu] == [6, 5, 6, 6]
-    assert max(by_mu["0"]) < min(by_mu["0.01"]) < max(by_mu["0.01"]) < min(by_mu["0.1"]) < min(by_mu["1"])
-
-
-def tips_of(svg: str) -> list[str]:
-    return [tip.replace("&#10;", "\n") for tip in re.findall(r'data-tip="([^"]*)"', svg)]
-
-
-def test_a_figure_takes_the_colours_of_the_page() -> None:
-    """Kills: black letters on a dark page, text drawn as curves, a tip that breaks out of its attribute."""
-    with figures.matplotlib.rc_context(figures.STYLE):
-        sketch = Sketch(3, 2)
-        axes = sketch.figure.subplots()
-        axes.set_xlabel(f'{ATTACK} $x$ {INK} "')
-        marks = axes.scatter([1, 2, 3], [1, 2, 3], color=figures.CATEGORIES[0])
-        sketch.tip(marks, ['one"><script>', "two", "three"])
-        drawing = sketch.finish("plain", "A <b>figure</b>.")
-    outside_text = re.sub(r">[^<]*</text>", "", drawing.svg)
-    assert not [colour for colour in THEME if colour in outside_text]
-    assert "var(--ink)" in drawing.svg and "var(--category-0)" in drawing.svg
-    assert f'&lt;script&gt;alert(1)&lt;/script&gt; $x$ {INK} "</text>' in drawing.svg
-    assert "<script" not in drawing.svg and "<b>" not in drawing.svg
-    assert tips_of(drawing.svg) == ["one&quot;&gt;&lt;script&gt;", "two", "three"]
-    assert "http" not in drawing.svg
-    with Image.open(io.BytesIO(drawing.png)) as image:
-        assert image.size == (600, 400)
-
-
-def test_zero_has_a_place_on_a_logarithmic_axis() -> None:
-    """Kills: log(0), values at equal distances, a tick for a value that is not there."""
-    axis = Axis("mu", "algorithm.mu", "grid", (0.0, 0.001, 0.1, 1.0), True)
-    scale = Scale.of(axis, [0.0, 0.001, 0.1, 1, 1.0])
-    assert [scale[value] for value in (0.001, 0.1, 1)] == pytest.approx([-3, -1, 0])
-    assert scale[0] < -3 and math.isfinite(scale[0])
-    assert [name for _, name in scale.ticks] == ["0", "0.001", "0.1", "1"]
-    drawn = Scale.of(axis, list(np.geomspace(1e-3, 10, 40)))
-    assert [name for _, name in drawn.ticks] == ["0.001", "0.01", "0.1", "1", "10"]
-    words = Scale.of(Axis("option", "k", "grid", ("II", "I", True, [1, 2]), False), ["I", "II", True, [1, 2]])
-    assert [words[value] for value in ("II", "I", True, [1, 2])] == [0, 1, 2, 3]
-    assert not words.ordered
-
-
-def test_quantities_are_written_with_their_units() -> None:
-    """Kills: a fraction for a percentage, a percentage for a difference of points, 1e9 bytes."""
-    accuracy = quantity("last10_accuracy")
-    assert accuracy.text(0.81249, unit=True) == "81.2 %"
-    assert accuracy.difference(-0.0123, unit=True) == "−1.2 points"
-    assert accuracy.difference(0.0123) == "+1.2"
-    assert accuracy.difference(-0.00001) == "0.0"
-    assert accuracy.text(math.nan) == "–"
-    assert quantity("bytes_to_target", 0.7).text(2_500_000, unit=True) == "2.5 MB"
-    assert quantity("bytes_to_target", 0.7).title == "traffic to 70 % accuracy (MB)"
-    assert quantity("rounds_to_target", 0.7).text(12.0) == "12"
-    assert quantity("loss").text(0.123456) == "0.1235"
-
-
-def test_partitions_of_many_clients_are_a_picture() -> None:
-    """Kills: 100,000 bubbles."""
-    counts = np.random.default_rng(0).integers(0, 20, (400, 100))
-    drawing = figures.partition("partition-1", "alpha=0.1", counts)
-    assert len(drawing.svg) < 150_000
-    assert 'href="data:image/png;base64,' in drawing.svg
-    few = figures.partition("partition-2", "", np.array([[3, 0], [1, 40]]))
-    assert tips_of(few.svg) == [
-        "client 0, class 0: 3 samples",
-        "client 1, class 0: 1 sample",
-        "client 1, class 1: 40 samples",
-    ]
-
-
-def test_importance_finds_what_matters(tmp_path: Path) -> None:
-    """Kills: seeds as a hyper-parameter, an order by name, a forest on nothing, praise for one that knows nothing."""
-    axes = (MU, EPOCHS | {"values": [1, 2, 4]})
-    told = small(tmp_path / "told", axes=axes, accuracy=lambda s, seed: 0.5 + 0.05 * s["epochs"])
-    results = load(told)
-    worth = importance(results, settings_of(results))
-    assert worth is not None
-    assert worth.frame["axis"].tolist() == ["epochs", "mu"]
-    shares = worth.frame["share"].tolist()
-    assert shares[0] > 0.95 and sum(shares) == pytest.approx(1)
-    assert worth.unseen > 0.8 and worth.settings == 12 and worth.trials == 24
-    assert "R² = 0.9" in worth.note or "R² = 1.0" in worth.note
-
-    luck = small(tmp_path / "luck", axes=axes, accuracy=lambda s, seed: 0.5 + 0.1 * (hash_of(s, seed) % 97) / 97)
-    results = load(luck)
-    worth = importance(results, settings_of(results))
-    assert worth is not None and worth.out_of_bag < 0.3
-    assert "do not read anything into the order" in worth.note
-
-    few = load(small(tmp_path / "few", axes=(MU, ALPHA)))
-    assert importance(few, settings_of(few)) is None
-
-
-def hash_of(setting: dict[str, Any], seed: int) -> int:
-    return int(hashlib.sha256(repr((sorted(setting.items()), seed)).encode()).hexdigest(), 16)
-
-
-# --- in a browser -----------------------------------------------------------------------------------------
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-
-class Browser:
-    """Chromium without a window, over the DevTools protocol on a pipe."""
-
-    def __init__(self, profile: Path) -> None:
-        assert CHROMIUM is not None
-        ours_in, theirs_out = os.pipe()
-        theirs_in, ours_out = os.pipe()
-        wire = f'exec "$0" "$@" 3<&{theirs_in} 4>&{theirs_out}'
-        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
-        self._process = subprocess.Popen(
-            [
-                "bash",
-                "-c",
-                wire,
-                CHROMIUM,
-                *flags,
-                "--remote-debugging-pipe",
-                f"--user-data-dir={profile}",
-                "about:blank",
-            ],
-            pass_fds=(theirs_in, theirs_out),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        os.close(theirs_in)
-        os.close(theirs_out)
-        self._in, self._out = ours_in, ours_out
-        self._buffer, self._number, self._session = b"", 0, None
-        self.events: list[dict[str, Any]] = []
-        target = next(t for t in self.call("Target.getTargets")["targetInfos"] if t["type"] == "page")
-        self._session = self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self.call(f"{domain}.enable")
-
-    def call(self, method: str, **params: Any) -> dict[str, Any]:
-        self._number += 1
-        message = {"id": self._number, "method": method, "params": params}
-        message |= {"sessionId": self._session} if self._session else {}
-        os.write(self._out, json.dumps(message).encode() + b"\0")
-        while True:
-            answer = self._read()
-            if answer.get("id") == self._number:
-                assert "error" not in answer, answer
-                return answer["result"]
-            self.events.append(answer)
-
-    def _read(self) -> dict[str, Any]:
-        deadline = time.monotonic() + 30
-        while b"\0" not in self._buffer:
-            ready, _, _ = select.select([self._in], [], [], max(0.0, deadline - time.monotonic()))
-            assert ready, "the browser does not answer"
-            part = os.read(self._in, 1 << 20)
-            assert part, "the browser is gone"
-            self._buffer += part
-        text, _, self._buffer = self._buffer.partition(b"\0")
-        return json.loads(text)
-
-    def wait_for(self, method: str) -> None:
-        while not any(event.get("method") == method for event in self.events):
-            self.events.append(self._read())
-
-    def evaluate(self, expression: str) -> Any:
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in answer, answer
-        return answer["result"].get("value")
-
-    def close(self) -> None:
-        self._process.terminate()
-        self._process.wait(10)
-        os.close(self._in)
-        os.close(self._out)
-
-
-@pytest.fixture
-def browser() -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip("there is no chromium, chromium-browser or google-chrome")
-    with tempfile.TemporaryDirectory(prefix="fedskew-browser-", ignore_cleanup_errors=True) as profile:
-        opened = Browser(Path(profile))
-        yield opened
-        opened.close()
-
-
-def test_the_page_in_a_browser(sweep: Path, browser: Browser) -> None:
-    """Kills: a console error, a request that leaves the page, a page that scrolls sideways on a phone, a dead header,
-    theme button or hover value."""
-    page = sweep / "report" / "report.html"
-    browser.call("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=2, mobile=True)
-    browser.call("Page.navigate", url=page.as_uri())
-    browser.wait_for("Page.loadEventFired")
-    browser.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
-    assert browser.evaluate("document.documentElement.scrollWidth") == 390
-    browser.call("Emulation.setDeviceMetricsOverride", width=1280, height=900, deviceScaleFactor=1, mobile=False)
-
-    column = "[...document.querySelectorAll('#trials tbody tr')].map(row => row.cells[{}].textContent)"
-    accuracy = browser.evaluate(
-        "[...document.querySelectorAll('#trials th button')].findIndex(b => b.textContent === 'final (%)')"
-    )
-    click = f"document.querySelectorAll('#trials th button')[{accuracy}].click()"
-    browser.evaluate(click)
-    risen = browser.evaluate(column.format(accuracy))
-    assert risen[-1] == "" and [float(x) for x in risen[:-1]] == sorted(float(x) for x in risen[:-1])
-    assert browser.evaluate(f"document.querySelectorAll('#trials th')[{accuracy}].ariaSort") == "ascending"
-    browser.evaluate(click)
-    fallen = browser.evaluate(column.format(accuracy))
-    assert fallen[-1] == "" and fallen[:-1] == risen[-2::-1]
-
-    colour = "getComputedStyle(document.body).backgroundColor"
-    light = browser.evaluate(colour)
-    browser.evaluate("document.getElementById('theme').click()")
-    assert browser.evaluate(colour) != light
-    letters = "getComputedStyle(document.querySelector('#curves svg text')).fill"
-    assert browser.evaluate(letters) == browser.evaluate("getComputedStyle(document.body).color")
-
-    place = browser.evaluate(
-        "(async () => { const mark = document.querySelector('#pairs svg [data-tip]'), frame = requestAnimationFrame;"
-        " mark.scrollIntoView({block: 'center'}); await new Promise(done => frame(() => frame(done)));"
-        " const box = mark.getBoundingClientRect();"
-        " return [box.left + box.width / 3, box.top + box.height / 3, mark.dataset.tip]; })()"
-    )
-    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=place[0], y=place[1])
-    shown = "[document.getElementById('tip').hidden, document.getElementById('tip').textContent]"
-    assert browser.evaluate(shown) == [False, place[2]]
-    browser.evaluate("document.querySelector('#sensitivity svg').focus({preventScroll: true})")
-    key = {"key": "ArrowRight", "code": "ArrowRight", "windowsVirtualKeyCode": 39}
-    browser.call("Input.dispatchKeyEvent", type="keyDown", **key)
-    told = browser.evaluate("document.querySelector('#sensitivity svg [data-tip]').dataset.tip")
-    assert browser.evaluate(shown) == [False, told]
-    browser.evaluate("document.querySelector('#table-1 td').focus({focusVisible: true})")
-    assert browser.evaluate(shown)[1].startswith("mu=0, alpha=0.05\n95 % interval ")
-
-    methods = [event["method"] for event in browser.events if "method" in event]
-    assert "Network.requestWillBeSent" in methods
-    requested = {
-        event["params"]["request"]["url"]
-        for event in browser.events
-        if event.get("method") == "Network.requestWillBeSent"
-    }
-    assert {url for url in requested if not url.startswith("data:")} == {page.as_uri()}
-    complaints = (
-        "Log.entryAdded",
-        "Runtime.exceptionThrown",
-        "Runtime.consoleAPICalled",
-        "Page.javascriptDialogOpening",
-    )
-    assert [event for event in browser.events if event.get("method") in complaints] == []
-
-
-def test_the_origin_is_folded_in(sweep: Path) -> None:
-    """Kills: a report that does not say what was asked for."""
-    text = "".join(page_of(sweep).text)
-    asked = yaml.safe_load((sweep / "sweep.yaml").read_text())
-    assert asked["digest"] in text
-    assert "dirichlet" in text and "target_accuracy: 0.7" in text

@@ -13,7 +13,7 @@ from sklearn.inspection import permutation_importance
 from sklearn.metrics import r2_score
 from sklearn.model_selection import GroupKFold, cross_val_predict
 
-from engine.analysis.scales import Scale, Setting, distinct, ranked
+from engine.analysis.scales import Setting, ranked, scale_of, varied
 from engine.analysis.tables import Results
 
 FEWEST_SETTINGS = 10
@@ -46,14 +46,14 @@ class Importance:
 def importance(results: Results, settings: Sequence[Setting]) -> Importance | None:
     """None where there is too little to learn from: fewer than two axes or ten settings, or a constant metric."""
     finished = ranked(settings, results.mode)
-    varied = [axis for axis in results.axes if len(distinct(s.values[axis.name] for s in finished)) > 1]
-    if len(varied) < 2 or len(finished) < FEWEST_SETTINGS:
+    names = list(varied(results, finished))
+    if len(names) < 2 or len(finished) < FEWEST_SETTINGS:
         return None
     # A tree cuts an order anywhere, so a place along the axis serves for numbers and for names alike.
-    scales = [Scale.of(axis, [setting.values[axis.name] for setting in finished]) for axis in varied]
+    scales = [scale_of(results, name, finished) for name in names]
     rows, values, groups = [], [], []
     for number, setting in enumerate(finished):
-        places = [scale[setting.values[axis.name]] for axis, scale in zip(varied, scales, strict=True)]
+        places = [scale.place(setting) for scale in scales]
         for value in setting.figures(results.metric):
             rows.append(places)
             values.append(value)
@@ -71,7 +71,7 @@ def importance(results: Results, settings: Sequence[Setting]) -> Importance | No
     if not total > 0:
         return None
     columns = {
-        "axis": [axis.name for axis in varied],
+        "axis": names,
         "share": falls / total,
         "std": shuffled["importances_std"] / total,
     }

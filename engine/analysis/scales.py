@@ -34,12 +34,15 @@ class Quantity:
     @property
     def short(self) -> str:
         """For the head of a column."""
-        name = _SHORT.get(self.column, self.label)
-        return f"{name} ({self.unit})" if self.unit else name
+        return with_unit(_SHORT.get(self.column, self.label), self.unit)
 
     @property
     def title(self) -> str:
-        return f"{self.label} ({self.unit})" if self.unit else self.label
+        return with_unit(self.label, self.unit)
+
+    @property
+    def unit_of_difference(self) -> str:
+        return "points" if self.unit == "%" else self.unit
 
     def text(self, value: float, unit: bool = False) -> str:
         """A value as it is stored, a fraction for an accuracy."""
@@ -59,8 +62,8 @@ class Quantity:
             return "–"
         written = self.text(value)
         sign = "+" if value > 0 and not written.startswith("+") else ""
-        name = "points" if self.unit == "%" else self.unit
-        return f"{sign}{written.replace('-', '−')}" + (f" {name}" if unit and name else "")
+        name = f" {self.unit_of_difference}" if unit and self.unit_of_difference else ""
+        return f"{sign}{written.replace('-', '−')}{name}"
 
 
 _COUNTS = ("rounds", "rounds_to_target", "best_round", "rounds_asked", "rounds_computed")
@@ -85,7 +88,7 @@ _LABELS = {
 
 def quantity(column: str, target: float | None = None) -> Quantity:
     if column.endswith("_to_target"):
-        goal = f"{target:.0%}".replace("%", " % accuracy") if target is not None else "the target accuracy"
+        goal = f"{percent(target)} accuracy" if target is not None else "the target accuracy"
         in_bytes = column.startswith("bytes")
         label = f"traffic to {goal}" if in_bytes else f"rounds to {goal}"
         return Quantity(column, label, "MB" if in_bytes else "", 1e-6 if in_bytes else 1.0)
@@ -95,10 +98,29 @@ def quantity(column: str, target: float | None = None) -> Quantity:
     return Quantity(column, label, "s" if column == "seconds" else "")
 
 
+def with_unit(name: str, unit: str) -> str:
+    return f"{name} ({unit})" if unit else name
+
+
+def percent(share: float) -> str:
+    return f"{share:.0%}".replace("%", " %")
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' if count != 1 else ''}"
+
+
+def capitalised(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
+
+
+def shortened(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
 def shown(value: Any, longest: int = 36) -> str:
     """A hyper-parameter's value in a line that fits."""
-    text = " ".join(label(_rounded(value)).split())
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    return shortened(" ".join(label(_rounded(value)).split()), longest)
 
 
 def _rounded(value: Any) -> Any:
@@ -148,7 +170,7 @@ def describe(summary: statistics.Summary, measured: Quantity) -> str:
     if summary.n > 1:
         interval = f"{measured.text(summary.low)} to {measured.text(summary.high)}"
         text += f" ± {measured.text(summary.std)}, 95 % interval {interval}"
-    return f"{text}, {summary.n} seed{'s' if summary.n > 1 else ''}"
+    return f"{text}, {counted(summary.n, 'seed')}"
 
 
 def settings_of(results: Results) -> list[Setting]:
@@ -176,6 +198,12 @@ def spread_out(items: Sequence[Any], most: int) -> list[Any]:
 
 def distinct(values: Iterable[Any]) -> list[Any]:
     return list({key(value): value for value in values}.values())
+
+
+def varied(results: Results, settings: Sequence[Setting]) -> dict[str, int]:
+    """How many values each hyper-parameter has among ``settings``, if it has more than one."""
+    counts = {axis.name: len(distinct(setting.values[axis.name] for setting in settings)) for axis in results.axes}
+    return {name: count for name, count in counts.items() if count > 1}
 
 
 def _is_number(value: Any) -> bool:
@@ -242,6 +270,9 @@ class Scale:
     def __getitem__(self, value: Any) -> float:
         return self.places[key(value)]
 
+    def place(self, setting: Setting) -> float:
+        return self[setting.values[self.name]]
+
     @property
     def limits(self) -> tuple[float, float]:
         low, high = min(self.places.values()), max(self.places.values())
@@ -281,3 +312,11 @@ def slanted(axes: Axes) -> None:
 def scale_of(results: Results, name: str, settings: Iterable[Setting]) -> Scale:
     axis = next(axis for axis in results.axes if axis.name == name)
     return Scale.of(axis, [setting.values[name] for setting in settings])
+
+
+def by_value(scale: Scale, settings: Iterable[Setting]) -> dict[str, list[Setting]]:
+    """The settings of each value along a scale, in its order."""
+    groups: dict[str, list[Setting]] = {}
+    for setting in sorted(settings, key=scale.place):
+        groups.setdefault(shown(setting.values[scale.name]), []).append(setting)
+    return groups

@@ -1,0 +1,143 @@
+"""Classes and clients: who is served how well, and who holds what."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
+from matplotlib.ticker import MaxNLocator
+
+from engine.analysis import statistics
+from engine.analysis.drawing import CATEGORIES, GRID, STYLE, Drawing, Sketch
+from engine.analysis.figures.colours import HEAT, draw_cell, letter_size, room_for_cells
+from engine.analysis.figures.panels import MIDDLE, MOST_ROWS, PANEL, WIDE, name_rows, row_names
+from engine.analysis.scales import Setting, counted, describe, percent, quantity, ranked, spread_out
+
+if TYPE_CHECKING:
+    from engine.analysis.tables import Results
+
+
+@matplotlib.rc_context(STYLE)
+def class_accuracy(results: Results, settings: list[Setting]) -> list[Drawing]:
+    """Accuracy of each class at the end, a row for each setting."""
+    finished = ranked(settings, results.mode)
+    chosen = spread_out(finished, MOST_ROWS)
+    rows = [(setting, stack) for setting in reversed(chosen) if (stack := _by_class(setting)).size]
+    if not rows:
+        return []
+    classes = max(stack.shape[1] for _, stack in rows)
+    measured = quantity("accuracy")
+    wide = classes > 12 or max(len(setting.label) for setting, _ in rows) > 16
+    sketch = Sketch(WIDE if wide else PANEL, 0.9 + 0.32 * len(rows))
+    axes = sketch.figure.subplots()
+    letters = letter_size(classes, ["100.0"], WIDE - 2.5 if wide else PANEL - 0.8)
+    for place, (setting, stack) in enumerate(rows):
+        for number, values in enumerate(stack.T):
+            if not np.isfinite(values).any():
+                continue
+            summary = statistics.summarise(values[np.isfinite(values)])
+            cell = draw_cell(axes, number, place, summary.mean, Normalize(0, 1), measured, letters, better="max")
+            if classes <= 30:
+                sketch.tip(cell, [f"{setting.label}\nclass {number}: {describe(summary, measured)}"])
+    room_for_cells(axes, classes, len(rows))
+    axes.set_yticks(range(len(rows)), row_names(setting.label for setting, _ in rows))
+    axes.set_xticks(range(0, classes, 1 if classes <= 30 else 10))
+    axes.set_xlabel("class")
+    count = len(finished)
+    some = f"; {len(chosen)} of {count} settings, evenly spaced by rank" if len(chosen) < count else ""
+    order = f", mean over seeds; the best setting on top{some}" if count > 1 else ""
+    return [sketch.finish("classes", f"Final test accuracy of each class (%){order}.", wide)]
+
+
+def _by_class(setting: Setting) -> np.ndarray:
+    """The accuracy of each class in each finished trial, [trials, classes]; empty if trials differ in their classes."""
+    known = [row["class_accuracy"] for row in setting.finished if _has_entries(row["class_accuracy"])]
+    return np.array(known, dtype=float) if len({len(row) for row in known}) == 1 else np.empty((0, 0))
+
+
+def _has_entries(row: Any) -> bool:
+    return isinstance(row, list | tuple | np.ndarray) and len(row) > 0
+
+
+@matplotlib.rc_context(STYLE)
+def worst_clients(results: Results, settings: list[Setting]) -> list[Drawing]:
+    """The worst tenth of clients beside the accuracy of the global model, a row for each setting."""
+    column = "worst_decile_accuracy"
+    known = [setting for setting in ranked(settings, results.mode) if setting.figures(column)]
+    chosen: list[Setting] = spread_out(known, MOST_ROWS)[::-1]  # the best on top
+    if not chosen:
+        return []
+    measured = quantity(column)
+    wide = max(len(setting.label) for setting in chosen) > 16
+    sketch = Sketch(MIDDLE if wide else PANEL, 1.2 + 0.27 * len(chosen))
+    axes = sketch.figure.subplots()
+    places = np.arange(len(chosen))
+    worst, model = (
+        [statistics.summarise(setting.figures(name)) for setting in chosen] for name in (column, "accuracy")
+    )
+    axes.hlines(places, [s.mean * 100 for s in worst], [s.mean * 100 for s in model], color=GRID, linewidth=3, zorder=1)
+    parts = ((worst, CATEGORIES[1], "worst tenth of clients"), (model, CATEGORIES[0], "global model"))
+    for summaries, colour, label in parts:
+        mean, low, high = (100 * np.array([(s.mean, s.low, s.high) for s in summaries])).T
+        axes.hlines(places, low, high, color=colour, linewidth=1.2)
+        marks = axes.scatter(mean, places, color=colour, s=24, label=label, zorder=3, linewidths=0)
+        told = zip(chosen, summaries, strict=True)
+        sketch.tip(marks, [f"{setting.label}\n{label}: {describe(s, measured)}" for setting, s in told])
+    name_rows(axes, [setting.label for setting in chosen])
+    axes.set_xlabel("test accuracy (%)")
+    sketch.figure.legend(loc="outside upper right", ncols=2, handletextpad=0.2)
+    some = f"; {len(chosen)} of {len(known)} settings" if len(chosen) < len(known) else ""
+    caption = f"The worst tenth of clients and the global model, mean and 95 % interval over seeds{some}."
+    return [sketch.finish("clients", caption, wide)]
+
+
+@matplotlib.rc_context(STYLE)
+def partition(name: str, title: str, counts: np.ndarray) -> Drawing:
+    """Samples of each class on every client: bubbles, or a picture of shades for many clients."""
+    clients, classes = counts.shape
+    sketch = Sketch(PANEL, min(max(1.0 + 0.19 * classes, 2.2), 3.4))
+    axes = sketch.figure.subplots()
+    few = clients <= 50 and classes <= 30 and np.count_nonzero(counts) <= 600
+    drawn = _bubbles(sketch, axes, counts) if few else _shades(sketch, axes, counts)
+    axes.set_yticks(range(0, classes, max(1, math.ceil(classes / 12))))
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.tick_params(length=0)
+    axes.spines[["left", "bottom"]].set_visible(False)
+    axes.set_ylabel("class")
+    axes.set_title(title)
+    sizes = counts.sum(axis=1)
+    largest = (counts[sizes > 0].max(axis=1) / sizes[sizes > 0]).mean() if sizes.any() else 0.0
+    held = f"{clients:,} clients of {sizes.min():,} to {sizes.max():,} samples"
+    caption = f"{held}, largest class {percent(largest)} on average. {drawn}"
+    return sketch.finish(name, f"{title}: {caption}".removeprefix(": "))
+
+
+def _bubbles(sketch: Sketch, axes: Axes, counts: np.ndarray) -> str:
+    clients, classes = counts.shape
+    holders, held = np.nonzero(counts)
+    amounts = counts[holders, held]
+    step = min(72 * (PANEL - 0.7) / clients, 72 * (sketch.figure.get_size_inches()[1] - 0.8) / classes)
+    area = (0.92 * step) ** 2 * amounts / max(counts.max(), 1)
+    marks = axes.scatter(holders, held, s=np.maximum(area, 0.8), color=CATEGORIES[0], linewidths=0, clip_on=False)
+    told = zip(holders, held, amounts, strict=True)
+    sketch.tip(marks, [f"client {client}, class {label}: {counted(n, 'sample')}" for client, label, n in told])
+    axes.set_xlim(-0.8, clients - 0.2)
+    axes.set_ylim(classes - 0.3, -0.7)
+    axes.set_xlabel("client")
+    return "The area of a bubble is the number of samples."
+
+
+def _shades(sketch: Sketch, axes: Axes, counts: np.ndarray) -> str:
+    counts = counts[np.lexsort((-counts.max(axis=1), counts.argmax(axis=1)))]
+    shares = np.ma.masked_equal((counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)).T, 0)
+    image = axes.imshow(shares, HEAT.resampled(8), aspect="auto", interpolation="nearest", vmin=0, vmax=1)
+    bar = sketch.figure.colorbar(image, ax=axes, shrink=0.8, ticks=[0, 0.5, 1])
+    bar.ax.set_yticklabels(["0 %", "50 %", "100 %"])
+    bar.outline.set_visible(False)  # type: ignore[operator]
+    axes.grid(False)
+    axes.set_xlabel("clients, by their largest class")
+    return "The shade is a class's share of a client's samples."

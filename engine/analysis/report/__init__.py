@@ -1,0 +1,16 @@
+"""The report of a sweep or of a run: one HTML page that needs nothing else, Markdown, PNG, CSV and parquet.
+
+    write(Path("runs/drift.fedprox_mu-laptop-0123456789ab"))    -> .../report/report.html
+
+    report/report.html    style, script and figures inside; no request leaves it, which its content policy enforces
+    report/report.md      the same without hover values
+    report/*.png, *.csv   each figure and each table
+    trials.parquet        one row per trial
+
+Everything is made from the folder alone, so the same folder gives the same bytes. The folder ``report`` is the
+report's own: pictures and tables in it that it does not make any more are deleted.
+"""
+
+from engine.analysis.report.folder import write
+
+__all__ = ["write"]

@@ -1,0 +1,118 @@
+"""Claims with their verdicts: as sentences, on a line, cell by cell."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from engine.analysis import figures
+from engine.analysis.claims import Verdict
+from engine.analysis.drawing import Drawing
+from engine.analysis.report.sheets import (
+    Cell,
+    Sheet,
+    difference_cells,
+    interval_text,
+    long_cell,
+    p_cell,
+    p_text,
+    seeds_cell,
+    seeds_text,
+    word_cell,
+)
+from engine.analysis.scales import Quantity, quantity, with_unit
+from engine.analysis.settings import setting_label
+
+
+@dataclass(frozen=True)
+class ClaimView:
+    number: int
+    verdict: Verdict
+    numbers: tuple[str, ...]
+    places: Mapping[str, float] | None  # of the small picture, in percent of its width
+    cells: Sheet | None
+    drawing: Drawing | None
+
+    @property
+    def style(self) -> str:
+        return _style(self.verdict.verdict)
+
+
+def claim_views(verdicts: Sequence[Verdict], target: float | None) -> list[ClaimView]:
+    return [_view(number, verdict, target) for number, verdict in enumerate(verdicts, start=1)]
+
+
+def claims_frame(views: Sequence[ClaimView]) -> pd.DataFrame:
+    of_claim = ("text", "source", "metric", "margin", "kind")
+    of_verdict = ("verdict", "effect", "low", "high", "p", "p_holm", "seeds", "seeds_to_decide", "why")
+    return pd.DataFrame(
+        {"claim": view.number}
+        | {name: getattr(view.verdict.claim, name) for name in of_claim}
+        | {name: getattr(view.verdict, name) for name in of_verdict}
+        for view in views
+    )
+
+
+def _view(number: int, verdict: Verdict, target: float | None) -> ClaimView:
+    measured = quantity(verdict.claim.metric, target)
+    cells = _cells(number, verdict, measured) if verdict.cells else None
+    drawing = figures.forest(number, verdict)
+    return ClaimView(number, verdict, _numbers(verdict, measured), _places(verdict), cells, drawing)
+
+
+def _numbers(verdict: Verdict, measured: Quantity) -> tuple[str, ...]:
+    claim, numbers = verdict.claim, []
+    if math.isfinite(verdict.effect):
+        where = " in the weakest cell" if len(verdict.cells) > 1 else ""
+        effect = f"Effect{where} {measured.difference(verdict.effect, unit=True)}"
+        if math.isfinite(verdict.low):
+            effect += f", 95 % interval {interval_text(measured, verdict.low, verdict.high)}"
+        numbers.append(effect)
+    if claim.margin:
+        kind = "within ±" if claim.kind == "equal" else "more than "
+        numbers.append(f"asked for {kind}{measured.difference(claim.margin, unit=True).lstrip('+')}")
+    if not math.isnan(verdict.p):
+        numbers.append(f"p {p_text(verdict.p)} (Holm {p_text(verdict.p_holm)})")
+    numbers.append(f"seeds {seeds_text(verdict.seeds)}" if verdict.seeds else "no common seed")
+    if verdict.seeds_to_decide is not None:
+        numbers.append(f"about {verdict.seeds_to_decide} seeds would decide it")
+    return tuple(numbers)
+
+
+def _places(verdict: Verdict) -> dict[str, float] | None:
+    """Where zero, margin, interval and effect of the weakest cell lie along a line."""
+    marks = {"zero": 0.0, "margin": verdict.claim.margin, "effect": verdict.effect}
+    if math.isfinite(verdict.low) and math.isfinite(verdict.high):
+        marks |= {"low": verdict.low, "high": verdict.high}
+    if verdict.claim.kind == "equal":
+        marks["other_margin"] = -verdict.claim.margin
+    if not all(map(math.isfinite, marks.values())):
+        return None
+    low, high = min(marks.values()), max(marks.values())
+    if low == high:
+        return None
+    return {name: round(4 + 92 * (value - low) / (high - low), 2) for name, value in marks.items()}
+
+
+def _cells(number: int, verdict: Verdict, measured: Quantity) -> Sheet:
+    effect = with_unit("effect", measured.unit_of_difference)
+    wanted = [cell.seeds_to_decide if cell.verdict == "undecided" else None for cell in verdict.cells]
+    decide = ["would decide it"] * any(wanted)
+    head = ("cell", "verdict", effect, "95 % t interval", "p", "seeds", *decide, "why")
+    rows = []
+    for cell, seeds in zip(verdict.cells, wanted, strict=True):
+        row = [word_cell(setting_label(cell.cell) or "all"), Cell(cell.verdict, style=f"word {_style(cell.verdict)}")]
+        row += [*difference_cells(measured, cell.effect, cell.low, cell.high), p_cell(cell.p), seeds_cell(cell.seeds)]
+        if decide:
+            row.append(Cell(f"{seeds} seeds" if seeds else "", float(seeds or math.nan)))
+        rows.append([*row, long_cell(cell.why)])
+    frame = pd.DataFrame({"claim": number, **dataclasses.asdict(cell)} for cell in verdict.cells)
+    return Sheet(f"claim-{number}-cells", "Cells", "", head, rows, frame, tall=len(rows) > 14)
+
+
+def _style(verdict: str) -> str:
+    return verdict.replace(" ", "-")

@@ -1,0 +1,83 @@
+"""The figures of a page, group by group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from engine.analysis import figures
+from engine.analysis.drawing import Drawing
+from engine.analysis.importance import importance
+from engine.analysis.report.trial_sheets import schedules
+from engine.analysis.scales import Setting, capitalised, quantity
+from engine.analysis.settings import key, setting_label
+from engine.analysis.tables import Results
+from engine.errors import FedskewError
+
+MOST_PARTITIONS = 6
+BAND = "Mean over seeds; the band is the 95 % bootstrap interval."
+CHANGED = "Hyper-parameters changed in mid-run; a trial stands where it began. "
+EXPECTED = (
+    "What the final global model is expected to score on test data distributed as a client's own classes are, "
+    "averaged over the worst tenth of the clients."
+)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Figures of one kind; without any the section is left out."""
+
+    anchor: str
+    title: str
+    short: str
+    drawings: Sequence[Drawing]
+    note: str = ""
+
+
+def figure_groups(results: Results, settings: list[Setting]) -> tuple[list[Group], dict[str, pd.DataFrame]]:
+    """The groups in the order of the page, and the tables behind them that are no other table."""
+    measured = quantity(results.metric, results.target_accuracy)
+    curves, drawn = figures.curves(results, settings)
+    worth = importance(results, settings)
+    bars, trust = (figures.importance(worth), worth.note) if worth else ([], "")
+    pictures, shown = _partitions(results, settings)
+    over = f"{CHANGED if schedules(results) else ''}{capitalised(measured.title)}."
+    groups = [
+        Group("curves", "Curves", "Curves", curves, BAND if len(results.seeds) > 1 else ""),
+        Group("sensitivity", "Sensitivity", "Sensitivity", figures.sensitivity(results, settings), over),
+        Group("pairs", "Two hyper-parameters at a time", "Pairs", figures.heat_maps(results, settings)),
+        Group("importance", "Importance of hyper-parameters", "Importance", bars, trust),
+        Group("parallel", "All hyper-parameters at once", "Parallel", figures.parallel_coordinates(results, settings)),
+        Group("classes", "Accuracy of each class", "Classes", figures.class_accuracy(results, settings)),
+        Group("clients", "The worst-served clients", "Clients", figures.worst_clients(results, settings), EXPECTED),
+        Group("partitions", "Partitions", "Partitions", pictures, shown),
+    ]
+    frames = {"curves": drawn} if len(drawn) else {}
+    if worth:
+        frames["importance"] = worth.frame
+    return [group for group in groups if group.drawings], frames
+
+
+def _partitions(results: Results, settings: list[Setting]) -> tuple[list[Drawing], str]:
+    """One picture for each partition that the sweep draws, with the first seed that has it."""
+    names = [axis.name for axis in results.axes if axis.key.partition(".")[0] in ("partition", "data")]
+    trials: dict[Any, list[dict[str, Any]]] = {}
+    for setting in settings:
+        trials.setdefault(key([setting.values[name] for name in names]), []).extend(setting.trials)
+    drawings: list[Drawing] = []
+    for rows in trials.values():
+        if len(drawings) == MOST_PARTITIONS:
+            break
+        for row in rows:
+            try:
+                counts = results.class_counts(row["trial"])
+            except (FedskewError, OSError):
+                continue  # it died before it had one, or the data are on another machine
+            title = setting_label({name: row[name] for name in names})
+            drawings.append(figures.partition(f"partition-{len(drawings) + 1}", title, counts))
+            break
+    some = f"The first {len(drawings)} of {len(trials)} partitions. " if len(drawings) < len(trials) else ""
+    return drawings, f"{some}Which client holds which classes, in the trial of the first seed."

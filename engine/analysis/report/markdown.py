@@ -1,0 +1,39 @@
+"""The report in Markdown: what the page shows without hover values."""
+
+from __future__ import annotations
+
+from engine.analysis.report.claim_views import ClaimView
+from engine.analysis.report.sections import Sections
+from engine.analysis.report.sheets import escaped
+from engine.analysis.tables import Results
+
+
+def markdown(results: Results, sections: Sections) -> str:
+    profile = f", profile {results.profile}" if results.profile else ""
+    blocks = [f"# {escaped(results.title)}", f"`{results.name}`{profile}"]
+    blocks.append(
+        "\n".join(f"- {name}: {figure}{f' ({escaped(more)})' if more else ''}" for name, figure, more in sections.facts)
+    )
+    if sections.claims:
+        blocks += ["## Claims", *map(_claim, sections.claims)]
+    for view in sections.tables:
+        blocks += [f"## {escaped(view.title)}", escaped(view.source)]
+        blocks += [f"{sheet.markdown}\n\n{sheet.note}" for sheet in (view.sheet, view.pairs) if sheet]
+        blocks.append(escaped(view.problem))
+    if sections.best:
+        blocks += ["## Best settings", sections.best.markdown, sections.best.note]
+    for group in sections.groups:
+        blocks += [f"## {group.title}", group.note]
+        for drawing in group.drawings:
+            caption = escaped(drawing.caption)
+            blocks += [f"![{caption}]({drawing.name}.png)", caption]
+    blocks += ["## Trials", *(f"Failed: {escaped(who)}: {escaped(why)}." for why, who in sections.failures)]
+    blocks.append(sections.trials.markdown)
+    return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def _claim(view: ClaimView) -> str:
+    one = view.verdict
+    source = f" ({escaped(one.claim.source)})" if one.claim.source else ""
+    said = f"{view.number}. **{one.verdict}**: {escaped(one.claim.text)}{source}"
+    return "  \n   ".join([said, "; ".join(view.numbers), escaped(one.why)])

@@ -1,0 +1,167 @@
+"""Tables in the layout of a paper, with the comparisons behind their bold figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from engine.analysis.layouts import Layout, comparisons, layout_frame
+from engine.analysis.report.sheets import (
+    Cell,
+    Sheet,
+    difference_cells,
+    interval_text,
+    p_cell,
+    seeds_cell,
+    spread_text,
+    value_cell,
+    word_cell,
+)
+from engine.analysis.scales import Quantity, capitalised, counted, distinct, quantity, shown, with_unit
+from engine.analysis.settings import key, setting_label
+from engine.analysis.tables import Results
+from engine.errors import ConfigError
+
+MOST_ROWS, MOST_COLUMNS = 48, 8  # of a table that the report makes up by itself
+BOLD = "Bold: the best of each column, and what cannot be told from it (the paired 95 % t interval contains 0)."
+BOLD_ONE_SEED = "Bold: the best of each column; one seed cannot tell it from the others."
+
+
+@dataclass(frozen=True)
+class TableView:
+    """A table in the layout of a paper with the comparisons behind its bold figures, or why there is none."""
+
+    title: str
+    source: str
+    sheet: Sheet | None = None
+    pairs: Sheet | None = None
+    problem: str = ""
+
+
+def paper_tables(results: Results) -> list[TableView]:
+    layouts = list(results.tables) or _own_layouts(results)
+    return [_table(results, layout, f"table-{number}") for number, layout in enumerate(layouts, start=1)]
+
+
+def _own_layouts(results: Results) -> list[Layout]:
+    """One table of the whole grid, if a sweep asks for none and the grid is small enough to be read."""
+    counts = {axis.name: len(distinct(results.trials[axis.name])) for axis in results.axes if axis.kind == "grid"}
+    if not counts or len(counts) < len(results.axes):
+        return []
+    rows, columns = tuple(counts)[:-1], tuple(counts)[-1:]
+    if not rows or counts[columns[0]] > MOST_COLUMNS:
+        rows, columns = rows + columns, ()
+    if math.prod(counts[name] for name in rows) > MOST_ROWS:
+        return []
+    return [Layout("All settings", rows, columns, results.metric)]
+
+
+def _table(results: Results, layout: Layout, name: str) -> TableView:
+    try:
+        frame, compared = layout_frame(results, layout), comparisons(results, layout)
+    except ConfigError as error:
+        return TableView(layout.title, layout.source, problem=f"This sweep cannot fill the table: {error}.")
+    measured = quantity(layout.metric, results.target_accuracy)
+    cells: list[dict[str, Any]] = frame.to_dict("records")
+    best = _best(cells, compared, layout)
+    across = distinct(tuple(cell[axis] for axis in layout.columns) for cell in cells)
+    down: dict[Any, dict[Any, Mapping[str, Any]]] = {}
+    for cell in cells:
+        down.setdefault(_place(cell, layout.rows), {})[_place(cell, layout.columns)] = cell
+    rows = []
+    for row in down.values():
+        first = next(iter(row.values()))
+        filled = [_figure(row.get(key(place)), measured, best, layout) for place in across]
+        rows.append([*(value_cell(first[axis]) for axis in layout.rows), *filled])
+    columns = [setting_label(dict(zip(layout.columns, place, strict=True))) or measured.short for place in across]
+    several = any(cell["n"] > 1 for cell in cells)
+    averaged = cells[0]["averaged"] if cells else ""
+    where = ", ".join(f"{axis} = {shown(value)}" for axis, value in layout.where.items())
+    notes = [
+        f"{capitalised(measured.title)}{', mean ± standard deviation over seeds' if several else ''}.",
+        f"At {where}." if where else "",
+        f"Averaged over {averaged}, seed by seed." if averaged else "",
+        (BOLD if several else BOLD_ONE_SEED) if len(compared) else "",
+        "Second line: the published figure; grey where the setting is another one."
+        if any(math.isfinite(cell["published"]) for cell in cells)
+        else "",
+    ]
+    head = (*layout.rows, *columns)
+    sheet = Sheet(name, layout.title, " ".join(filter(None, notes)), head, rows, frame, labels=len(layout.rows))
+    return TableView(layout.title, layout.source, sheet, _pairs(compared, layout, measured, f"{name}-comparisons"))
+
+
+def _place(row: Mapping[str, Any], axes: Iterable[str]) -> Any:
+    return key([row[axis] for axis in axes])
+
+
+def _best(cells: list[dict[str, Any]], compared: pd.DataFrame, layout: Layout) -> set[Any]:
+    """The cells in bold: the reference of each column, and those whose interval of the difference reaches 0."""
+    if not len(compared):
+        return set()
+    bold = {_place(cell, layout.axes) for cell in cells if math.isfinite(cell["mean"])}
+    for row in compared.to_dict("records"):
+        place = _place(row, layout.axes)
+        reaches = row["n"] > 1 and not (row["low"] > 0 or row["high"] < 0)
+        if reaches and math.isfinite(row["difference"]):
+            bold.add(place)
+        else:
+            bold.discard(place)
+    return bold
+
+
+def _figure(row: Mapping[str, Any] | None, measured: Quantity, best: set[Any], layout: Layout) -> Cell:
+    if row is None:
+        return Cell("", math.nan)
+    lost = [f"{row[status]} {status}" for status in ("failed", "stopped", "running") if row[status]]
+    text = measured.text(row["mean"]) + spread_text(measured, row["std"], row["n"])
+    interval = f"95 % interval {interval_text(measured, row['low'], row['high'], signed=False)}"
+    tip = [
+        setting_label({name: row[name] for name in layout.axes}),
+        interval if row["n"] > 1 else "",
+        ", ".join([counted(row["n"], "seed"), *lost]),
+    ]
+    below, below_style = "", ""
+    if math.isfinite(row["published"]):
+        below = f"paper {measured.text(row['published'])}"
+        if row["same_setting"]:
+            tip.append(f"ours less the paper's: {measured.difference(row['difference'], unit=True)}")
+        else:
+            below, below_style = f"{below}, other setting", "other"
+        tip.append(row["note"])
+    style = "best" if _place(row, layout.axes) in best else ""
+    if not row["n"]:
+        text = ", ".join(lost) or "–"
+    return Cell(text, row["mean"], "\n".join(filter(None, tip)), style, below, below_style)
+
+
+def _pairs(compared: pd.DataFrame, layout: Layout, measured: Quantity, name: str) -> Sheet | None:
+    if not len(compared):
+        return None
+    difference = with_unit("difference", measured.unit_of_difference)
+    head = ("setting", "best of the column", difference, "95 % t interval", "p", "p, Holm", "seeds")
+    records: list[dict[str, Any]] = compared.to_dict("records")
+    rows = [
+        [
+            *(value_cell(row[axis]) for axis in layout.columns),
+            word_cell(row["setting"]),
+            word_cell(row["reference"]),
+            *difference_cells(measured, row["difference"], row["low"], row["high"]),
+            p_cell(row["p"]),
+            p_cell(row["p_holm"]),
+            seeds_cell(row["seeds"]),
+        ]
+        for row in records
+    ]
+    fewest = min(row["n"] for row in records)
+    least = f" With {fewest} seeds no exact p is below {2 / 2**fewest:g}." if 1 < fewest < 6 else ""
+    note = (
+        "Paired seed by seed with the best of the same column, which was chosen by these same seeds, so its lead is on "
+        f"the large side. p: exact sign-flip test, two-sided; Holm: over the rows of this table.{least}"
+    )
+    labels = len(layout.columns) + 2
+    return Sheet(name, "Paired differences", note, (*layout.columns, *head), rows, compared, labels, len(rows) > 14)

@@ -1,0 +1,84 @@
+"""What the page and its Markdown twin show, made from the results."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from engine.analysis.claims import judge
+from engine.analysis.drawing import Drawing
+from engine.analysis.report.claim_views import ClaimView, claim_views, claims_frame
+from engine.analysis.report.figure_groups import Group, figure_groups
+from engine.analysis.report.paper_tables import TableView, paper_tables
+from engine.analysis.report.sheets import Sheet, seeds_text, spread_text
+from engine.analysis.report.trial_sheets import best_settings, failures, trials_sheet
+from engine.analysis.scales import Setting, percent, quantity, ranked, settings_of
+from engine.analysis.tables import Results
+
+FEWEST_RANKED = 13  # settings; fewer are told apart in the tables alone
+
+
+@dataclass(frozen=True, eq=False)
+class Sections:
+    facts: list[tuple[str, str, str]]
+    claims: list[ClaimView]
+    tables: list[TableView]
+    best: Sheet | None
+    groups: list[Group]
+    failures: list[tuple[str, str]]
+    trials: Sheet
+    frames: dict[str, pd.DataFrame]  # by the name of the file
+
+    @property
+    def drawings(self) -> list[Drawing]:
+        of_claims = [view.drawing for view in self.claims if view.drawing]
+        return [drawing for group in self.groups for drawing in group.drawings] + of_claims
+
+
+def sections_of(results: Results) -> Sections:
+    settings = settings_of(results)
+    claims = claim_views(judge(results), results.target_accuracy)
+    tables = paper_tables(results)
+    rank = len(settings) >= FEWEST_RANKED or not any(view.sheet for view in tables)
+    best = best_settings(results, settings) if rank else None
+    groups, frames = figure_groups(results, settings)
+    trials = trials_sheet(results)
+    sheets = [sheet for view in tables for sheet in (view.sheet, view.pairs)]
+    sheets += [*(view.cells for view in claims), best, trials]
+    frames |= {sheet.name: sheet.frame for sheet in sheets if sheet}
+    if claims:
+        frames["claims"] = claims_frame(claims)
+    return Sections(_facts(results, settings), claims, tables, best, groups, failures(results), trials, frames)
+
+
+def _facts(results: Results, settings: list[Setting]) -> list[tuple[str, str, str]]:
+    """What was done, in figures: label, figure, detail."""
+    trials: list[dict[str, Any]] = results.trials.to_dict("records")
+    counts = Counter(row["status"] for row in trials)
+    asked, computed = (sum(row[name] for row in trials) for name in ("rounds_asked", "rounds_computed"))
+    measured = quantity(results.metric, results.target_accuracy)
+    best = ranked(settings, results.mode)
+    rows = []
+    if results.axes or len(trials) != 1:
+        order = [status for status in ("finished", "stopped", "failed", "running") if counts[status]]
+        detail = ", ".join(f"{counts[status]:,} {status}" for status in order) or "none has begun"
+        rows.append(("trials", f"{len(trials):,}", detail))
+        rows.append(("seeds", f"{len(results.seeds)}", seeds_text(results.seeds)))
+    else:
+        rows.append(("status", trials[0]["status"], trials[0]["reason"] or ""))
+        rows.append(("seed", seeds_text(results.seeds), ""))
+    rows.append(("rounds asked for", f"{asked:,}", ""))
+    saved = sum(row["rounds_asked"] - row["rounds_computed"] for row in trials if row["status"] == "finished")
+    rows.append(
+        ("rounds computed", f"{computed:,}", f"reuse saved {saved:,} ({percent(saved / asked)})" if saved else "")
+    )
+    if best and results.axes:
+        rows.append(("best", measured.text(best[0].mean, unit=True), best[0].label))
+    elif best:
+        s = best[0].summary
+        figure = measured.text(s.mean, unit=True) + spread_text(measured, s.std, s.n)
+        rows.append((measured.short.partition(" (")[0], figure, measured.label))
+    return rows

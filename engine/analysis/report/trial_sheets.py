@@ -1,0 +1,114 @@
+"""Tables of what was run: the settings by rank, every trial, the failures by reason."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from engine.analysis.report.sheets import (
+    Cell,
+    Sheet,
+    count_cell,
+    interval_text,
+    long_cell,
+    spread_text,
+    value_cell,
+    word_cell,
+)
+from engine.analysis.scales import Setting, quantity, ranked
+from engine.analysis.settings import setting_label
+from engine.analysis.tables import Results
+from engine.analysis.trials import read_json
+
+MOST_SETTINGS = 15
+COLUMNS = (
+    "last10_accuracy",
+    "accuracy",
+    "best_accuracy",
+    "best_round",
+    "worst_decile_accuracy",
+    "loss",
+    "rounds_to_target",
+    "bytes_to_target",
+    "rounds",
+    "rounds_computed",
+    "seconds",
+)
+
+
+def best_settings(results: Results, settings: list[Setting]) -> Sheet | None:
+    """The settings by rank: for a sweep whose hyper-parameters are drawn, and for a grid too large for a table."""
+    finished = ranked(settings, results.mode)
+    if not results.axes or not finished:
+        return None
+    measured = quantity(results.metric, results.target_accuracy)
+    rows = []
+    for rank, setting in enumerate(finished[:MOST_SETTINGS], start=1):
+        s = setting.summary
+        rows.append(
+            [
+                count_cell(rank),
+                *(value_cell(setting.values[axis.name]) for axis in results.axes),
+                Cell(measured.text(s.mean) + spread_text(measured, s.std, s.n), s.mean),
+                Cell(interval_text(measured, s.low, s.high, signed=False), s.low),
+                count_cell(s.n),
+            ]
+        )
+    head = ("rank", *(axis.name for axis in results.axes), measured.short, "95 % interval", "seeds")
+    some = f"The best {len(rows)} of {len(settings)} settings" if len(rows) < len(settings) else "All settings by rank"
+    lucky = "Being the best of many, the first is partly lucky."
+    note = f"{some}: {measured.title}, mean ± standard deviation over seeds. {lucky}"
+    return Sheet("settings", "Best settings", note, head, rows, results.settings())
+
+
+def trials_sheet(results: Results) -> Sheet:
+    trials: list[dict[str, Any]] = results.trials.to_dict("records")
+    names = [axis.name for axis in results.axes]
+    columns = [quantity(name) for name in COLUMNS if any(math.isfinite(row[name]) for row in trials)]
+    changes = schedules(results)
+    reasons = any(row["reason"] for row in trials)
+    head = ["trial", "status", *names, "seed", *(one.short for one in columns)]
+    head += ["schedule"] * bool(changes) + ["weights"] + ["reason"] * bool(reasons)
+    rows = []
+    for row in trials:
+        cells = [word_cell(row["trial"]), Cell(row["status"], style=f"word {row['status']}")]
+        cells += [*(value_cell(row[name]) for name in names), count_cell(row["seed"])]
+        for one in columns:
+            value = float(row[one.column])
+            cells.append(Cell("" if math.isnan(value) else one.text(value), value))
+        if changes:
+            cells.append(long_cell(changes.get(row["trial"], "")))
+        cells.append(word_cell((row["weights_sha256"] or "")[:12]))
+        if reasons:
+            cells.append(long_cell(row["reason"] or ""))
+        rows.append(cells)
+    note = "A click on a header sorts. trials.parquet beside this folder has all columns."
+    return Sheet("trials", "Trials", note, head, rows, results.trials, tall=len(rows) > 16)
+
+
+def schedules(results: Results) -> dict[str, str]:
+    """What changed in mid-run, for trials in which something did (population-based training)."""
+    found = {}
+    for trial, folder in zip(results.trials["trial"], results.trials["folder"], strict=True):
+        path = results.path / folder / "trial.json"
+        changes = read_json(path).get("schedule", [])[1:] if path.exists() else []
+        if changes:
+            found[trial] = "; ".join(
+                f"from round {change['first_round']}: {setting_label(change['set'])}" for change in changes
+            )
+    return found
+
+
+def failures(results: Results) -> list[tuple[str, str]]:
+    """Each reason with the trials that failed for it."""
+    by_reason: dict[str, list[str]] = {}
+    names = [*(axis.name for axis in results.axes), "seed"]
+    for row in results.trials.to_dict("records"):
+        if row["status"] == "failed":
+            setting = setting_label({name: row[name] for name in names})
+            by_reason.setdefault(row["reason"] or "no reason was recorded", []).append(f"{row['trial']} ({setting})")
+    found = []
+    for reason, trials in by_reason.items():
+        more = f" and {len(trials) - 3} more" if len(trials) > 4 else ""
+        found.append((reason, ", ".join(trials[:3] if more else trials) + more))
+    return found
