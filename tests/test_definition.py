@@ -50,7 +50,7 @@ DIFFERENT += [
 ]
 
 
-@pytest.mark.parametrize(("one", "other"), DIFFERENT, ids=str)
+@pytest.mark.parametrize(("one", "other"), DIFFERENT)
 def test_other_spaces_are_other_sweeps(one: dict[str, Any], other: dict[str, Any]) -> None:
     """Kills: a changed space that goes on in the old folder, so that two spaces mix; a space that YAML cannot hold."""
     sweeps = [Sweep(**{"base": base(), "space": {}, **fields}) for fields in (one, one, other)]
