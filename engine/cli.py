@@ -110,6 +110,7 @@ def resume(
     overrides: Overrides = None,
     address: Address = None,
     as_json: Json = False,
+    retry_failed: Annotated[bool, typer.Option(help="of a sweep: run failed trials again, too")] = False,
 ) -> None:
     """Continue a run or a sweep from what is on disk; the bits are those of an undisturbed one."""
     if (folder / "sweep.yaml").exists():
@@ -117,7 +118,7 @@ def resume(
             raise ConfigError("overrides", " ".join(overrides), "would change the sweep", "leave them away")
         from engine import cli_sweeps
 
-        raise typer.Exit(cli_sweeps.resume(console, folder, address))
+        raise typer.Exit(cli_sweeps.resume(console, folder, address, retry_failed))
     stored = RunFolder(folder).experiment()
     experiment = stored.override(overrides or [])
     if experiment.digest != stored.digest:

@@ -28,9 +28,9 @@ def sweep(
     return _end(console, run_sweep(named, out, how, address, console), address)
 
 
-def resume(console: Console, folder: Path, address: str | None) -> int:
+def resume(console: Console, folder: Path, address: str | None, retry_failed: bool) -> int:
     """Go on with a sweep."""
-    _, outcome = resume_sweep(folder, SWEEPS, address, console)
+    _, outcome = resume_sweep(folder, SWEEPS, address, console, retry_failed)
     return _end(console, outcome, address)
 
 
@@ -38,7 +38,7 @@ def _end(console: Console, outcome: Outcome, address: str | None) -> int:
     told = ", ".join(f"{count} {status}" for status, count in sorted(outcome.statuses.items()))
     console.print(f"{outcome.trials} trials: {told}", highlight=False)
     saved = outcome.rounds_asked - outcome.rounds_computed
-    share = f" ({100 * saved / outcome.rounds_asked:.0f} % came from other trials)" if saved else ""
+    share = f" ({100 * saved / outcome.rounds_asked:.0f} % came from other trials)" if saved > 0 else ""
     console.print(
         f"rounds asked for {outcome.rounds_asked:,}, computed {outcome.rounds_computed:,}{share}", highlight=False
     )
@@ -50,7 +50,7 @@ def _end(console: Console, outcome: Outcome, address: str | None) -> int:
     report(console, outcome.folder, None)
     if outcome.all_failed:
         console.print("error: ", style="bold red", end="")
-        console.print("every trial failed; see the reasons in the report", highlight=False)
+        console.print("every trial failed; see the reasons in the report, and resume --retry-failed", highlight=False)
         return 1
     return 0
 

@@ -28,12 +28,12 @@ from engine.algorithm import Algorithm, Cohort, Context, Pooled, Tensors
 from engine.checkpoints import Checkpoint, Checkpoints, Position
 from engine.data import Assignment, Dataset
 from engine.entries import Arrays, cast, checked, floats, to_numpy
-from engine.errors import RunError
+from engine.errors import ResourceError, RunError
 from engine.experiment import Experiment, Participation, Stage
 from engine.files import link_or_copy
 from engine.pool import Call, Pool
 from engine.results import Row, RunFolder
-from engine.reuse import Reuse, Segment, may_share, segments_of
+from engine.reuse import NotYet, Reuse, Segment, may_share, segments_of
 from engine.snapshots import Snapshot
 from engine.stages import mixed, stage_hash
 from engine.states import DiskStore, Handle, MemoryStore, States
@@ -176,13 +176,19 @@ class Driver:
         return self._position == Position(len(self._chain) - 1, self._ends[-1])
 
     def advance(self, seconds: float = 0.0, until: int | None = None) -> list[Row]:
-        """Run rounds for about ``seconds``, at least one, none beyond ``until``; what each came to, for display."""
+        """Run rounds for about ``seconds``, at least one, none beyond ``until``; what each came to, for display.
+
+        None while another run computes what this one can take over.
+        """
         if self._torn:
             raise RunError("the last round was interrupted half-way; open the run again")
         began = time.perf_counter()
         rows = []
         while not self.finished and (until is None or self.round < until):
-            rows += self._next(until)
+            try:
+                rows += self._next(until)
+            except NotYet:
+                break
             if time.perf_counter() - began >= seconds:
                 break
         return rows
@@ -199,9 +205,13 @@ class Driver:
                 self._save()
             return self._summarise()
         finally:
-            if self._reuse is not None:
-                self._reuse.release()
+            self.let_go()
             self.pool.close()
+
+    def let_go(self) -> None:
+        """Others may compute on: nobody knows whether this run will."""
+        if self._reuse is not None:
+            self._reuse.release()
 
     def summary(self) -> dict[str, Any]:
         """Write everything without letting go of anything; the summary as far as the run has come."""
@@ -489,9 +499,14 @@ class Driver:
         for name, before in sorted(found.numerics.items()):
             now = self._numerics[name]
             if now != before:
+                if not self.experiment.execution.mixed_hardware:
+                    raise ResourceError(
+                        f"execution.mixed_hardware=False: the run began with {name} {before} and would go on with "
+                        f"{now}, so bits would differ from here on; go on where it began, or set "
+                        "execution.mixed_hardware=true, which marks the result"
+                    )
                 self._numerics[name] = mixed(before, now)
-                log.warning("the run began with %s %s and goes on with %s: bits may differ from here on",
-                            name, before, now)  # fmt: skip
+                log.warning("the run began with %s %s and goes on with %s: bits differ from here on", name, before, now)
         log.info("continuing after round %d of stage %s", self.round, self.stage.name)
 
     def _save(self) -> None:

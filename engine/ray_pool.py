@@ -40,8 +40,11 @@ IN_FLIGHT = 2  # trips per actor: one running, one waiting beside it, so that no
 SHORT_TRIP = 0.1  # seconds of work up to which calls share a trip to an actor and back
 
 
-def connect(execution: Execution, address: str | None = None) -> None:
-    """Use the Ray that is there, or start one on this machine with room for the actors asked for."""
+def connect(execution: Execution, address: str | None = None, crowd: bool = True) -> None:
+    """Use the Ray that is there, or start one on this machine.
+
+    ``crowd``: with room for the actors asked for, even where they are more than the machine has cores.
+    """
     if ray.is_initialized():
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -55,14 +58,14 @@ def connect(execution: Execution, address: str | None = None) -> None:
         raise no_gpu(execution)
     cores = os.cpu_count() or 1
     wanted = math.ceil(execution.actors * execution.cpus_per_actor)
-    if wanted > cores:
+    if crowd and wanted > cores:
         log.warning(
             "%d actors want %d CPUs and this machine has %d: slower, the same bits",
             execution.actors,
             wanted,
             cores,
         )
-    ray.init(address="local", num_cpus=max(cores, wanted), include_dashboard=False, **quiet)
+    ray.init(address="local", num_cpus=max(cores, wanted) if crowd else cores, include_dashboard=False, **quiet)
 
 
 def share(dataset: Dataset) -> Any:

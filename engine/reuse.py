@@ -21,10 +21,16 @@ from engine.errors import RunFolderError
 from engine.experiment import Experiment, Stage
 from engine.snapshots import Snapshot
 from engine.stages import is_mixed, stage_hash
-from engine.store import Lease, StageStore
+from engine.store import Lease, StageStore, Watch
 
 log = logging.getLogger("fedskew")
 POLL = 0.1  # seconds between two looks of a run that waits for another one
+WAIT = 1.0  # seconds after which a run that waits lets its caller look up
+LONG = 60.0  # seconds of waiting after which the user is told
+
+
+class NotYet(Exception):
+    """Somebody else is computing the next round: ask again."""
 
 
 @dataclass(frozen=True)
@@ -67,40 +73,59 @@ class Reuse:
         self._lease: Lease | None = None
         self._leased = ""
         self._passing: tuple[str, int] | None = None  # (key, round) of our last snapshot that nobody asked for
-        self.waited = 0.0  # seconds
+        self._watched: tuple[str, Watch] | None = None  # the lease that this run waits for
+        self._waiting = 0.0  # seconds, since it began to wait
+        self.waited = 0.0  # seconds in all
 
     def before(self, segments: Sequence[Segment], round: int, until: int, ends: bool) -> Snapshot | None:
         """The longest stored continuation of ``round``, up to ``until``; None when it is this run's turn to compute.
 
-        ``ends``: the algorithm finishes its stage with something of its own, stored under another name.
+        ``ends``: the algorithm finishes its stage with something of its own, stored under another name. Raises
+        :class:`NotYet` every second in which somebody else computes.
         """
         ahead = next(segment for segment in segments if segment.last > round)
         if self._lease is not None and self._leased == ahead.key and not self._lease.lost:
             return None
         self.release()
         wanted = min(until, ahead.last)
-        watch, began = None, time.monotonic()
-        try:
-            while True:
-                found = self._longest(segments, round, until, ends)
-                if found is not None:
-                    return found
-                self._lease = self._store.lease(ahead.key, self._note)
-                if self._lease is None and watch is not None and watch.expired():
-                    self._lease = watch.take_over(self._note)
-                if self._lease is not None:
-                    self._leased = ahead.key
-                    return self._longest(segments, round, until, ends)  # published before the lease was let go
-                holder = self._store.holder(ahead.key)
-                if holder is not None and holder.round >= wanted:
-                    return None  # it has passed us without leaving a snapshot: compute the few rounds between
-                if watch is None:
-                    log.info("waiting for rounds %d to %d, computed by %s", round + 1, wanted, holder and holder.note)
-                    self._store.want(ahead.key, wanted)
-                    watch = self._store.watch(ahead.key)
-                time.sleep(POLL)
-        finally:
-            self.waited += time.monotonic() - began
+        began = time.monotonic()
+        while True:
+            found = self._longest(segments, round, until, ends)
+            if found is not None:
+                break
+            if self._take(ahead.key):
+                found = self._longest(segments, round, until, ends)  # published before the lease was let go
+                break
+            holder = self._store.holder(ahead.key)
+            if holder is not None and holder.round >= wanted:
+                break  # it has passed us without leaving a snapshot: compute the few rounds between
+            if self._watched is None or self._watched[0] != ahead.key:
+                self._store.want(ahead.key, wanted)
+                self._watched = (ahead.key, self._store.watch(ahead.key))
+            if time.monotonic() - began > WAIT:
+                self._wait(time.monotonic() - began, f"rounds {round + 1} to {wanted}", holder and holder.note)
+                raise NotYet
+            time.sleep(POLL)
+        self.waited += time.monotonic() - began
+        self._watched, self._waiting = None, 0.0
+        return found
+
+    def _take(self, key: str) -> bool:
+        """The lease, if nobody has it or its holder is gone."""
+        self._lease = self._store.lease(key, self._note)
+        if self._lease is None and self._watched is not None and self._watched[0] == key:
+            watch = self._watched[1]
+            self._lease = watch.take_over(self._note) if watch.expired() else None
+        self._leased = key if self._lease is not None else ""
+        return self._lease is not None
+
+    def _wait(self, seconds: float, what: str, note: str | None) -> None:
+        before, self._waiting = self._waiting, self._waiting + seconds
+        self.waited += seconds
+        if before < LONG <= self._waiting:
+            log.warning(
+                "waiting for %s, which %s computes; without reuse they would be computed here", what, note or "another"
+            )
 
     def wanted(self, segments: Sequence[Segment], round: int) -> bool:
         """Whether somebody asked for a snapshot of ``round``."""
@@ -109,10 +134,11 @@ class Reuse:
     def publish(self, segments: Sequence[Segment], round: int, wanted: bool, write: Callable[[Path], None]) -> None:
         """Store what a round has come to."""
         here = _of(segments, round)
-        self._store.publish(here.key, round, write)
+        mine = self._store.publish(here.key, round, write)
         if self._passing is not None and not self._keep_all:
             self._store.discard(*self._passing)
-        self._passing = None if wanted or round == here.last else (here.key, round)
+        # What another run has published is its own to discard.
+        self._passing = (here.key, round) if mine and not wanted and round != here.last else None
 
     def ended(self, segments: Sequence[Segment], write: Callable[[Path], None]) -> None:
         """Store a stage that its algorithm has finished with something of its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ray import tune
@@ -72,6 +73,17 @@ def pbt(profile: str) -> Sweep:
     )
 
 
+def long_pbt(profile: str) -> Sweep:
+    """The same, long enough to be killed."""
+    sweep = pbt(profile)
+    return replace(sweep, base=sweep.base.replace({"rounds": 16}))
+
+
+def goal(profile: str) -> Sweep:
+    """Trials end where they have learned enough."""
+    return Sweep(base=base(), space={"mu": tune.grid_search([0.0, 0.1])}, stop={"accuracy": 0.3})
+
+
 def broken(profile: str) -> Sweep:
     """One trial that goes to infinity, one that the data refuse, one that works."""
     return Sweep(base=base(rounds=2), space={"local.lr": tune.grid_search([0.05, 1e30])})
@@ -92,3 +104,8 @@ def proposed(profile: str) -> Sweep:
         search=Optuna(random=2),
         metric="accuracy",
     )
+
+
+def long_proposed(profile: str) -> Sweep:
+    """One seed, and enough proposals to be killed between them."""
+    return replace(proposed(profile), seeds=(0,), samples=12, search=Optuna(random=8))

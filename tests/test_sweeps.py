@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -21,11 +22,14 @@ from engine.errors import ConfigError, ResourceError
 from engine.run import Run
 from engine.sweeps.definition import NamedSweep, load
 from engine.sweeps.folder import SweepFolder
+from engine.sweeps.live import LiveTable
 from engine.sweeps.running import How, Outcome, resume_sweep, run_sweep
 
+pytestmark = pytest.mark.usefixtures("ray_session")
 SMALL = str(Path(__file__).with_name("small_sweeps.py"))
 COMMAND = [sys.executable, "-m", "engine.cli"]
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"} | {"RAY_AUTH_MODE": "disabled"}
+TWO_PLACES = ("execution.threads=4", "execution.cpus_per_actor=4")  # of the session's eight CPUs
 OWN = ["seconds", "folder", "rounds_computed"]  # columns of the trials table that may differ between equal sweeps
 
 
@@ -135,7 +139,7 @@ def test_nested_trials_give_the_same_weights_and_leave_nothing(grid: Path, tmp_p
     assert set(clients["actor"]) == {0, 1}
     assert settle(lambda: not processes("ClientActor") and not processes("Trial"))
     assert settle(lambda: ray.available_resources().get("CPU") == 8)
-    assert {group["state"] for group in placement_group_table().values()} <= {"REMOVED"}
+    assert {group["state"] for group in placement_group_table().values()} == {"REMOVED"}
 
 
 def test_shared_prefixes_are_computed_once(tmp_path: Path) -> None:
@@ -195,10 +199,15 @@ def test_asha_stops_trials_where_they_stand(tmp_path: Path) -> None:
     assert settle(lambda: not processes("Trial"))
 
 
-def test_pbt_copies_and_perturbs_with_the_right_weights(tmp_path: Path) -> None:
+def test_pbt_copies_and_perturbs_with_the_right_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a copy that keeps its old weights, state or hyper-parameters; a schedule that hides it."""
-    outcome = swept("pbt", tmp_path / "pbt")
+    reports: list[tuple[str, int]] = []
+    monkeypatch.setattr(
+        LiveTable, "on_trial_result", lambda *_, trial, result, **__: reports.append((str(trial), result["round"]))
+    )
+    outcome = swept("pbt", tmp_path / "pbt", *TWO_PLACES, concurrent=None)
     assert outcome.statuses == {"finished": 4}
+    assert outcome.rounds_computed == outcome.rounds_asked == 32  # a copy's own earlier rounds were computed, too
     found, folder = weights(tmp_path / "pbt"), SweepFolder(tmp_path / "pbt")
     copies = [record for record in folder.records() if len(record.schedule) > 1]
     assert copies, [record.schedule for record in folder.records()]
@@ -212,6 +221,87 @@ def test_pbt_copies_and_perturbs_with_the_right_weights(tmp_path: Path) -> None:
     assert experiment.at(8).value_of("local.lr") == last["set"]["local.lr"]
     lr = folder.run_folder(copies[0].trial).frame("rounds").set_index("round")["lr"]
     assert lr[last["first_round"]] == last["set"]["local.lr"]
+    # The whole population is under way before anybody has ended: those without a place take turns.
+    trials = [trial for trial, _ in reports]
+    assert max(trials.index(trial) for trial in found) < [round for _, round in reports].index(8)
+
+
+def test_pbt_has_no_places_to_give_away(tmp_path: Path) -> None:
+    """Kills: a population of as many as run at a time."""
+    with pytest.raises(ConfigError, match="--concurrent=2: is not for PBT"):
+        swept("pbt", tmp_path / "pbt", concurrent=2)
+
+
+def test_a_goal_that_is_reached_counts(tmp_path: Path) -> None:
+    """Kills: trials that came as far as was asked for, left out of the analysis; one that goes on beyond."""
+    outcome = swept("goal", tmp_path / "goal")
+    assert outcome.statuses == {"finished": 2}
+    record = SweepFolder(tmp_path / "goal").record("00000")
+    assert record is not None and record.rounds < 6 and "accuracy=" in (record.reason or "")
+    assert tables.load(tmp_path / "goal").settings()["seeds"].tolist() == [1, 1]
+    assert direct(tmp_path / "goal", "00000", tmp_path / "direct") == weights(tmp_path / "goal")["00000"]
+
+
+def killed(function: str, folder: Path, when: Any) -> list[str]:
+    """Begin a sweep in a process of its own, kill it without a word as soon as ``when``; the trials that had ended."""
+    import ray
+
+    command = [*COMMAND, "sweep", f"{SMALL}:{function}", "--out", str(folder), "--mode", "inside"]
+    command += ["--address", ray.get_runtime_context().gcs_address]
+    process = subprocess.Popen(command, env=ENVIRONMENT, start_new_session=True, stderr=subprocess.DEVNULL)
+    try:
+        assert settle(lambda: (folder / "trials").exists() and when(SweepFolder(folder).records()), 120)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert settle(lambda: not processes("Trial"))
+    return [record.trial for record in SweepFolder(folder).records() if record.ended]
+
+
+def test_a_killed_population_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Kills: a resume with the hyper-parameters of the start, a schedule that is not what was computed."""
+    folder = SweepFolder(tmp_path / "pbt")
+    killed("long_pbt", folder.path, lambda records: any(len(record.schedule) > 1 for record in records))
+    _, outcome = resume_sweep(folder.path, {})
+    assert outcome.statuses == {"finished": 4}
+    for record in folder.records():
+        assert direct(folder.path, record.trial, tmp_path / record.trial) == weights(folder.path)[record.trial]
+        experiment, _ = folder.experiment(record.trial)
+        changes = {change.round: change.set for change in experiment.schedule}
+        assert changes == {entry["first_round"]: entry["set"] for entry in record.schedule if entry["parent"]}
+    before = folder.records()
+    resume_sweep(folder.path, {})  # nothing is left
+    assert folder.records() == before
+
+
+def test_a_killed_search_does_not_propose_the_same_again(tmp_path: Path) -> None:
+    """Kills: random settings that are drawn a second time after a resume; results that are not told first."""
+    pytest.importorskip("optuna")
+    folder = SweepFolder(tmp_path / "proposed")
+    ended = killed("long_proposed", folder.path, lambda records: sum(record.ended for record in records) >= 2)
+    before = {record.trial: record.setting for record in folder.records()}
+    assert len(before) < 12
+    _, outcome = resume_sweep(folder.path, {})
+    assert outcome.statuses == {"finished": 12}
+    settings = {record.trial: record.setting for record in folder.records()}
+    assert {trial: settings[trial] for trial in before} == before
+    assert len({json.dumps(setting) for setting in settings.values()}) == 12
+    assert ended
+
+
+def test_a_failed_trial_can_be_tried_again(tmp_path: Path) -> None:
+    """Kills: a failed trial that no resume can take up, one that every resume takes up."""
+    swept("broken", tmp_path / "broken")
+    folder = SweepFolder(tmp_path / "broken")
+    failed, healthy = folder.record("00001"), folder.record("00000")
+    assert failed is not None and failed.rounds_asked == failed.rounds == 0 and failed.schedule
+    assert healthy is not None
+    folder.write(dataclasses.replace(healthy, status="failed", reason="no space left"))
+    _, outcome = resume_sweep(folder.path, {})
+    assert outcome.statuses == {"failed": 2}
+    _, outcome = resume_sweep(folder.path, {}, retry_failed=True)
+    assert outcome.statuses == {"finished": 1, "failed": 1}
+    assert folder.record("00000") == healthy
 
 
 def test_a_failed_trial_is_recorded_and_the_sweep_goes_on(tmp_path: Path) -> None:

@@ -38,7 +38,8 @@ class TrialRecord:
     reason: str | None = None  # of a failed or stopped one
     rounds: int = 0  # as last recorded; global
     rounds_asked: int = 0
-    rounds_computed: int = 0
+    rounds_computed: int = 0  # by this trial's own processes, those included that ``replaced`` counts
+    replaced: int = 0  # computed rounds of weights that a copy of another trial took the place of
     # [{"first_round", "set": hyper-parameters, "parent": weights_sha256 of the state it went on from, "from": trial}]
     schedule: list[dict[str, Any]] = field(default_factory=list)
 
@@ -131,12 +132,13 @@ class SweepFolder:
         return [record for record in found if record is not None]
 
     def experiment(self, trial: str) -> tuple[Experiment, int | None]:
-        """A trial as a run of its own: its experiment with its schedule, and the round it was stopped after, if so."""
+        """A trial as a run of its own: its experiment with its schedule, and the round after which it ended early."""
         record = self.record(trial)
         if record is None:
             raise ConfigError("trial", trial, f"is not in {self.path}", "see its folder trials/")
         experiment = self.run_folder(trial).experiment()
-        return experiment, record.rounds if record.status == "stopped" else None
+        early = record.status in ("stopped", "finished") and record.rounds < experiment.spans[-1].stop - 1
+        return experiment, record.rounds if early else None
 
     def end(self, trial: str, status: Status, reason: str | None) -> None:
         """What became of a trial that could not say so itself: stopped by a scheduler, or dead."""

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from engine.sweeps.definition import label
+from engine.sweeps.definition import Sweep, label
 from engine.sweeps.folder import SweepFolder
 
 REFRESH = 0.5  # seconds
@@ -25,11 +25,13 @@ ROWS = 12  # trials shown; more than run at once on most machines
 class LiveTable(tune.Callback):
     """Counts, the best trial so far, and those that run now; also notes what became of trials that Tune ended."""
 
-    def __init__(self, console: Console, folder: SweepFolder, total: int, metric: str, mode: str, stopper: str) -> None:
+    def __init__(self, console: Console, folder: SweepFolder, total: int, sweep: Sweep, stopper: str) -> None:
+        """``stopper``: what else than the sweep's own rule may stop a trial."""
         self._console = console
         self._folder = folder
-        self._metric = metric
-        self._sign = 1 if mode == "max" else -1
+        self._metric = sweep.metric
+        self._sign = 1 if sweep.mode == "max" else -1
+        self._stop = sweep.stop
         self._stopper = stopper
         self._running: dict[str, tuple[dict[str, Any], Mapping[str, Any]]] = {}  # trial -> its config, last report
         self._best: tuple[float, str] = (-math.inf, "")
@@ -73,7 +75,11 @@ class LiveTable(tune.Callback):
         last = trial.last_result or result
         status = "failed" if last.get("failed") else "finished"
         if not last.get("ended"):
-            self._folder.end(str(trial), "stopped", f"stopped by {self._stopper} after round {last.get('round')}")
+            reached = [f"{name}={last[name]:.4g}" for name, goal in self._stop.items() if last.get(name, -1) >= goal]
+            if reached:  # it has come as far as was asked for
+                self._folder.end(str(trial), "finished", f"{', '.join(reached)} reached after round {last['round']}")
+            else:
+                self._folder.end(str(trial), "stopped", f"stopped by {self._stopper} after round {last.get('round')}")
         record = self._folder.record(str(trial))
         self._count(record.status if record is not None else status)
         if last.get("failed"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import ray
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, PopulationBasedTraining, TrialScheduler
 from ray.tune.search import BasicVariantGenerator
-from ray.tune.search.sample import Float, Integer
+from ray.tune.search.sample import Categorical, Float, Integer
 from rich.console import Console
 
 from engine import ray_pool
@@ -71,26 +71,39 @@ class Outcome:
 
     @property
     def all_failed(self) -> bool:
-        return self.statuses.get("failed", 0) == self.trials
+        return 0 < self.trials == self.statuses.get("failed", 0)
 
 
 def run_sweep(
-    named: NamedSweep, out: Path | None, how: How, address: str | None = None, console: Console | None = None
+    named: NamedSweep,
+    out: Path | None,
+    how: How,
+    address: str | None = None,
+    console: Console | None = None,
+    retry_failed: bool = False,
 ) -> Outcome:
     """Run every trial that has not ended yet. After a crash or Ctrl-C, call it again.
+
+    ``retry_failed``: those that have failed, too.
 
     Raises :class:`FedskewError` for what can be refused before anything starts: an invalid cell, missing data, a trial
     that fits no node.
     """
     console = console or Console(stderr=True, quiet=True)
     sweep, folder = named.sweep, SweepFolder.for_sweep(named, out)
+    pbt = isinstance(sweep.scheduler, Pbt)
+    require(
+        not (pbt and how.concurrent), "--concurrent", how.concurrent, "is not for PBT", "its trials take turns anyway"
+    )
     records = folder.records() if folder.is_sweep() else []
+    if retry_failed:
+        records = [_again(folder, record) for record in records]
     adaptive = isinstance(sweep.search, Optuna)
     planned = [] if adaptive else plan(sweep)
     total = sweep.samples * len(sweep.seeds) if adaptive else len(planned)
     sections = _data_sections(sweep, planned)
     with console.status("data and Ray"):
-        ray_pool.connect(sweep.base.execution, address)
+        ray_pool.connect(sweep.base.execution, address, crowd=False)
         ray_pool.check_resources(sweep.base.execution)
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         share = ray_pool.gpu_share(sweep.base.execution.gpus_per_actor)
@@ -104,6 +117,8 @@ def run_sweep(
     with locked(folder.path / ".lock"):
         folder.create(named, how.to_mapping())
         _announce(console, named, folder, mode, total, records, how)
+        if sum(record.ended for record in records) == total:
+            return _outcome(folder, total)
         job = Job(
             folder=folder.path.resolve(),
             experiments={trial.trial: _placed(trial.experiment) for trial in planned},
@@ -116,7 +131,7 @@ def run_sweep(
         )
         begin = _Begin(folder)
         stopper = {Asha: "ASHA", Pbt: "PBT"}.get(type(sweep.scheduler), "the stopping rule")
-        live = LiveTable(console, folder, total, sweep.metric, sweep.mode, stopper)
+        live = LiveTable(console, folder, total, sweep, stopper)
         if folder.tune.exists():  # of an earlier process: its trials report again
             shutil.rmtree(folder.tune)
         with live:
@@ -124,12 +139,16 @@ def run_sweep(
         for result in grid:
             if result.error is not None:
                 reason = ray_pool.first_line(result.error)
-                folder.end(Path(result.path).name, "failed", f"its process died {DEATHS + 1} times, last: {reason}")
+                folder.end(Path(result.path).name, "failed", f"tried {DEATHS + 1} times, last: {reason}")
         return _outcome(folder, total)
 
 
 def resume_sweep(
-    path: Path, sweeps: Mapping[str, tuple[str, ...]], address: str | None = None, console: Console | None = None
+    path: Path,
+    sweeps: Mapping[str, tuple[str, ...]],
+    address: str | None = None,
+    console: Console | None = None,
+    retry_failed: bool = False,
 ) -> tuple[NamedSweep, Outcome]:
     """Go on with the sweep in ``path``; ended trials are kept, and told to the searcher and the scheduler again."""
     values = SweepFolder(path).sweep()
@@ -139,10 +158,18 @@ def resume_sweep(
             f"{path} was begun as another sweep: {values['reference']} has changed since ({values['digest']}, now "
             f"{named.digest}); run it as a new sweep, whose unchanged rounds come from the store"
         )
-    return named, run_sweep(named, path, How.from_mapping(values["how"]), address, console)
+    return named, run_sweep(named, path, How.from_mapping(values["how"]), address, console, retry_failed)
 
 
 # --- pieces -----------------------------------------------------------------------------------------------
+
+
+def _again(folder: SweepFolder, record: TrialRecord) -> TrialRecord:
+    """A failed trial as one that goes on from its last checkpoint; any other as it is."""
+    if record.status == "failed":
+        record = replace(record, status="running", reason=None)
+        folder.write(record)
+    return record
 
 
 def _data_sections(sweep: Sweep, planned: Sequence[Planned]) -> dict[str, Experiment]:
@@ -195,18 +222,19 @@ def _tuner(
     space: dict[str, Any] = {}
     concurrent: int | None = min(mode.slots, how.concurrent or mode.slots)
     if isinstance(sweep.scheduler, Pbt):
-        # PBT takes no searcher; so each trial looks up what was planned for it. Those that have ended stay as they are.
-        ended = {record.trial for record in records if record.ended}
-        left = {trial.trial: trial for trial in planned if trial.trial not in ended}
-        for trial in left.values():
+        # PBT takes no searcher; so each trial looks up what it has now. Those that have ended stay as they are.
+        known = {record.trial: record for record in records}
+        left = [trial for trial in planned if trial.trial not in known or not known[trial.trial].ended]
+        for trial in left:
             begin(trial.trial, trial.setting, trial.seed)
-        search = BasicVariantGenerator(max_concurrent=concurrent)
-        space = {"trial": tune.grid_search(list(left)), "seed": sweep.seeds[0]}
+        search = BasicVariantGenerator(max_concurrent=0)  # the whole population: trials take turns
+        space = {"trial": tune.grid_search([trial.trial for trial in left]), "seed": sweep.seeds[0]}
+        settings = {trial.trial: _latest(trial, known.get(trial.trial)) for trial in left}
         for name in planned[0].setting:
-            space[name] = tune.sample_from(_Lookup({key: trial.setting[name] for key, trial in left.items()}))
+            space[name] = tune.sample_from(_Lookup({key: setting[name] for key, setting in settings.items()}))
         concurrent, total = None, 1
     elif isinstance(sweep.search, Optuna):
-        search = Proposed(sweep, optuna_search(sweep, sweep.search), records, begin)
+        search = Proposed(sweep, optuna_search(sweep, sweep.search, len(records)), records, begin, how.reuse)
     else:
         ordered, needs = order(planned)
         search = InOrder(sweep, ordered, needs if how.reuse else {}, begin)
@@ -239,6 +267,12 @@ def _tuner(
     )
 
 
+def _latest(trial: Planned, record: TrialRecord | None) -> dict[str, Any]:
+    """The hyper-parameters that a trial went on with when it was last changed."""
+    changes = record.schedule[-1]["set"] if record is not None and record.schedule else {}
+    return {**trial.setting, **changes}
+
+
 class _Lookup:
     """A value of the trial that Tune is making."""
 
@@ -263,10 +297,14 @@ def _scheduler(sweep: Sweep, planned: Iterable[Planned]) -> TrialScheduler:
             reduction_factor=sweep.scheduler.factor,
         )
     if isinstance(sweep.scheduler, Pbt):
+        mutations = {  # a category's neighbours are others of its list, which Tune takes from a list alone
+            name: list(domain.categories) if isinstance(domain, Categorical) else domain
+            for name, domain in sweep.scheduler.mutations.items()
+        }
         return PopulationBasedTraining(
             time_attr="round",
             perturbation_interval=sweep.scheduler.every,
-            hyperparam_mutations=dict(sweep.scheduler.mutations),
+            hyperparam_mutations=mutations,
             quantile_fraction=sweep.scheduler.quantile,
             resample_probability=sweep.scheduler.resample,
             custom_explore_fn=_Within(sweep.scheduler.mutations),
@@ -283,7 +321,8 @@ class _Within:
 
     def __call__(self, config: dict[str, Any]) -> dict[str, Any]:
         for name, domain in self._domains.items():
-            config[name] = min(max(config[name], domain.lower), domain.upper)
+            top = domain.upper - 1 if isinstance(domain, Integer) else domain.upper  # an integer's end is exclusive
+            config[name] = min(max(config[name], domain.lower), top)
         return config
 
 

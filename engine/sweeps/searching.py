@@ -17,7 +17,7 @@ from ray.tune.search import Searcher
 from engine.errors import ConfigError
 from engine.sweeps.definition import Optuna, Sweep, is_drawn
 from engine.sweeps.folder import TrialRecord
-from engine.sweeps.planning import Needs, Planned
+from engine.sweeps.planning import Needs, Planned, order
 
 Begin = Callable[[str, dict[str, Any], int], None]  # writes the record of a trial: its name, setting, seed
 
@@ -65,8 +65,13 @@ class InOrder(Searcher):
 class Proposed(Searcher):
     """A searcher's settings, each with every seed; the searcher learns the mean over those that succeeded."""
 
-    def __init__(self, sweep: Sweep, searcher: Searcher, records: Sequence[TrialRecord], begin: Begin) -> None:
-        """``records``: of an earlier process of the sweep, whose trials come first."""
+    def __init__(
+        self, sweep: Sweep, searcher: Searcher, records: Sequence[TrialRecord], begin: Begin, reuse: bool = False
+    ) -> None:
+        """``records``: of an earlier process of the sweep, whose trials come first.
+
+        ``reuse``: a trial waits until the rounds that it shares with the first one have been computed.
+        """
         super().__init__(metric=sweep.metric, mode=sweep.mode)
         self._sweep = sweep
         self._searcher = searcher
@@ -76,7 +81,11 @@ class Proposed(Searcher):
         )
         self._begun = len(records)
         self._known = len(records)  # trials whose settings the searcher did not propose in this process
-        self._of: dict[str, tuple[str, dict[str, Any]]] = {}  # Tune's id -> the proposal's id and setting
+        self._untold = {record.trial for record in records if record.ended}  # results that the searcher must know first
+        self._reuse = reuse
+        self._leaders: dict[int, Planned] = {}  # seed -> the first trial with it, which the others share rounds with
+        self._rounds: dict[str, float] = {}  # of a trial; infinite once it has ended
+        self._of: dict[str, tuple[str, dict[str, Any], str]] = {}  # Tune's id -> the proposal's id, setting, trial
         self._values: dict[str, list[float]] = defaultdict(list)  # proposal -> values of its seeds
         self._left: dict[str, int] = defaultdict(lambda: len(sweep.seeds))  # proposal -> seeds still to come
         self._proposal: tuple[str, dict[str, Any]] | None = None
@@ -92,7 +101,7 @@ class Proposed(Searcher):
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         if not self._waiting:
-            if self._begun >= self._sweep.samples * len(self._sweep.seeds):
+            if self._begun >= self._sweep.samples * len(self._sweep.seeds) or self._untold:
                 return None
             proposal = f"proposal-{self._begun:05d}"
             setting = self._searcher.suggest(proposal)
@@ -100,14 +109,31 @@ class Proposed(Searcher):
                 return None
             for seed in self._sweep.seeds:
                 self._waiting.append((self._next_name(), self._sweep.complete(setting), seed))
-        trial, setting, seed = self._waiting.popleft()
+        trial, setting, seed = self._waiting[0]
+        if self._must_wait(trial, setting, seed):
+            return None
+        self._waiting.popleft()
         first = int(trial) - int(trial) % len(self._sweep.seeds)
-        self._of[trial_id] = (f"proposal-{first:05d}", setting)
+        self._of[trial_id] = (f"proposal-{first:05d}", setting, trial)
         self._begin(trial, setting, seed)
         return config_of(trial, setting, seed)
 
+    def _must_wait(self, trial: str, setting: dict[str, Any], seed: int) -> bool:
+        """Whether the first trial of the seed still computes rounds that this one will take from it."""
+        if not self._reuse:
+            return False
+        planned = Planned(trial, setting, seed, self._sweep.experiment(setting, seed))
+        leader = self._leaders.setdefault(seed, planned)
+        needs = order([leader, planned])[1].get(trial) if leader is not planned else None
+        return needs is not None and self._rounds.get(leader.trial, 0) < needs.round
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        self._rounds[self._of[trial_id][2]] = result["round"]
+
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        proposal, setting = self._of.pop(trial_id)
+        proposal, setting, trial = self._of.pop(trial_id)
+        self._untold.discard(trial)
+        self._rounds[trial] = math.inf
         value = (result or {}).get(self._sweep.metric, math.nan)
         if not error and not (result or {}).get("failed") and math.isfinite(value):
             self._values[proposal].append(value)
@@ -130,17 +156,22 @@ class Proposed(Searcher):
         """Nothing: see :meth:`save`."""
 
 
-def optuna_search(sweep: Sweep, search: Optuna) -> Searcher:
-    """Optuna behind Tune's interface; the extra ``search``."""
+def optuna_search(sweep: Sweep, search: Optuna, known: int = 0) -> Searcher:
+    """Optuna behind Tune's interface; the extra ``search``.
+
+    ``known``: trials of an earlier process of the sweep. What that process drew at random is not drawn again.
+    """
     try:
         import optuna
         from ray.tune.search.optuna import OptunaSearch
     except ImportError:
         raise ConfigError("search", "optuna", "is not installed", "pip install 'fedskew[search]'") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    start = max(1, search.random - known // len(sweep.seeds))
+    seed = sweep.search_seed + known
     samplers = {
-        "tpe": lambda: optuna.samplers.TPESampler(seed=sweep.search_seed, n_startup_trials=search.random),
-        "gp": lambda: optuna.samplers.GPSampler(seed=sweep.search_seed, n_startup_trials=search.random),
+        "tpe": lambda: optuna.samplers.TPESampler(seed=seed, n_startup_trials=start),
+        "gp": lambda: optuna.samplers.GPSampler(seed=seed, n_startup_trials=start),
     }
     drawn: dict[str, Any] = {name: value for name, value in sweep.space.items() if is_drawn(value)}
     return OptunaSearch(space=drawn, metric=sweep.metric, mode=sweep.mode, sampler=samplers[search.sampler]())

@@ -12,18 +12,20 @@ import json
 import logging
 import math
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import ray
+import torch
 from ray import tune
+from ray.exceptions import RayError
 
 from engine.data import Dataset
 from engine.driver import weights_sha256
-from engine.errors import FedskewError, RunFolderError
+from engine.errors import FedskewError, ResourceError, RunFolderError
 from engine.experiment import Change, Experiment
 from engine.pool import Pool
 from engine.ray_pool import RayPool
@@ -33,6 +35,8 @@ from engine.sweeps.folder import SweepFolder, TrialRecord
 
 log = logging.getLogger("fedskew")
 REPORT_SECONDS = 1.0  # between two reports, where nothing depends on them
+# What may be different at the next try: Tune starts the trial again, from its last checkpoint.
+PASSING = (OSError, RayError, ResourceError, RunFolderError, torch.OutOfMemoryError)
 LOCK_SECONDS = 60.0  # that a trial waits for the process that ran it before, on a node that was lost
 
 
@@ -104,6 +108,8 @@ class Trial(tune.Trainable):
             if self._local is None:
                 self._open()
             return self._advance()
+        except PASSING:
+            raise
         except Exception as error:  # the trial's own: the sweep goes on, and trying again would end the same way
             return self._failed(error)
 
@@ -112,15 +118,21 @@ class Trial(tune.Trainable):
         folder = self._sweep.run_folder(self.trial_name)
         if source is not None:
             self._open_copy(source)
+        elif folder.has_experiment():
+            self._local = self._driver(folder.experiment())
         else:
-            experiment = folder.experiment() if folder.has_experiment() else self._experiment()
-            self._local = self._driver(experiment)
+            shutil.rmtree(self._aside, ignore_errors=True)  # of a copy that did not come to its end
+            self._record = replace(self._record, schedule=[])
+            self._local = self._driver(self._experiment())
         assert self._local is not None
         self._lineage = self._local.driver.experiment.lineage
         # What the folder holds of earlier processes of this trial.
         last = self._local.driver.round
-        for row in folder.frame("evaluations").to_dict("records"):
-            if row["stage"] in self._lineage and row["round"] <= last:
+        self._keep_scores(row for row in folder.frame("evaluations").to_dict("records") if row["round"] <= last)
+
+    def _keep_scores(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        for row in rows:
+            if row["accuracy"] is not None and row["stage"] in self._lineage:
                 self._scores[row["round"]] = {"accuracy": row["accuracy"], "loss": row["loss"]}
 
     def _experiment(self) -> Experiment:
@@ -135,9 +147,7 @@ class Trial(tune.Trainable):
         experiment = experiment.model_copy(update={"execution": execution})
         key = data_key(experiment)
         reference = self._job.data[key]
-        if (
-            key not in self._datasets
-        ):  # one at a time: arrays of this node's shared memory stay as long as they are used
+        if key not in self._datasets:  # one at a time: arrays of shared memory stay as long as they are used
             self._datasets = {key: ray.get(reference)}
         prepared = prepare(experiment, self._sweep.run_folder(self.trial_name).path, False, self._datasets[key])
         with prepared.folder.prepared(overwrite=False):
@@ -161,21 +171,29 @@ class Trial(tune.Trainable):
         else:
             target = (driver.round // step + 1) * step
             progress = self._local.advance(math.inf, until=target)
-        for row in progress.rows:
-            if row["accuracy"] is not None and row["stage"] in self._lineage:
-                self._scores[row["round"]] = {"accuracy": row["accuracy"], "loss": row["loss"]}
+            while not driver.finished and driver.round < target:  # another run computes what is missing
+                self._keep_scores(progress.rows)
+                progress = self._local.advance(math.inf, until=target)
+        self._keep_scores(progress.rows)
         if driver.finished:
             summary = self._local.close()
             self._local = None
             self._note(summary, "finished")
         elif step is not None:  # the trial may end here without being told
             self._note(driver.summary(), "running")
+            driver.let_go()
         return self._report(progress.round, driver.finished)
 
     def _note(self, summary: Mapping[str, Any], status: Any) -> None:
-        counts = {name: summary[name] for name in ("rounds", "rounds_asked", "rounds_computed")}
-        schedule = self._record.schedule or [self._entry(1, self._record.setting)]
-        self._record = replace(self._record, status=status, schedule=schedule, **counts)
+        computed = summary["rounds_computed"] + self._record.replaced
+        self._record = replace(
+            self._record,
+            status=status,
+            rounds=summary["rounds"],
+            rounds_asked=summary["rounds_asked"],
+            rounds_computed=computed,
+            schedule=self._record.schedule or [self._entry(1, self._record.setting)],
+        )
         self._sweep.write(self._record)
 
     @staticmethod
@@ -186,11 +204,16 @@ class Trial(tune.Trainable):
         text = str(error) if isinstance(error, FedskewError) else f"{type(error).__name__}: {error}"
         reason = " ".join(text.split())
         log.error("trial %s failed: %s", self.trial_name, reason, exc_info=not isinstance(error, FedskewError))
-        round = self._local.driver.round if self._local is not None else 0
-        self._end()
-        self._record = replace(self._record, status="failed", reason=reason, rounds=round)
-        self._sweep.write(self._record)
-        return self._report(round, done=True)
+        summary: dict[str, Any] = {}
+        if self._local is not None:
+            with suppress(FedskewError):
+                summary = self._local.close()
+            self._local = None
+        counts = {name: getattr(self._record, name) for name in ("rounds", "rounds_asked")}
+        counts["rounds_computed"] = self._record.rounds_computed - self._record.replaced
+        self._record = replace(self._record, reason=reason)
+        self._note({**counts, **summary}, "failed")
+        return self._report(self._record.rounds, done=True)
 
     # --- reports ------------------------------------------------------------------------------------------
 
@@ -200,13 +223,17 @@ class Trial(tune.Trainable):
         accuracies = {number: score["accuracy"] for number, score in known.items()}
         last10 = [accuracy for number, accuracy in accuracies.items() if number > round - 10]
         latest = known[max(known)] if known else {"accuracy": math.nan, "loss": math.nan}
-        return {
-            "round": round,
+        figures = {
             "accuracy": latest["accuracy"],
             "loss": latest["loss"],
             "best_accuracy": max(accuracies.values(), default=math.nan),
             "last10_accuracy": sum(last10) / len(last10) if last10 else math.nan,
-            "failed": self._record.status == "failed",
+        }
+        failed = done and self._record.status == "failed"
+        return {
+            "round": round,
+            **(dict.fromkeys(figures, math.nan) if failed else figures),  # a failed trial is nobody's best
+            "failed": failed,
             "reason": self._record.reason or "",
             "rounds_asked": self._record.rounds_asked,
             "rounds_computed": self._record.rounds_computed,
@@ -223,10 +250,8 @@ class Trial(tune.Trainable):
     def _old_reports(self) -> list[dict[str, Any]]:
         folder, last = self._sweep.run_folder(self.trial_name), self._record.rounds
         if folder.has_experiment():
-            lineage = folder.experiment().lineage
-            for row in folder.frame("evaluations").to_dict("records"):
-                if row["stage"] in lineage and row["round"] <= last:
-                    self._scores[row["round"]] = {"accuracy": row["accuracy"], "loss": row["loss"]}
+            self._lineage = folder.experiment().lineage
+            self._keep_scores(row for row in folder.frame("evaluations").to_dict("records") if row["round"] <= last)
         step = self._job.step
         rounds = [] if step is None else list(range(step, last, step))
         return [self._report(round, done=False) for round in rounds] + [self._report(last, done=True)]
@@ -269,13 +294,22 @@ class Trial(tune.Trainable):
             return
         changes = (*origin.schedule, Change(round=round + 1, set=changed)) if changed else origin.schedule
         experiment = origin.model_copy(update={"schedule": changes}).replace({})
-        aside = folder.path.with_name(f".{self.trial_name}.checkpoint")
+        aside = self._aside
         shutil.rmtree(aside, ignore_errors=True)
         source.rename(aside)
         folder.clear()
+        # The record before the experiment: one that is killed from here on computes the schedule's rounds itself.
+        entry = self._entry(round + 1, own, parent=about["weights_sha256"], of=about["trial"])
+        self._record = replace(
+            self._record, schedule=[*about["schedule"], entry], replaced=self._record.rounds_computed
+        )
+        self._sweep.write(self._record)
         self._local = self._driver(experiment)
         self._local.driver.adopt_snapshots(aside / "stages")
         shutil.rmtree(aside)
-        entry = self._entry(round + 1, own, parent=about["weights_sha256"], of=about["trial"])
-        self._record = replace(self._record, schedule=[*about["schedule"], entry])
         self._scores.clear()
+
+    @property
+    def _aside(self) -> Path:
+        """Where a checkpoint lies while the trial's folder is made anew."""
+        return self._sweep.run_folder(self.trial_name).path.with_name(f".{self.trial_name}.checkpoint")
