@@ -11,6 +11,7 @@ import shlex
 import signal
 import statistics
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -71,7 +72,7 @@ def run_command(
     """Run one experiment; without a name, the quickstart."""
     words = what or []
     name = words.pop(0) if words and _is_name(words[0]) else "quickstart"
-    experiment, stopped = _experiment(name, profile)
+    experiment, stopped = _experiment(name, profile, words)
     if experiment is None:  # a sweep without a cell: its cells are listed
         return
     if words and stopped:
@@ -177,8 +178,11 @@ def _is_name(word: str) -> bool:
     return ":" in word.partition("=")[0] or "=" not in word
 
 
-def _experiment(name: str, profile: str) -> tuple[Experiment | None, int | None]:
-    """What a name stands for, and the round after which it stopped, if it is a trial that was stopped."""
+def _experiment(name: str, profile: str, overrides: Sequence[str] = ()) -> tuple[Experiment | None, int | None]:
+    """What a name stands for, and the round after which it stopped, if it is a trial that was stopped.
+
+    Prints the cells of a sweep, for which ``overrides`` have no meaning; others are left to the caller.
+    """
     if name in EXPERIMENTS:
         return EXPERIMENTS[name](), None
     path = Path(name)
@@ -188,7 +192,7 @@ def _experiment(name: str, profile: str) -> tuple[Experiment | None, int | None]
     if ":" in name or reference.partition(".")[0] in SWEEPS:
         from engine import cli_sweeps
 
-        return cli_sweeps.trial(name) or (cli_sweeps.cell(name, profile), None)
+        return cli_sweeps.trial(name) or (cli_sweeps.cell(name, profile, overrides), None)
     names = [*EXPERIMENTS, *(f"{module}.{sweep}" for module, sweeps in SWEEPS.items() for sweep in sweeps)]
     raise ConfigError("experiment", name, "is neither a file nor a known name", nearest(name, names))
 

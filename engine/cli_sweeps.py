@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from engine.errors import ConfigError, nearest
+from engine.errors import ConfigError, nearest, require
 from engine.experiment import Experiment
 from engine.sweeps.definition import NamedSweep, Optuna, known, load
 from engine.sweeps.folder import SweepFolder
@@ -68,14 +68,16 @@ def report(console: Console, folder: Path, metric: str | None) -> Path:
 # --- cells ------------------------------------------------------------------------------------------------
 
 
-def cell(name: str, profile: str) -> Experiment | None:
-    """The experiment of ``SWEEP:CELL``; prints the cells and returns None where there is no cell in the name."""
+def cell(name: str, profile: str, overrides: Sequence[str] = ()) -> Experiment | None:
+    """The experiment of ``SWEEP:CELL``, without ``overrides``; where no cell is named, prints all and returns None."""
     reference, cell = _parted(name)
     named = load(reference, profile, [], SWEEPS)
     if isinstance(named.sweep.search, Optuna):
         raise ConfigError("cell", name, "belongs to a searcher, which has no cells before it runs", "run the sweep")
     cells = {named.sweep.label(setting): setting for setting in named.sweep.settings()}
     if not cell:
+        known_as = f"name one as {reference}:{next(iter(cells))}"
+        require(not overrides, "overrides", " ".join(overrides), "are for one cell", known_as)
         table = Table("cell", box=None, title=f"{named.title}; seeds {list(named.sweep.seeds)}", title_justify="left")
         for text in cells:
             table.add_row(f"{reference}:{text}")
@@ -100,6 +102,8 @@ def trial(name: str) -> tuple[Experiment, int | None] | None:
     """``FOLDER:TRIAL`` as (its experiment with its schedule, the round after which it was stopped)."""
     path, colon, number = name.rpartition(":")
     if not colon or not SweepFolder(Path(path)).is_sweep():
+        folder_meant = "/" in path and ".py" not in path
+        require(not folder_meant, "folder", path, "is not a sweep's folder", "name a trial as FOLDER:NUMBER")
         return None
     return SweepFolder(Path(path)).experiment(number)
 

@@ -30,6 +30,7 @@ from engine.data import Assignment, Dataset
 from engine.entries import Arrays, cast, checked, floats, to_numpy
 from engine.errors import ResourceError, RunError
 from engine.experiment import Experiment, Participation, Stage
+from engine.files import link_or_copy
 from engine.pool import Call, Pool
 from engine.results import Row, RunFolder
 from engine.reuse import NotYet, Reuse, Segment, may_share, segments_of
@@ -573,8 +574,7 @@ class Driver:
         self._torn = True
         states = self._checkpoints.states_folder
         for digest in set(checkpoint.states.values()):
-            states.mkdir(parents=True, exist_ok=True)
-            snapshots.link_or_copy(found.states / f"{digest}.safetensors", states / f"{digest}.safetensors")
+            link_or_copy(found.states / f"{digest}.safetensors", states / f"{digest}.safetensors")
         self._states.restore(checkpoint.states)
         self._joined = set(checkpoint.states)
         self._server = checkpoint.server

@@ -317,7 +317,9 @@ class Experiment(Section):
             "sort the changes",
         )
         for change in self.schedule:
-            for key in change.set:
+            last = max(span.stop for span in self.spans) - 1
+            require(change.round <= last, "schedule", change.round, f"is beyond the last round, {last}", "lower it")
+            for key in map(self.key_of, change.set):
                 parts = key.split(".")[2:] if key.startswith("stages.") else key.split(".")
                 require(
                     len(parts) == 2 and parts[0] in ("algorithm", "local") and parts[1] != "name",
@@ -364,7 +366,7 @@ class Experiment(Section):
 
     def override(self, assignments: Iterable[str]) -> Experiment:
         """A copy with dotted ``key=value`` pairs applied, values in YAML syntax."""
-        return self.replace(dict(_parse(assignment) for assignment in assignments))
+        return self.replace(dict(parse_assignment(assignment) for assignment in assignments))
 
     def replace(self, changes: Mapping[str, Any]) -> Experiment:
         """A copy with dotted keys, or papers' symbols for them, set to values."""
@@ -443,13 +445,7 @@ class Experiment(Section):
     @property
     def lineage(self) -> set[str]:
         """The names of the last stage and of the stages it comes from."""
-        by_name = {stage.name: stage for stage in self.chain}
-        found, open_ends = set[str](), [self.chain[-1].name]
-        while open_ends:
-            name = open_ends.pop()
-            found.add(name)
-            open_ends += by_name[name].needs
-        return found
+        return lineage_of({stage.name: stage.needs for stage in self.chain})
 
     def resolve(self) -> Experiment:
         """With ``execution.device=auto`` replaced by what it means on this machine."""
@@ -498,6 +494,16 @@ SECTIONS: dict[str, type[Section]] = {
     "execution": Execution,
     "checkpoint": Checkpoint,
 }
+
+
+def lineage_of(needs: Mapping[str, Sequence[str]]) -> set[str]:
+    """The last stage and those it comes from; ``needs``: stage -> stages, in order."""
+    found, open_ends = set[str](), [list(needs)[-1]]
+    while open_ends:
+        name = open_ends.pop()
+        found.add(name)
+        open_ends += needs[name]
+    return found
 
 
 def _spans(stages: Sequence[Stage]) -> tuple[range, ...]:
@@ -567,7 +573,8 @@ def keys(values: Mapping[str, Any] | None = None) -> list[str]:
     return found
 
 
-def _parse(assignment: str) -> tuple[str, Any]:
+def parse_assignment(assignment: str) -> tuple[str, Any]:
+    """``key=value`` as the key and the value in YAML syntax; what is no YAML is text."""
     key, equals, text = assignment.partition("=")
     require(bool(equals and key), "override", assignment, "must be key=value", "for example local.lr=0.1")
     try:

@@ -11,8 +11,6 @@ The stage store and Ray Tune's checkpoints hold such folders.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +21,7 @@ import pyarrow.parquet as pq
 
 from engine.checkpoints import Checkpoint, decode, encode
 from engine.errors import RunFolderError
-from engine.files import write_atomically
+from engine.files import link_or_copy, write_atomically
 from engine.results import SCHEMAS, Row
 
 OWNER = "snapshot"  # in the place of an experiment's digest: a snapshot belongs to whoever may use it
@@ -75,13 +73,3 @@ def read(folder: Path) -> Snapshot:
         )
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         raise RunFolderError(f"{folder} holds no whole snapshot of a stage ({error})") from None
-
-
-def link_or_copy(source: Path, target: Path) -> None:
-    """A hard link costs nothing; between file systems a copy does as well."""
-    if target.exists():
-        return
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)

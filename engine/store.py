@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import RunFolderError
+from engine.files import link_or_copy
 
 log = logging.getLogger("fedskew")
 KEY = re.compile(r"[A-Za-z0-9_-]{1,200}")
@@ -96,7 +97,7 @@ class StageStore:
         with self._explained():
             try:
                 for file in _files(entry):
-                    _link_or_copy(entry / file, copy / file)
+                    link_or_copy(entry / file, copy / file)
                 if not self._verify(entry, copy, key, round):
                     return False
                 (copy / MANIFEST).unlink()
@@ -499,14 +500,6 @@ def _in_folder(folder: Path, create: Callable[[], None]) -> None:
     except FileNotFoundError:
         folder.mkdir(parents=True, exist_ok=True)
         create()
-
-
-def _link_or_copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def _sync(path: Path) -> None:

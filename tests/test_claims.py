@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -80,8 +81,10 @@ def test_held() -> None:
     assert found.seeds == (0, 1, 2)
     assert found.seeds_to_decide is None
     assert [cell.cell for cell in found.cells] == [{"alpha": 0.1}, {"alpha": 0.5}]
-    assert found.p == 0.25  # the least that 3 seeds can say
-    assert "above 0" in found.why
+    assert found.p == 0.125  # the least that 3 seeds can say
+    assert re.search(
+        r"the 95 % interval \+1\.\d to \+2\.\d points lies above 0$", found.why
+    )  # percentage points, as the report
 
 
 def test_not_held() -> None:
@@ -92,7 +95,7 @@ def test_not_held() -> None:
     assert found.effect == pytest.approx(-0.021)
     assert [cell.verdict for cell in found.cells] == ["not held", "held"]
     assert "alpha=0.1" in found.why
-    assert found.p == 0.5  # 0.25, in one of two cells
+    assert found.p == 1  # nothing speaks for the claim
     assert verdict(cells, every=False).verdict == "held"
     assert verdict(cells, where={"alpha": 0.5}).verdict == "held"
     assert verdict(cells, where={"alpha": [0.5, 0.1]}).verdict == "not held"
@@ -322,9 +325,43 @@ def test_p_is_that_of_the_cell_which_shows_least() -> None:
     """Kills: the smallest p of many cells for a claim that needs them all; a p where a cell cannot be tested."""
     cells = {0.1: against([0.02, 0.021, 0.022, 0.023]), 0.5: against([0.03, 0.031, 0.032])}
     found = verdict(cells)
-    assert [cell.p for cell in found.cells] == [0.125, 0.25]
-    assert found.p == 0.25
+    assert [cell.p for cell in found.cells] == [1 / 2**4, 1 / 2**3]
+    assert found.p == 1 / 2**3
     assert math.isnan(verdict({**cells, 0.9: ([0.5], [])}).p)
+
+
+def test_p_is_small_only_for_what_speaks_for_the_claim() -> None:
+    """Kills: a two-sided p, small for an effect against the claim, that makes Holm's correction of others harsher."""
+    differences = np.linspace(0.02, 0.03, 6)
+    reversed_claim = replace(CLAIM, better=CLAIM.worse, worse=CLAIM.better)
+    found = judge(results({0.1: against(differences)}, [CLAIM, reversed_claim]))
+    assert [one.verdict for one in found] == ["held", "not held"]
+    assert [one.p for one in found] == [1 / 2**6, 1]
+    assert [one.p_holm for one in found] == [2 / 2**6, 1]
+
+
+@pytest.mark.parametrize(
+    ("differences", "p"),
+    [([0.001, -0.001, 0.0005, 0.0], 1 / 2**4), ([0.05, 0.051, 0.052, 0.053], 1), ([-0.05, -0.051, -0.052, -0.053], 1)],
+)
+def test_p_of_equality_rules_out_both_sides(differences: list[float], p: float) -> None:
+    """Kills: one side of the margin forgotten; an effect far outside of the margin that has a small p."""
+    assert verdict({0.1: against(differences)}, kind="equal", margin=0.01).p == p
+
+
+@pytest.mark.parametrize(
+    ("differences", "changes", "said"),
+    [
+        ([-0.155, 0.002, -0.07], {}, "interval −27.0 to +12.1 points contains 0"),
+        ([0.02, 0.03, 0.01], {"margin": 0.02}, "points contains 2.0 points"),
+        ([0.01, -0.03, 0.01], {"kind": "equal", "margin": 0.001}, "points contains −0.1 points"),
+        ([0.01, 0.01, 0.01], {}, "all 3 differences are 1.0 points, too few"),
+        ([0.0001, -0.0001, 0.0], {"kind": "equal", "margin": 0.01}, "lies within 1.0 points of 0"),
+    ],
+)
+def test_reasons_have_the_unit_of_the_report(differences: list[float], changes: dict[str, Any], said: str) -> None:
+    """Kills: fractions beside an effect in points."""
+    assert said in verdict({0.1: against(differences)}, **changes).why
 
 
 def test_seeds_to_decide_are_unknown_if_one_cell_is() -> None:
@@ -341,8 +378,8 @@ def test_holm_runs_over_the_claims() -> None:
     """Kills: p-values of many claims shown as if each were the only one; a claim without p that counts."""
     claims = [CLAIM, replace(CLAIM, margin=0.01), replace(CLAIM, better={"mu": 7})]
     found = judge(results({0.1: against(np.linspace(0.02, 0.03, 8).tolist())}, claims))
-    assert [one.p for one in found[:2]] == [2 / 2**8, 2 / 2**8]
-    assert [one.p_holm for one in found[:2]] == [4 / 2**8, 4 / 2**8]
+    assert [one.p for one in found[:2]] == [1 / 2**8, 1 / 2**8]
+    assert [one.p_holm for one in found[:2]] == [2 / 2**8, 2 / 2**8]
     assert math.isnan(found[2].p_holm)
 
 

@@ -175,6 +175,21 @@ def test_wrong_words(call: Any, words: list[str]) -> None:
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["drift.fedprox_mu", "rounds=3"], "overrides=rounds=3: are for one cell; name one as drift.fedprox_mu:mu=0,"),
+        (["runs/none:0001"], "folder=runs/none: is not a sweep's folder; name a trial as FOLDER:NUMBER"),
+        (["drift.fedprox_mu:mu=2"], "cell=mu=2: is not in drift.fedprox_mu"),
+    ],
+)
+def test_words_about_sweeps_that_mean_nothing(call: Any, words: list[str], message: str) -> None:
+    """Kills: overrides that are dropped in silence; a folder taken for a sweep's name."""
+    code, out, err = call("run", *words)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
 def test_resume_refuses_what_is_no_run(call: Any, tmp_path: Path) -> None:
     """Kills: a resume that makes a folder, or one that changes the experiment."""
     code, _, err = call("resume", "nowhere")

@@ -59,14 +59,31 @@ def test_shell_files_parse(name: str) -> None:
 
 def test_the_ray_job_is_one() -> None:
     """Kills: a resource of another kind, without the parts that KubeRay asks for."""
-    documents = yaml.safe_load_all((DOCS / "cluster/kuberay-rayjob.yaml").read_text())
-    (job,) = [document for document in documents if document["kind"] == "RayJob"]
+    job = yaml.safe_load((DOCS / "cluster/kuberay-rayjob.yaml").read_text())  # and nothing beside it
     assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
     assert "fedskew" in job["spec"]["entrypoint"]
     cluster = job["spec"]["rayClusterSpec"]
     assert cluster["headGroupSpec"]["template"]["spec"]["containers"]
     assert cluster["workerGroupSpecs"]
     yaml.safe_load((DOCS / "cluster/runtime_env.yaml").read_text())
+
+
+def test_deleting_the_ray_job_keeps_the_shared_folder() -> None:
+    """Kills: a volume claim in the job's file, which `kubectl delete -f` would delete with all runs; a claim of another
+    name than the pods mount, or one that a single node can write to."""
+    (job,) = yaml.safe_load_all((DOCS / "cluster/kuberay-rayjob.yaml").read_text())
+    (claim,) = yaml.safe_load_all((DOCS / "cluster/kuberay-shared.yaml").read_text())
+    assert (job["kind"], claim["kind"]) == ("RayJob", "PersistentVolumeClaim")
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    cluster = job["spec"]["rayClusterSpec"]
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        pod = group["template"]["spec"]
+        (volume,) = pod["volumes"]
+        assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+        paths = {
+            mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == volume["name"]
+        }
+        assert all(path in job["spec"]["entrypoint"] for path in paths)
 
 
 def test_sweeps_that_are_named_exist() -> None:

@@ -17,7 +17,8 @@ from PIL import Image
 from engine.analysis import figures
 from engine.analysis.drawing import CATEGORIES, INK, STYLE, THEME, Sketch
 from engine.analysis.importance import importance
-from engine.analysis.scales import Scale, quantity, settings_of
+from engine.analysis.quantities import quantity
+from engine.analysis.scales import Scale, settings_of
 from engine.analysis.tables import Axis, load
 from tests.report_pages import ATTACK, small, tips_of
 from tests.sweep_folders import ALPHA, EPOCHS, MU

@@ -6,11 +6,16 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
+
 from algorithms import ALGORITHMS
+from engine import cli_sweeps
 from engine.cli import LISTS, _experiment
 from engine.data import PARTITIONS, SOURCES
 from engine.models import MODELS
-from tune_configs import EXPERIMENTS
+from engine.sweeps.definition import load
+from engine.sweeps.planning import plan
+from tune_configs import EXPERIMENTS, SWEEPS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -39,6 +44,38 @@ def test_run_commands_are_valid_experiments() -> None:
             experiment, _ = _experiment(name, "laptop")
             assert experiment is not None
             experiment.override(rest)
+
+
+def arguments(line: str) -> tuple[str, list[str], str]:
+    """Of a command after its first two words: the name, key=value pairs, the profile."""
+    words = shlex.split(line.partition("#")[0])[2:]
+    profile = words[words.index("--profile") + 1] if "--profile" in words else "laptop"
+    return words[0], [word for word in words[1:] if "=" in word and not word.startswith("--")], profile
+
+
+def test_sweep_commands_are_valid_sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a sweep, an override or an example of one's own that the engine would refuse."""
+    (example,) = (block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "Sweep(" in block)
+    (tmp_path / "mine.py").write_text(example)
+    monkeypatch.chdir(tmp_path)
+    lines = [line for line in COMMANDS if line.startswith("fedskew sweep ")]
+    assert len(lines) >= 3
+    for line in lines:
+        name, overrides, profile = arguments(line)
+        assert plan(load(name, profile, overrides, SWEEPS).sweep), line
+
+
+def test_cells_are_those_of_our_sweeps() -> None:
+    """Kills: a sweep or a cell that is called otherwise now."""
+    names = [arguments(line)[0] for line in COMMANDS if line.startswith("fedskew run ")]
+    sweeps = [name for name in names if name.partition(".")[0] in SWEEPS]
+    assert sweeps
+    for name in sweeps:
+        assert load(name, "laptop", [], SWEEPS)
+    cells = re.findall(r"\brun (\w+\.\w+:\S+)", README)
+    assert cells
+    for cell in cells:
+        assert cli_sweeps.cell(cell, "laptop") is not None
 
 
 def test_the_run_that_is_shown_is_the_quickstart() -> None:

@@ -135,6 +135,19 @@ def test_sign_flips_against_scipy(n: int) -> None:
             assert sign_flip(values, center) == pytest.approx(counted)
 
 
+@pytest.mark.parametrize("alternative", ["greater", "less"])
+def test_one_sided_sign_flips_against_scipy(alternative: Any) -> None:
+    """Kills: the other side; half of the two-sided p, whatever the sign; a side that is lost where flips are drawn."""
+    for n in (3, 7, 25):
+        values = np.random.default_rng(n).normal(0.2, 1, size=n)
+        for center in (0.0, 0.4):
+            scipy = stats.permutation_test(
+                (values - center,), np.mean, permutation_type="samples", alternative=alternative, rng=1
+            )
+            assert sign_flip(values, center, alternative) == pytest.approx(scipy.pvalue, abs=0 if n < 20 else 0.02)
+    assert sign_flip([1, 2, 3], 0.0, alternative) == (1 / 8 if alternative == "greater" else 1)
+
+
 def test_the_smallest_p_of_n_seeds() -> None:
     """Kills: sampling below 21 seeds; p = 0."""
     for n in (3, 5, 10, 20):

@@ -35,13 +35,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from engine.analysis.layouts import Layout, Published, comparisons, layout_frame
+from engine.analysis.quantities import Quantity, quantity
 from engine.analysis.settings import (
     Group,
     check_axes,
     check_metric,
     grouped,
     key,
-    label,
     setting_label,
 )
 from engine.analysis.statistics import CONFIDENCE, difference, holm, seeds_needed, sign_flip, t_interval
@@ -103,7 +103,7 @@ class CellVerdict:
     high: float
     wide_low: float  # at the level for all cells together
     wide_high: float
-    p: float  # exact two-sided sign-flip test against the margin
+    p: float  # of "the claim is wrong here": exact sign-flip test, one-sided, against the margin
     seeds: tuple[int, ...]
     seeds_to_decide: int | None
     why: str
@@ -114,9 +114,9 @@ class Verdict:
     """A claim over all its cells.
 
     effect, low, high: of the cell that stands worst for the claim among those that the verdict rests on. p: of
-    "the claim is wrong" (held, undecided: the largest of the cells, since all must hold) or of "this cell does not
-    contradict it" (not held: the cell's own times the number of cells); p_holm is adjusted for the number of claims.
-    With n seeds no p is below 2 / 2^n: it is shown beside the verdict, which does not depend on it.
+    "the claim is wrong", small only where all speaks for the claim: the largest of the cells, since all must hold;
+    p_holm is adjusted for the number of claims. With n seeds no p is below 1 / 2^n: it is shown beside the verdict,
+    which does not depend on it.
 
     seeds_to_decide: how many seeds would decide if effects and spreads stay as they are now; see
     :func:`~engine.analysis.statistics.seeds_needed`. None for a claim that is decided, has no cell with two seeds, or
@@ -163,7 +163,7 @@ def _judge(results: Results, claim: Claim) -> Verdict:
         samples = [_average(samples)]
     # As many chances to be contradicted as there are cells with an interval.
     chances = max(1, sum(len(sample.differences) > 1 for sample in samples))
-    return _together(claim, [_judge_cell(claim, sample, chances) for sample in samples], chances)
+    return _together(claim, [_judge_cell(claim, sample, chances) for sample in samples])
 
 
 def _samples(results: Results, claim: Claim) -> list[_Sample]:
@@ -214,11 +214,14 @@ def _judge_cell(claim: Claim, sample: _Sample, chances: int) -> CellVerdict:
     wide_low, wide_high = t_interval(values, level)
     if claim.kind == "greater":
         held, contradicted = figures.low > margin, wide_high <= margin
-        p, border = sign_flip(values, margin), margin
+        p, border = sign_flip(values, margin, "greater"), margin
     else:
         held = -margin <= figures.low and figures.high <= margin
         contradicted = wide_low > margin or wide_high < -margin
-        p, border = max(sign_flip(values, margin), sign_flip(values, -margin)), math.copysign(margin, figures.mean)
+        p = max(
+            sign_flip(values, -margin, "greater"), sign_flip(values, margin, "less")
+        )  # both sides must be ruled out
+        border = math.copysign(margin, figures.mean)
     whole = all(map(math.isfinite, values))
     effect_level = CONFIDENCE if _speaks_for(claim, figures.mean) else level
     verdict = CellVerdict(
@@ -243,10 +246,11 @@ def _speaks_for(claim: Claim, effect: float) -> bool:
 
 def _reason(claim: Claim, sample: _Sample, cell: CellVerdict, level: float) -> str:
     """One sentence for a reader, without full stop."""
-    pairs, margin, equal = len(sample.differences), label(claim.margin), claim.kind == "equal"
+    measured = quantity(claim.metric)
+    pairs, margin, equal = len(sample.differences), _amount(measured, claim.margin), claim.kind == "equal"
     lacking = sum(not math.isfinite(value) for value in sample.differences.values())
-    interval = f"the {100 * CONFIDENCE:g} % interval {cell.low:.3g} to {cell.high:.3g}"
-    wide = f"the {100 * level:g} % interval {cell.wide_low:.3g} to {cell.wide_high:.3g}"
+    interval = f"the {100 * CONFIDENCE:g} % interval {_range(measured, cell.low, cell.high)}"
+    wide = f"the {100 * level:g} % interval {_range(measured, cell.wide_low, cell.wide_high)}"
     if cell.verdict == "held":
         said = f"{interval} lies " + (f"within {margin} of 0" if equal else f"above {margin}")
     elif cell.verdict == "not held":
@@ -256,16 +260,24 @@ def _reason(claim: Claim, sample: _Sample, cell: CellVerdict, level: float) -> s
     elif lacking:
         said = f"{lacking} of {pairs} pairs have no {claim.metric}, and to leave them out would flatter one side"
     elif math.isnan(cell.low):
-        said = f"all {pairs} differences are {cell.effect:.3g}, too few to know their spread"
+        said = f"all {pairs} differences are {_amount(measured, cell.effect)}, too few to know their spread"
     else:
         border = math.copysign(claim.margin, cell.effect) if equal else claim.margin
-        said = f"{interval if _speaks_for(claim, cell.effect) else wide} contains {label(border)}"
+        said = f"{interval if _speaks_for(claim, cell.effect) else wide} contains {_amount(measured, border)}"
     trials = "1 trial that did not finish is" if sample.left_out == 1 else f"{sample.left_out} unfinished trials are"
     out = f" ({trials} left out)" if sample.left_out else ""
     return f"{sample.place} {said}{out}".strip()
 
 
-def _together(claim: Claim, cells: list[CellVerdict], chances: int) -> Verdict:
+def _range(measured: Quantity, low: float, high: float) -> str:
+    return f"{measured.difference(low)} to {measured.difference(high, unit=True)}"
+
+
+def _amount(measured: Quantity, value: float) -> str:
+    return measured.difference(value, unit=True).removeprefix("+") if value else "0"
+
+
+def _together(claim: Claim, cells: list[CellVerdict]) -> Verdict:
     words = [cell.verdict for cell in cells]
     word: Word = "not held" if "not held" in words else "held" if set(words) == {"held"} else "undecided"
     measured = [cell for cell in cells if math.isfinite(cell.effect)]
@@ -281,7 +293,7 @@ def _together(claim: Claim, cells: list[CellVerdict], chances: int) -> Verdict:
         low=worst.low,
         high=worst.high,
         # np.max keeps a NaN: a cell that cannot be tested leaves the whole claim untested
-        p=min(1.0, chances * worst.p) if word == "not held" else float(np.max([cell.p for cell in cells])),
+        p=float(np.max([cell.p for cell in cells])),
         p_holm=math.nan,
         seeds=tuple(sorted({seed for cell in cells for seed in cell.seeds})),
         seeds_to_decide=_seeds_to_decide(claim, cells) if word == "undecided" else None,

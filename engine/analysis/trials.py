@@ -39,6 +39,7 @@ import yaml
 
 from engine.data import SOURCES, Assignment
 from engine.errors import DataError, FedskewError, RunFolderError
+from engine.experiment import lineage_of
 
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 MOST_COUNTS = 64  # partitions whose counts are kept in memory
@@ -218,14 +219,8 @@ def _labels(section: str) -> tuple[np.ndarray, int, str] | Exception:
 
 
 def _lineage(experiment: Mapping[str, Any]) -> set[str]:
-    """As :attr:`Experiment.lineage`, without building one: that takes longer than all else for 500 trials."""
-    stages = {stage["name"]: stage for stage in experiment["stages"]} or {"train": {"needs": []}}
-    found, open_ends = set[str](), [list(stages)[-1]]
-    while open_ends:
-        name = open_ends.pop()
-        found.add(name)
-        open_ends += stages[name]["needs"]
-    return found
+    """Of an experiment as data: to build one takes longer than all else for 500 trials."""
+    return lineage_of({stage["name"]: stage["needs"] for stage in experiment["stages"]} or {"train": ()})
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

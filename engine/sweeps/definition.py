@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import importlib.util
 import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -21,16 +20,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import yaml
-from ray.tune.search.sample import Domain, Float, Function, Integer, LogUniform
 from ray.tune.search.variant_generator import generate_variants
 
 from engine.analysis.claims import Claim, Layout
-from engine.analysis.trials import RESERVED
-from engine.errors import ConfigError, nearest, require
-from engine.experiment import Experiment
+from engine.analysis.settings import setting_label
+from engine.analysis.trials import METRICS, RESERVED
+from engine.errors import ConfigError, FedskewError, nearest, require
+from engine.experiment import Experiment, parse_assignment
+from engine.sweeps.space import axis, drawn_from, is_drawn, is_empty, is_grid, plain
+from engine.sweeps.user_file import load_module, told
 
-METRICS = ("last10_accuracy", "accuracy", "best_accuracy", "loss")  # that a trial reports while it runs
+REPORTED = ("last10_accuracy", "accuracy", "best_accuracy", "loss")  # by a trial while it runs
 PROFILES = ("laptop", "paper")
 
 
@@ -81,40 +81,60 @@ class Sweep:
     tables: tuple[Layout, ...] = ()
 
     def __post_init__(self) -> None:
-        require(len(self.seeds) > 0, "seeds", self.seeds, "must name at least one", "for example seeds=[0,1,2]")
-        require(len(set(self.seeds)) == len(self.seeds), "seeds", self.seeds, "names one twice", "name each once")
-        require(self.samples >= 1, "samples", self.samples, "must be at least 1", "for example samples=20")
-        require(self.step >= 1, "step", self.step, "must be at least 1 round", "for example step=1")
-        require(self.metric in METRICS, "metric", self.metric, "is not reported", nearest(self.metric, METRICS))
-        for name in self.space:
+        require(len(self.seeds) > 0, "seeds", list(self.seeds), "must name at least one", "for example seeds=[0,1,2]")
+        whole = all(type(seed) is int and seed >= 0 for seed in self.seeds)
+        require(whole, "seeds", list(self.seeds), "must be whole numbers from 0 on", "for example seeds=[0,1,2]")
+        once = len(set(self.seeds)) == len(self.seeds)
+        require(once, "seeds", list(self.seeds), "names one twice", "name each once")
+        for name in ("samples", "step"):
+            value = getattr(self, name)
+            ok = type(value) is int and value >= 1
+            require(ok, name, value, "must be a whole number of at least 1", f"for example {name}=10")
+        require(self.metric in REPORTED, "metric", self.metric, "is not reported", nearest(self.metric, REPORTED))
+        mode = "min" if self.metric == "loss" else "max"
+        require(self.mode == mode, "mode", self.mode, f"is not the way to a better {self.metric}", f"set mode={mode!r}")
+        rising = [name for name in REPORTED if name != "loss"]
+        for name in self.stop:  # Tune ends a trial whose value is at least that
+            require(name in rising, "stop", name, "is no metric of which more is better", nearest(name, rising))
+        self._check_space()
+        self._check_search()
+        self._check_analysis()
+
+    def _check_space(self) -> None:
+        seen: dict[str, str] = {}
+        for name, value in self._whole_space().items():
             require(name not in RESERVED, "space", name, "is a column of the trials table", "write its dotted key")
-        axes = [axis["name"] for axis in self.axes()]
-        for table in self.tables:
-            for name in (*table.rows, *table.columns):
-                require(name in axes, "tables", name, "is not varied by this sweep", nearest(name, axes))
-        for name in self.stop:
-            require(name in METRICS, "stop", name, "is not reported", nearest(name, METRICS))
-        grids = [name for name, value in self.space.items() if is_grid(value)]
+            require(not is_empty(value), "space", name, "has no value to choose from", "name some")
+            key = self.base.key_of(name)
+            require(key not in seen, "space", name, f"is {seen.get(key)} by another name", "keep one of the two")
+            seen[key] = name
+
+    def _check_search(self) -> None:
         if isinstance(self.search, Optuna):
+            grids = [name for name, value in self.space.items() if is_grid(value)]
             require(not grids, "space", grids, "is a grid, which a searcher cannot use", "use tune.choice")
+            alone = not isinstance(self.scheduler, Pbt)
+            require(alone, "search", "optuna", "cannot propose what a population changes", "drop it or the scheduler")
         if isinstance(self.scheduler, Pbt):
             self._check_pbt(self.scheduler)
         if isinstance(self.scheduler, Asha):
-            grace = self.scheduler.grace
-            require(
-                grace >= 1 and grace % self.step == 0,
-                "scheduler.grace",
-                grace,
-                f"must be a multiple of step={self.step}",
-            )
-            require(self.scheduler.factor >= 2, "scheduler.factor", self.scheduler.factor, "must be at least 2")
+            grace, factor = self.scheduler.grace, self.scheduler.factor
+            whole = grace >= 1 and grace % self.step == 0
+            require(whole, "scheduler.grace", grace, f"must be a multiple of step={self.step}")
+            require(factor >= 2, "scheduler.factor", factor, "must be at least 2")
+        if self.samples > 1 or isinstance(self.search, Optuna):
+            drawn = any(map(is_drawn, self._whole_space().values()))
+            rule = "draws from a space in which nothing is drawn"
+            require(drawn, "samples", self.samples, rule, "leave it away, or use tune.choice or tune.uniform")
 
     def _check_pbt(self, pbt: Pbt) -> None:
         whole = pbt.every >= 1 and pbt.every % self.step == 0
         require(whole, "scheduler.every", pbt.every, f"must be a multiple of step={self.step}")
+        require(0 < pbt.quantile <= 0.5, "scheduler.quantile", pbt.quantile, "must be above 0 and at most 0.5")
+        require(0 <= pbt.resample <= 1, "scheduler.resample", pbt.resample, "must be between 0 and 1")
         one = len(self.seeds) == 1
         require(one, "seeds", self.seeds, "must be one: trials copy each other's weights", "run once a seed")
-        varied = [name for name, value in self.space.items() if is_grid(value) or isinstance(value, Domain)]
+        varied = [name for name, value in self.space.items() if is_grid(value) or is_drawn(value)]
         fixed = [name for name in varied if name not in pbt.mutations]
         require(
             not fixed,
@@ -123,7 +143,8 @@ class Sweep:
             "differs between trials that copy each other's weights, and is not among the mutations",
             "fix it in the base, or name it in mutations",
         )
-        for name in pbt.mutations:
+        require(len(pbt.mutations) > 0, "scheduler.mutations", {}, "must name what changes", "for example local.lr")
+        for name, value in pbt.mutations.items():
             key = self.base.key_of(name)
             section = key.split(".")[2] if key.startswith("stages.") else key.partition(".")[0]
             require(
@@ -133,6 +154,20 @@ class Sweep:
                 "cannot change in mid-run",
                 "only fields of algorithm and local can",
             )
+            domain = drawn_from(value)
+            ok = is_drawn(domain) and not is_empty(domain)
+            require(ok, "scheduler.mutations", name, "must be a list of values or drawn", "for example tune.uniform")
+        population = len(self.settings())
+        require(population >= 2, "samples", self.samples, f"makes a population of {population}", "set samples=8")
+
+    def _check_analysis(self) -> None:
+        axes = [axis["name"] for axis in self.axes()]
+        named = [("tables", one.metric, (*one.rows, *one.columns, *one.where)) for one in self.tables]
+        named += [("claims", one.metric, (*one.better, *one.worse, *one.where)) for one in self.claims]
+        for field_name, metric, names in named:
+            require(metric in METRICS, field_name, metric, "is no figure of a trial", nearest(metric, METRICS))
+            for name in names:
+                require(name in axes, field_name, name, "is not varied by this sweep", nearest(name, axes))
 
     @property
     def fixed_steps(self) -> bool:
@@ -143,22 +178,23 @@ class Sweep:
         """A searcher's proposal with the constants of the space, and what ``sample_from`` makes of it."""
         space = {name: drawn.get(name, value) for name, value in self.space.items()}
         (_, spec), *_ = generate_variants({"config": space})
-        return {name: _plain(value) for name, value in spec["config"].items()}
+        return {name: plain(value) for name, value in spec["config"].items()}
 
     def settings(self) -> list[dict[str, Any]]:
         """All grid points with all random draws; each point of the grid gets the same draws, so that they compare."""
-        space = dict(self.space)
-        if isinstance(self.scheduler, Pbt):
-            space = {**self.scheduler.mutations, **space}
+        space = self._whole_space()
         rng: Any = np.random.default_rng(self.search_seed)
         found: list[dict[str, Any]] = []
         for _ in range(self.samples):
             drawn = {name: value.sample(random_state=rng) for name, value in space.items() if is_drawn(value)}
             for _, spec in generate_variants({"config": {**space, **drawn}}):
-                found.append({name: _plain(value) for name, value in spec["config"].items()})
-            if not drawn:
-                break
+                found.append({name: plain(value) for name, value in spec["config"].items()})
         return found
+
+    def _whole_space(self) -> dict[str, Any]:
+        """The space, with what the hyper-parameters of a population are first drawn from."""
+        mutations = self.scheduler.mutations if isinstance(self.scheduler, Pbt) else {}
+        return {**{name: drawn_from(value) for name, value in mutations.items()}, **self.space}
 
     def label(self, setting: Mapping[str, Any]) -> str:
         """A cell's name, of what varies of its own accord."""
@@ -169,13 +205,10 @@ class Sweep:
 
     def axes(self) -> list[dict[str, Any]]:
         """The hyper-parameters that vary of their own accord, as data."""
-        space = dict(self.space)
-        if isinstance(self.scheduler, Pbt):
-            space = {**self.scheduler.mutations, **space}
         return [
-            _axis(name, self.base.key_of(name), value)
-            for name, value in space.items()
-            if is_grid(value) or is_drawn(value) or isinstance(value, list)
+            axis(name, self.base.key_of(name), value)
+            for name, value in self._whole_space().items()
+            if is_grid(value) or is_drawn(value)
         ]
 
     def to_mapping(self) -> dict[str, Any]:
@@ -186,9 +219,10 @@ class Sweep:
             scheduler = {"name": "asha", **asdict(self.scheduler)}
         if isinstance(self.scheduler, Pbt):
             pbt = self.scheduler
-            mutations = {name: _axis(name, self.base.key_of(name), value) for name, value in pbt.mutations.items()}
             scheduler = {"name": "pbt", "every": pbt.every, "quantile": pbt.quantile, "resample": pbt.resample}
-            scheduler["mutations"] = mutations
+            scheduler["mutations"] = {
+                name: axis(name, self.base.key_of(name), drawn_from(value)) for name, value in pbt.mutations.items()
+            }
         return {
             "base": self.base.to_mapping(),
             "axes": self.axes(),
@@ -211,7 +245,7 @@ class Sweep:
 class NamedSweep:
     """A sweep with the way to find it again."""
 
-    reference: str  # "drift.fedprox_mu", or "FILE.py:function"
+    reference: str  # "drift.fedprox_mu", or "FILE.py:function" with the whole path, to be found from anywhere
     profile: str
     overrides: tuple[str, ...]
     title: str
@@ -228,28 +262,37 @@ class NamedSweep:
         values = self.sweep.to_mapping()
         for key in ("tables", "claims", "target_accuracy"):  # read by the analysis only
             del values[key]
-        base = self.sweep.base
-        values["base"] = base.identity()
-        if not isinstance(self.sweep.search, Optuna):
-            values["settings"] = self.sweep.settings()  # functions of the space have no other form as data
+        values["base"] = self.sweep.base.identity()
+        # Constants and functions of the space have no other form as data; of a searcher's space these are samples.
+        values["settings"] = self.sweep.settings()
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def load(reference: str, profile: str, overrides: Iterable[str], sweeps: Mapping[str, tuple[str, ...]]) -> NamedSweep:
     """The sweep of that name, or of a user's own file; ``sweeps``: module -> its functions."""
     require(profile in PROFILES, "--profile", profile, "is not a profile", nearest(profile, PROFILES))
+    path, name = _file_and_function(reference)
+    if path is not None:
+        reference = f"{path}:{name}"
     function = _function(reference, sweeps)
     try:
-        sweep = function(profile)
+        inspect.signature(function).bind(profile)
     except TypeError as error:
-        raise ConfigError(
-            "sweep", reference, f"cannot be called with a profile ({error})", "def f(profile: str)"
-        ) from None
+        rule = f"cannot be called with a profile ({error})"
+        raise ConfigError("sweep", reference, rule, "def f(profile: str)") from None
+    try:
+        sweep = function(profile)
+    except FedskewError:
+        raise
+    except Exception as error:
+        file = Path(inspect.getfile(inspect.unwrap(function)))
+        raise ConfigError("sweep", reference, f"raised {told(error, file)}") from error
     require(isinstance(sweep, Sweep), "sweep", reference, f"returned a {type(sweep).__name__}", "return a Sweep")
+    overrides = tuple(overrides)
     sweep, rest = _own_overrides(sweep, overrides)
     sweep = replace(sweep, base=sweep.base.override(rest))
-    title = (inspect.getdoc(function) or reference).split("\n\n")[0].replace("\n", " ").rstrip(".")
-    return NamedSweep(reference, profile, tuple(overrides), title, sweep)
+    title = (inspect.getdoc(function) or function.__name__).split("\n\n")[0].replace("\n", " ").rstrip(".")
+    return NamedSweep(reference, profile, overrides, title, sweep)
 
 
 def known(sweeps: Mapping[str, tuple[str, ...]]) -> dict[str, Callable[[str], Sweep]]:
@@ -261,16 +304,17 @@ def known(sweeps: Mapping[str, tuple[str, ...]]) -> dict[str, Callable[[str], Sw
     }
 
 
-def _function(reference: str, sweeps: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
+def _file_and_function(reference: str) -> tuple[Path | None, str]:
+    """``FILE.py:function`` as (the whole path, the function); (None, the reference) for a name."""
     path, colon, name = reference.rpartition(":")
-    if colon and path.endswith(".py"):
-        if not Path(path).is_file():
-            raise ConfigError("sweep", path, "is not a file", "name one as FILE.py:function")
-        spec = importlib.util.spec_from_file_location(Path(path).stem, path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        functions = {key: value for key, value in vars(module).items() if inspect.isfunction(value)}
+    return (Path(path).resolve(), name) if colon and path.endswith(".py") else (None, reference)
+
+
+def _function(reference: str, sweeps: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
+    path, name = _file_and_function(reference)
+    if path is not None:
+        require(path.is_file(), "sweep", path, "is not a file", "name one as FILE.py:function")
+        functions = {key: value for key, value in vars(load_module(path)).items() if inspect.isfunction(value)}
         require(name in functions, "sweep", reference, f"has no function {name!r}", nearest(name, functions))
         return functions[name]
     module, _, name = reference.partition(".")
@@ -282,62 +326,23 @@ def _function(reference: str, sweeps: Mapping[str, tuple[str, ...]]) -> Callable
 
 def _own_overrides(sweep: Sweep, overrides: Iterable[str]) -> tuple[Sweep, list[str]]:
     """``seeds=[0,1]`` and ``samples=5`` are the sweep's own; all others are its base experiment's."""
+    own: dict[str, Any] = {}
     rest = []
     for text in overrides:
-        key, _, value = text.partition("=")
+        key, value = parse_assignment(text)
         if key == "seeds":
-            seeds = yaml.safe_load(value)
-            seeds = seeds if isinstance(seeds, list) else [seeds]
-            ok = all(isinstance(seed, int) and seed >= 0 for seed in seeds)
-            require(ok, "seeds", value, "must be whole numbers from 0 on", "for example seeds=[0,1,2]")
-            sweep = replace(sweep, seeds=tuple(seeds))
+            own[key] = tuple(value) if isinstance(value, list) else (value,)
         elif key == "samples":
-            samples = yaml.safe_load(value)
-            require(isinstance(samples, int), "samples", value, "must be a whole number", "for example samples=20")
-            sweep = replace(sweep, samples=samples)
+            own[key] = value
         else:
             varied = {sweep.base.key_of(name): name for name in sweep.space}
-            own = varied.get(sweep.base.key_of(key))
-            require(own is None, key, value, "is varied by this sweep", "change the sweep, or run one cell of it")
+            same = varied.get(sweep.base.key_of(key))
+            if same is not None:
+                raise ConfigError(key, value, "is varied by this sweep", "change the sweep, or run one cell of it")
             rest.append(text)
-    return sweep, rest
+    return replace(sweep, **own), rest
 
 
 def label(setting: Mapping[str, Any]) -> str:
-    """``mu=0.1,alpha=0.05``: a cell's name."""
-    return ",".join(f"{name}={_short(value)}" for name, value in setting.items())
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, Mapping) and "name" in value:
-        return str(value["name"])
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def is_grid(value: Any) -> bool:
-    return isinstance(value, dict) and set(value) == {"grid_search"}
-
-
-def is_drawn(value: Any) -> bool:
-    return isinstance(value, Domain) and not isinstance(value, Function)  # a Function is Tune's sample_from
-
-
-def _plain(value: Any) -> Any:
-    """Numbers as Python's own, so that they mean the same in YAML."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _axis(name: str, key: str, value: Any) -> dict[str, Any]:
-    if is_grid(value):
-        values = list(value["grid_search"])
-        numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
-        positive = sorted(v for v in values if numbers and v > 0)
-        # Values that span a decade or more were chosen by ratio.
-        log = bool(positive) and positive[-1] >= 10 * positive[0]
-        return {"name": name, "key": key, "kind": "grid", "values": values, "log": log}
-    if isinstance(value, Float | Integer):
-        sampler = value.get_sampler()
-        log = isinstance(getattr(sampler, "sampler", sampler), LogUniform)  # inside a quantised one
-        return {"name": name, "key": key, "kind": "sampled", "values": None, "log": log}
-    values = list(getattr(value, "categories", value))
-    return {"name": name, "key": key, "kind": "sampled", "values": values, "log": False}
+    """A cell's name, as the report has it but in one word: ``mu=0.1,alpha=0.05``."""
+    return setting_label(setting).replace(" ", "")

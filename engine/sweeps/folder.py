@@ -73,7 +73,8 @@ class SweepFolder:
                     f"holds another sweep ({found}, this one is {named.digest})",
                     "name another folder, or leave --out away",
                 )
-        elif folder.path.exists() and any(folder.path.iterdir()):
+        elif folder.path.exists() and any(path.name != ".lock" for path in folder.path.iterdir()):
+            # The lock alone is what a sweep leaves that ended before it wrote sweep.yaml.
             raise ConfigError("--out", folder.path, "is not empty and holds no sweep", "name another folder")
         return folder
 

@@ -10,7 +10,8 @@ from matplotlib.ticker import MaxNLocator
 
 from engine.analysis.drawing import CATEGORIES, MUTED, STYLE, Drawing, Sketch
 from engine.analysis.figures.panels import PANEL, name_rows
-from engine.analysis.scales import counted, quantity, spread_out
+from engine.analysis.quantities import quantity
+from engine.analysis.scales import counted, spread_out
 from engine.analysis.settings import setting_label
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
 
 from engine.analysis.drawing import CATEGORIES, RAMP
-from engine.analysis.scales import Quantity
+from engine.analysis.quantities import Quantity
 
 HEAT = matplotlib.colormaps["viridis"]  # of cells with a number written on them: the same in light and dark
 

@@ -25,14 +25,13 @@ from engine.analysis.figures.colours import (
     room_for_cells,
 )
 from engine.analysis.figures.panels import MIDDLE, MOST_LINES, PANEL, WIDE, limits, name_lines
+from engine.analysis.quantities import Quantity, quantity
 from engine.analysis.scales import (
-    Quantity,
     Scale,
     Setting,
     by_value,
     capitalised,
     distinct,
-    quantity,
     ranked,
     scale_of,
     shown,

@@ -15,7 +15,8 @@ from engine.analysis import statistics
 from engine.analysis.drawing import CATEGORIES, GRID, STYLE, Drawing, Sketch
 from engine.analysis.figures.colours import HEAT, draw_cell, letter_size, room_for_cells
 from engine.analysis.figures.panels import MIDDLE, MOST_ROWS, PANEL, WIDE, name_rows, row_names
-from engine.analysis.scales import Setting, counted, describe, percent, quantity, ranked, spread_out
+from engine.analysis.quantities import percent, quantity
+from engine.analysis.scales import Setting, counted, describe, ranked, spread_out
 
 if TYPE_CHECKING:
     from engine.analysis.tables import Results

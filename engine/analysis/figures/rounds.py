@@ -16,19 +16,8 @@ from engine.analysis import statistics
 from engine.analysis.drawing import MUTED, RAMP, STYLE, Drawing, Sketch
 from engine.analysis.figures.colours import line_colours
 from engine.analysis.figures.panels import MOST_LINES, PANEL, limits, name_lines
-from engine.analysis.scales import (
-    Quantity,
-    Setting,
-    by_value,
-    counted,
-    quantity,
-    ranked,
-    scale_of,
-    shown,
-    spread_out,
-    varied,
-    with_unit,
-)
+from engine.analysis.quantities import Quantity, quantity, with_unit
+from engine.analysis.scales import Setting, by_value, counted, ranked, scale_of, shown, spread_out, varied
 from engine.analysis.settings import key, setting_frame
 
 if TYPE_CHECKING:

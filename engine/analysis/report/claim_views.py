@@ -12,6 +12,7 @@ import pandas as pd
 from engine.analysis import figures
 from engine.analysis.claims import Verdict
 from engine.analysis.drawing import Drawing
+from engine.analysis.quantities import Quantity, quantity, with_unit
 from engine.analysis.report.sheets import (
     Cell,
     Sheet,
@@ -24,7 +25,6 @@ from engine.analysis.report.sheets import (
     seeds_text,
     word_cell,
 )
-from engine.analysis.scales import Quantity, quantity, with_unit
 from engine.analysis.settings import setting_label
 
 

@@ -11,8 +11,9 @@ import pandas as pd
 from engine.analysis import figures
 from engine.analysis.drawing import Drawing
 from engine.analysis.importance import importance
+from engine.analysis.quantities import quantity
 from engine.analysis.report.trial_sheets import schedules
-from engine.analysis.scales import Setting, capitalised, quantity
+from engine.analysis.scales import Setting, capitalised
 from engine.analysis.settings import key, setting_label
 from engine.analysis.tables import Results
 from engine.errors import FedskewError

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from engine.analysis.layouts import Layout, comparisons, layout_frame
+from engine.analysis.quantities import Quantity, quantity, with_unit
 from engine.analysis.report.sheets import (
     Cell,
     Sheet,
@@ -21,7 +22,7 @@ from engine.analysis.report.sheets import (
     value_cell,
     word_cell,
 )
-from engine.analysis.scales import Quantity, capitalised, counted, distinct, quantity, shown, with_unit
+from engine.analysis.scales import capitalised, counted, distinct, shown
 from engine.analysis.settings import key, setting_label
 from engine.analysis.tables import Results
 from engine.errors import ConfigError

@@ -10,12 +10,13 @@ import pandas as pd
 
 from engine.analysis.claims import judge
 from engine.analysis.drawing import Drawing
+from engine.analysis.quantities import percent, quantity
 from engine.analysis.report.claim_views import ClaimView, claim_views, claims_frame
 from engine.analysis.report.figure_groups import Group, figure_groups
 from engine.analysis.report.paper_tables import TableView, paper_tables
 from engine.analysis.report.sheets import Sheet, seeds_text, spread_text
 from engine.analysis.report.trial_sheets import best_settings, failures, trials_sheet
-from engine.analysis.scales import Setting, percent, quantity, ranked, settings_of
+from engine.analysis.scales import Setting, ranked, settings_of
 from engine.analysis.tables import Results
 
 FEWEST_RANKED = 13  # settings; fewer are told apart in the tables alone

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from engine.analysis.quantities import quantity
 from engine.analysis.report.sheets import (
     Cell,
     Sheet,
@@ -15,7 +16,7 @@ from engine.analysis.report.sheets import (
     value_cell,
     word_cell,
 )
-from engine.analysis.scales import Setting, quantity, ranked
+from engine.analysis.scales import Setting, ranked
 from engine.analysis.settings import setting_label
 from engine.analysis.tables import Results
 from engine.analysis.trials import read_json

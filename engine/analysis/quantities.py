@@ -1,0 +1,91 @@
+"""The figures of a trial as a reader meets them: what each is called, its unit, how its values are written."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A column of the trials table: what it is called, its unit, and how its values are written."""
+
+    column: str
+    label: str
+    unit: str = ""
+    factor: float = 1.0
+
+    @property
+    def short(self) -> str:
+        """For the head of a column."""
+        return with_unit(_SHORT.get(self.column, self.label), self.unit)
+
+    @property
+    def title(self) -> str:
+        return with_unit(self.label, self.unit)
+
+    @property
+    def unit_of_difference(self) -> str:
+        return "points" if self.unit == "%" else self.unit
+
+    def text(self, value: float, unit: bool = False) -> str:
+        """A value as it is stored, a fraction for an accuracy."""
+        if value is None or math.isnan(value):
+            return "–"
+        if math.isinf(value):
+            return "never" if value > 0 else "-∞"
+        scaled = value * self.factor
+        digits = 1 if self.unit in ("%", "MB") else 0 if self.column in _COUNTS and float(scaled).is_integer() else None
+        written = f"{scaled:.{digits}f}" if digits is not None else f"{scaled:.4g}"
+        written = "0" + written[2:] if re.fullmatch(r"-0(\.0*)?", written) else written
+        return f"{written} {self.unit}" if unit and self.unit else written
+
+    def difference(self, value: float, unit: bool = False) -> str:
+        """A difference of two values: signed, of an accuracy in percentage points."""
+        if value is None or math.isnan(value):
+            return "–"
+        written = self.text(value)
+        sign = "+" if value > 0 and not written.startswith("+") else ""
+        name = f" {self.unit_of_difference}" if unit and self.unit_of_difference else ""
+        return f"{sign}{written.replace('-', '−')}{name}"
+
+
+_COUNTS = ("rounds", "rounds_to_target", "best_round", "rounds_asked", "rounds_computed")
+_SHORT = {
+    "accuracy": "final",
+    "best_accuracy": "best",
+    "last10_accuracy": "last 10 rounds",
+    "worst_decile_accuracy": "worst tenth",
+    "loss": "loss",
+    "rounds_to_target": "rounds to target",
+    "bytes_to_target": "to target",
+    "rounds_computed": "computed",
+}
+_LABELS = {
+    "accuracy": "final test accuracy",
+    "best_accuracy": "best test accuracy",
+    "last10_accuracy": "test accuracy, mean of the last 10 rounds",
+    "worst_decile_accuracy": "accuracy of the worst tenth of clients",
+    "loss": "test loss",
+}
+
+
+def quantity(column: str, target: float | None = None) -> Quantity:
+    if column.endswith("_to_target"):
+        goal = f"{percent(target)} accuracy" if target is not None else "the target accuracy"
+        in_bytes = column.startswith("bytes")
+        label = f"traffic to {goal}" if in_bytes else f"rounds to {goal}"
+        return Quantity(column, label, "MB" if in_bytes else "", 1e-6 if in_bytes else 1.0)
+    label = _LABELS.get(column, column.replace("_", " "))
+    if column.endswith("accuracy"):
+        return Quantity(column, label, "%", 100.0)
+    return Quantity(column, label, "s" if column == "seconds" else "")
+
+
+def with_unit(name: str, unit: str) -> str:
+    return f"{name} ({unit})" if unit else name
+
+
+def percent(share: float) -> str:
+    return f"{share:.0%}".replace("%", " %")

@@ -1,0 +1,58 @@
+"""Search spaces in Ray Tune's words: what is a grid, what is drawn, and an axis as data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from ray.tune.search.sample import Categorical, Domain, Float, Function, Integer, LogUniform, choice
+
+
+def is_grid(value: Any) -> bool:
+    return isinstance(value, dict) and set(value) == {"grid_search"}
+
+
+def is_drawn(value: Any) -> bool:
+    return isinstance(value, Domain) and not isinstance(value, Function)  # a Function is Tune's sample_from
+
+
+def is_empty(value: Any) -> bool:
+    """Whether there is nothing to choose from."""
+    if is_grid(value):
+        return len(value["grid_search"]) == 0
+    return isinstance(value, Categorical) and len(value.categories) == 0
+
+
+def drawn_from(values: Any) -> Any:
+    """A mutation of population-based training as a domain: a list is a choice."""
+    return choice(list(values)) if isinstance(values, list | tuple) else values
+
+
+def plain(value: Any) -> Any:
+    """Numbers as Python's own, so that they mean the same in YAML."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def axis(name: str, key: str, value: Any) -> dict[str, Any]:
+    """A grid or a domain as data: all that decides what may be drawn, and whether it is drawn by ratio."""
+    if isinstance(value, Float | Integer):
+        sampler = value.get_sampler()
+        inner = getattr(sampler, "sampler", sampler)  # of a quantised one
+        drawn = {
+            "type": type(value).__name__.lower(),
+            "lower": plain(value.lower),
+            "upper": plain(value.upper),
+            "sampler": str(inner),
+            "step": plain(getattr(sampler, "q", None)),
+            **{field: plain(one) for field, one in vars(inner).items()},  # mean and deviation of a normal one
+        }
+        log = isinstance(inner, LogUniform)
+        return {"name": name, "key": key, "kind": "sampled", "values": None, "log": log, "range": drawn}
+    if is_grid(value):
+        values = [plain(one) for one in value["grid_search"]]
+        numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
+        positive = sorted(one for one in values if numbers and one > 0)
+        # Values that span a decade or more were chosen by ratio.
+        log = bool(positive) and positive[-1] >= 10 * positive[0]
+        return {"name": name, "key": key, "kind": "grid", "values": values, "log": log}
+    return {"name": name, "key": key, "kind": "sampled", "values": list(map(plain, value.categories)), "log": False}
