@@ -126,19 +126,39 @@ class Told:
 
 
 def test_a_searcher_is_told_means_and_old_results() -> None:
-    """Kills: a value of one seed alone, a failed trial that counts as zero, lost old results."""
+    """Kills: a value of one seed alone, a failed trial that counts as zero, old results lost or told too late."""
     sweep = Sweep(base(), {"local.lr": tune.uniform(0, 1), "mu": 0.5}, seeds=(0, 1), samples=3, search=Optuna())
     told: Any = Told()
     old = [TrialRecord(f"0000{n}", {"local.lr": 0.7, "mu": 0.5}, n, status="finished") for n in range(2)]
     search = Proposed(sweep, told, old, lambda *_: None)
-    configs = [search.suggest(name) for name in "abcdef"]
+    configs = [search.suggest(name) for name in "ab"]
+    assert search.suggest("c") is None  # old results are told first
+    for name, value in zip("ab", (0.2, 0.4), strict=True):
+        search.on_trial_complete(name, {"last10_accuracy": value, "failed": False})
+    configs += [search.suggest(name) for name in "cdef"]
     assert [config["seed"] for config in configs if config] == [0, 1, 0, 1, 0, 1]
     assert configs[2] == {"trial": "00002", "local.lr": 0.1, "mu": 0.5, "seed": 0}
     assert search.suggest("g") is None
-    for name, value in zip("abcdef", (0.2, 0.4, 0.5, 0.7, 0.9, 0.1), strict=True):
+    for name, value in zip("cdef", (0.5, 0.7, 0.9, 0.1), strict=True):
         search.on_trial_complete(name, {"last10_accuracy": value, "failed": name == "f"})
     assert told.points == [({"local.lr": 0.7}, pytest.approx(0.3))]
     assert told.completed == [({"last10_accuracy": pytest.approx(0.6)}, False), ({"last10_accuracy": 0.9}, False)]
+
+
+def test_proposals_wait_for_the_warm_up_that_they_share() -> None:
+    """Kills: trials that hold CPUs while one of them computes what all of them need."""
+    stages = Experiment.from_mapping({**base().to_mapping(), "stages": STAGES})
+    sweep = Sweep(stages, {"stages.serve.local.lr": tune.uniform(0, 1)}, samples=3, search=Optuna())
+    told: Any = Told()
+    told.suggest = lambda _: {"stages.serve.local.lr": 0.1}
+    search = Proposed(sweep, told, [], lambda *_: None, reuse=True)
+    assert search.suggest("a") is not None
+    assert search.suggest("b") is None
+    search.on_trial_result("a", {"round": 2})
+    assert search.suggest("b") is None
+    search.on_trial_result("a", {"round": 5})
+    assert search.suggest("b") is not None
+    assert search.suggest("c") is not None
 
 
 @pytest.mark.parametrize(
