@@ -17,7 +17,7 @@ from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep, known, load
 from engine.sweeps.folder import TrialRecord
 from engine.sweeps.planning import Needs, check_fit, choose_mode, order, plan
 from engine.sweeps.searching import InOrder, Proposed
-from tests.small_sweeps import base, grid, warmup
+from tests.small_sweeps import STAGES, base, grid, warmup
 from tune_configs import SWEEPS
 
 TWO_CORES = [{"CPU": 2.0, "memory": 1e9}]
