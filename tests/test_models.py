@@ -408,7 +408,10 @@ def test_models_without_sub_networks() -> None:
 
 def test_registry() -> None:
     """Every model by its name, there and back. Kills: a name that is missing or points to another class."""
-    assert list(MODELS) == ["logistic", "mlp", "cnn", "moon_cnn", "resnet20", "resnet56"]
+    assert list(MODELS) == [
+        *("logistic", "mlp", "cnn", "moon_cnn", "lenet"),
+        *("resnet8", "resnet20", "resnet32", "resnet56", "resnet18", "resnet50", "mobilenetv2"),
+    ]
     for name in MODELS:
         spec = MODELS.build({"name": name})
         assert MODELS.build(MODELS.dump(spec)) == spec

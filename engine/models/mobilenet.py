@@ -64,6 +64,7 @@ class MobileNetV2(ModelSpec):
         check_norm(self.norm, ("batch", "group"), self.group_size, channels=8)
 
     def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
+        stem = nn.Conv2d(shape[0], STEM, 3, padding=1, bias=False)
         blocks, before = nn.Sequential(), STEM
         for expansion, channels, count, first_stride in STAGES:
             for block in range(count):
@@ -74,7 +75,7 @@ class MobileNetV2(ModelSpec):
                 before = channels
         body = nn.Sequential(
             OrderedDict(
-                stem=nn.Conv2d(shape[0], STEM, 3, padding=1, bias=False),
+                stem=stem,
                 norm=norm_layer(self.norm, STEM, self.group_size),
                 relu=nn.ReLU(),
                 blocks=blocks,

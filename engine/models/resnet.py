@@ -73,20 +73,20 @@ class CifarResNet(ModelSpec):
     def with_widths(self, shape: tuple[int, int, int], num_classes: int, widths: tuple[int, int, int]) -> Model:
         """The same network with other numbers of channels in the three stages."""
         units, before = nn.Sequential(), widths[0]
-        for stage, width in enumerate(widths):
-            for unit in range(self.units):
-                stride = 2 if stage > 0 and unit == 0 else 1
-                units.append(ResidualUnit(before, width, stride, self.shortcut, self.norm, self.group_size))
-                before = width
         body = nn.Sequential(
             OrderedDict(
-                stem=nn.Conv2d(shape[0], widths[0], 3, padding=1, bias=False),
-                norm=norm_layer(self.norm, widths[0], self.group_size),
+                stem=nn.Conv2d(shape[0], before, 3, padding=1, bias=False),
+                norm=norm_layer(self.norm, before, self.group_size),
                 relu=nn.ReLU(),
                 units=units,
                 pool=MeanPool(),
             )
         )
+        for stage, width in enumerate(widths):
+            for unit in range(self.units):
+                stride = 2 if stage > 0 and unit == 0 else 1
+                units.append(ResidualUnit(before, width, stride, self.shortcut, self.norm, self.group_size))
+                before = width
         taps = tuple(f"body.units.{index}" for index in range(len(units)))
         return self.assemble(body, widths[-1], num_classes, taps)
 
