@@ -22,7 +22,7 @@ from engine.algorithm import Algorithm, Batch, Context, Net, Pooled, Tensors, ac
 from engine.data import Assignment, Dataset, Split
 from engine.data.batches import Rows, orders
 from engine.experiment import Local
-from engine.models import MODELS, Logistic, build_model
+from engine.models import Logistic, build_model
 from engine.training import Sums, Trainer
 from engine.weights import FlatNet
 from tests.tiny import SIZES, assignment, dataset, drive, experiment
