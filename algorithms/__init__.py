@@ -1,5 +1,7 @@
 """The algorithms, one file each. To add one: write the file and add its line here."""
 
+from algorithms.clsnorm import ClsNorm
+from algorithms.clsprox import ClsProx
 from algorithms.fedavg import FedAvg
 from algorithms.fedprox import FedProx
 from algorithms.scaffold import Scaffold
@@ -11,5 +13,7 @@ ALGORITHMS = Registry(
         "fedavg": FedAvg,
         "fedprox": FedProx,
         "scaffold": Scaffold,
+        "clsprox": ClsProx,
+        "clsnorm": ClsNorm,
     },
 )

@@ -22,7 +22,7 @@ from engine.algorithm import Algorithm, Batch, Context, Net, Pooled, Tensors, ac
 from engine.data import Assignment, Dataset, Split
 from engine.data.batches import Rows, orders
 from engine.experiment import Local
-from engine.models import MODELS, Logistic, build_model
+from engine.models import Logistic, build_model
 from engine.training import Sums, Trainer
 from engine.weights import FlatNet
 from tests.tiny import SIZES, assignment, dataset, drive, experiment
@@ -274,7 +274,7 @@ def plain_training(settings: Any, data: Dataset, rounds: int) -> torch.Tensor:
 def test_one_client_is_plain_training(tmp_path: Path, name: str, model: dict[str, Any]) -> None:
     """Kills: momentum kept between rounds, a decay off by one round, a gradient scaled by the batch, weights that
     the mean rounds. To the bit, for every algorithm at its neutral value (for one client SCAFFOLD corrects nothing)."""
-    fields = {"fedprox": {"mu": 0.0}}.get(name, {})
+    fields = {"mu": 0.0} if name in ("fedprox", "clsprox") else {}
     settings = experiment(
         algorithm={"name": name, **fields},
         model=model,
@@ -292,7 +292,7 @@ def test_one_full_step_of_all_is_one_central_step(tmp_path: Path, name: str) -> 
     settings = experiment(algorithm={"name": name}, rounds=1, local={"epochs": 1, "batch_size": 1000, "lr": 0.3})
     data = dataset()
     run = drive(tmp_path, settings)
-    model = build_model(MODELS.build({"name": "mlp", "hidden": [12]}), (1, 8, 8), 4, seeds.generator(0, "weights"))
+    model = build_model(settings.model, (1, 8, 8), 4, seeds.generator(0, "weights"))
     net = FlatNet(model, CPU, torch.float32)
     start = net.weights.clone()
     x, y = Rows(data, data.train, CPU, torch.float32).batch(torch.arange(120))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from algorithms import ALGORITHMS
 from engine.data import Assignment, Dataset, Split
 from engine.driver import Driver
 from engine.experiment import Experiment
@@ -55,12 +56,13 @@ SIZES = [20, 13, 7, 30, 9, 1, 24, 16]  # 120 in all; one client of a single row
 
 
 def experiment(**changes: Any) -> Experiment:
-    """``BASE`` with sections replaced field by field."""
+    """``BASE`` with sections replaced field by field, on a model that the algorithm accepts."""
     values = {section: dict(value) if isinstance(value, dict) else value for section, value in BASE.items()}
     for section, value in changes.items():
         merged = isinstance(value, dict) and isinstance(values.get(section), dict) and "name" not in value
         values[section] = {**values[section], **value} if merged else value
-    return Experiment(**values)
+    needs = getattr(ALGORITHMS.get(values.get("algorithm", {}).get("name", "")), "model_needs", {})
+    return Experiment(**{**values, "model": {**needs, **values["model"]}})
 
 
 @dataclass
