@@ -1,7 +1,11 @@
 """The algorithms, one file each. To add one: write the file and add its line here."""
 
 from algorithms.fedavg import FedAvg
+from algorithms.fedavgm import FedAvgM
+from algorithms.feddc import FedDC
+from algorithms.fednova import FedNova
 from algorithms.fedprox import FedProx
+from algorithms.moon import Moon
 from algorithms.scaffold import Scaffold
 from engine.registry import Registry
 
@@ -11,5 +15,9 @@ ALGORITHMS = Registry(
         "fedavg": FedAvg,
         "fedprox": FedProx,
         "scaffold": Scaffold,
+        "fedavgm": FedAvgM,
+        "fednova": FedNova,
+        "moon": Moon,
+        "feddc": FedDC,
     },
 )

@@ -68,6 +68,7 @@ SCHEMAS = {
             ("update_norm", pa.float64()),  # Euclidean norm of the global weights' change
             ("floats_up", pa.int64()),
             ("floats_down", pa.int64()),
+            ("scalars", pa.map_(pa.string(), pa.float64())),  # the server's entries of kind scalar after the round
             ("seconds", pa.float64()),  # of the round without evaluation
             ("evaluation_seconds", pa.float64()),
             ("reused", pa.bool_()),  # computed by another run, and taken over with its figures
