@@ -45,9 +45,7 @@ class Moon(FedAvg):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.mu >= 0, "mu", self.mu, "must be at least 0", "0 is FedAvg")
-        require(
-            self.temperature > 0, "temperature", self.temperature, "must be greater than 0", "the paper's is 0.5"
-        )
+        require(self.temperature > 0, "temperature", self.temperature, "must be greater than 0", "the paper's is 0.5")
         require(self.buffer >= 1, "buffer", self.buffer, "must be at least 1", "the paper's is 1")
 
     def check(self, experiment: Experiment, local: Local) -> None:
