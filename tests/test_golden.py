@@ -18,43 +18,15 @@ from algorithms.fedavg import FedAvg
 from algorithms.fedprox import FedProx
 from algorithms.scaffold import Scaffold
 from engine import seeds
-from engine.algorithm import Algorithm, Batch, Context, Net, Pooled, Tensors, accumulation
-from engine.data import Assignment, Dataset, Split
+from engine.algorithm import Algorithm, Batch, Pooled, Tensors, accumulation
+from engine.data import Assignment, Dataset
 from engine.data.batches import Rows, orders
 from engine.experiment import Local
-from engine.models import Logistic, build_model
-from engine.training import Sums, Trainer
+from engine.models import build_model
+from engine.training import Sums
 from engine.weights import FlatNet
+from tests.pencil import CPU, context, quadratic, regression
 from tests.tiny import SIZES, assignment, dataset, drive, experiment
-
-CPU = torch.device("cpu")
-
-
-def regression(targets: list[float]) -> tuple[Trainer, FlatNet]:
-    """A model of one weight y and no data to speak of: row i says what its client minimises, f = (y - target_i)^2 / 2.
-
-    The logistic model on 1x1 images has weights [w, b] and one class; the loss below reads w alone.
-    """
-    split = Split(np.array(targets, np.float32).reshape(-1, 1, 1, 1), np.zeros(len(targets), np.int64))
-    data = Dataset("pencil", ("only",), split, split, (0.0,), (1.0,))
-    model = build_model(Logistic(), (1, 1, 1), 1, seeds.generator(0, "weights"))
-    net = FlatNet(model, CPU, torch.float64)
-    net.weights.zero_()
-    return Trainer(net, Rows(data, data.train, CPU, torch.float64), seed=0), net
-
-
-def quadratic(curvature: float = 1.0) -> Any:
-    """loss = curvature/2 * mean (w - x)^2, as an override for any algorithm."""
-
-    def loss(self: Algorithm, net: Net, batch: Batch, received: Tensors, state: Tensors) -> torch.Tensor:
-        weight = net.model.head.weight.view(())  # type: ignore[attr-defined]
-        return curvature / 2 * (weight - batch.x.view(-1)).square().mean()
-
-    return loss
-
-
-def context(net: FlatNet, lr: float = 0.1, clients: int = 2, examples: int = 2, cohort: int = 2) -> Context:
-    return Context(1, lr, clients, examples, cohort, float(cohort), cohort / clients, net.layout)
 
 
 def one_client(
