@@ -1,5 +1,7 @@
 """The algorithms, one file each. To add one: write the file and add its line here."""
 
+from algorithms.clsnorm import ClsNorm
+from algorithms.clsprox import ClsProx
 from algorithms.fedavg import FedAvg
 from algorithms.fedavgm import FedAvgM
 from algorithms.feddc import FedDC
@@ -19,5 +21,7 @@ ALGORITHMS = Registry(
         "fednova": FedNova,
         "moon": Moon,
         "feddc": FedDC,
+        "clsprox": ClsProx,
+        "clsnorm": ClsNorm,
     },
 )

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -23,9 +23,6 @@ from torch import Tensor
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Algorithm, Batch, Client, Kind, LocalRun, Net, Tensors
 from engine.errors import require
-
-if TYPE_CHECKING:
-    from engine.experiment import Experiment, Local
 
 
 @dataclass(frozen=True)
@@ -41,21 +38,13 @@ class Moon(FedAvg):
     }
     symbols: ClassVar[Mapping[str, str]] = {**FedAvg.symbols, "T": "temperature"}
     stackable: ClassVar[bool] = False  # J differs between clients
+    model_needs: ClassVar[Mapping[str, Any]] = {"projection": True}  # what is contrasted lies behind it
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.mu >= 0, "mu", self.mu, "must be at least 0", "0 is FedAvg")
         require(self.temperature > 0, "temperature", self.temperature, "must be greater than 0", "the paper's is 0.5")
         require(self.buffer >= 1, "buffer", self.buffer, "must be at least 1", "the paper's is 1")
-
-    def check(self, experiment: Experiment, local: Local) -> None:
-        require(
-            getattr(experiment.model, "projection", False),
-            "model.projection",
-            False,
-            "must be true: moon contrasts the features behind a projection, and this model has none",
-            "set model.projection=true, or model.name=moon_cnn",
-        )
 
     def init_state(self, received: Tensors, parent: Tensors, client: Client) -> Tensors:
         return {

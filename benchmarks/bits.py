@@ -49,7 +49,7 @@ def experiments(cifar10: str | None, rounds: int) -> dict[str, Callable[[str, in
             rounds=rounds,
             data=data,
             partition={"name": "dirichlet", "clients": 20, "alpha": 0.1},
-            model=model,
+            model={**model, **ALGORITHMS[algorithm].model_needs},
             algorithm={"name": algorithm},
             local={"epochs": 1, "batch_size": 32, "lr": 0.05},
             participation={"count": 5},

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -75,6 +75,12 @@ class Layout:
 
     def join(self, body: Tensor, head: Tensor) -> Tensor:  # [P_body], [P_head] -> [P]
         return torch.cat((body, head), dim=-1)
+
+    def part(self, where: slice) -> Layout:
+        """How the numbers ``where`` (without a step) of a weight vector are laid out."""
+        start, stop, _ = where.indices(self.size)
+        body = max(0, min(stop, self.body) - start)
+        return replace(self, body=body, head=max(0, stop - start) - body)
 
 
 @dataclass(frozen=True)
@@ -293,6 +299,7 @@ class Algorithm(ABC):
     stack_uploads: ClassVar[bool] = False  # True: pooled.stacked holds the single uploads
     stackable: ClassVar[bool] = True  # False: shapes in ``loss`` differ between clients, so none share a block's pass
     linear_optimizer: ClassVar[bool] = False  # True: reads run.accumulation, so local.optimizer must be sgd
+    model_needs: ClassVar[Mapping[str, Any]] = {}  # fields of every model (head, projection) and what they must be
 
     def check(self, experiment: Experiment, local: Local) -> None:  # noqa: B027 (most refuse nothing)
         """Refuse, with a :class:`~engine.errors.ConfigError`, a setting this algorithm cannot run in.
@@ -361,7 +368,8 @@ class Algorithm(ABC):
     def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
         """The gradient that the optimizer gets; elementwise over parameters.
 
-        The engine calls it on whole vectors or on slices: entries of kind vector are sliced alike.
+        The engine calls it on whole vectors or on slices: entries of kind vector are sliced alike, and
+        ``client.context.layout`` is the slice's, so that ``layout.head_of(grad)`` is what of it belongs to the head.
         """
         return grad
 

@@ -304,6 +304,15 @@ class Experiment(Section):
                     f"{ALGORITHMS.name_of(stage.algorithm)} reads gradients off the path of SGD",
                     "set local.optimizer=sgd",
                 )
+            for field, value in stage.algorithm.model_needs.items():
+                name = ALGORITHMS.name_of(stage.algorithm)
+                require(
+                    getattr(self.model, field) == value,
+                    f"model.{field}",
+                    getattr(self.model, field),
+                    f"must be {value} for {name}",
+                    f"set model.{field}={value}",
+                )
             stage.algorithm.check(self, stage.local)
         return self
 

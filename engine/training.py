@@ -225,12 +225,14 @@ class Course:
         weights = self.net.weights[where]
         received = sliced(self.algorithm, self.received, where)
         state = sliced(self.algorithm, self.state, where)
+        context = self.client.context
+        client = replace(self.client, context=replace(context, layout=context.layout.part(where)))
         self.lr = self.client.context.lr if phase.lr is None else phase.lr
         step = _optimizer(weights, self.local, self.lr)
         steps = 0
         for positions in batches:
             grad = self._grad(net, batch_of, positions, phase)
-            step(self.algorithm.gradient(grad, weights, received, state, self.client))
+            step(self.algorithm.gradient(grad, weights, received, state, client))
             steps += 1
         self.steps += steps
         self.accumulated += float(accumulation(self.local.momentum, steps, self.local.nesterov))

@@ -248,6 +248,8 @@ PLAIN: dict[str, tuple[dict[str, Any], int]] = {
     "scaffold": ({}, 1),
     "fedavgm": ({"server_momentum": 0.0}, 3),
     "moon": ({"mu": 0.0}, 3),
+    "clsprox": ({"mu": 0.0}, 3),
+    "clsnorm": ({}, 3),
 }
 
 

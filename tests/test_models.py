@@ -19,10 +19,13 @@ from engine.models import (
     CNN,
     MLP,
     MODELS,
+    LeNet,
     Logistic,
+    MobileNetV2,
     Model,
     ModelSpec,
     MoonCNN,
+    ResNet18,
     ResNet20,
     ResNet56,
     build_model,
@@ -50,6 +53,11 @@ VARIANTS: dict[str, ModelSpec] = {
     "resnet20 pad": ResNet20(shortcut="pad"),
     "resnet20 group": ResNet20(norm="group"),
     "resnet20 group pad": ResNet20(shortcut="pad", norm="group", group_size=4),
+    "mlp projection": MLP(hidden=(20, 10), projection=True),
+    "lenet": LeNet(),
+    "resnet18": ResNet18(),
+    "mobilenetv2": MobileNetV2(),
+    "mobilenetv2 group": MobileNetV2(norm="group"),
 }
 variants = pytest.mark.parametrize("spec", VARIANTS.values(), ids=VARIANTS.keys())
 hidden_variants = pytest.mark.parametrize(
@@ -408,7 +416,10 @@ def test_models_without_sub_networks() -> None:
 
 def test_registry() -> None:
     """Every model by its name, there and back. Kills: a name that is missing or points to another class."""
-    assert list(MODELS) == ["logistic", "mlp", "cnn", "moon_cnn", "resnet20", "resnet56"]
+    assert list(MODELS) == [
+        *("logistic", "mlp", "cnn", "moon_cnn", "lenet"),
+        *("resnet8", "resnet20", "resnet32", "resnet56", "resnet18", "resnet50", "mobilenetv2"),
+    ]
     for name in MODELS:
         spec = MODELS.build({"name": name})
         assert MODELS.build(MODELS.dump(spec)) == spec

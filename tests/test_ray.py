@@ -26,7 +26,7 @@ def cell(actors: int = 0, algorithm: str = "fedavg", **execution: Any) -> Experi
         rounds=4,
         data={"name": "fashion_mnist_sample", "train_samples": 300, "test_samples": 100},
         partition={"name": "dirichlet", "clients": 20, "alpha": 0.1},
-        model={"name": "resnet20"},
+        model={"name": "resnet20", **ALGORITHMS[algorithm].model_needs},
         algorithm={"name": algorithm},
         local={"batch_size": 32, "lr": 0.05},
         participation={"count": 5},

@@ -13,6 +13,8 @@ import pytest
 import torch
 
 from algorithms import ALGORITHMS
+from engine.experiment import Experiment
+from engine.models import MODELS
 from tests.tiny import BATCHNORM, drive, experiment
 
 FULL: dict[str, Any] = {}
@@ -40,6 +42,8 @@ REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "moon": [({"mu": 0.0}, {**MOMENTUM, **BATCHNORM}), ({"mu": 0.0, "buffer": 3}, PART), ({}, ONE_ROUND)],
     # never: the mean drift is added even where alpha is 0
     "feddc": [],
+    "clsprox": [({"mu": 0.0}, FULL), ({"mu": 0.0}, PART), ({"mu": 0.0}, {**MOMENTUM, **BATCHNORM})],
+    "clsnorm": [({}, FULL), ({}, {**MOMENTUM, **BATCHNORM})],  # to FedAvg on the same normalised head
 }
 
 # algorithm -> fields with which three rounds must end elsewhere than FedAvg's
@@ -51,7 +55,14 @@ DIFFERS: dict[str, list[dict[str, Any]]] = {
     "fednova": [{}, {"server_momentum": 0.5}, {"mu": 0.5}, {"mu": 0.5, "tau_eff": "steps"}, {"max_multiplier": 1.0}],
     "moon": [{}, {"temperature": 0.1}, {"buffer": 2}],
     "feddc": [{}, {"alpha": 0.0}, {"weighting": "samples"}, {"clip": 0.1}, {"reference_norm": True}],
+    "clsprox": [{}, {"mu": 1.0}],
+    "clsnorm": [{"mu": 1.0}],  # its default is FedAvg, and what it demands of the model does the rest
 }
+
+
+def fedavg_beside(other: Experiment, setting: dict[str, Any]) -> Experiment:
+    """FedAvg in the same setting, on the model that ``other`` has."""
+    return experiment(**{**setting, "model": MODELS.dump(other.model)})
 
 
 def test_every_algorithm_has_its_rows() -> None:
@@ -67,8 +78,9 @@ def test_every_algorithm_has_its_rows() -> None:
 def test_reduces_to_fedavg(tmp_path: Path, name: str, fields: dict[str, Any], setting: dict[str, Any]) -> None:
     """Kills: a term that does not vanish at its neutral value, a wrong start of the control variates, a mean formed
     in another order or precision than FedAvg's."""
-    fedavg = drive(tmp_path / "a", experiment(like=name, **setting))
-    other = drive(tmp_path / "b", experiment(algorithm={"name": name, **fields}, **setting))
+    config = experiment(algorithm={"name": name, **fields}, **setting)
+    fedavg = drive(tmp_path / "a", fedavg_beside(config, setting))
+    other = drive(tmp_path / "b", config)
     assert other.sha == fedavg.sha
 
 
@@ -77,8 +89,10 @@ def test_reduces_to_fedavg(tmp_path: Path, name: str, fields: dict[str, Any], se
 )
 def test_differs_from_fedavg(tmp_path: Path, name: str, fields: dict[str, Any]) -> None:
     """Kills: a term that is never added (the commonest silent bug of federated code)."""
-    fedavg = drive(tmp_path / "a", experiment(like=name, participation={"count": 5}))
-    other = drive(tmp_path / "b", experiment(algorithm={"name": name, **fields}, participation={"count": 5}))
+    setting = {"participation": {"count": 5}}
+    config = experiment(algorithm={"name": name, **fields}, **setting)
+    fedavg = drive(tmp_path / "a", fedavg_beside(config, setting))
+    other = drive(tmp_path / "b", config)
     difference = torch.linalg.vector_norm(other.server["weights"] - fedavg.server["weights"])
     assert difference > 1e-6
 

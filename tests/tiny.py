@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from algorithms import ALGORITHMS
 from engine.data import Assignment, Dataset, Split
 from engine.driver import Driver
 from engine.experiment import Experiment
@@ -51,23 +52,18 @@ BASE: dict[str, Any] = {
     "execution": {"actors": 0, "device": "cpu"},
 }
 BATCHNORM = {"model": {"name": "resnet20"}}
-NEEDS: dict[str, dict[str, Any]] = {  # algorithm -> fields without which it refuses a model
-    "moon": {"projection": True},
-}
 SIZES = [20, 13, 7, 30, 9, 1, 24, 16]  # 120 in all; one client of a single row
 
 
-def experiment(like: str = "", **changes: Any) -> Experiment:
-    """``BASE`` with sections replaced field by field; the model has what the algorithm needs, or the one named by
-    ``like``."""
+def experiment(**changes: Any) -> Experiment:
+    """``BASE`` with sections replaced field by field, on a model that the algorithm accepts."""
     values = {section: dict(value) if isinstance(value, dict) else value for section, value in BASE.items()}
     for section, value in changes.items():
         merged = isinstance(value, dict) and isinstance(values.get(section), dict) and "name" not in value
         values[section] = {**values[section], **value} if merged else value
-    if "stages" not in values:
-        name = like or values.get("algorithm", {}).get("name")
-        values["model"] = {**values["model"], **NEEDS.get(name, {})}
-    return Experiment(**values)
+    name = values.get("algorithm", {}).get("name")
+    needs = getattr(ALGORITHMS.get(name), "model_needs", {})
+    return Experiment(**{**values, "model": {**needs, **values["model"]}})
 
 
 @dataclass

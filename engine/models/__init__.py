@@ -1,9 +1,11 @@
-"""Networks, each a body and a linear head."""
+"""Networks, each a body and a linear or normalised head."""
 
+from engine.models.mobilenet import MobileNetV2
 from engine.models.model import Model, ModelSpec, build_model, initialise
 from engine.models.narrow import narrowed
-from engine.models.networks import CNN, MLP, Logistic, MoonCNN
-from engine.models.resnet import ResNet20, ResNet56
+from engine.models.networks import CNN, MLP, LeNet, Logistic, MoonCNN
+from engine.models.resnet import ResNet8, ResNet20, ResNet32, ResNet56
+from engine.models.resnet_imagenet import ResNet18, ResNet50
 from engine.registry import Registry
 
 MODELS = Registry(
@@ -13,8 +15,14 @@ MODELS = Registry(
         "mlp": MLP,
         "cnn": CNN,
         "moon_cnn": MoonCNN,
+        "lenet": LeNet,
+        "resnet8": ResNet8,
         "resnet20": ResNet20,
+        "resnet32": ResNet32,
         "resnet56": ResNet56,
+        "resnet18": ResNet18,
+        "resnet50": ResNet50,
+        "mobilenetv2": MobileNetV2,
     },
 )
 
@@ -22,11 +30,17 @@ __all__ = [
     "CNN",
     "MLP",
     "MODELS",
+    "LeNet",
     "Logistic",
+    "MobileNetV2",
     "Model",
     "ModelSpec",
     "MoonCNN",
+    "ResNet8",
+    "ResNet18",
     "ResNet20",
+    "ResNet32",
+    "ResNet50",
     "ResNet56",
     "build_model",
     "initialise",

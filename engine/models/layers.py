@@ -39,6 +39,23 @@ class PlaneLinear(nn.Linear):
         return super().forward(input.flatten(1))
 
 
+class DepthwiseConv(nn.Conv2d):
+    """3x3 convolution with one filter for each channel at hand, so that the first channels can go alone."""
+
+    def __init__(self, channels: int, stride: int) -> None:
+        super().__init__(channels, channels, 3, stride, padding=1, groups=channels, bias=False)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.conv2d(input, self.weight, None, self.stride, self.padding, groups=input.shape[1])
+
+
+class MeanPool(nn.Module):
+    """[B, C, H, W] -> [B, C]; the adaptive average pool to 1x1, by an operation that is deterministic on CUDA too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean(dim=(2, 3))
+
+
 class ConvBlock(nn.Module):
     """Convolution, norm, ReLU, 2x2 max pooling; [B, C, H, W] -> [B, out, H', W'].
 
@@ -65,13 +82,16 @@ def norm_layer(norm: Norm, channels: int, group_size: int) -> nn.Module:
 
 
 def check_norm(norm: str, known: tuple[str, ...], group_size: int, channels: int) -> None:
-    """Raises ConfigError unless ``norm`` is known and ``group_size`` divides ``channels`` (the fewest)."""
+    """Raises ConfigError unless ``norm`` is known and ``group_size`` divides ``channels``.
+
+    ``channels`` is what the channel numbers of all layers have as their greatest common divisor.
+    """
     require(norm in known, "norm", norm, f"must be one of {', '.join(known)}", f"for example norm={known[0]}")
     require(
         group_size >= 1 and channels % group_size == 0,
         "group_size",
         group_size,
-        f"must be a divisor of {channels}, the channels of the narrowest layer",
+        f"must be a divisor of {channels}, which divides the channels of every layer",
         f"for example group_size={channels // 2}",
     )
 

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+
+from engine.errors import require
+from engine.models.heads import HEADS, Head, head_layer, project
 
 
 class Model(nn.Module):
     """A feature extractor and one linear classifier.
 
     ``tap_names`` are the submodules whose outputs algorithms may ask for (names as in ``named_modules``):
-    residual units after their last ReLU, convolution blocks after pooling, hidden layers of an MLP after
-    their ReLU.
+    residual units after their last ReLU, inverted residual blocks, convolution blocks after pooling, hidden
+    layers of an MLP after their ReLU.
     """
 
     body: nn.Module  # images [B, C, H, W] -> features [B, D]
@@ -48,12 +51,24 @@ class Model(nn.Module):
 class ModelSpec(ABC):
     """Hyper-parameters of a network; the images' shape and the number of classes come from the data."""
 
+    head: Head = field(default="linear", kw_only=True)  # linear with bias, or CCVR's normalised remedy without
+    projection: bool = field(default=False, kw_only=True)  # MOON's two layers between body and head
+
+    def __post_init__(self) -> None:
+        require(self.head in HEADS, "head", self.head, "must be linear or normalised", "for example head=linear")
+
     @abstractmethod
     def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
         """The network for images of ``shape`` (C, H, W); :func:`initialise` gives it its weights.
 
         Raises ConfigError for images too small for the network.
         """
+
+    def assemble(self, body: nn.Sequential, features: int, num_classes: int, taps: tuple[str, ...] = ()) -> Model:
+        """``body``, which gives ``features`` features, with the projection and the head asked for."""
+        if self.projection:
+            features = project(body, features)
+        return Model(body, head_layer(self.head, features, num_classes), taps)
 
 
 def initialise(model: nn.Module, generator: torch.Generator) -> None:

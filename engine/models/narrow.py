@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from engine.errors import ConfigError, require
-from engine.models.layers import GroupNorm, PlaneLinear
+from engine.models.layers import DepthwiseConv, GroupNorm, PlaneLinear
 from engine.models.model import Model
 
 Cut = tuple[slice, ...]  # of a tensor's first dimensions; () keeps all
@@ -74,6 +74,8 @@ def _tensors(model: nn.Module) -> dict[str, Tensor]:
 
 def _layer_cuts(name: str, module: nn.Module, width: float) -> dict[str, Cut]:
     """The cuts of one layer's own tensors, were it in the middle of the network."""
+    if isinstance(module, DepthwiseConv):
+        return {"weight": (slice(kept(module.out_channels, width)),)}  # [C, 1, 3, 3]
     if isinstance(module, nn.Conv2d) and module.groups == 1:
         out = slice(kept(module.out_channels, width))
         return {"weight": (out, slice(kept(module.in_channels, width))), "bias": (out,)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import nn
 
@@ -18,7 +18,7 @@ class Logistic(ModelSpec):
     """Multinomial logistic regression: the features are the D = C H W pixels, the body has no weights."""
 
     def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
-        return Model(nn.Flatten(), nn.Linear(math.prod(shape), num_classes))
+        return self.assemble(nn.Sequential(nn.Flatten()), math.prod(shape), num_classes)
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class MLP(ModelSpec):
     hidden: tuple[int, ...] = (200, 200)  # units of each hidden layer
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(len(self.hidden) > 0, "hidden", self.hidden, "must not be empty", "use model.name=logistic")
         require(min(self.hidden) > 0, "hidden", self.hidden, "must be positive", "for example hidden=[200, 200]")
 
@@ -39,7 +40,7 @@ class MLP(ModelSpec):
             body.append(nn.ReLU())
             taps.append(f"body.{len(body) - 1}")
             features = units
-        return Model(body, nn.Linear(features, num_classes), tuple(taps))
+        return self.assemble(body, features, num_classes, tuple(taps))
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class CNN(ModelSpec):
     group_size: int = 16  # channels per group of norm=group
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_norm(self.norm, ("none", "batch", "group"), self.group_size, channels=32)
 
     def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
@@ -68,7 +70,35 @@ class CNN(ModelSpec):
                 relu=nn.ReLU(),
             )
         )
-        return Model(body, nn.Linear(hidden, num_classes), ("body.block1", "body.block2"))
+        return self.assemble(body, hidden, num_classes, ("body.block1", "body.block2"))
+
+
+def lenet_body(shape: tuple[int, int, int], channels: tuple[int, int], units: tuple[int, int]) -> nn.Sequential:
+    """LeNet's layers: two 5x5 "valid" convolutions with 2x2 pooling, two hidden layers; the last has the features.
+
+    ``shape`` is at least 16x16.
+    """
+    height, width = (((size - 4) // 2 - 4) // 2 for size in shape[1:])
+    return nn.Sequential(
+        OrderedDict(
+            block1=ConvBlock(shape[0], channels[0], padding=0),
+            block2=ConvBlock(channels[0], channels[1], padding=0),
+            fc1=PlaneLinear(channels[1], height * width, units[0]),
+            relu1=nn.ReLU(),
+            fc2=nn.Linear(units[0], units[1]),
+            relu2=nn.ReLU(),
+        )
+    )
+
+
+@dataclass(frozen=True)
+class LeNet(ModelSpec):
+    """FedDC's network for CIFAR (Gao et al. 2022): 64 channels in both convolutions, 384 and 192 hidden units."""
+
+    def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
+        require_pixels("lenet", shape, 16)
+        body = lenet_body(shape, (64, 64), (384, 192))
+        return self.assemble(body, 192, num_classes, ("body.block1", "body.block2"))
 
 
 @dataclass(frozen=True)
@@ -79,21 +109,9 @@ class MoonCNN(ModelSpec):
     h, 84 values.
     """
 
-    projection: bool = True
+    projection: bool = field(default=True, kw_only=True)
 
     def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
         require_pixels("moon_cnn", shape, 16)
-        channels, height, width = shape
-        plane = (((height - 4) // 2 - 4) // 2) * (((width - 4) // 2 - 4) // 2)
-        layers: OrderedDict[str, nn.Module] = OrderedDict(
-            block1=ConvBlock(channels, 6, padding=0),
-            block2=ConvBlock(6, 16, padding=0),
-            fc1=PlaneLinear(16, plane, 120),
-            relu1=nn.ReLU(),
-            fc2=nn.Linear(120, 84),
-            relu2=nn.ReLU(),
-        )
-        if self.projection:
-            layers.update(project1=nn.Linear(84, 84), relu3=nn.ReLU(), project2=nn.Linear(84, 256))
-        head = nn.Linear(256 if self.projection else 84, num_classes)
-        return Model(nn.Sequential(layers), head, ("body.block1", "body.block2"))
+        body = lenet_body(shape, (6, 16), (120, 84))
+        return self.assemble(body, 84, num_classes, ("body.block1", "body.block2"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -9,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.errors import require
-from engine.models.layers import Norm, check_norm, norm_layer
+from engine.models.layers import MeanPool, Norm, check_norm, norm_layer
 from engine.models.model import Model, ModelSpec
 
 Shortcut = Literal["conv", "pad"]
@@ -46,38 +47,9 @@ class ResidualUnit(nn.Module):
         return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, channels - x.shape[1]))
 
 
-class ResNetBody(nn.Module):
-    """Images [B, C, H, W] of any size -> features [B, widths[-1]]; three stages of ``units`` units each."""
-
-    def __init__(
-        self,
-        channels: int,
-        units: int,
-        widths: tuple[int, int, int],
-        shortcut: Shortcut,
-        norm: Norm,
-        group_size: int,
-    ) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(channels, widths[0], 3, padding=1, bias=False)
-        self.norm = norm_layer(norm, widths[0], group_size)
-        self.units = nn.Sequential()
-        before = widths[0]
-        for stage, width in enumerate(widths):
-            for unit in range(units):
-                stride = 2 if stage > 0 and unit == 0 else 1
-                self.units.append(ResidualUnit(before, width, stride, shortcut, norm, group_size))
-                before = width
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.units(F.relu(self.norm(self.stem(x))))
-        # The adaptive average pool to 1x1, by an operation whose gradient is deterministic on CUDA as well.
-        return x.mean(dim=(2, 3))
-
-
 @dataclass(frozen=True)
 class CifarResNet(ModelSpec):
-    """What ResNet20 and ResNet56 share; images of any size and number of channels.
+    """What the networks below share; images of any size and number of channels.
 
     ``shortcut`` "conv" is a 1x1 convolution with norm where the shape changes (option B, as in the CBFL
     authors' network), "pad" has no weights (option A: every second pixel, zeros for the new channels).
@@ -90,6 +62,7 @@ class CifarResNet(ModelSpec):
     group_size: int = 16  # channels per group of norm=group (Wu and He 2018)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         known = ("conv", "pad")
         require(self.shortcut in known, "shortcut", self.shortcut, "must be conv or pad", "for example conv")
         check_norm(self.norm, ("batch", "group"), self.group_size, channels=16)
@@ -99,9 +72,30 @@ class CifarResNet(ModelSpec):
 
     def with_widths(self, shape: tuple[int, int, int], num_classes: int, widths: tuple[int, int, int]) -> Model:
         """The same network with other numbers of channels in the three stages."""
-        body = ResNetBody(shape[0], self.units, widths, self.shortcut, self.norm, self.group_size)
-        taps = tuple(f"body.units.{index}" for index in range(3 * self.units))
-        return Model(body, nn.Linear(widths[-1], num_classes), taps)
+        units, before = nn.Sequential(), widths[0]
+        body = nn.Sequential(
+            OrderedDict(
+                stem=nn.Conv2d(shape[0], before, 3, padding=1, bias=False),
+                norm=norm_layer(self.norm, before, self.group_size),
+                relu=nn.ReLU(),
+                units=units,
+                pool=MeanPool(),
+            )
+        )
+        for stage, width in enumerate(widths):
+            for unit in range(self.units):
+                stride = 2 if stage > 0 and unit == 0 else 1
+                units.append(ResidualUnit(before, width, stride, self.shortcut, self.norm, self.group_size))
+                before = width
+        taps = tuple(f"body.units.{index}" for index in range(len(units)))
+        return self.assemble(body, widths[-1], num_classes, taps)
+
+
+@dataclass(frozen=True)
+class ResNet8(CifarResNet):
+    """8 layers: 1 unit a stage."""
+
+    units: ClassVar[int] = 1
 
 
 @dataclass(frozen=True)
@@ -109,6 +103,13 @@ class ResNet20(CifarResNet):
     """20 layers: 3 units a stage."""
 
     units: ClassVar[int] = 3
+
+
+@dataclass(frozen=True)
+class ResNet32(CifarResNet):
+    """32 layers: 5 units a stage."""
+
+    units: ClassVar[int] = 5
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,20 @@
+"""ClsNorm: classifier weights of unit length, phi_i / ||phi_i|| (Luo et al. 2021, arXiv:2106.05001, section 3.2).
+
+The normalisation is the model's (``model.head=normalised``), so that training, evaluation and later stages see the same
+network; what is left here is FedAvg on it, and with ``mu`` above 0 the two remedies together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from algorithms.clsprox import ClsProx
+
+
+@dataclass(frozen=True)
+class ClsNorm(ClsProx):
+    mu: float = 0.0  # of ClsProx; 0 is FedAvg on the normalised head
+
+    model_needs: ClassVar[Mapping[str, Any]] = {"head": "normalised"}

@@ -1,0 +1,40 @@
+"""What follows a body: MOON's projection, and the classifier."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Head = Literal["linear", "normalised"]
+HEADS: tuple[str, ...] = get_args(Head)
+
+PROJECTED = 256  # features after the projection
+
+
+class NormalisedLinear(nn.Linear):
+    """Logits phi_i^T z / max(||phi_i||, 1e-12) [B, out] of features z [B, in], without bias.
+
+    No class can win by a long weight vector, as the frequent ones do under skew (Luo et al. 2021, arXiv:2106.05001,
+    section 3.2, the classifier normalisation among its remedies).
+    """
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__(in_features, out_features, bias=False)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.linear(input, F.normalize(self.weight, dim=1, eps=1e-12))
+
+
+def head_layer(head: Head, features: int, num_classes: int) -> nn.Linear:
+    """Features [B, D] -> logits [B, num_classes]."""
+    return NormalisedLinear(features, num_classes) if head == "normalised" else nn.Linear(features, num_classes)
+
+
+def project(body: nn.Sequential, features: int) -> int:
+    """Append MOON's projection z = fc(relu(fc(h))) to ``body`` (Li, He and Song 2021); the number of its features."""
+    body.add_module("project1", nn.Linear(features, features))
+    body.add_module("project_relu", nn.ReLU())
+    body.add_module("project2", nn.Linear(features, PROJECTED))
+    return PROJECTED
