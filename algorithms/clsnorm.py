@@ -1,4 +1,4 @@
-"""ClsNorm: classifier weights of unit length, phi_i / ||phi_i|| (Luo et al. 2021, arXiv:2106.05001, section 3.2).
+"""ClsNorm: classifier weights of unit length, phi_i / ||phi_i|| (Luo et al. 2021, arXiv:2106.05001).
 
 The normalisation is the model's (``model.head=normalised``), so that training, evaluation and later stages see the same
 network; what is left here is FedAvg on it, and with ``mu`` above 0 the two remedies together.

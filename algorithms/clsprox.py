@@ -1,4 +1,4 @@
-"""ClsProx: FedProx on the classifier alone (Luo et al. 2021, arXiv:2106.05001, the quadratic remedy of section 3.2)."""
+"""ClsProx: FedProx on the classifier alone (Luo et al. 2021, arXiv:2106.05001, a remedy by which CCVR is judged)."""
 
 from __future__ import annotations
 

@@ -61,8 +61,7 @@ def experiment(**changes: Any) -> Experiment:
     for section, value in changes.items():
         merged = isinstance(value, dict) and isinstance(values.get(section), dict) and "name" not in value
         values[section] = {**values[section], **value} if merged else value
-    name = values.get("algorithm", {}).get("name")
-    needs = getattr(ALGORITHMS.get(name), "model_needs", {})
+    needs = getattr(ALGORITHMS.get(values.get("algorithm", {}).get("name", "")), "model_needs", {})
     return Experiment(**{**values, "model": {**needs, **values["model"]}})
 
 

@@ -16,8 +16,8 @@ PROJECTED = 256  # features after the projection
 class NormalisedLinear(nn.Linear):
     """Logits phi_i^T z / max(||phi_i||, 1e-12) [B, out] of features z [B, in], without bias.
 
-    No class can win by a long weight vector, as the frequent ones do under skew (Luo et al. 2021, arXiv:2106.05001,
-    section 3.2, the classifier normalisation among its remedies).
+    No class can win by a long weight vector, as the frequent ones do under skew (Luo et al. 2021, arXiv:2106.05001:
+    the normalised classifier, one of the remedies beside which CCVR is put).
     """
 
     def __init__(self, in_features: int, out_features: int) -> None:

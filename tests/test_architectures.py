@@ -1,0 +1,277 @@
+"""The networks of the later papers: sizes, blocks, taps, and sub-networks against plain torch layers.
+
+What all networks share (body and head, initial weights, stacked weights) is in test_models.py.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from engine.errors import ConfigError
+from engine.models import (
+    CNN,
+    MLP,
+    MODELS,
+    LeNet,
+    MobileNetV2,
+    Model,
+    ModelSpec,
+    MoonCNN,
+    ResNet8,
+    ResNet18,
+    ResNet32,
+    ResNet50,
+    build_model,
+    narrowed,
+)
+from engine.models.heads import NormalisedLinear
+from engine.models.layers import DepthwiseConv, PlaneLinear
+from engine.models.mobilenet import InvertedResidual
+from engine.models.narrow import cuts
+from engine.seeds import generator
+from engine.weights import FlatNet
+
+SMALL = (3, 16, 16)
+CIFAR = (3, 32, 32)
+
+
+def build(spec: ModelSpec, shape: tuple[int, int, int] = SMALL, classes: int = 10) -> Model:
+    return build_model(spec, shape, classes, generator(0, "init"))
+
+
+def images(count: int, shape: tuple[int, int, int] = SMALL, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(count, *shape, dtype=dtype, generator=generator(1, "images"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "classes", "parameters", "buffers", "norms"),
+    [
+        (MobileNetV2(), 10, 2_296_922, 35_088, 57),  # spec 0.6
+        (MobileNetV2(), 100, 2_412_212, 35_088, 57),
+        (MobileNetV2(norm="group"), 10, 2_296_922, 0, 0),
+        (ResNet18(), 10, 11_173_962, 9_600, 20),
+        (ResNet50(), 10, 23_520_842, 53_120, 53),
+        (LeNet(), 10, 4_864 + 102_464 + 614_784 + 73_920 + 1_930, 0, 0),
+        (ResNet8(), 10, 78_042, 672, 9),
+        (ResNet8(shortcut="pad"), 10, 78_042 - 512 - 2_048 - 64 - 128, 480, 7),
+        (ResNet32(), 10, 466_906, 2_464, 33),
+    ],
+)
+def test_sizes(spec: ModelSpec, classes: int, parameters: int, buffers: int, norms: int) -> None:
+    """For images of 32 x 32 in colour. Kills: a bias beside a norm, a block too few, a shortcut without its norm."""
+    with torch.device("meta"):
+        model = spec.build(CIFAR, classes)
+    assert sum(p.numel() for p in model.parameters()) == parameters
+    assert sum(b.numel() for b in model.buffers() if b.is_floating_point()) == buffers
+    assert sum(isinstance(module, nn.BatchNorm2d) for module in model.modules()) == norms
+
+
+@pytest.mark.parametrize(
+    ("spec", "count"),
+    [(LeNet(), 2), (ResNet8(), 3), (ResNet32(), 15), (ResNet18(), 8), (ResNet50(), 16), (MobileNetV2(), 17)],
+)
+def test_taps(spec: ModelSpec, count: int) -> None:
+    """Each block once, in order of depth. Kills: a unit left out, a tap inside of a unit."""
+    net = FlatNet(build(spec), torch.device("cpu"), torch.float32)
+    x = images(2, dtype=torch.float32)
+    logits, outputs = net.taps(x, net.tap_names)
+    assert list(outputs) == list(net.tap_names)
+    assert len(outputs) == count
+    torch.testing.assert_close(logits, net(x), rtol=1e-4, atol=1e-4)
+    if not isinstance(spec, MobileNetV2):  # whose blocks end without a ReLU
+        assert all(output.min() >= 0 for output in outputs.values())
+
+
+def test_mobilenet_shapes() -> None:
+    """Strides 1, 1, 2, 2, 1, 2, 1 over the stages. Kills: the strides of the network for ImageNet."""
+    with torch.device("meta"):
+        model = MobileNetV2().build(CIFAR, 10)
+    shapes: list[tuple[int, ...]] = []
+    for name in model.tap_names:
+        model.get_submodule(name).register_forward_hook(lambda _m, _a, output: shapes.append(tuple(output.shape[1:3])))
+    model(torch.empty(2, *CIFAR, device="meta"))
+    stages = ((16, 32, 1), (24, 32, 2), (32, 16, 3), (64, 8, 4), (96, 8, 3), (160, 4, 3), (320, 4, 1))
+    assert shapes == [(channels, size) for channels, size, count in stages for _ in range(count)]
+
+
+@pytest.mark.parametrize(("out", "stride"), [(8, 1), (16, 1), (8, 2), (16, 2)])
+def test_inverted_residual(out: int, stride: int) -> None:
+    """By hand. Kills: a ReLU after the last norm, a shortcut at stride 2, no 1x1 where channels change, ReLU6."""
+    block = InvertedResidual(8, 48, out, stride, "batch", 1).double()
+    own = dict(block.named_parameters())
+    for name in ("norm1", "norm2"):
+        own[f"{name}.weight"].data.fill_(9)  # far beyond the 6 of ReLU6
+    x = images(4, (8, 7, 7))
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        return F.batch_norm(x, None, None, own[f"{name}.weight"], own[f"{name}.bias"], training=True)
+
+    hidden = F.relu(norm(F.conv2d(x, own["conv1.weight"]), "norm1"))
+    hidden = F.relu(norm(F.conv2d(hidden, own["conv2.weight"], stride=stride, padding=1, groups=48), "norm2"))
+    wanted = norm(F.conv2d(hidden, own["conv3.weight"]), "norm3")
+    if stride == 1:
+        wanted = wanted + (x if out == 8 else norm(F.conv2d(x, own["projection.0.weight"]), "projection.1"))
+    torch.testing.assert_close(block(x), wanted)
+    assert sum(1 for _ in block.projection.parameters()) == (3 if (out, stride) == (16, 1) else 0)
+
+
+def test_lenet_layers() -> None:
+    """conv5x5(64), pool, conv5x5(64), pool, 384, 192, each with ReLU. Kills: "same" padding, a pool left out."""
+    model = build(LeNet(), CIFAR).double()
+    x = images(3, CIFAR)
+    own = {name.removeprefix("body."): tensor for name, tensor in model.named_parameters()}
+    z = x
+    for block in ("block1", "block2"):
+        z = F.max_pool2d(F.relu(F.conv2d(z, own[f"{block}.conv.weight"], own[f"{block}.conv.bias"])), 2)
+    z = z.flatten(1)
+    for layer in ("fc1", "fc2"):
+        z = F.relu(F.linear(z, own[f"{layer}.weight"], own[f"{layer}.bias"]))
+    assert z.shape == (3, 192)
+    torch.testing.assert_close(model.features(x), z)
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 9, 7), (1, 1, 1)])
+@pytest.mark.parametrize("spec", [ResNet8(), ResNet18(), ResNet18(stem="large"), ResNet50(), MobileNetV2()])
+def test_any_image(spec: ModelSpec, shape: tuple[int, int, int]) -> None:
+    """Kills: a pool of fixed size."""
+    with torch.device("meta"):
+        model = spec.build(shape, 10)
+    assert model(torch.empty(4, *shape, device="meta")).shape == (4, 10)
+
+
+def test_lenet_refuses_small_images() -> None:
+    """Kills: a bound that is off by one, a torch error."""
+    assert build(LeNet(), (1, 16, 16))(images(2, (1, 16, 16), torch.float32)).shape == (2, 10)
+    with pytest.raises(ConfigError, match=r"model\.name=lenet: needs images of at least 16x16 pixels, these are 40x15"):
+        build(LeNet(), (1, 40, 15))
+
+
+# --- sub-networks -------------------------------------------------------------------------------------
+
+NARROW: dict[str, ModelSpec] = {
+    "lenet": LeNet(),
+    "resnet8": ResNet8(),
+    "resnet8 group": ResNet8(norm="group", group_size=4),
+    "resnet18": ResNet18(),
+    "resnet18 large": ResNet18(stem="large"),
+    "resnet50": ResNet50(),
+    "mobilenetv2": MobileNetV2(),
+    "mobilenetv2 group": MobileNetV2(norm="group"),
+    "cnn normalised": CNN(norm="batch", head="normalised"),
+    "mlp projection": MLP(hidden=(20, 10), projection=True),
+    "moon_cnn normalised": MoonCNN(head="normalised"),
+    "resnet8 both": ResNet8(head="normalised", projection=True),
+}
+narrow = pytest.mark.parametrize("spec", NARROW.values(), ids=NARROW.keys())
+
+
+def prefix(model: Model, name: str, width: float) -> tuple[int, ...]:
+    """The shape of a sub-network's tensor, from the layers alone."""
+
+    def count(channels: int) -> int:
+        return math.floor(width * channels + 0.5)
+
+    tensor = model.state_dict()[name]
+    owner = model.get_submodule(name.rpartition(".")[0])
+    shape = list(tensor.shape)
+    if not shape:
+        return ()
+    if owner is not model.head:
+        shape[0] = count(shape[0])
+    first = next(m for m in model.modules() if isinstance(m, nn.Conv2d | nn.Linear))
+    if len(shape) > 1 and owner is not first and not isinstance(owner, DepthwiseConv):
+        plane = owner.plane if isinstance(owner, PlaneLinear) else 1
+        shape[1] = count(shape[1] // plane) * plane
+    return tuple(shape)
+
+
+def standalone(model: Model, part: dict[str, Tensor]) -> Model:
+    """A network of its own: torch's layers, made small, with the sliced tensors."""
+    twin = copy.deepcopy(model)
+    for name, module in list(twin.named_modules()):
+        weight = part.get(f"{name}.weight")
+        if weight is None:
+            continue
+        out, bias = len(weight), f"{name}.bias" in part
+        if isinstance(module, nn.Conv2d):
+            groups = out if module.groups > 1 else 1
+            channels = weight.shape[1] * groups
+            sizes = {"stride": module.stride, "padding": module.padding, "groups": groups, "bias": bias}
+            layer: nn.Module = nn.Conv2d(channels, out, module.kernel_size, **sizes)  # pyright: ignore[reportArgumentType]
+        elif isinstance(module, nn.BatchNorm2d):
+            layer = nn.BatchNorm2d(out)
+        elif isinstance(module, nn.GroupNorm):
+            layer = nn.GroupNorm(math.gcd(module.num_groups, out), out)
+        elif isinstance(module, NormalisedLinear):
+            layer = NormalisedLinear(weight.shape[1], out)
+        elif isinstance(module, PlaneLinear):
+            layer = nn.Sequential(nn.Flatten(), nn.Linear(weight.shape[1], out))
+            part = {key.replace(f"{name}.", f"{name}.1."): tensor for key, tensor in part.items()}
+        else:
+            layer = nn.Linear(weight.shape[1], out, bias)
+        parent, _, own = name.rpartition(".")
+        setattr(twin.get_submodule(parent), own, layer)
+    twin.to(torch.float64).load_state_dict(part)
+    return twin
+
+
+@narrow
+def test_sub_network_stands_alone(spec: ModelSpec) -> None:
+    """In both modes a small network of torch's own layers with the first channels of every layer.
+
+    Kills: groups of the full network in a depthwise convolution, a stem, shortcut or class that is cut wrongly.
+    """
+    model, x = build(spec).double(), images(3)
+    model(x)  # running statistics that are not their initial values
+    part = {name: tensor.detach() for name, tensor in narrowed(model, 0.8).items()}
+    full = model.state_dict()
+    assert set(part) == set(full) == set(cuts(model, 0.8))
+    for name, tensor in part.items():
+        shape = prefix(model, name, 0.8)
+        assert torch.equal(tensor, full[name][tuple(slice(size) for size in shape)]), name
+    twin = standalone(model, part)
+    for training in (False, True):
+        for network in (model, twin):
+            network.train(training)
+        torch.testing.assert_close(functional_call(model, narrowed(model, 0.8), (x,)), twin(x))
+
+
+@narrow
+def test_full_width_is_the_model(spec: ModelSpec) -> None:
+    """Kills: a channel lost at width 1."""
+    model, x = build(spec).eval(), images(2, dtype=torch.float32)
+    assert torch.equal(functional_call(model, narrowed(model, 1.0), (x,)), model(x))
+
+
+@pytest.mark.parametrize("name", ["lenet", "resnet8", "resnet18", "resnet50", "mobilenetv2"])
+def test_gradients_reach_the_full_weights(name: str) -> None:
+    """Through ``net.narrow``, as FedSER trains. Kills: slices that are copies; a layer that no gradient reaches."""
+    net = FlatNet(build(MODELS.build({"name": name})), torch.device("cpu"), torch.float32)
+    gradient = net.backward(net.narrow(0.5)(images(2, dtype=torch.float32)).square().sum())
+    assert 0 < gradient.count_nonzero() < 0.6 * net.layout.size
+    assert net.layout.head_of(gradient).any()
+    assert net.layout.body_of(gradient)[:100].any()
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"name": "resnet18", "stem": "tiny"}, r"model\.stem=tiny: must be"),
+        ({"name": "resnet50", "norm": "none"}, r"model\.norm=none: must be"),
+        ({"name": "resnet18", "group_size": 48}, r"model\.group_size=48: must be a divisor of 64"),
+        ({"name": "mobilenetv2", "group_size": 16}, r"model\.group_size=16: must be a divisor of 8, .*group_size=4"),
+        ({"name": "resnet32", "shortcut": "none"}, r"model\.shortcut=none: must be"),
+        ({"name": "lenet", "norm": "batch"}, r"model\.norm=batch: is not a field of model 'lenet'"),
+    ],
+)
+def test_bad_fields(values: dict[str, object], sentence: str) -> None:
+    """Kills: a field accepted at construction that fails when the network is built, or when it trains."""
+    with pytest.raises(ConfigError, match=sentence):
+        MODELS.build(values)
