@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo sweep test check bench learning bits sweeps clean
+.PHONY: demo sweep test check bench learning bits sweeps methods clean
 
 demo: $(VENV)/installed  ## a federated run on real images, on Ray
 	$(BIN)/fedskew run
@@ -27,6 +27,9 @@ learning: $(VENV)/installed  ## accuracy against the plain loop on the whole of 
 
 sweeps: $(VENV)/installed  ## overhead per trial and memory of sweeps of 50 to 500 trivial trials
 	$(BIN)/python -m benchmarks.sweeps
+
+methods: $(VENV)/installed  ## what each method's local step costs beside FedAvg's (10 minutes)
+	$(BIN)/python -m benchmarks.method_cost
 
 bits: $(VENV)/installed  ## equal bits on any number of actors, after kills and resumes; CIFAR10=folder for real CIFAR-10
 	$(BIN)/python -m benchmarks.bits $(if $(CIFAR10),--cifar10 $(CIFAR10))

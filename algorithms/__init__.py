@@ -3,7 +3,11 @@
 from algorithms.clsnorm import ClsNorm
 from algorithms.clsprox import ClsProx
 from algorithms.fedavg import FedAvg
+from algorithms.fedavgm import FedAvgM
+from algorithms.feddc import FedDC
+from algorithms.fednova import FedNova
 from algorithms.fedprox import FedProx
+from algorithms.moon import Moon
 from algorithms.scaffold import Scaffold
 from engine.registry import Registry
 
@@ -13,6 +17,10 @@ ALGORITHMS = Registry(
         "fedavg": FedAvg,
         "fedprox": FedProx,
         "scaffold": Scaffold,
+        "fedavgm": FedAvgM,
+        "fednova": FedNova,
+        "moon": Moon,
+        "feddc": FedDC,
         "clsprox": ClsProx,
         "clsnorm": ClsNorm,
     },

@@ -44,7 +44,7 @@ class Kind(StrEnum):
     BODY = "body"  # [P_body]     its body alone
     HEAD = "head"  # [P_head]     its head alone
     BUFFERS = "buffers"  # [Q]    floating buffers
-    SCALAR = "scalar"  # []       one number
+    SCALAR = "scalar"  # []       one number; the server's are written to rounds.parquet
     MOMENTS = "moments"  # any    sums that stay in float64
     LOGITS = "logits"  # [..., C] class scores
     IMAGES = "images"  # [N, ...] rows in input space, or labels that go with them
@@ -185,6 +185,7 @@ class LocalRun:
     accumulation: Scalar  # sum of weights with which the steps' gradients entered the delta, see below
     num_examples: Scalar
     lr: float  # of the last phase
+    local: Local  # the section that the client trained by; its lr is the first round's
     client: Client
     net: Net  # at the end weights, in eval mode
     rows: Callable[[], Iterator[Batch]]  # one pass over the client's rows, in order, not augmented

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from engine import __version__, seeds, snapshots
-from engine.algorithm import Algorithm, Cohort, Context, Pooled, Tensors
+from engine.algorithm import Algorithm, Cohort, Context, Kind, Pooled, Tensors
 from engine.checkpoints import Checkpoint, Checkpoints, Position
 from engine.data import Assignment, Dataset
 from engine.entries import Arrays, cast, checked, floats, to_numpy
@@ -321,7 +321,9 @@ class Driver:
             raise RunError(f"round {context.round}: the uploads' weights add up to {outcome.weight}: there is no mean")
         stacked = outcome.stacked
         pooled = Pooled(
-            mean={name: torch.from_numpy(total / outcome.weight) for name, total in outcome.uploads.items()},
+            mean={
+                name: torch.from_numpy(np.asarray(total / outcome.weight)) for name, total in outcome.uploads.items()
+            },
             weight=outcome.weight,
             count=len(cohort),
             stacked={name: torch.from_numpy(np.stack([upload[name] for upload in stacked])) for name in stacked[0]}
@@ -383,6 +385,11 @@ class Driver:
             "update_norm": update_norm,
             "floats_up": sum(row["floats_up"] for row in rows),
             "floats_down": sum(row["floats_down"] for row in rows),
+            "scalars": [
+                (name, float(tensor))
+                for name, tensor in self._server.items()
+                if stage.algorithm.entries.get(name) is Kind.SCALAR
+            ],
             "seconds": seconds,
         }
 

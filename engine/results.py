@@ -68,6 +68,7 @@ SCHEMAS = {
             ("update_norm", pa.float64()),  # Euclidean norm of the global weights' change
             ("floats_up", pa.int64()),
             ("floats_down", pa.int64()),
+            ("scalars", pa.map_(pa.string(), pa.float64())),  # the server's entries of kind scalar after the round
             ("seconds", pa.float64()),  # of the round without evaluation
             ("evaluation_seconds", pa.float64()),
             ("reused", pa.bool_()),  # computed by another run, and taken over with its figures
@@ -137,9 +138,9 @@ class Table:
                 with self._reader() as reader:
                     last = reader.num_row_groups - 1
                     for group in range(last):
-                        writer.write_table(reader.read_row_group(group, use_threads=False))
+                        writer.write_table(self._whole(reader.read_row_group(group, use_threads=False)))
                     if last >= 0:
-                        fresh = pa.concat_tables([reader.read_row_group(last, use_threads=False), fresh])
+                        fresh = pa.concat_tables([self._whole(reader.read_row_group(last, use_threads=False)), fresh])
             writer.write_table(fresh.combine_chunks(), row_group_size=GROUP_ROWS)
         self._pending.clear()
 
@@ -157,7 +158,7 @@ class Table:
         if not self.path.exists():
             return
         with self._reader() as reader:
-            table = reader.read(use_threads=False)
+            table = self._whole(reader.read(use_threads=False))
         keep = [
             round <= last_rounds.get(stage, -1)
             for stage, round in zip(table["stage"].to_pylist(), table["round"].to_pylist(), strict=True)
@@ -165,6 +166,13 @@ class Table:
         if not all(keep):
             with self._replacing() as writer:
                 writer.write_table(table.filter(pa.array(keep)), row_group_size=GROUP_ROWS)
+
+    def _whole(self, table: pa.Table) -> pa.Table:
+        """With the columns that came after the file was begun, empty."""
+        for column in self.schema:
+            if column.name not in table.column_names:
+                table = table.append_column(column, pa.nulls(len(table), column.type))
+        return table.select(self.schema.names)
 
     @contextmanager
     def _reader(self) -> Iterator[pq.ParquetFile]:

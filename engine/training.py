@@ -140,6 +140,7 @@ class Trainer:
             accumulation=course.accumulated,
             num_examples=len(indices),
             lr=course.lr,
+            local=local,
             client=client,
             net=self.net,
             rows=partial(self.one_pass, client, indices),

@@ -13,14 +13,14 @@ import torch
 
 from algorithms import ALGORITHMS
 from engine import seeds
-from engine.algorithm import Algorithm, Context
+from engine.algorithm import Algorithm, Context, Phase
 from engine.data import Assignment
 from engine.data.batches import Rows
 from engine.errors import ConfigError
 from engine.experiment import Local
 from engine.models import MLP, build_model
 from engine.training import Trainer
-from engine.weights import FlatNet
+from engine.weights import FlatNet, _At
 from tests.tiny import BATCHNORM, CLASSES, SIZES, assignment, dataset, drive, experiment, open_driver
 
 ALL = pytest.mark.parametrize("name", list(ALGORITHMS))
@@ -184,14 +184,51 @@ def test_is_a_frozen_value(name: str) -> None:
 
 
 @ALL
-def test_floats_are_counted_by_the_engine(tmp_path: Path, name: str) -> None:
-    """Kills: an upload or a broadcast that carries more than its declaration says (spec 0.6)."""
-    run = drive(tmp_path, config(name, **BATCHNORM, rounds=1))
-    layout = run.driver.layout
-    vectors = {"scaffold": 2}.get(name, 1)
-    rows = run.folder.frame("clients")
-    assert set(rows["floats_down"]) == {vectors * layout.size + layout.buffers}
-    assert set(rows["floats_up"]) == {vectors * layout.size + layout.buffers}
+def test_without_steps_nothing_moves(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a correction that is applied where nobody trained, a division by no steps (O-4)."""
+    monkeypatch.setattr(ALGORITHMS[name], "phases", lambda self, context: (Phase(epochs=0),))
+    run = drive(tmp_path, config(name, **BATCHNORM, rounds=2))
+    for entry in ("weights", "buffers"):
+        assert torch.equal(run.server[entry], run.driver._fresh[entry])
+
+
+@ALL
+def test_running_variances_stay_positive(tmp_path: Path, name: str) -> None:
+    """Kills: momentum, normalisation or a control variate on running variances, with clients of very unequal size
+    (O-5, erratum E-07)."""
+    sizes = [90, 2, 3, 17, 8]
+    driver = open_driver(tmp_path, config(name, **BATCHNORM, participation={}), parts=assignment(sizes))
+    variances = variance_mask(driver.pool._worker.net)  # type: ignore[attr-defined]
+    while not driver.finished:
+        driver.advance()
+        assert (driver._server["buffers"][variances] > 0).all()
+        assert len(driver._server["buffers"]) == driver.layout.buffers  # floating ones alone: counters never travel
+    driver.close()
+
+
+def variance_mask(net: FlatNet) -> torch.Tensor:
+    """[Q] which buffers are running variances."""
+    named = [(path, buffer) for path, buffer in net.model.named_buffers() if buffer.is_floating_point()]
+    return torch.cat([torch.full((buffer.numel(),), path.endswith("running_var")) for path, buffer in named])
+
+
+@ALL
+def test_frozen_models_build_no_graph(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a teacher whose graph is built, and takes memory, or that is trained."""
+    saved: list[int] = []
+    original = _At._call
+
+    def spy(self: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        before = len(saved)
+        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(1) or tensor, lambda tensor: tensor):
+            out = original(self, *args, **kwargs)
+        if self._frozen:
+            assert out.grad_fn is None and not out.requires_grad
+            assert len(saved) == before
+        return out
+
+    monkeypatch.setattr(_At, "_call", spy)
+    drive(tmp_path, config(name, **BATCHNORM, participation={}, rounds=2))
 
 
 @ALL

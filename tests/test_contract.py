@@ -25,23 +25,19 @@ from torch import Tensor
 
 from algorithms import ALGORITHMS
 from engine import seeds
-from engine.algorithm import Batch, Client, Context, Net, Pooled
+from engine.algorithm import Batch, Net, Pooled
 from engine.data import Assignment
-from engine.data.batches import Rows
 from engine.experiment import Local
-from engine.models import MLP, Logistic, Model, ModelSpec, build_model
+from engine.models import MLP, Logistic
 from engine.models.resnet import ResNet20
-from engine.training import Trainer
 from engine.weights import FlatNet
+from tests.bench import CPU, FEW, Bench
 from tests.tiny import CLASSES, Driven, assignment, dataset, drive, experiment, open_driver
 
 ROOT = Path(__file__).parents[1]
-NAMES = ("moon", "feddc", "fedmix", "pflego", "fedrep", "cbfl", "fedser", "cbhma")
+NAMES = ("fedmix", "pflego", "fedrep", "cbfl", "fedser", "cbhma")
 RESNET = {"name": "resnet20"}
 FULL: dict[str, Any] = {"rounds": 2, "participation": {}}
-FLOAT64 = {"execution": {"actors": 0, "device": "cpu", "precision": "float64"}}
-FEW = [12, 5, 9]  # clients of three sizes
-CPU = torch.device("cpu")
 
 
 def blocks() -> dict[str, str]:
@@ -87,43 +83,6 @@ def states(done: Driven) -> list[dict[str, np.ndarray]]:
     return [done.driver.pool.fetch(handle) for handle in done.driver._states.read(range(len(FEW)))]
 
 
-class Bench:
-    """A trainer and what it needs, outside a run: one client at a time, in float64."""
-
-    def __init__(self, spec: ModelSpec, participation: float = 1.0, sizes: tuple[int, ...] = tuple(FEW)) -> None:
-        self.rows = dataset(sum(sizes))
-        model: Model = build_model(spec, (1, 8, 8), CLASSES, seeds.generator(0, "weights"))
-        self.net = FlatNet(model, CPU, torch.float64, (1, 8, 8))
-        self.context = Context(
-            round=1,
-            lr=0.1,
-            num_clients=len(sizes),
-            num_examples=sum(sizes),
-            cohort_size=len(sizes),
-            expected_cohort=participation * len(sizes),
-            participation=participation,
-            layout=self.net.layout,
-            stage_round=1,
-        )
-        self.trainer = Trainer(self.net, Rows(self.rows, self.rows.train, CPU, torch.float64), seed=0)
-        self.start = {"weights": self.net.weights.clone(), "buffers": self.net.buffers.clone()}
-        self.parts = [torch.as_tensor(part) for part in assignment(list(sizes)).clients]
-
-    def client(self, number: int) -> Client:
-        return self.trainer.client(number, self.parts[number], self.context)
-
-    def batch(self, number: int) -> Batch:
-        return next(self.trainer.one_pass(self.client(number), self.parts[number]))
-
-    def train(self, algorithm: Any, number: int, state: Any = None, local: Local | None = None) -> Any:
-        server = {**algorithm.init_server(self.start, self.context), "buffers": self.start["buffers"]}
-        received = {**algorithm.broadcast(server, self.context), "buffers": self.start["buffers"]}
-        local = local or Local(epochs=2, batch_size=4, lr=0.1)
-        return self.trainer.train(
-            algorithm, local, number, self.parts[number], self.context, received, state or {}, newcomer=state is None
-        )
-
-
 def test_the_page_has_every_sketch_and_they_type_check(folder: Path) -> None:
     """Kills: a sketch that uses what the contract does not offer; a contract whose types its users cannot meet."""
     assert tuple(blocks()) == NAMES
@@ -135,10 +94,10 @@ def test_the_page_has_every_sketch_and_they_type_check(folder: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-@pytest.mark.parametrize("name", ["moon", "fedmix", "fedser", "cbfl"])
+@pytest.mark.parametrize("name", ["fedmix", "fedser", "cbfl"])
 def test_neutral_values_are_fedavg_to_the_bit(tmp_path: Path, sketches: Any, name: str) -> None:
-    """Kills: a loss, a draw or an exchange that leaves a trace where its weight is zero (O-M1, O-FM1, O-R1, O-C2)."""
-    neutral = {"moon": {"mu": 0}, "fedmix": {"mix": 0}, "fedser": {"subnets": 0}, "cbfl": {"warmup": 2}}[name]
+    """Kills: a loss, a draw or an exchange that leaves a trace where its weight is zero (O-FM1, O-R1, O-C2)."""
+    neutral = {"fedmix": {"mix": 0}, "fedser": {"subnets": 0}, "cbfl": {"warmup": 2}}[name]
     assert run(tmp_path, name, RESNET, neutral).sha == run(tmp_path, "fedavg", RESNET).sha
 
 
@@ -158,64 +117,6 @@ def test_two_rounds_move_the_model_and_resume(tmp_path: Path, sketches: Any, nam
     assert torch.isfinite(done.server["weights"]).all()
     body = done.driver.layout.body
     assert not torch.equal(done.server["weights"][:body], fresh[:body])
-
-
-# --- MOON ---------------------------------------------------------------------------------------------
-
-
-def test_moon_contrasts_with_its_own_previous_model(tmp_path: Path, sketches: Any) -> None:
-    """Kills: a first participation without the received model (O-M2); a previous model of another client, or none."""
-    bench = Bench(ResNet20())
-    moon = sketches["moon"].Moon(mu=1.0)
-    received, batch = bench.start, bench.batch(0)
-    state = moon.init_state(received, {}, bench.client(0))
-    bench.net.train(True)
-    z = bench.net.features(batch.x)
-    first = moon.contrast(bench.net, z, batch, received, state)
-    assert float(first.detach()) == pytest.approx(math.log(2), abs=1e-12)  # z_prev is z_glob
-    assert bench.net.backward(first).abs().max() < 1e-12
-    trained = bench.train(moon, 0)
-    bench.net.load(received["weights"], received["buffers"])
-    second = moon.contrast(bench.net, z, batch, received, trained.state)
-    low, high = math.log1p(math.exp(-4)), math.log1p(math.exp(4))  # O-M3
-    assert low < float(second.detach()) < high
-    assert abs(float(second.detach()) - math.log(2)) > 1e-6
-    torch.testing.assert_close(trained.state["previous"], trained.upload["weights"], rtol=0, atol=0)
-    torch.testing.assert_close(trained.state["previous_buffers"], trained.buffers, rtol=0, atol=0)
-    assert not torch.equal(trained.state["previous_buffers"], received["buffers"])
-    kept = [state["previous"] for state in states(run(tmp_path, "moon", RESNET))]
-    assert len({array.tobytes() for array in kept}) == len(FEW)
-
-
-# --- FedDC --------------------------------------------------------------------------------------------
-
-
-def test_feddc_uses_each_clients_relative_size(sketches: Any) -> None:
-    """Kills: a penalty that is the same for clients of every size (O-DC1); a drift of the wrong sign (O-DC5)."""
-    bench = Bench(MLP(hidden=(8,)))
-    feddc = sketches["feddc"].FedDC(alpha=0.5)
-    ends = set()
-    for number, size in enumerate(FEW):
-        trained = bench.train(feddc, number)
-        mu = 0.5 / (size * len(FEW) / sum(FEW))
-        prox = bench.train(ALGORITHMS.build({"name": "fedprox", "mu": mu}), number)
-        torch.testing.assert_close(trained.upload["weights"], prox.upload["weights"], rtol=0, atol=1e-12)
-        delta = trained.upload["weights"] - bench.start["weights"]
-        torch.testing.assert_close(trained.state["drift"], delta, rtol=0, atol=1e-12)
-        ends.add(round(mu, 6))
-    assert len(ends) == len(FEW)
-
-
-def test_feddc_server_follows_what_clients_keep(tmp_path: Path, sketches: Any) -> None:
-    """Kills: the cohort's mean where the mean over all clients belongs (O-DC2, O-DC4)."""
-    parts = {"algorithm": {"name": "feddc"}, "participation": {"count": 2}, "rounds": 4, **FLOAT64}
-    done = drive(tmp_path, experiment(**parts), dataset(sum(FEW)), assignment(FEW))
-    kept = [(number, state) for number, state in enumerate(done.driver._states.read(range(len(FEW)))) if state]
-    share = {number: size / sum(FEW) for number, size in enumerate(FEW)}  # relative size / K
-    control = sum(share[number] * torch.tensor(state["control"]) for number, state in kept)
-    drift = sum(torch.tensor(state["drift"]) for _, state in kept) / len(FEW)
-    torch.testing.assert_close(done.server["control"], control, rtol=0, atol=1e-10)
-    torch.testing.assert_close(done.server["mean_drift"], drift, rtol=0, atol=1e-10)
 
 
 # --- FedMix -------------------------------------------------------------------------------------------

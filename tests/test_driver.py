@@ -610,6 +610,21 @@ def test_a_change_of_numerics_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
     assert any("began with torch" in text and "goes on with 9.9" in text for text in messages.drain())
 
 
+def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
+    """Kills: a table whose columns are fewer than today's, on which a resume ends with a traceback."""
+    import pyarrow.parquet as pq
+
+    settings = experiment(rounds=4, checkpoint={"every": 1})
+    driver = open_driver(tmp_path, settings)
+    driver.advance(seconds=60, until=2)
+    driver.close()
+    path = tmp_path / "rounds.parquet"
+    pq.write_table(pq.read_table(path).drop_columns(["scalars"]), path)
+    rounds = drive(tmp_path, settings).folder.frame("rounds")
+    assert rounds["round"].tolist() == [1, 2, 3, 4]
+    assert rounds["scalars"].notna().tolist() == [False, False, True, True]
+
+
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
     """Kills: two processes that write one run's rows twice."""
     folder = RunFolder(tmp_path)

@@ -18,43 +18,15 @@ from algorithms.fedavg import FedAvg
 from algorithms.fedprox import FedProx
 from algorithms.scaffold import Scaffold
 from engine import seeds
-from engine.algorithm import Algorithm, Batch, Context, Net, Pooled, Tensors, accumulation
-from engine.data import Assignment, Dataset, Split
+from engine.algorithm import Algorithm, Batch, Pooled, Tensors, accumulation
+from engine.data import Assignment, Dataset
 from engine.data.batches import Rows, orders
 from engine.experiment import Local
-from engine.models import Logistic, build_model
-from engine.training import Sums, Trainer
+from engine.models import build_model
+from engine.training import Sums
 from engine.weights import FlatNet
+from tests.pencil import CPU, context, quadratic, regression
 from tests.tiny import SIZES, assignment, dataset, drive, experiment
-
-CPU = torch.device("cpu")
-
-
-def regression(targets: list[float]) -> tuple[Trainer, FlatNet]:
-    """A model of one weight y and no data to speak of: row i says what its client minimises, f = (y - target_i)^2 / 2.
-
-    The logistic model on 1x1 images has weights [w, b] and one class; the loss below reads w alone.
-    """
-    split = Split(np.array(targets, np.float32).reshape(-1, 1, 1, 1), np.zeros(len(targets), np.int64))
-    data = Dataset("pencil", ("only",), split, split, (0.0,), (1.0,))
-    model = build_model(Logistic(), (1, 1, 1), 1, seeds.generator(0, "weights"))
-    net = FlatNet(model, CPU, torch.float64)
-    net.weights.zero_()
-    return Trainer(net, Rows(data, data.train, CPU, torch.float64), seed=0), net
-
-
-def quadratic(curvature: float = 1.0) -> Any:
-    """loss = curvature/2 * mean (w - x)^2, as an override for any algorithm."""
-
-    def loss(self: Algorithm, net: Net, batch: Batch, received: Tensors, state: Tensors) -> torch.Tensor:
-        weight = net.model.head.weight.view(())  # type: ignore[attr-defined]
-        return curvature / 2 * (weight - batch.x.view(-1)).square().mean()
-
-    return loss
-
-
-def context(net: FlatNet, lr: float = 0.1, clients: int = 2, examples: int = 2, cohort: int = 2) -> Context:
-    return Context(1, lr, clients, examples, cohort, float(cohort), cohort / clients, net.layout)
 
 
 def one_client(
@@ -269,24 +241,40 @@ def plain_training(settings: Any, data: Dataset, rounds: int) -> torch.Tensor:
     return torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
 
 
-@pytest.mark.parametrize("name", list(ALGORITHMS))
+# fields and rounds with which one client of an algorithm is plain training, to the bit; see also REDUCES
+PLAIN: dict[str, tuple[dict[str, Any], int]] = {
+    "fedavg": ({}, 3),
+    "fedprox": ({"mu": 0.0}, 3),
+    "scaffold": ({}, 1),
+    "fedavgm": ({"server_momentum": 0.0}, 3),
+    "moon": ({"mu": 0.0}, 3),
+    "clsprox": ({"mu": 0.0}, 3),
+    "clsnorm": ({}, 3),
+}
+
+
+@pytest.mark.parametrize("name", list(PLAIN))
 @pytest.mark.parametrize("model", [{"name": "mlp", "hidden": [12]}, {"name": "resnet20"}], ids=["mlp", "resnet20"])
 def test_one_client_is_plain_training(tmp_path: Path, name: str, model: dict[str, Any]) -> None:
     """Kills: momentum kept between rounds, a decay off by one round, a gradient scaled by the batch, weights that
-    the mean rounds. To the bit, for every algorithm at its neutral value (for one client SCAFFOLD corrects nothing)."""
-    fields = {"mu": 0.0} if name in ("fedprox", "clsprox") else {}
+    the mean rounds. To the bit, for every algorithm at its neutral value (O-2; for one client SCAFFOLD corrects
+    nothing)."""
+    fields, rounds = PLAIN[name]
     settings = experiment(
         algorithm={"name": name, **fields},
         model=model,
         local={"batch_size": 16, "momentum": 0.9, "lr": 0.02, "lr_decay": 0.9},
-        rounds=1 if name == "scaffold" else 3,
+        rounds=rounds,
     )
     data = dataset()
     run = drive(tmp_path, settings, parts=Assignment((np.arange(120),)))
     assert torch.equal(run.server["weights"], plain_training(settings, data, settings.rounds))
 
 
-@pytest.mark.parametrize("name", list(ALGORITHMS))
+NO_CENTRAL_STEP = {"feddc"}  # weights clients equally, and takes the mean step twice (O-DC2)
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in NO_CENTRAL_STEP])
 def test_one_full_step_of_all_is_one_central_step(tmp_path: Path, name: str) -> None:
     """Kills: clients weighted equally, a step too many, the wrong learning rate (O-3). To 1e-6."""
     settings = experiment(algorithm={"name": name}, rounds=1, local={"epochs": 1, "batch_size": 1000, "lr": 0.3})

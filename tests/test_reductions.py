@@ -34,6 +34,14 @@ REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
         ({"option": "I"}, {**ONE_ROUND, **BATCHNORM}),
         ({}, {**ONE_ROUND, **MOMENTUM}),
     ],
+    # whatever its form, since the term is skipped
+    "fedavgm": [({"server_momentum": 0.0}, FULL), ({"server_momentum": 0.0, "form": "ema"}, {**PART, **BATCHNORM})],
+    # never to the bit: an update is divided and multiplied again (allclose where steps are equal: test_fednova.py)
+    "fednova": [],
+    # a client without a previous model has nothing to contrast with
+    "moon": [({"mu": 0.0}, {**MOMENTUM, **BATCHNORM}), ({"mu": 0.0, "buffer": 3}, PART), ({}, ONE_ROUND)],
+    # never: the mean drift is added even where alpha is 0
+    "feddc": [],
     "clsprox": [({"mu": 0.0}, FULL), ({"mu": 0.0}, PART), ({"mu": 0.0}, {**MOMENTUM, **BATCHNORM})],
     "clsnorm": [({}, FULL), ({}, {**MOMENTUM, **BATCHNORM})],  # to FedAvg on the same normalised head
 }
@@ -43,6 +51,10 @@ DIFFERS: dict[str, list[dict[str, Any]]] = {
     "fedavg": [{"server_lr": 0.5}],
     "fedprox": [{}, {"mu": 1.0}],
     "scaffold": [{}, {"option": "I"}, {"weighting": "uniform"}, {"weighting": "cbfl_code"}],
+    "fedavgm": [{}, {"form": "nesterov"}, {"form": "ema"}],
+    "fednova": [{}, {"server_momentum": 0.5}, {"mu": 0.5}, {"mu": 0.5, "tau_eff": "steps"}, {"max_multiplier": 1.0}],
+    "moon": [{}, {"temperature": 0.1}, {"buffer": 2}],
+    "feddc": [{}, {"alpha": 0.0}, {"weighting": "samples"}, {"clip": 0.1}, {"reference_norm": True}],
     "clsprox": [{}, {"mu": 1.0}],
     "clsnorm": [{"mu": 1.0}],  # its default is FedAvg, and what it demands of the model does the rest
 }
@@ -85,13 +97,11 @@ def test_differs_from_fedavg(tmp_path: Path, name: str, fields: dict[str, Any]) 
     assert difference > 1e-6
 
 
-def test_options_of_scaffold_differ_from_each_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [name for name, rows in DIFFERS.items() if len(rows) > 1])
+def test_options_differ_from_each_other(tmp_path: Path, name: str) -> None:
     """Kills: an option that is read nowhere."""
-    settings = [{}, {"option": "I"}, {"weighting": "uniform"}, {"weighting": "cbfl_code"}]
-    shas = {
-        drive(
-            tmp_path / str(number), experiment(algorithm={"name": "scaffold", **fields}, participation={"count": 4})
-        ).sha
-        for number, fields in enumerate(settings)
-    }
-    assert len(shas) == len(settings)
+    shas = [
+        drive(tmp_path / str(number), experiment(algorithm={"name": name, **fields})).sha
+        for number, fields in enumerate(DIFFERS[name])
+    ]
+    assert len(set(shas)) == len(shas)

@@ -1,0 +1,109 @@
+"""FedDC: a drift variable h_k per client bridges its weights and the global ones (Gao et al. 2022, arXiv:2203.11751).
+
+Client k of relative size s_k = n_k K / n trains from w with the gradient
+
+    grad f_k(y) + alpha/s_k (y - w + h_k) + g/s_k - g_k,
+
+then adds its update to h_k and sets g_k <- g_k - g/s_k - (y - w)/(eta a_k). The server adds the mean of all h_k,
+which it follows without seeing them, to the cohort's mean. So alpha = 0 is not FedAvg.
+
+Where the released code differs, this is what the equations need, and an option has the code's:
+
+* eta is the round's learning rate and a_k the accumulated weight of the steps really taken (``run.accumulation``);
+  ``reference_norm``: the first round's rate, and the steps of a client of mean size.
+* ``weighting="uniform"`` is the code's. With ``"samples"`` both means are by samples, that of the cohort's weights and
+  that of all h_k, which keeps the pair consistent and the traffic as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from algorithms.fedavg import FedAvg
+from engine.algorithm import Algorithm, Client, Context, Kind, LocalRun, Pooled, Scalar, Tensors
+from engine.errors import require
+
+
+@dataclass(frozen=True)
+class FedDC(FedAvg):
+    alpha: float = 0.01  # weight of the penalty; 0 is none, which is not FedAvg
+    weighting: Literal["uniform", "samples"] = "uniform"
+    clip: float | None = None  # the largest norm of the corrected gradient; none: no limit, the released code: 10
+    reference_norm: bool = False
+
+    entries: ClassVar[Mapping[str, Kind]] = {
+        **Algorithm.entries,
+        **dict.fromkeys(("control", "control_delta", "drift", "mean_drift"), Kind.VECTOR),
+    }
+    linear_optimizer: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.alpha >= 0, "alpha", self.alpha, "must be at least 0", "the paper's are 0.005 to 0.1")
+        require(
+            self.clip is None or self.clip > 0,
+            "clip",
+            self.clip,
+            "must be greater than 0",
+            "null is none, the released code's is 10",
+        )
+
+    def init_server(self, parent: Tensors, context: Context) -> Tensors:
+        zero = torch.zeros_like(parent["weights"])
+        return {"weights": parent["weights"], "control": zero, "mean_drift": zero}  # w, g, mean of all h_k
+
+    def init_state(self, received: Tensors, parent: Tensors, client: Client) -> Tensors:
+        zero = torch.zeros_like(received["weights"])
+        return {"drift": zero, "control": zero}  # h_k, g_k
+
+    def broadcast(self, server: Tensors, context: Context) -> Tensors:
+        return {"weights": server["weights"], "control": server["control"]}
+
+    def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
+        size = relative_size(client)
+        grad = grad + (received["control"] / size - state["control"])
+        if self.alpha != 0:
+            grad = grad + self.alpha / size * (weights - received["weights"] + state["drift"])
+        if self.clip is not None:  # a norm over all parameters: the one phase trains them all
+            grad = grad * (self.clip / torch.linalg.vector_norm(grad)).clamp(max=1)
+        return grad
+
+    def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
+        size, update = relative_size(run.client), run.end - run.start
+        path = -update / (self.reference_travel(run) if self.reference_norm else run.lr * run.accumulation)
+        moved = path - received["control"] / size  # g_k+ - g_k
+        moved = torch.where(torch.as_tensor(run.steps > 0), moved, torch.zeros_like(moved))  # no step, no news
+        # The server wants the sum of n_k/n moved, and gets a mean weighted uniformly or by samples.
+        upload = {"weights": run.end, "control_delta": size * moved if self.weighting == "uniform" else moved}
+        return upload, {"drift": state["drift"] + update, "control": state["control"] + moved}
+
+    def reference_travel(self, run: LocalRun) -> float:
+        """eta tau as the released code has it: the same for every client and round."""
+        local, context = run.local, run.client.context
+        batches = math.ceil(context.num_examples / context.num_clients / local.batch_size)
+        return local.lr * (local.steps or local.epochs * batches)
+
+    def weight(self, run: LocalRun) -> Scalar:
+        return run.num_examples if self.weighting == "samples" else 1.0
+
+    def aggregate(self, server: Tensors, pooled: Pooled, context: Context) -> Tensors:
+        share = {  # from the cohort's mean to the mean over all clients
+            "samples": pooled.weight / context.num_examples,
+            "uniform": pooled.count / context.num_clients,
+        }[self.weighting]
+        mean = pooled.mean["weights"]
+        drift = server["mean_drift"] + share * (mean - server["weights"])
+        control = server["control"] + share * pooled.mean["control_delta"]
+        bridged = replace(pooled, mean={"weights": mean + drift})
+        return {**super().aggregate(server, bridged, context), "control": control, "mean_drift": drift}
+
+
+def relative_size(client: Client) -> Scalar:
+    """s_k = n_k K / n, of mean 1 over all clients."""
+    return client.num_examples * client.context.num_clients / client.context.num_examples

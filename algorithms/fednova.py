@@ -1,0 +1,115 @@
+"""FedNova: clients' updates are normalised by their local work before they are averaged (Wang et al. 2020,
+arXiv:2007.07481, Alg. 1 and eq. 9).
+
+a_k is the sum of weights with which client k's gradients entered its update: its number of steps for plain SGD,
+``run.accumulation`` with momentum, (1 - (1 - eta mu)^tau_k) / (eta mu) with a proximal term. The server steps by
+tau_eff sum_k p_k Delta_k / a_k with tau_eff = sum_k p_k a_k; as both factors are weighted means, no upload need be
+kept. BatchNorm's statistics are the engine's affair and are never normalised.
+
+Where clients' sizes are far apart, tau_eff / a_k blows up the updates of the smallest (by 100 in the usual
+Dirichlet(0.1) split). ``max_multiplier`` holds it down. It is ours; ``rounds.parquet`` says in each round how many
+clients it held (``scalars``: ``held``), and single uploads are kept for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from algorithms.fedavgm import FedAvgM
+from engine.algorithm import Client, Context, Kind, LocalRun, Pooled, Scalar, Tensors
+from engine.errors import require
+
+if TYPE_CHECKING:
+    from engine.experiment import Experiment, Local
+
+
+@dataclass(frozen=True)
+class FedNova(FedAvgM):
+    server_momentum: float = 0.0  # on the normalised steps; 0 is none
+    tau_eff: Literal["norm", "steps"] = "norm"  # mean of a_k, or of the steps as in the authors' code with mu > 0
+    mu: float = 0.0  # of a proximal term; 0 is none
+    max_multiplier: float | None = None  # the largest tau_eff / a_k; none: no limit
+
+    entries: ClassVar[Mapping[str, Kind]] = {
+        **FedAvgM.entries,
+        "direction": Kind.VECTOR,  # Delta_k / a_k
+        **dict.fromkeys(("accumulation", "steps", "samples"), Kind.SCALAR),  # a_k, tau_k, n_k
+        **dict.fromkeys(("tau_eff", "held"), Kind.SCALAR),  # of the last round, on the server
+    }
+    linear_optimizer: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.mu >= 0, "mu", self.mu, "must be at least 0", "0 is none")
+        require(
+            self.max_multiplier is None or self.max_multiplier > 0,
+            "max_multiplier",
+            self.max_multiplier,
+            "must be greater than 0",
+            "null is none",
+        )
+
+    def check(self, experiment: Experiment, local: Local) -> None:
+        require(
+            self.mu == 0 or local.momentum == 0,
+            "algorithm.mu",
+            self.mu,
+            "a_k is known for a proximal term or for momentum, not for both",
+            "set algorithm.mu=0 or local.momentum=0",
+        )
+        require(
+            local.lr * self.mu < 1,
+            "algorithm.mu",
+            self.mu,
+            f"must be below 1 / local.lr = {1 / local.lr:g}, beyond which steps overshoot the received weights",
+            "lower it or local.lr",
+        )
+
+    @property
+    def stack_uploads(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.max_multiplier is not None
+
+    def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
+        if self.mu == 0:
+            return grad
+        return grad + self.mu * (weights - received["weights"])
+
+    def accumulation(self, run: LocalRun) -> Scalar:
+        """a_k: (end - start) is -lr a_k times a constant gradient."""
+        if self.mu == 0:
+            return run.accumulation
+        pull = run.lr * self.mu
+        return (1 - (1 - pull) ** run.steps) / pull
+
+    def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
+        accumulation = scalar(self.accumulation(run), run.end)
+        direction = (run.end - run.start) / accumulation
+        direction = torch.where(accumulation > 0, direction, torch.zeros_like(direction))  # no step, no direction
+        upload = {"direction": direction, "accumulation": accumulation}
+        if self.tau_eff == "steps":
+            upload["steps"] = scalar(run.steps, run.end)
+        if self.max_multiplier is not None:
+            upload["samples"] = scalar(run.num_examples, run.end)
+        return upload, state
+
+    def aggregate(self, server: Tensors, pooled: Pooled, context: Context) -> Tensors:
+        tau_eff = pooled.mean["steps" if self.tau_eff == "steps" else "accumulation"]
+        update = tau_eff * pooled.mean["direction"]
+        if self.max_multiplier is None:
+            return {**self.stepped(server, update), "tau_eff": tau_eff}
+        assert pooled.stacked is not None
+        single = {name: tensor.double() for name, tensor in pooled.stacked.items()}  # [K, ...]
+        highest = self.max_multiplier * single["accumulation"]  # of tau_eff, client by client
+        share = single["samples"] / single["samples"].sum()
+        update = (share * torch.minimum(tau_eff, highest)) @ single["direction"]
+        held = ((highest < tau_eff) & (highest > 0)).sum().to(tau_eff)
+        return {**self.stepped(server, update), "tau_eff": tau_eff, "held": held}
+
+
+def scalar(value: Scalar, like: Tensor) -> Tensor:
+    return torch.as_tensor(value, dtype=like.dtype, device=like.device)

@@ -1,0 +1,119 @@
+"""What travels and what is kept, counted by the engine, against the formulas of spec table 0.6.
+
+A new algorithm adds a row to TABLE: functions of the numbers of weights d and of buffers b.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from algorithms import ALGORITHMS
+from algorithms.fedavg import FedAvg
+from engine.algorithm import LocalRun, Tensors
+from tests.tiny import BATCHNORM, drive, experiment
+
+Count = Callable[[int, int], int]
+
+
+def model(d: int, b: int) -> int:
+    return d + b
+
+
+def nothing(d: int, b: int) -> int:
+    return 0
+
+
+@dataclass(frozen=True)
+class Row:
+    """Numbers per client and round, and kept: d weights (a projection included, where there is one), b buffers."""
+
+    down: Count = model
+    up: Count = model
+    client: Count = nothing  # kept by a client that has taken part
+    server: Count = nothing  # kept by the server beside weights and buffers
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+TABLE: list[tuple[str, Row]] = [
+    ("fedavg", Row()),
+    ("fedprox", Row()),
+    ("fedavgm", Row(server=lambda d, b: d)),
+    (
+        "scaffold",
+        Row(
+            down=lambda d, b: 2 * d + b,
+            up=lambda d, b: 2 * d + b,
+            client=lambda d, b: d,
+            server=lambda d, b: d,
+        ),
+    ),
+    # One number more, a_k (O-N5); the server notes tau_eff.
+    ("fednova", Row(up=lambda d, b: d + b + 1, server=lambda d, b: 1)),
+    ("fednova", Row(up=lambda d, b: d + b + 1, server=lambda d, b: d + 1, fields={"server_momentum": 0.9})),
+    ("fednova", Row(up=lambda d, b: d + b + 2, server=lambda d, b: 2, fields={"max_multiplier": 2.0})),
+    ("moon", Row(client=lambda d, b: d + b)),
+    ("moon", Row(client=lambda d, b: 2 * (d + b), fields={"buffer": 2})),
+    (
+        "feddc",
+        Row(
+            down=lambda d, b: 2 * d + b,
+            up=lambda d, b: 2 * d + b,
+            client=lambda d, b: 2 * d,
+            server=lambda d, b: 2 * d,
+        ),
+    ),
+    ("clsprox", Row()),
+    ("clsnorm", Row()),
+]
+
+
+def check_messages(folder: Path, name: str, row: Row) -> None:
+    config = experiment(algorithm={"name": name, **row.fields}, **BATCHNORM, rounds=2)
+    run = drive(folder, config)
+    layout = run.driver.layout
+    clients = run.folder.frame("clients")
+    kept = [run.driver._states.read([client])[0] or {} for client in range(8)]
+    extra = [tensor for key, tensor in run.server.items() if key not in ("weights", "buffers")]
+    counted = {
+        "down": set(clients["floats_down"]),
+        "up": set(clients["floats_up"]),
+        "client": {sum(array.size for array in state.values()) for state in kept},
+        "server": {sum(tensor.numel() for tensor in extra)},
+    }
+    wanted = {key: {getattr(row, key)(layout.size, layout.buffers)} for key in counted}
+    assert counted == wanted
+    rounds = run.folder.frame("rounds")
+    assert rounds["floats_up"].tolist() == clients.groupby("round")["floats_up"].sum().tolist()
+    assert rounds["floats_down"].tolist() == clients.groupby("round")["floats_down"].sum().tolist()
+
+
+@pytest.mark.parametrize(("name", "row"), TABLE, ids=lambda value: value if isinstance(value, str) else "")
+def test_floats_are_those_of_the_table(tmp_path: Path, name: str, row: Row) -> None:
+    """Kills: an upload, a broadcast or a state that carries more than the method needs."""
+    check_messages(tmp_path, name, row)
+
+
+def test_every_algorithm_has_its_row() -> None:
+    """Kills: an algorithm whose traffic nobody has looked at."""
+    assert {name for name, _ in TABLE} == set(ALGORITHMS)
+
+
+class Chatty(FedAvg):
+    """A mutant: sends its weights twice."""
+
+    entries = {**FedAvg.entries, "again": FedAvg.entries["weights"]}  # noqa: RUF012
+
+    def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
+        return {"weights": run.end, "again": torch.clone(run.end)}, state
+
+
+def test_an_upload_too_many_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ALGORITHMS, "fedavg", Chatty)
+    with pytest.raises(AssertionError):
+        check_messages(tmp_path, "fedavg", Row())

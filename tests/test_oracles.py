@@ -1,0 +1,164 @@
+"""Which test covers which exact oracle of the specification (section 14), and which public bug is killed where.
+
+A mapping from an oracle's id to tests by file and function. A method's author adds the ids to WANTED and to COVERED.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parent
+
+
+def series(prefix: str, last: int) -> list[str]:
+    return [f"O-{prefix}{number}" for number in range(1, last + 1)]
+
+
+WANTED = [
+    *series("", 7),  # shared
+    *series("P", 6),  # partitions
+    *series("A", 3),  # FedAvgM
+    *series("X", 3),  # FedProx
+    *series("S", 7),  # SCAFFOLD
+    *series("N", 5),  # FedNova
+    *series("M", 4),  # MOON
+    *series("DC", 6),  # FedDC
+]
+
+COVERED: dict[str, list[str]] = {
+    "O-1": [
+        "test_golden.py::test_sum_of_two_clients_by_hand",
+        "test_golden.py::test_identical_clients_give_the_same_model",
+        "test_ray.py::test_bits_do_not_depend_on_actors_deaths_and_resumes",  # whoever finishes first
+        "test_conformance.py::test_a_block_of_any_size_gives_the_same_weights",
+    ],
+    "O-2": ["test_golden.py::test_one_client_is_plain_training"],
+    "O-3": ["test_golden.py::test_one_full_step_of_all_is_one_central_step"],
+    "O-4": ["test_conformance.py::test_without_steps_nothing_moves"],
+    "O-5": [
+        "test_conformance.py::test_running_variances_stay_positive",
+        "test_conformance.py::test_batchnorm_buffers_are_the_plain_sample_mean",
+        "test_training.py::test_buffers_hold_running_statistics_and_no_counters",
+        "test_fedavgm.py::test_running_variances_are_means_and_no_sums",
+    ],
+    "O-6": ["test_ray.py::test_bits_do_not_depend_on_actors_deaths_and_resumes"],
+    "O-7": ["test_conformance.py::test_stop_and_resume_is_the_straight_run"],
+    "O-P1": ["test_partition.py::test_every_sample_exactly_once"],
+    "O-P2": ["test_partition.py::test_every_sample_exactly_once"],
+    "O-P3": ["test_partition.py::test_alpha_at_both_ends"],
+    "O-P4": [
+        "test_partition.py::test_depends_on_its_own_seed_alone",
+        "test_conformance.py::test_seed_changes_the_run_but_not_the_partition",
+    ],
+    "O-P5": ["test_partition.py::test_largest_remainder_is_within_one"],
+    "O-P6": [
+        "test_partition.py::test_cbfl_code_replays_the_authors_sizes",
+        "test_partition.py::test_cbfl_code_clips_where_the_authors_do",
+    ],
+    "O-A1": ["test_fedavgm.py::test_without_momentum_it_is_fedavg", "test_reductions.py::test_reduces_to_fedavg"],
+    "O-A2": ["test_fedavgm.py::test_a_constant_update_adds_up_to_a_geometric_series"],
+    "O-A3": [
+        "test_fedavgm.py::test_forms_start_as_they_should",
+        "test_fedavgm.py::test_an_average_tends_to_the_update",
+    ],
+    "O-X1": ["test_reductions.py::test_reduces_to_fedavg"],
+    "O-X2": ["test_fedprox.py::test_one_step_is_fedavg"],
+    "O-X3": ["test_fedprox.py::test_closed_form", "test_fedprox.py::test_updates_shrink_with_mu"],
+    "O-S1": [
+        "test_golden.py::test_server_control_is_the_mean_of_all_clients",
+        "test_scaffold.py::test_server_control_is_the_mean_of_all",
+    ],
+    "O-S2": ["test_reductions.py::test_reduces_to_fedavg", "test_scaffold.py::test_first_round_is_fedavg"],
+    "O-S3": [
+        "test_golden.py::test_options_agree_after_one_full_step",
+        "test_scaffold.py::test_one_full_step_of_all_is_fedsgd_in_every_round",
+    ],
+    "O-S4": [
+        "test_golden.py::test_control_variate_of_a_linear_loss_is_its_gradient",
+        "test_scaffold.py::test_control_of_a_linear_loss",
+    ],
+    "O-S5": ["test_scaffold.py::test_identical_clients_need_no_correction"],
+    "O-S6": [
+        "test_golden.py::test_scaffold_reaches_the_optimum_where_fedavg_is_biased",
+        "test_scaffold.py::test_a_sampled_cohort_reaches_the_optimum",
+    ],
+    "O-S7": ["test_scaffold.py::test_control_variates_cover_weights_and_no_buffers"],
+    "O-N1": ["test_fednova.py::test_equal_steps_are_fedavg", "test_fednova.py::test_equal_steps_by_hand"],
+    "O-N2": [
+        "test_golden.py::test_accumulation_of_momentum",
+        "test_golden.py::test_accumulation_is_what_the_optimizer_does",
+        "test_fednova.py::test_accumulation_with_a_proximal_term",
+        "test_fednova.py::test_direction_of_a_linear_loss",
+    ],
+    "O-N3": ["test_fednova.py::test_fixed_epochs_amplify_by_the_spread_of_sizes"],
+    "O-N4": ["test_fednova.py::test_fixed_points"],
+    "O-N5": ["test_messages.py::test_floats_are_those_of_the_table"],
+    "O-M1": [
+        "test_reductions.py::test_reduces_to_fedavg",
+        "test_moon.py::test_its_control_is_fedavg_on_the_same_model",
+    ],
+    "O-M2": [
+        "test_moon.py::test_a_previous_model_that_is_the_global_one_adds_nothing",
+        "test_moon.py::test_first_participation_is_fedavg",
+    ],
+    "O-M3": ["test_moon.py::test_bounds"],
+    "O-M4": ["test_moon.py::test_frozen_models_keep_their_statistics"],
+    "O-DC1": ["test_feddc.py::test_first_round_is_fedprox"],
+    "O-DC2": ["test_feddc.py::test_first_server_step_is_twice_the_mean"],
+    "O-DC3": ["test_feddc.py::test_without_penalty_and_correction_it_is_not_fedavg"],
+    "O-DC4": [
+        "test_feddc.py::test_server_follows_what_clients_keep",
+        "test_feddc.py::test_server_follows_what_clients_keep_in_a_run",
+    ],
+    "O-DC5": ["test_feddc.py::test_server_follows_what_clients_keep"],
+    "O-DC6": ["test_feddc.py::test_a_heavy_penalty_leads_to_minus_the_drift"],
+}
+
+KILLED: dict[str, list[str]] = {  # public bugs, by their id in the specification or by where they are
+    "E-06, wrong denominator": ["test_scaffold.py::test_a_server_control_that_is_not_the_mean_is_killed"],
+    "E-06, control variates by process": ["test_scaffold.py::test_state_by_place_in_the_cohort_is_killed"],
+    "E-06, G-07, E-07: rules for weights on BatchNorm's buffers": [
+        "test_fedavgm.py::test_running_variances_are_means_and_no_sums"
+    ],
+    "4.2, bare steps under momentum": [
+        "test_scaffold.py::test_wrong_control_variates_are_killed",
+        "test_scaffold.py::test_bare_steps_under_momentum_diverge",
+    ],
+    "NIID-Bench, random start": ["test_scaffold.py::test_a_random_start_is_killed"],
+    "Plato, FL4Health: samples or epochs for steps": [
+        "test_scaffold.py::test_wrong_control_variates_are_killed",
+        "test_fednova.py::test_wrong_normalisers_are_killed",
+    ],
+    "FedDC's repository, SCAFFOLD with two scales": ["test_scaffold.py::test_wrong_control_variates_are_killed"],
+    "Flower, forgotten square; G-03, FedProx that ignores mu": ["test_fedprox.py::test_mutants_are_killed"],
+    "G-02, MOON's random negative": ["test_moon.py::test_a_random_first_negative_is_killed"],
+    "G-03, undecayed rate and mean steps in FedDC": ["test_feddc.py::test_wrong_corrections_are_killed"],
+    "G-04, aliased proximal term and mixed normaliser": [
+        "test_fedprox.py::test_mutants_are_killed",
+        "test_fednova.py::test_wrong_normalisers_are_killed",
+    ],
+    "G-06, Flower's FedAvgM is Nesterov's": ["test_fedavgm.py::test_mutants_are_killed"],
+}
+
+
+def functions(file: str) -> set[str]:
+    tree = ast.parse((FOLDER / file).read_text(encoding="utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+def test_every_oracle_is_covered() -> None:
+    """Kills: an oracle that nobody has written down as a test."""
+    assert set(COVERED) == set(WANTED)
+    assert all(COVERED.values())
+
+
+@pytest.mark.parametrize("claim", [*COVERED, *KILLED])
+def test_the_tests_that_are_named_exist(claim: str) -> None:
+    """Kills: a test that was renamed or dropped, and with it an oracle."""
+    for name in {**COVERED, **KILLED}[claim]:
+        file, _, function = name.partition("::")
+        assert function.startswith("test_")
+        assert function in functions(file), name
