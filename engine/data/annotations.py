@@ -34,14 +34,14 @@ class INaturalist2019(Source):
     root: a folder with train2019.json, val2019.json and train_val2019/<supercategory>/<category>/<image>.jpg. None:
     ``inaturalist2019`` in the cache folder.
 
-    users: a csv file that says who owns a training image instead: columns ``user_id`` or ``client_id``, and
+    user_file: a csv file that says who owns a training image instead: columns ``user_id`` or ``client_id``, and
     ``image_id``, ``data_path`` or ``sample_path`` (of which the file's name without its ending counts), such as
     FedScale's mapping to 2,295 users, CBFL's number. Training images that it does not list are left out, and test
     images then have no owners.
     """
 
     root: str | None = None
-    users: str | None = None
+    user_file: str | None = None
     size: int = 224
 
     def __post_init__(self) -> None:
@@ -57,13 +57,15 @@ class INaturalist2019(Source):
         root = find_unpacked("inaturalist2019", self.root, (), contents, archive)
         train, test = (_Annotated.read(root / f"{split}2019.json") for split in ("train", "val"))
         train_owners, test_owners = train.holders, test.holders
-        if self.users is not None:
-            table = Path(self.users).expanduser()
+        if self.user_file is not None:
+            table = Path(self.user_file).expanduser()
             rows = _table(table, [("user_id", "client_id"), ("image_id", "data_path", "sample_path")])
             user_of = {Path(image).stem: user for user, image in rows}
             train = train.where(lambda file: Path(file).stem in user_of)
             if not train.files:
-                raise DataError(f"{table}: lists no training image of iNaturalist 2019; data.users needs another file")
+                raise DataError(
+                    f"{table}: lists no training image of iNaturalist 2019; data.user_file needs another file"
+                )
             train_owners, test_owners = [user_of[Path(file).stem] for file in train.files], None
         ids = sorted(train.categories)
         owners = _numbered(train_owners, test_owners)

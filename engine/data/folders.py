@@ -227,7 +227,7 @@ class ImageNet200(Source):
     FedAlign and, by its numbers, FedSER. Classes are numbered by sorted wnid. Images keep their proportions: the
     shorter side becomes 8/7 of ``size``, then the centre is cut out. At 224 pixels both splits take 16.6 GB.
 
-    root: a folder with train/<wnid>/*.JPEG and val/<wnid>/*.JPEG. None: ``imagenet`` in the cache folder.
+    root: a folder with train/<wnid>/*.JPEG and val/<wnid>/*.JPEG. None: ``imagenet200`` in the cache folder.
 
     class_list: a text file with one wnid a line. None: all classes if there are 200, and of 1,000 those that
     FedAlign took: ``np.random.choice(sorted wnids, 200, replace=False)`` after ``np.random.seed(1993)``.
@@ -252,7 +252,7 @@ class ImageNet200(Source):
             "ILSVRC2012 from https://image-net.org (the validation images sorted into a folder for each class) or "
             "what FedAlign's gen_imagenet_subset.py wrote"
         )
-        root = find_unpacked("imagenet", self.root, (), ("train", "val"), archive)
+        root = find_unpacked("imagenet200", self.root, (), ("train", "val"), archive)
         wnids = self._wnids(root / "train")
         train = self._kept(list_classes(root / "train", wnids, "ILSVRC2012"), wnids)
         test = list_classes(root / "val", wnids, "ILSVRC2012")

@@ -274,7 +274,8 @@ class Cifar100(Source):
             with tarfile.open(batches) as archive:
                 return self._from_batches(batches / "cifar-100-python", lambda path: _member(archive, path))
         except (OSError, tarfile.TarError) as error:
-            raise DataError(f"{batches}: not a readable archive ({error}); download it again") from None
+            reason = str(error).splitlines()[0]
+            raise DataError(f"{batches}: not a readable archive ({reason}); download it again") from None
 
     @staticmethod
     def _batch_folder(root: Path) -> Path | None:
