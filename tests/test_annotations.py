@@ -123,7 +123,7 @@ def test_a_broken_annotation_file_is_named(tmp_path, content):
         ("", "has no column user_id or client_id, but nothing"),
         ("user_id,image_id\n1,a\n,b\n", "row 3 has empty values"),
         ("user_id,image_id\n1,a\n2\n", "row 3 has empty values"),
-        ("user_id,image_id\n1,a\n", "lists no training image of iNaturalist 2019; data.user_file"),
+        ("user_id,image_id\n1,a\n", "lists no training image of train2019.json; give data.user_file"),
     ],
 )
 def test_a_users_file_that_does_not_fit_is_named(tmp_path, text, message):

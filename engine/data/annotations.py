@@ -63,9 +63,7 @@ class INaturalist2019(Source):
             user_of = {Path(image).stem: user for user, image in rows}
             train = train.where(lambda file: Path(file).stem in user_of)
             if not train.files:
-                raise DataError(
-                    f"{table}: lists no training image of iNaturalist 2019; data.user_file needs another file"
-                )
+                raise DataError(f"{table}: lists no training image of train2019.json; give data.user_file another")
             train_owners, test_owners = [user_of[Path(file).stem] for file in train.files], None
         ids = sorted(train.categories)
         owners = _numbered(train_owners, test_owners)

@@ -230,7 +230,7 @@ class ImageNet200(Source):
     root: a folder with train/<wnid>/*.JPEG and val/<wnid>/*.JPEG. None: ``imagenet200`` in the cache folder.
 
     class_list: a text file with one wnid a line. None: all classes if there are 200, and of 1,000 those that
-    FedAlign took: ``np.random.choice(sorted wnids, 200, replace=False)`` after ``np.random.seed(1993)``.
+    FedAlign took: a choice of 200 sorted wnids without replacement by numpy's old generator, seed 1993.
 
     images_per_class: how many training images of each class to keep; None keeps all. FedAlign drew 500 in the order
     of a file system, which nobody can repeat: these 500 are others.
