@@ -321,11 +321,8 @@ def test_a_crop_equals_resizing_then_cutting():
 def test_a_crop_of_a_jpeg_is_not_coarser_than_its_size():
     """Stripes of 4 pixels at the size asked for. Kills: JPEG decoded at 1/8 where 1/4 is enough, then enlarged."""
     stripes = np.tile(np.repeat(np.array([30, 220], np.uint8), 16), (128, 4))
-    jpeg, png = (
-        formats.decode_images([("x", encode(stripes, kind))], 1, 28, "L", crop=True).astype(int)
-        for kind in ("jpeg", "png")
-    )
-    assert np.abs(jpeg - png).mean() < 12
+    cut = formats.decode_images([("x", encode(stripes, "jpeg"))], 1, 28, "L", crop=True)
+    assert np.allclose(cut[0, 0], stripes[::4, ::4][2:30, 2:30], atol=2)
 
 
 def test_cropped_images_keep_their_order():
