@@ -23,12 +23,17 @@ from engine.experiment import Experiment, Stage
 # Modules that a result's bits go through, beside the stage's algorithm and the packages of data and models.
 NUMERIC_PATH = (
     "engine.algorithm",
+    "engine.data.annotations",
     "engine.data.batches",
     "engine.data.dataset",
+    "engine.data.finding",
+    "engine.data.folders",
     "engine.data.formats",
+    "engine.data.own",
     "engine.data.partition",
     "engine.data.pickled",
     "engine.data.sources",
+    "engine.data.synthetic",
     "engine.driver",
     "engine.entries",
     "engine.experiment",

@@ -165,7 +165,7 @@ BAD: list[tuple[str | list[str], str]] = [
     ("algorithm.mu=0.1", "algorithm.mu=0.1: is not a field of algorithm 'fedavg'"),
     ("algorithm.name=fedprx", "algorithm.name=fedprx: is not a known algorithm; did you mean 'fedprox'?"),
     ("model.name=resnet", "model.name=resnet: is not a known model; did you mean 'resnet"),
-    ("data.name=mnist", "data.name=mnist: is not a known data"),
+    ("data.name=svhn", "data.name=svhn: is not a known data"),
     ("partition.alpha=0", "partition.alpha=0"),
     ("partition.alpha=-1", "partition.alpha=-1"),
     ("partition.alpha=x", "partition.alpha=x: must be a valid number"),

@@ -1,6 +1,9 @@
 """Data sets (``data.name``) and their division among clients (``partition.name``)."""
 
+from engine.data.annotations import INaturalist2019, INaturalistUser120k
 from engine.data.dataset import Dataset, Source, Split
+from engine.data.folders import Cinic10, ImageNet200, Omniglot, TinyImageNet
+from engine.data.own import ImageFolder, Parquet
 from engine.data.partition import (
     Assignment,
     CbflCode,
@@ -14,7 +17,8 @@ from engine.data.partition import (
     Quantity,
     Shards,
 )
-from engine.data.sources import Cifar10, FashionMnist, FashionMnistSample, ImageFolder, Parquet, Synthetic
+from engine.data.sources import Cifar10, Cifar100, Emnist, FashionMnist, FashionMnistSample, Mnist
+from engine.data.synthetic import Synthetic
 from engine.registry import Registry
 
 SOURCES = Registry(
@@ -22,7 +26,16 @@ SOURCES = Registry(
     {
         "fashion_mnist_sample": FashionMnistSample,
         "fashion_mnist": FashionMnist,
+        "mnist": Mnist,
+        "emnist": Emnist,
         "cifar10": Cifar10,
+        "cifar100": Cifar100,
+        "cinic10": Cinic10,
+        "omniglot": Omniglot,
+        "tiny_imagenet": TinyImageNet,
+        "imagenet200": ImageNet200,
+        "inaturalist2019": INaturalist2019,
+        "inaturalist_user_120k": INaturalistUser120k,
         "synthetic": Synthetic,
         "imagefolder": ImageFolder,
         "parquet": Parquet,
@@ -50,16 +63,24 @@ __all__ = [
     "Assignment",
     "CbflCode",
     "Cifar10",
+    "Cifar100",
+    "Cinic10",
     "ClassesPerClient",
     "Dataset",
     "Dirichlet",
     "DirichletCapped",
     "DirichletClient",
+    "Emnist",
     "FashionMnist",
     "FashionMnistSample",
+    "INaturalist2019",
+    "INaturalistUser120k",
     "Iid",
     "ImageFolder",
+    "ImageNet200",
+    "Mnist",
     "Natural",
+    "Omniglot",
     "Parquet",
     "Partition",
     "Quantity",
@@ -67,4 +88,5 @@ __all__ = [
     "Source",
     "Split",
     "Synthetic",
+    "TinyImageNet",
 ]

@@ -15,7 +15,9 @@ import numpy as np
 from engine.errors import ConfigError, DataError, require
 from engine.seeds import numpy_generator
 
-AS_IS = ((0.0,), (1.0,))  # mean and std of data that are not to be normalised
+MeanStd = tuple[tuple[float, ...], tuple[float, ...]]
+
+AS_IS: MeanStd = ((0.0,), (1.0,))  # mean and std of data that are not to be normalised
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,6 +187,13 @@ def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[flo
     std = np.sqrt((shares * (values - mean[:, None]) ** 2).sum(axis=1))
     std[std < 1e-12] = 1.0
     return tuple(mean.tolist()), tuple(std.tolist())
+
+
+def assembled(name: str, classes: tuple[str, ...], splits: list[Split], mean_std: MeanStd | None) -> Dataset:
+    """From [train, test]; the mean and std of the training images are computed if they are not known."""
+    train, test = splits
+    mean, std = mean_std or channel_statistics(train.images)
+    return Dataset(name, classes, train, test, mean, std)
 
 
 def _check(condition: bool, message: str) -> None:

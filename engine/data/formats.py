@@ -5,10 +5,14 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import IO, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +20,10 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from engine.data.pickled import read_pickled
-from engine.errors import DataError
+from engine.errors import ConfigError, DataError
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"})
 
@@ -47,15 +54,20 @@ def read_idx(path: Path, dims: int) -> np.ndarray:
 
 
 # ---------------------------------------------------------------------------------- CIFAR's python batches
-def read_cifar_batches(paths: list[Path]) -> tuple[np.ndarray, np.ndarray]:
-    """Images uint8 [N, 3, 32, 32] and labels int64 [N] of CIFAR-10 python batches, in the order given."""
+def read_cifar_batches(
+    paths: list[Path], key: str = "labels", opened: Callable[[Path], IO[bytes]] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Images uint8 [N, 3, 32, 32] and labels int64 [N] of CIFAR's python batches, in the order given.
+
+    key: of the labels, ``labels`` in CIFAR-10 and ``fine_labels`` in CIFAR-100. opened: see ``read_pickled``.
+    """
     rows, labels = [], []
     for path in paths:
-        batch = read_pickled(path)
-        data, label = batch.get("data"), batch.get("labels")
+        batch = read_pickled(path, opened)
+        data, label = batch.get("data"), batch.get(key)
         pixels = getattr(data, "dtype", None) == np.uint8 and getattr(data, "shape", ())[1:] == (3072,)
         if not isinstance(data, np.ndarray) or not pixels or not isinstance(label, list):
-            raise DataError(f"{path}: not a CIFAR-10 batch (uint8 `data` [n, 3072] with a list `labels`)")
+            raise DataError(f"{path}: not a CIFAR batch (uint8 `data` [n, 3072] with a list `{key}`)")
         if len(label) != len(data):
             raise DataError(f"{path}: has {len(data)} images but {len(label)} labels; download it again")
         rows.append(data)
@@ -70,40 +82,98 @@ def read_cifar_batches(paths: list[Path]) -> tuple[np.ndarray, np.ndarray]:
 
 
 # ------------------------------------------------------------------------------------------ encoded images
-def decode_images(encoded: Iterable[tuple[str, bytes]], count: int, size: int | None = None) -> np.ndarray:
+def decode_images(
+    encoded: Iterable[tuple[str, bytes]],
+    count: int,
+    size: int | None = None,
+    mode: str | None = None,
+    crop: bool = False,
+) -> np.ndarray:
     """uint8 [count, C, H, W] from ``count`` pairs (name for errors, PNG or JPEG or other bytes).
 
-    C is 1 if the first image is grey, else 3. size: resize to ``size`` x ``size`` pixels (bilinear);
-    without it, images of different sizes are an error, as are grey images among coloured ones.
+    size: resize to ``size`` x ``size`` pixels (bilinear); without it, images of different sizes are an error.
+    crop: keep the proportions: the shorter side becomes 8/7 of ``size`` (256 for 224, as is usual for ImageNet),
+    then the centre is cut out. mode: "L" (grey, C = 1) or "RGB" (C = 3); without it, as the first image is, and a
+    mixture is an error. Refuses what would not fit into half of this machine's memory.
     """
     images: np.ndarray | None = None
-    first = mode = ""
-    for row, (name, content) in enumerate(encoded):
-        try:
-            with Image.open(io.BytesIO(content)) as opened:
-                wanted = _MODES.get(opened.mode)
-                if wanted is None:
-                    raise DataError(f"{name}: pixels of type {opened.mode} are not supported; convert to 8 bits")
-                picture = opened if opened.mode == wanted else opened.convert(wanted)
-                if size is not None and picture.size != (size, size):
-                    picture = picture.resize((size, size), Image.Resampling.BILINEAR)
-                pixels = np.asarray(picture)
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise DataError(f"{name}: not a readable image ({error})") from None
-        pixels = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+    first = kind = ""
+
+    def decode(item: tuple[str, bytes]) -> tuple[str, str, np.ndarray]:
+        return (item[0], *_decoded(*item, size, mode, crop))
+
+    # small images cost less than handing them to a thread
+    for row, (name, wanted, pixels) in enumerate((_threaded if crop else map)(decode, encoded)):
         if images is None:
-            images, first, mode = np.empty((count, *pixels.shape), dtype=np.uint8), name, wanted
+            _check_memory(count, pixels.shape)
+            images, first, kind = np.empty((count, *pixels.shape), dtype=np.uint8), name, wanted
         if pixels.shape[1:] != images.shape[2:]:
             raise DataError(
                 f"images must have one size, but {first} is {_size(images[0])} and {name} is "
                 f"{_size(pixels)}; set data.size (for example data.size={min(images.shape[2:])}) to resize them"
             )
-        if wanted != mode:
-            raise DataError(f"images must be all grey or all coloured, but {first} is {mode}, {name} is {wanted}")
+        if wanted != kind:
+            raise DataError(f"images must be all grey or all coloured, but {first} is {kind}, {name} is {wanted}")
         images[row] = pixels
     if images is None:
         raise DataError("there are no images to decode")
     return images
+
+
+def _decoded(name: str, content: bytes, size: int | None, mode: str | None, crop: bool) -> tuple[str, np.ndarray]:
+    """The kind ("L" or "RGB") and the pixels uint8 [C, H, W] of one encoded image."""
+    try:
+        with Image.open(io.BytesIO(content)) as opened:
+            wanted = _MODES.get(opened.mode)
+            if wanted is None:
+                raise DataError(f"{name}: pixels of type {opened.mode} are not supported; convert to 8 bits")
+            wanted = mode or wanted
+            if size is not None and crop:
+                short = round(size * 8 / 7)
+                opened.draft(None, (short, short))  # JPEG decodes large images at 1/2, 1/4 or 1/8, if that is enough
+            picture = opened if opened.mode == wanted else opened.convert(wanted)
+            if size is not None and crop:
+                picture = _centre(picture, size)
+            elif size is not None and picture.size != (size, size):
+                picture = picture.resize((size, size), Image.Resampling.BILINEAR)
+            pixels = np.asarray(picture)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DataError(f"{name}: not a readable image ({error}); get it again") from None
+    return wanted, pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+
+def _centre(picture: Image.Image, size: int) -> Image.Image:
+    """The central ``size`` x ``size`` pixels of the picture whose shorter side is made 8/7 of that."""
+    width, height = picture.size
+    side = min(width, height) * size / round(size * 8 / 7)  # of the square, before resizing
+    left, top = (width - side) / 2, (height - side) / 2
+    return picture.resize((size, size), Image.Resampling.BILINEAR, (left, top, left + side, top + side))
+
+
+def _threaded(function: Callable[[T], U], items: Iterable[T]) -> Iterator[U]:
+    """``map`` on all CPUs, in order, a block of items at a time (Pillow decodes without Python's lock)."""
+    remaining = iter(items)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        while block := list(islice(remaining, 512)):
+            yield from pool.map(function, block)
+
+
+def memory_for_images() -> int:
+    """Bytes that a split's images may take: half of this machine's memory, as Ray's store holds a second copy."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def _check_memory(count: int, shape: tuple[int, ...]) -> None:
+    needed, limit = count * int(np.prod(shape)), memory_for_images()
+    if needed > limit:
+        side = int((limit / (count * shape[0])) ** 0.5)
+        raise ConfigError(
+            "data.size",
+            shape[1],
+            f"makes {count:,} images of {needed / 1e9:.1f} GB, more than half of this machine's memory "
+            f"({limit / 1e9:.1f} GB)",
+            f"set data.size={side} or less, or data.train_samples and data.test_samples to take a part",
+        )
 
 
 def _size(image: np.ndarray) -> str:

@@ -441,7 +441,7 @@ class Natural(Partition):
                 "partition.name",
                 "natural",
                 "needs data with owners",
-                "use data.name=synthetic, or data.name=parquet with data.owner_column",
+                "use data.name=synthetic, omniglot or inaturalist2019, or data.name=parquet with data.owner_column",
             )
         count = int(owners.max()) + 1
         require(

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import _codecs
 import pickle
+import tarfile
+import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -27,7 +30,7 @@ _KNOWN: dict[tuple[str, str], Any] = {
 
 # What reading a broken pickle may raise.
 _BROKEN = (OSError, EOFError, pickle.UnpicklingError, LookupError, AttributeError, TypeError, ValueError)
-_BROKEN += (ImportError, ArithmeticError, MemoryError)
+_BROKEN += (ImportError, ArithmeticError, MemoryError, tarfile.TarError, zlib.error)
 
 
 class _ArrayUnpickler(pickle.Unpickler):
@@ -37,10 +40,13 @@ class _ArrayUnpickler(pickle.Unpickler):
         return _KNOWN[module, name]
 
 
-def read_pickled(path: Path) -> dict[str, Any]:
-    """The dictionary of arrays, lists and texts in the pickle at ``path``; :class:`DataError` otherwise."""
+def read_pickled(path: Path, opened: Callable[[Path], IO[bytes]] | None = None) -> dict[str, Any]:
+    """The dictionary of arrays, lists and texts in the pickle at ``path``; :class:`DataError` otherwise.
+
+    opened: opens ``path``, where it is not a file of its own (a member of an archive).
+    """
     try:
-        with path.open("rb") as file:
+        with opened(path) if opened else path.open("rb") as file:
             # Python 2 wrote the originals; latin-1 is how numpy's bytes in them come through unchanged
             content = _ArrayUnpickler(file, encoding="latin1").load()
     except _BROKEN as error:

@@ -1,30 +1,30 @@
-"""The data sets by name. Each is a frozen dataclass; ``load()`` reads it once into one array per split."""
+"""The small data sets by name, MNIST's family (idx files) and CIFAR's (python batches).
+
+Each is a frozen dataclass; ``load()`` reads it once into one array per split. What papers augment is told by
+``local.augment``, which is none by default: crop_flip is usual for CIFAR; a flip would change digits and letters.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import os
-from collections.abc import Callable, Mapping
+import string
+import tarfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from engine.data.dataset import AS_IS, Dataset, Source, Split, channel_statistics
-from engine.data.formats import (
-    ParquetColumns,
-    decode_images,
-    image_tree,
-    read_cifar_batches,
-    read_files,
-    read_idx,
-    read_parquet_images,
-)
-from engine.errors import DataError, require
-from engine.seeds import numpy_generator
+from engine.data.dataset import Dataset, MeanStd, Source, Split, assembled
+from engine.data.finding import cache_folder, find
+from engine.data.formats import image_tree, read_cifar_batches, read_idx
+from engine.data.own import parquet_files, read_parquet, read_tree
+from engine.data.pickled import read_pickled
+from engine.errors import DataError
 
 EMBEDDED = Path(__file__).parent / "embedded" / "fashion_mnist_sample.parquet"
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")  # of the Debian package dataset-fashion-mnist
@@ -56,21 +56,9 @@ CIFAR10_CLASSES = (
     "truck",
 )
 CIFAR10_MEAN_STD = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))  # of the 50,000 training images
-
-
-MeanStd = tuple[tuple[float, ...], tuple[float, ...]]
-
-
-def _dataset(name: str, classes: tuple[str, ...], splits: list[Split], mean_std: MeanStd | None) -> Dataset:
-    """From [train, test]; the mean and std of the training images are computed if they are not known."""
-    train, test = splits
-    mean, std = mean_std or channel_statistics(train.images)
-    return Dataset(name, classes, train, test, mean, std)
-
-
-def cache_folder() -> Path:
-    """Where downloads go: ``$XDG_CACHE_HOME/fedskew``, or ``~/.cache/fedskew``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedskew"
+CIFAR100_MEAN_STD = ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))  # likewise
+MNIST_MEAN_STD = ((0.1307,), (0.3081,))  # of the 60,000 training images
+EMNIST_CLASSES = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
 
 
 # ------------------------------------------------------------------------------------------- Fashion-MNIST
@@ -90,7 +78,7 @@ class FashionMnistSample(Source):
         labels = table["label"].to_numpy().astype(np.int64)
         train = table["split"].to_numpy() == "train"
         splits = [Split(images[rows], labels[rows]) for rows in (train, ~train)]
-        return _dataset("fashion_mnist_sample", classes, splits, FASHION_MNIST_MEAN_STD)
+        return assembled("fashion_mnist_sample", classes, splits, FASHION_MNIST_MEAN_STD)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,36 +92,110 @@ class FashionMnist(Source):
     root: str | None = None
 
     def read(self) -> Dataset:
-        folder = _find(
+        folder = find(
             "fashion_mnist",
             self.root,
             [DEBIAN_FASHION_MNIST, cache_folder()],
-            self._idx_folder,
-            _download_fashion_mnist,
-            "the idx files train-images-idx3-ubyte[.gz], train-labels-idx1-ubyte[.gz], t10k-images-... and "
-            "t10k-labels-...",
+            lambda root: _idx_folder(root, _MNIST, ("FashionMNIST/raw", "raw")),
+            _idx_names(_MNIST),
             "apt install dataset-fashion-mnist, give their folder as data.root, or use "
             "data.name=fashion_mnist_sample, which needs no download",
+            _download_fashion_mnist,
         )
-        splits = []
-        for prefix in ("train", "t10k"):
-            images = read_idx(_idx_file(folder, f"{prefix}-images-idx3-ubyte"), dims=3)
-            labels = read_idx(_idx_file(folder, f"{prefix}-labels-idx1-ubyte"), dims=1)
-            splits.append(Split(images[:, None], labels.astype(np.int64)))
-        return _dataset("fashion_mnist", FASHION_MNIST_CLASSES, splits, FASHION_MNIST_MEAN_STD)
-
-    @staticmethod
-    def _idx_folder(root: Path) -> Path | None:
-        for folder in (root, root / "FashionMNIST" / "raw", root / "raw"):
-            names = [f"{p}-{kind}-ubyte" for p in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
-            if all(_idx_file(folder, name).exists() for name in names):
-                return folder
-        return None
+        splits = [_idx_split(folder, prefix, FASHION_MNIST_CLASSES) for prefix in _MNIST]
+        return assembled("fashion_mnist", FASHION_MNIST_CLASSES, splits, FASHION_MNIST_MEAN_STD)
 
 
-def _idx_file(folder: Path, name: str) -> Path:
-    plain = folder / name
-    return plain if plain.exists() else folder / f"{name}.gz"
+@dataclass(frozen=True, kw_only=True)
+class Mnist(Source):
+    """MNIST (LeCun et al. 1998), 60,000 + 10,000 images, 28x28 grey.
+
+    root: a folder with the four idx files, plain or .gz, or one that torchvision's MNIST wrote. None: ``mnist``
+    in the cache folder.
+    """
+
+    root: str | None = None
+
+    def read(self) -> Dataset:
+        place = cache_folder() / "mnist"
+        folder = find(
+            "mnist",
+            self.root,
+            [place],
+            lambda root: _idx_folder(root, _MNIST, ("MNIST/raw", "raw")),
+            _idx_names(_MNIST),
+            "download the four .gz files from https://ossci-datasets.s3.amazonaws.com/mnist/ and give their "
+            f"folder as data.root (or put them into {place})",
+        )
+        classes = tuple(string.digits)
+        splits = [_idx_split(folder, prefix, classes) for prefix in _MNIST]
+        return assembled("mnist", classes, splits, MNIST_MEAN_STD)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Emnist(Source):
+    """EMNIST by class (Cohen et al. 2017), 697,932 + 116,323 images of digits and letters, 28x28 grey.
+
+    62 classes: 0 to 9, A to Z, a to z. The files hold every image transposed; here images stand upright. The
+    mean and std are computed.
+
+    root: a folder with emnist-byclass-train-images-idx3-ubyte and its three companions, plain or .gz (``gzip/`` of
+    the official gzip.zip), or one that torchvision's EMNIST wrote. None: ``emnist`` in the cache folder.
+    """
+
+    root: str | None = None
+
+    def read(self) -> Dataset:
+        place = cache_folder() / "emnist"
+        folder = find(
+            "emnist",
+            self.root,
+            [place],
+            lambda root: _idx_folder(root, _EMNIST, ("gzip", "EMNIST/raw", "EMNIST/raw/gzip", "raw")),
+            _idx_names(_EMNIST),
+            "download https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip, unpack it and give its folder as "
+            f"data.root (or put it into {place})",
+        )
+        splits = [_idx_split(folder, prefix, EMNIST_CLASSES, transposed=True) for prefix in _EMNIST]
+        return assembled("emnist", EMNIST_CLASSES, splits, None)
+
+
+_MNIST = ("train", "t10k")  # how the names of the idx files of both splits begin
+_EMNIST = ("emnist-byclass-train", "emnist-byclass-test")
+
+
+def _idx_file(folder: Path, prefix: str, kind: str) -> Path:
+    plain = folder / f"{prefix}-{kind}-ubyte"
+    return plain if plain.exists() else plain.with_name(f"{plain.name}.gz")
+
+
+def _idx_folder(root: Path, prefixes: tuple[str, str], below: tuple[str, ...]) -> Path | None:
+    """``root``, or what is ``below`` it, if it has all four idx files."""
+    files = [(prefix, kind) for prefix in prefixes for kind in ("images-idx3", "labels-idx1")]
+    folders = (root, *(root / sub for sub in below))
+    return next((folder for folder in folders if all(_idx_file(folder, *file).exists() for file in files)), None)
+
+
+def _idx_names(prefixes: tuple[str, str]) -> str:
+    train, test = prefixes
+    return (
+        f"the idx files {train}-images-idx3-ubyte[.gz], {train}-labels-idx1-ubyte[.gz], {test}-images-... and "
+        f"{test}-labels-..."
+    )
+
+
+def _idx_split(folder: Path, prefix: str, classes: tuple[str, ...], transposed: bool = False) -> Split:
+    files = _idx_file(folder, prefix, "images-idx3"), _idx_file(folder, prefix, "labels-idx1")
+    images, labels = read_idx(files[0], dims=3), read_idx(files[1], dims=1)
+    if len(images) != len(labels):
+        raise DataError(f"{files[1]}: has {len(labels)} labels for {len(images)} images; download both files again")
+    if len(labels) and labels.max() >= len(classes):
+        raise DataError(
+            f"{files[1]}: has the label {labels.max()}, which is not below {len(classes)}; download it again"
+        )
+    if transposed:
+        images = np.ascontiguousarray(images.transpose(0, 2, 1))
+    return Split(images[:, None], labels.astype(np.int64))
 
 
 def _download_fashion_mnist(folder: Path) -> None:
@@ -142,7 +204,7 @@ def _download_fashion_mnist(folder: Path) -> None:
     torchvision.datasets.FashionMNIST(str(folder), download=True)
 
 
-# ------------------------------------------------------------------------------------------------ CIFAR-10
+# --------------------------------------------------------------------------------------------------- CIFAR
 @dataclass(frozen=True, kw_only=True)
 class Cifar10(Source):
     """CIFAR-10 (Krizhevsky 2009), 50,000 + 10,000 images, 32x32 RGB.
@@ -155,22 +217,22 @@ class Cifar10(Source):
     root: str | None = None
 
     def read(self) -> Dataset:
-        layouts: dict[str, Callable[[Path], Dataset]] = {
-            "batches": self._from_batches,
-            "parquet": self._from_parquet,
-            "tree": self._from_tree,
-        }
-        folder = _find(
+        folder = find(
             "cifar10",
             self.root,
             [cache_folder()],
-            lambda root: root if self._layout(root) else None,
-            _download_cifar10,
+            lambda root: root if self._batch_folder(root) or _has_pictures(root) else None,
             "cifar-10-batches-py (data_batch_1 to 5, test_batch), train-*.parquet and test-*.parquet, or "
             "train/<class>/*.png and test/<class>/*.png",
             "give the folder that holds it as data.root",
+            _download_cifar10,
         )
-        return layouts[self._layout(folder)](folder)
+        batches = self._batch_folder(folder)
+        if batches is None:
+            return _read_pictures(self, "cifar10", folder, "label", CIFAR10_CLASSES, CIFAR10_MEAN_STD)
+        files = (sorted(batches.glob("data_batch_*")), [batches / "test_batch"])
+        splits = [Split(*read_cifar_batches(paths)) for paths in files]
+        return assembled("cifar10", CIFAR10_CLASSES, splits, CIFAR10_MEAN_STD)
 
     @staticmethod
     def _batch_folder(root: Path) -> Path | None:
@@ -179,33 +241,84 @@ class Cifar10(Source):
                 return folder
         return None
 
-    @classmethod
-    def _layout(cls, root: Path) -> str:
-        if cls._batch_folder(root):
-            return "batches"
-        if all(_parquet_files(root, split) for split in ("train", "test")):
-            return "parquet"
-        if all((root / split).is_dir() and image_tree(root / split) for split in ("train", "test")):
-            return "tree"
-        return ""
 
-    @classmethod
-    def _from_batches(cls, root: Path) -> Dataset:
-        folder = cls._batch_folder(root) or root
-        files = (sorted(folder.glob("data_batch_*")), [folder / "test_batch"])
-        splits = [Split(*read_cifar_batches(paths)) for paths in files]
-        return _dataset("cifar10", CIFAR10_CLASSES, splits, CIFAR10_MEAN_STD)
+@dataclass(frozen=True, kw_only=True)
+class Cifar100(Source):
+    """CIFAR-100 (Krizhevsky 2009) with its 100 fine labels, 50,000 + 10,000 images, 32x32 RGB.
 
-    def _from_parquet(self, root: Path) -> Dataset:
-        # the mean and std are known, so that a subset need not decode the rest (4 s for all, 0.2 s for 1,000)
-        choose = {split: lambda labels, split=split: self.chosen(split, labels) for split in ("train", "test")}
-        data = _read_parquet("cifar10", root, "img", "label", mean_std=CIFAR10_MEAN_STD, choose=choose)
-        named = data.classes != tuple(str(number) for number in range(len(data.classes)))
-        return data if named else dataclasses.replace(data, classes=CIFAR10_CLASSES)
+    root: a folder with cifar-100-python.tar.gz, with ``cifar-100-python`` (files train, test and meta) or those
+    files, with train/<class>/*.png and test/<class>/*.png, or with train-*.parquet and test-*.parquet (columns
+    ``img`` and ``fine_label``). None: ``cifar100`` in the cache folder.
+    """
+
+    root: str | None = None
+
+    def read(self) -> Dataset:
+        place = cache_folder() / "cifar100"
+        folder = find(
+            "cifar100",
+            self.root,
+            [place],
+            lambda root: root if self._batch_folder(root) or _has_pictures(root) else None,
+            "cifar-100-python.tar.gz, cifar-100-python (train, test, meta), train-*.parquet and test-*.parquet, or "
+            "train/<class>/*.png and test/<class>/*.png",
+            "download https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz and give its folder as data.root "
+            f"(or put it into {place})",
+        )
+        batches = self._batch_folder(folder)
+        if batches is None:
+            return _read_pictures(self, "cifar100", folder, "fine_label", None, CIFAR100_MEAN_STD)
+        if batches.suffix != ".gz":
+            return self._from_batches(batches, None)
+        try:
+            with tarfile.open(batches) as archive:
+                return self._from_batches(batches / "cifar-100-python", lambda path: _member(archive, path))
+        except (OSError, tarfile.TarError) as error:
+            reason = str(error).splitlines()[0]
+            raise DataError(f"{batches}: not a readable archive ({reason}); download it again") from None
 
     @staticmethod
-    def _from_tree(root: Path) -> Dataset:
-        return _read_tree("cifar10", root, mean_std=CIFAR10_MEAN_STD)
+    def _batch_folder(root: Path) -> Path | None:
+        """The folder of the batches, or the archive."""
+        for folder in (root, root / "cifar-100-python"):
+            if all((folder / name).is_file() for name in ("train", "test", "meta")):
+                return folder
+        archive = root / "cifar-100-python.tar.gz"
+        return archive if archive.is_file() else None
+
+    @staticmethod
+    def _from_batches(folder: Path, opened: Callable[[Path], IO[bytes]] | None) -> Dataset:
+        meta = read_pickled(folder / "meta", opened).get("fine_label_names")
+        if not isinstance(meta, list) or not all(isinstance(name, str) for name in meta):
+            raise DataError(f"{folder / 'meta'}: has no list `fine_label_names`; download the archive again")
+        splits = [Split(*read_cifar_batches([folder / name], "fine_labels", opened)) for name in ("train", "test")]
+        return assembled("cifar100", tuple(meta), splits, CIFAR100_MEAN_STD)
+
+
+def _member(archive: tarfile.TarFile, path: Path) -> IO[bytes]:
+    file = archive.extractfile(f"{path.parent.name}/{path.name}")
+    if file is None:
+        raise tarfile.ReadError("a folder where a file should be")
+    return file
+
+
+def _has_pictures(root: Path) -> bool:
+    splits = ("train", "test")
+    has_trees = all((root / split).is_dir() and image_tree(root / split) for split in splits)
+    return has_trees or all(parquet_files(root, split) for split in splits)
+
+
+def _read_pictures(
+    source: Source, name: str, root: Path, label: str, classes: tuple[str, ...] | None, mean_std: MeanStd
+) -> Dataset:
+    """From parquet files or an image tree; ``classes`` where parquet has numbers and no names."""
+    if not all(parquet_files(root, split) for split in ("train", "test")):
+        return read_tree(name, root, mean_std=mean_std)
+    # the mean and std are known, so that a subset need not decode the rest (4 s for all, 0.2 s for 1,000)
+    choose = {split: lambda labels, split=split: source.chosen(split, labels) for split in ("train", "test")}
+    data = read_parquet(name, root, "img", label, mean_std=mean_std, choose=choose)
+    named = data.classes != tuple(str(number) for number in range(len(data.classes)))
+    return data if named or classes is None else dataclasses.replace(data, classes=classes)
 
 
 def _download_cifar10(folder: Path) -> None:
@@ -216,213 +329,3 @@ def _download_cifar10(folder: Path) -> None:
     from torchvision.datasets.utils import download_and_extract_archive
 
     download_and_extract_archive(cifar10.url, str(folder), filename=cifar10.filename, md5=cifar10.tgz_md5)
-
-
-# ---------------------------------------------------------------------------------------- a user's own data
-@dataclass(frozen=True, kw_only=True)
-class ImageFolder(Source):
-    """Images in train/<class>/... and test/<class>/... below ``root``; classes are numbered by sorted name.
-
-    size: resize to ``size`` x ``size`` pixels; None keeps the images, which must have one size.
-    """
-
-    root: str
-    size: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.size is None or self.size >= 1, "size", self.size, "must be at least 1 pixel")
-
-    def read(self) -> Dataset:
-        return _read_tree("imagefolder", _existing(self.root, "train/<class>/ and test/<class>/"), self.size)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Parquet(Source):
-    """Encoded images in train-*.parquet and test-*.parquet (or train.parquet, test.parquet) below ``root``.
-
-    image_column: bytes, or a struct with ``bytes`` as Hugging Face writes it. label_column: class numbers, or
-    class names. owner_column: the user of each sample (numbers or texts), for ``partition.name=natural``.
-    size: resize to ``size`` x ``size`` pixels.
-    """
-
-    root: str
-    image_column: str = "image"
-    label_column: str = "label"
-    owner_column: str | None = None
-    size: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.size is None or self.size >= 1, "size", self.size, "must be at least 1 pixel")
-
-    def read(self) -> Dataset:
-        root = _existing(self.root, "train-*.parquet and test-*.parquet")
-        return _read_parquet("parquet", root, self.image_column, self.label_column, self.owner_column, self.size)
-
-
-def _parquet_files(root: Path, split: str) -> list[Path]:
-    for folder in (root, root / "data"):
-        found = sorted({*folder.glob(f"{split}.parquet"), *folder.glob(f"{split}-*.parquet")})
-        if found:
-            return found
-    return []
-
-
-def _read_parquet(
-    name: str,
-    root: Path,
-    image: str,
-    label: str,
-    owner: str | None = None,
-    size: int | None = None,
-    mean_std: MeanStd | None = None,
-    choose: Mapping[str, Callable[[np.ndarray], np.ndarray]] | None = None,
-) -> Dataset:
-    files = {split: _parquet_files(root, split) for split in ("train", "test")}
-    for split, paths in files.items():
-        if not paths:
-            raise DataError(f"data.root={root}: has no {split}-*.parquet (looked there and in data/)")
-    train, test = (
-        read_parquet_images(paths, image, label, owner, size, (choose or {}).get(split))
-        for split, paths in files.items()
-    )
-    classes, labels = _number_labels(train, test)
-    owners = (None, None) if train.owners is None or test.owners is None else _number(train.owners, test.owners)
-    splits = [Split(c.images, n, o) for c, n, o in zip((train, test), labels, owners, strict=True)]
-    return _dataset(name, classes, splits, mean_std)
-
-
-def _number_labels(train: ParquetColumns, test: ParquetColumns) -> tuple[tuple[str, ...], tuple[np.ndarray, ...]]:
-    """Class names, and the labels of both splits as class numbers."""
-    if train.labels.dtype.kind in "iu" and test.labels.dtype.kind in "iu":
-        count = int(max(train.labels.max(), test.labels.max())) + 1
-        return train.class_names or tuple(map(str, range(count))), (train.labels, test.labels)
-    names = np.unique(np.concatenate([train.labels, test.labels]))
-    return tuple(map(str, names)), _number(train.labels, test.labels)
-
-
-def _number(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Values of both splits as int64 places in their sorted union, so that one user has one number."""
-    _, places = np.unique(np.concatenate([train, test]), return_inverse=True)
-    places = places.astype(np.int64)
-    return places[: len(train)], places[len(train) :]
-
-
-def _read_tree(name: str, root: Path, size: int | None = None, mean_std: MeanStd | None = None) -> Dataset:
-    splits, classes = [], ()
-    for split in ("train", "test"):
-        folder = root / split
-        tree = image_tree(folder) if folder.is_dir() else {}
-        if not tree:
-            raise DataError(f"data.root={root}: has no images in {split}/<class>/ (looked in {folder})")
-        classes = classes or tuple(tree)
-        unknown = sorted(set(tree) - set(classes))
-        if unknown:
-            raise DataError(f"{folder}: class {unknown[0]!r} is not among the training classes")
-        files = [path for paths in tree.values() for path in paths]
-        images = decode_images(read_files(files), len(files), size)
-        labels = np.repeat([classes.index(c) for c in tree], [len(paths) for paths in tree.values()])
-        splits.append(Split(images, labels.astype(np.int64)))
-    return _dataset(name, classes, splits, mean_std)
-
-
-# ----------------------------------------------------------------------------------------------- synthetic
-@dataclass(frozen=True, kw_only=True)
-class Synthetic(Source):
-    """Synthetic(a, b) of FedProx (Li et al. 2020, section 5.1): 60 features, 10 classes, one model per user.
-
-    User k has W_k, c_k ~ N(u_k, 1) with u_k ~ N(0, a), features x ~ N(v_k, S) with v_k ~ N(B_k, 1),
-    B_k ~ N(0, b), S diagonal with S_jj = j^-1.2, and labels argmax(W_k x + c_k). As in the authors' code a
-    and b are standard deviations. A user has 50 + lognormal(4, 2) samples (rounded down), nine tenths for
-    training. Images are float32 [N, 60, 1, 1].
-
-    a: how much the users' models differ. b: how much their features differ. seed: draws the whole data set;
-    apart from the seed of the run.
-    """
-
-    a: float = 1.0
-    b: float = 1.0
-    users: int = 30
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for field in ("a", "b"):
-            value = getattr(self, field)
-            require(
-                0 <= value < float("inf"),
-                field,
-                value,
-                "must be a number from 0 on",
-                f"for example {field}=1",
-            )
-        require(self.users >= 1, "users", self.users, "must be at least 1", "for example users=30")
-
-    def read(self) -> Dataset:
-        parts: tuple[list[np.ndarray], ...] = ([], [], [], [])
-        for user in range(self.users):
-            x, y = self._user(user)
-            cut = int(0.9 * len(y))
-            for part, values in zip(parts, (x[:cut], x[cut:], y[:cut], y[cut:]), strict=True):
-                part.append(values)
-        splits = []
-        for images, labels in (parts[0::2], parts[1::2]):
-            owners = np.repeat(np.arange(self.users, dtype=np.int64), [len(y) for y in labels])
-            splits.append(Split(np.concatenate(images)[:, :, None, None], np.concatenate(labels), owners))
-        return _dataset("synthetic", tuple(map(str, range(10))), splits, AS_IS)
-
-    def _user(self, user: int) -> tuple[np.ndarray, np.ndarray]:
-        """Features float32 [n, 60] and labels int64 [n] of one user."""
-        rng = numpy_generator(self.seed, "synthetic", client=user)
-        samples = int(rng.lognormal(4, 2)) + 50
-        model_mean, feature_mean = rng.normal(0, self.a), rng.normal(0, self.b)
-        weights, offsets = rng.normal(model_mean, 1, (10, 60)), rng.normal(model_mean, 1, 10)
-        spread = np.arange(1, 61) ** -0.6  # the square root of the variances j^-1.2
-        x = rng.normal(feature_mean, 1, 60) + spread * rng.standard_normal((samples, 60))
-        return x.astype(np.float32), np.argmax(x @ weights.T + offsets, axis=1).astype(np.int64)
-
-
-# ------------------------------------------------------------------------------------------- finding things
-def _existing(root: str, wanted: str) -> Path:
-    folder = Path(root).expanduser()
-    if not folder.is_dir():
-        looked = folder.absolute()
-        raise DataError(f"data.root={root}: there is no such folder (looked at {looked}); give one that holds {wanted}")
-    return folder
-
-
-def _find(
-    name: str,
-    root: str | None,
-    places: list[Path],
-    locate: Callable[[Path], Path | None],
-    download: Callable[[Path], None],
-    wanted: str,
-    repair: str,
-) -> Path:
-    """The folder of a known data set: below ``root`` if given, else below ``places``, else downloaded.
-
-    locate gives the folder of the data below a folder, None if they are not there. A given root is never
-    replaced by another place. The download goes to the last of ``places``.
-    """
-    if root is not None:
-        found = locate(_existing(root, wanted))
-        if found is None:
-            raise DataError(f"data.root={root}: has no {name}; looked for {wanted} in {Path(root).absolute()}")
-        return found
-    for place in places:
-        found = locate(place)
-        if found is not None:
-            return found
-    found, reason = None, "incomplete"
-    try:
-        places[-1].mkdir(parents=True, exist_ok=True)
-        download(places[-1])
-        found = locate(places[-1])
-    except (OSError, RuntimeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    if found is None:
-        looked = ", ".join(str(place) for place in places)
-        raise DataError(f"{name} was not found (looked in {looked}) and its download failed ({reason}); {repair}")
-    return found

@@ -1,0 +1,77 @@
+"""Where the files of a data set lie, and what is said when they are missing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from engine.errors import DataError
+
+
+def cache_folder() -> Path:
+    """Where downloads go: ``$XDG_CACHE_HOME/fedskew``, or ``~/.cache/fedskew``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedskew"
+
+
+def existing(root: str, wanted: str) -> Path:
+    """``root`` as a folder that is there; ``wanted`` is what it should hold."""
+    folder = Path(root).expanduser()
+    if not folder.is_dir():
+        looked = folder.absolute()
+        raise DataError(f"data.root={root}: there is no such folder (looked at {looked}); give one that holds {wanted}")
+    return folder
+
+
+def find(
+    name: str,
+    root: str | None,
+    places: list[Path],
+    locate: Callable[[Path], Path | None],
+    wanted: str,
+    repair: str,
+    download: Callable[[Path], None] | None = None,
+) -> Path:
+    """The folder of a known data set: below ``root`` if given, else below ``places``, else downloaded.
+
+    locate gives the folder of the data below a folder, None if they are not there. A given root is never
+    replaced by another place. The download goes to the last of ``places``; most sets have none, and ``repair``
+    says what the user downloads and where it goes.
+    """
+    if root is not None:
+        found = locate(existing(root, wanted))
+        if found is None:
+            looked = Path(root).expanduser().absolute()
+            raise DataError(f"data.root={root}: has no {name}; looked for {wanted} in {looked}; {repair}")
+        return found
+    for place in places:
+        found = locate(place)
+        if found is not None:
+            return found
+    looked = ", ".join(str(place) for place in places)
+    if download is None:
+        raise DataError(f"{name} was not found (looked in {looked}); {repair}")
+    found, reason = None, "incomplete"
+    try:
+        places[-1].mkdir(parents=True, exist_ok=True)
+        download(places[-1])
+        found = locate(places[-1])
+    except (OSError, RuntimeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if found is None:
+        raise DataError(f"{name} was not found (looked in {looked}) and its download failed ({reason}); {repair}")
+    return found
+
+
+def find_unpacked(name: str, root: str | None, below: tuple[str, ...], contents: tuple[str, ...], archive: str) -> Path:
+    """The folder with all of ``contents`` (files or folders): ``root`` or the cache folder's ``name``, or one of
+    ``below`` in it. archive: what the user downloads and unpacks, with its address.
+    """
+
+    def locate(place: Path) -> Path | None:
+        folders = (place / sub for sub in ("", *below))
+        return next((f for f in folders if all((f / content).exists() for content in contents)), None)
+
+    place = cache_folder() / name
+    repair = f"download {archive}, unpack it and give its folder as data.root (or put it into {place})"
+    return find(name, root, [place], locate, " and ".join(contents), repair)

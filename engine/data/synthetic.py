@@ -1,0 +1,66 @@
+"""Data drawn from a model, with a natural owner for each sample."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.data.dataset import AS_IS, Dataset, Source, Split, assembled
+from engine.errors import require
+from engine.seeds import numpy_generator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Synthetic(Source):
+    """Synthetic(a, b) of FedProx (Li et al. 2020, section 5.1): 60 features, 10 classes, one model per user.
+
+    User k has W_k, c_k ~ N(u_k, 1) with u_k ~ N(0, a), features x ~ N(v_k, S) with v_k ~ N(B_k, 1),
+    B_k ~ N(0, b), S diagonal with S_jj = j^-1.2, and labels argmax(W_k x + c_k). As in the authors' code a
+    and b are standard deviations. A user has 50 + lognormal(4, 2) samples (rounded down), nine tenths for
+    training. Images are float32 [N, 60, 1, 1].
+
+    a: how much the users' models differ. b: how much their features differ. seed: draws the whole data set;
+    apart from the seed of the run.
+    """
+
+    a: float = 1.0
+    b: float = 1.0
+    users: int = 30
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for field in ("a", "b"):
+            value = getattr(self, field)
+            require(
+                0 <= value < float("inf"),
+                field,
+                value,
+                "must be a number from 0 on",
+                f"for example {field}=1",
+            )
+        require(self.users >= 1, "users", self.users, "must be at least 1", "for example users=30")
+
+    def read(self) -> Dataset:
+        parts: tuple[list[np.ndarray], ...] = ([], [], [], [])
+        for user in range(self.users):
+            x, y = self._user(user)
+            cut = int(0.9 * len(y))
+            for part, values in zip(parts, (x[:cut], x[cut:], y[:cut], y[cut:]), strict=True):
+                part.append(values)
+        splits = []
+        for images, labels in (parts[0::2], parts[1::2]):
+            owners = np.repeat(np.arange(self.users, dtype=np.int64), [len(y) for y in labels])
+            splits.append(Split(np.concatenate(images)[:, :, None, None], np.concatenate(labels), owners))
+        return assembled("synthetic", tuple(map(str, range(10))), splits, AS_IS)
+
+    def _user(self, user: int) -> tuple[np.ndarray, np.ndarray]:
+        """Features float32 [n, 60] and labels int64 [n] of one user."""
+        rng = numpy_generator(self.seed, "synthetic", client=user)
+        samples = int(rng.lognormal(4, 2)) + 50
+        model_mean, feature_mean = rng.normal(0, self.a), rng.normal(0, self.b)
+        weights, offsets = rng.normal(model_mean, 1, (10, 60)), rng.normal(model_mean, 1, 10)
+        spread = np.arange(1, 61) ** -0.6  # the square root of the variances j^-1.2
+        x = rng.normal(feature_mean, 1, 60) + spread * rng.standard_normal((samples, 60))
+        return x.astype(np.float32), np.argmax(x @ weights.T + offsets, axis=1).astype(np.int64)
