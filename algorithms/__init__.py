@@ -1,7 +1,10 @@
 """The algorithms, one file each. To add one: write the file and add its line here."""
 
 from algorithms.fedavg import FedAvg
+from algorithms.fedmix import FedMix
 from algorithms.fedprox import FedProx
+from algorithms.mixup_local import MixupLocal
+from algorithms.naivemix import NaiveMix
 from algorithms.scaffold import Scaffold
 from engine.registry import Registry
 
@@ -11,5 +14,8 @@ ALGORITHMS = Registry(
         "fedavg": FedAvg,
         "fedprox": FedProx,
         "scaffold": Scaffold,
+        "fedmix": FedMix,
+        "naivemix": NaiveMix,
+        "mixup_local": MixupLocal,
     },
 )

@@ -32,6 +32,9 @@ REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
         ({"option": "I"}, {**ONE_ROUND, **BATCHNORM}),
         ({}, {**ONE_ROUND, **MOMENTUM}),
     ],
+    "fedmix": [({"mix": 0.0}, FULL), ({"mix": 0.0}, PART), ({"mix": 0.0}, {**MOMENTUM, **BATCHNORM})],
+    "naivemix": [({"mix": 0.0}, FULL), ({"mix": 0.0}, PART), ({"mix": 0.0}, {**MOMENTUM, **BATCHNORM})],
+    "mixup_local": [({"gamma": 0.0}, FULL), ({"gamma": 0.0}, {**MOMENTUM, **BATCHNORM})],
 }
 
 # algorithm -> fields with which three rounds must end elsewhere than FedAvg's
@@ -39,6 +42,9 @@ DIFFERS: dict[str, list[dict[str, Any]]] = {
     "fedavg": [{"server_lr": 0.5}],
     "fedprox": [{}, {"mu": 1.0}],
     "scaffold": [{}, {"option": "I"}, {"weighting": "uniform"}, {"weighting": "cbfl_code"}],
+    "fedmix": [{}, {"taylor_coef": "one"}, {"mash": 5}],
+    "naivemix": [{}, {"mash": 5}],
+    "mixup_local": [{}, {"gamma": 0.2}],
 }
 
 
