@@ -445,7 +445,7 @@ class Driver:
             sent = algorithm.broadcast(self._server, context)
             count = floats({name: tensor for name, tensor in sent.items() if name in algorithm.sent_once})
             if count:
-                self.record_exchange("start", 1, context.round, {client: (0, count) for client in self._clients})
+                self.record_exchange("start", 1, context.round, dict.fromkeys(self._clients, (0, count)))
 
     def record_exchange(self, when: str, number: int, round: int, sizes: Mapping[int, tuple[int, int]]) -> None:
         """Add an exchange's rows of ``exchanges.parquet``. ``sizes``: client -> floats up, floats down."""
