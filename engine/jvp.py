@@ -118,7 +118,8 @@ class BatchNormTangent(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_y: Tensor, grad_t: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        grad_y, grad_t = grad_outputs
         x, u, t_v, weight, mean, scale = ctx.saved_tensors
         grad_x, grad_weight, grad_bias = _backward(grad_y, x, weight, mean, scale, ctx.eps)
         through_t, a_v, _ = _backward(grad_t, x, weight, mean, scale, ctx.eps)  # S a with a = g grad_t; sum(grad_t v)
