@@ -5,9 +5,12 @@ from algorithms.clsprox import ClsProx
 from algorithms.fedavg import FedAvg
 from algorithms.fedavgm import FedAvgM
 from algorithms.feddc import FedDC
+from algorithms.fedmix import FedMix
 from algorithms.fednova import FedNova
 from algorithms.fedprox import FedProx
+from algorithms.mixup_local import MixupLocal
 from algorithms.moon import Moon
+from algorithms.naivemix import NaiveMix
 from algorithms.scaffold import Scaffold
 from engine.registry import Registry
 
@@ -23,5 +26,8 @@ ALGORITHMS = Registry(
         "feddc": FedDC,
         "clsprox": ClsProx,
         "clsnorm": ClsNorm,
+        "fedmix": FedMix,
+        "naivemix": NaiveMix,
+        "mixup_local": MixupLocal,
     },
 )

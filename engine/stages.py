@@ -38,6 +38,7 @@ NUMERIC_PATH = (
     "engine.entries",
     "engine.experiment",
     "engine.models.heads",
+    "engine.jvp",
     "engine.models.layers",
     "engine.models.mobilenet",
     "engine.models.model",

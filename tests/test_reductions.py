@@ -44,6 +44,9 @@ REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "feddc": [],
     "clsprox": [({"mu": 0.0}, FULL), ({"mu": 0.0}, PART), ({"mu": 0.0}, {**MOMENTUM, **BATCHNORM})],
     "clsnorm": [({}, FULL), ({}, {**MOMENTUM, **BATCHNORM})],  # to FedAvg on the same normalised head
+    "fedmix": [({"mix": 0.0}, FULL), ({"mix": 0.0}, PART), ({"mix": 0.0}, {**MOMENTUM, **BATCHNORM})],
+    "naivemix": [({"mix": 0.0}, FULL), ({"mix": 0.0}, PART), ({"mix": 0.0}, {**MOMENTUM, **BATCHNORM})],
+    "mixup_local": [({"gamma": 0.0}, FULL), ({"gamma": 0.0}, {**MOMENTUM, **BATCHNORM})],
 }
 
 # algorithm -> fields with which three rounds must end elsewhere than FedAvg's
@@ -57,6 +60,9 @@ DIFFERS: dict[str, list[dict[str, Any]]] = {
     "feddc": [{}, {"alpha": 0.0}, {"weighting": "samples"}, {"clip": 0.1}, {"reference_norm": True}],
     "clsprox": [{}, {"mu": 1.0}],
     "clsnorm": [{"mu": 1.0}],  # its default is FedAvg, and what it demands of the model does the rest
+    "fedmix": [{}, {"taylor_coef": "one"}, {"mash": 5}],
+    "naivemix": [{}, {"mash": 5}],
+    "mixup_local": [{}, {"gamma": 0.2}],
 }
 
 
