@@ -45,6 +45,7 @@ OWN_FILES = (
     "evaluations.parquet",
     "summary.json",
     "curves.png",
+    "diagnosis",
     "log.txt",
     "checkpoints",
     "fetched",
@@ -66,6 +67,7 @@ SCHEMAS = {
             ("loss_after", pa.float64()),
             ("local_accuracy", pa.float64()),  # mean of the local models on the test set, before aggregation
             ("update_norm", pa.float64()),  # Euclidean norm of the global weights' change
+            ("weights_sha256", pa.string()),  # of the global model right after aggregation
             ("floats_up", pa.int64()),
             ("floats_down", pa.int64()),
             ("seconds", pa.float64()),  # of the round without evaluation
