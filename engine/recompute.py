@@ -117,12 +117,13 @@ def _recorded(rounds: pd.DataFrame) -> dict[tuple[str, int], str]:
 
 @contextmanager
 def local_models(
-    round: Round, clients: Sequence[int] | None = None, scratch: Path | None = None, address: str | None = None
+    round: Round, clients: Sequence[int] | None = None, address: str | None = None
 ) -> Iterator[LocalModels]:
     """Compute ``round`` again, where the run's ``execution`` section says, and keep its local models for the block.
 
-    ``clients``: those to keep, of the round's cohort; none: all. ``scratch``: where the copy lies; none: the system's
-    folder for such. Raises :class:`RunError` if the weights of a round are not those that the run recorded.
+    ``clients``: those to keep, of the round's cohort; none: all. The copy lies in a hidden folder of the run's, so that
+    clients' states are links, and is gone afterwards. Raises :class:`RunError` if the weights of a round are not those
+    that the run recorded.
     """
     experiment = round.experiment.resolve()
     execution = experiment.execution
@@ -131,7 +132,7 @@ def local_models(
     prepared = prepare(experiment, round.folder, overwrite=False)
     copy = until(experiment, round.stage, round.number)
     kept = tuple(round.clients if clients is None else sorted(clients))
-    with tempfile.TemporaryDirectory(prefix=".again-", dir=scratch) as name:
+    with tempfile.TemporaryDirectory(prefix=".again-", dir=round.folder) as name:
         place = RunFolder(Path(name) / "run")
         models = Path(name) / "models"
         models.mkdir()

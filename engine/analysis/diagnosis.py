@@ -151,7 +151,6 @@ def diagnose(
     stage: str | None = None,
     overrides: Sequence[str] = (),
     address: str | None = None,
-    scratch: Path | None = None,
 ) -> Diagnosis:
     """Compute a round of the run in ``folder`` again and compare its local models; none: its last round.
 
@@ -167,10 +166,12 @@ def diagnose(
         told = ", ".join(map(str, absent))
         raise ConfigError("--clients", told, f"took no part in round {round.number}", f"its clients are {took_part}")
     if len(set(chosen)) < 2:
-        count = "no client" if not chosen else "one client only"
-        name = "--round" if options.clients is None else "--clients"
-        raise ConfigError(name, round.number, f"leaves {count}, and two are the least to compare", "name others")
-    with local_models(round, sorted(set(chosen)), scratch, address) as models:
+        count = "one client" if chosen else "no client"
+        rule = f"has {count}, and two are the least to compare"
+        if options.clients is None:
+            raise ConfigError("--round", round.number, rule, "name another round")
+        raise ConfigError("--clients", ",".join(map(str, chosen)), rule, "name two or more")
+    with local_models(round, sorted(set(chosen)), address) as models:
         return measure(models, options)
 
 

@@ -34,7 +34,7 @@ import yaml
 from markupsafe import Markup
 
 import engine
-from engine.analysis import figures
+from engine.analysis import diagnosis_sweep, drift_figures, figures
 from engine.analysis.claims import Verdict, judge
 from engine.analysis.drawing import THEME, Drawing
 from engine.analysis.importance import importance
@@ -550,12 +550,19 @@ def figure_groups(results: Results, settings: list[Setting]) -> tuple[list[Group
             "What the final global model is expected to score on test data distributed as a client's own classes are, "
             "averaged over the worst tenth of the clients.",
         ),
+        Group("drift", "Client drift", "Drift", _drift(results)),
         Group("partitions", "Partitions", "Partitions", pictures, missing),
     ]
     frames = {"curves": drawn} if len(drawn) else {}
     if worth:
         frames["importance"] = worth.frame
     return [group for group in groups if group.drawings], frames
+
+
+def _drift(results: Results) -> list[Drawing]:
+    """Of a sweep that has been diagnosed."""
+    means = diagnosis_sweep.means(results.path)
+    return [drift_figures.over_settings(means)] if means else []
 
 
 def _partitions(results: Results, settings: list[Setting]) -> tuple[list[Drawing], str]:
