@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import safetensors.numpy
 import torch
 
@@ -83,36 +82,28 @@ def find(folder: Path, number: int | None = None, stage: str | None = None, over
     names = [one.name for one in experiment.chain]
     if stage is not None and stage not in names:
         raise ConfigError("--stage", stage, "is no stage of this run", "known: " + ", ".join(names))
-    rounds = run.frame("rounds")
-    if "weights_sha256" not in rounds or rounds["weights_sha256"].isna().any():
+    rounds: list[Row] = run.frame("rounds").to_dict("records")
+    if not all(isinstance(row.get("weights_sha256"), str) for row in rounds):
         raise RunFolderError(f"{folder} has no hash of each round's weights: an older version wrote it; run it again")
     open_to = {stage} if stage else experiment.lineage
-    done = rounds[rounds["stage"].isin(open_to)]
-    if not len(done):
+    done = {row["round"]: row["stage"] for row in rounds if row["stage"] in open_to}
+    if not done:
         raise RunFolderError(f"{folder} has no round yet{f' of stage {stage}' if stage else ''}")
-    number = int(done["round"].max()) if number is None else number
-    found = done[done["round"] == number]
-    if not len(found):
-        first, last = int(done["round"].min()), int(done["round"].max())
-        raise ConfigError("--round", number, f"is not among the rounds {first} to {last} that the run has done")
-    name = str(found["stage"].iloc[-1])
-    rows = run.frame("clients")
-    cohort = rows[(rows["stage"] == name) & (rows["round"] == number)]["client"]
+    chosen = max(done) if number is None else number
+    if chosen not in done:
+        raise ConfigError(
+            "--round", chosen, f"is not among the rounds {min(done)} to {max(done)} that the run has done"
+        )
+    name = done[chosen]
+    rows: list[Row] = run.frame("clients").to_dict("records")
     return Round(
         folder=folder,
         experiment=experiment,
         stage=name,
-        number=number,
-        clients=tuple(sorted(int(client) for client in cohort)),
-        recorded=_recorded(rounds),
+        number=chosen,
+        clients=tuple(sorted(row["client"] for row in rows if (row["stage"], row["round"]) == (name, chosen))),
+        recorded={(row["stage"], row["round"]): row["weights_sha256"] for row in rounds},
     )
-
-
-def _recorded(rounds: pd.DataFrame) -> dict[tuple[str, int], str]:
-    return {
-        (str(stage), int(number)): str(sha)
-        for stage, number, sha in rounds[["stage", "round", "weights_sha256"]].itertuples(index=False)
-    }
 
 
 @contextmanager

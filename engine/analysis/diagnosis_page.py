@@ -104,17 +104,17 @@ def layers_table(found: Diagnosis) -> Table:
     """One row per layer."""
     undefined = bool(found.layers["undefined"].any())
     head = ("layer", "width", "CKA", "lowest pair", "highest pair", "biased", "chance", "unbiased")
-    rows = [
-        [row.layer, f"{row.width:,}", *map(_text, (row.cka, row.low, row.high, row.biased, row.chance, row.unbiased))]
-        + ([str(row.undefined)] if undefined else [])
-        for row in found.layers.itertuples()
-    ]
+    rows = []
+    for row in found.layers.to_dict("records"):
+        figures = (_text(row[name]) for name in ("cka", "low", "high", "biased", "chance", "unbiased"))
+        rows.append([row["layer"], f"{row['width']:,}", *figures, *([str(row["undefined"])] if undefined else [])])
     return Table((*head, "undefined pairs") if undefined else head, rows)
 
 
 def heads_table(found: Diagnosis) -> Table:
     """One row per client."""
-    rows = [[str(row.client), f"{row.samples:,}", _text(row.correlation)] for row in found.heads.itertuples()]
+    heads = found.heads.to_dict("records")
+    rows = [[str(row["client"]), f"{row['samples']:,}", _text(row["correlation"])] for row in heads]
     return Table(("client", "samples", "correlation"), rows)
 
 

@@ -41,6 +41,7 @@ def heat_maps(found: Diagnosis) -> Drawing:
     known = off[np.isfinite(off)]
     low, high = (float(min(known.min(), 0.999)), 1.0) if len(known) else (0.0, 1.0)
     means = dict(zip(found.layers["layer"], found.layers["cka"], strict=True))
+    mesh: Any = None
     small = sum(table.size for table in tables.values()) <= MOST_CELLS
     for axes, name in zip(panels.ravel(), names, strict=False):
         table, clients = tables[name], found.clients
@@ -76,8 +77,9 @@ def layers(found: Diagnosis) -> Drawing:
     axes.vlines(places, frame["low"], frame["high"], color=CATEGORIES[0], linewidth=1.0)
     marks = axes.scatter(places, frame["cka"], s=36, color=CATEGORIES[0], linewidths=0, zorder=3)
     told = [
-        f"{row.layer}, width {row.width:,}: {_text(row.cka)}, pairs {_text(row.low)} to {_text(row.high)}"
-        for row in frame.itertuples()
+        f"{row['layer']}, width {row['width']:,}: {_text(row['cka'])}, "
+        f"pairs {_text(row['low'])} to {_text(row['high'])}"
+        for row in frame.to_dict("records")
     ]
     sketch.tip(marks, told)
     by_chance = ""
@@ -136,9 +138,10 @@ def norms_over_counts(found: Diagnosis) -> Drawing:
     if len(frame) <= MOST_CELLS:
         told = zip(frame["client"], frame["class"], frame["samples"], frame["norm"], strict=True)
         sketch.tip(marks, [f"client {k}, {found.classes[c]}: {n:,} samples, norm {_text(x)}" for k, c, n, x in told])
-    if frame["samples"].max() > 20:
+    most = int(frame["samples"].to_numpy().max())
+    if most > 20:
         axes.set_xscale("symlog", linthresh=10)
-        ticks = [0, *(10**power for power in range(1, math.floor(math.log10(frame["samples"].max())) + 1))]
+        ticks = [0, *(10**power for power in range(1, math.floor(math.log10(most)) + 1))]
         axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
         axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlim(left=0)
