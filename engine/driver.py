@@ -75,7 +75,7 @@ def weights_sha256(weights: Tensor, buffers: Tensor) -> str:
     """Of the float32 vector and the float32 buffers, little-endian."""
     digest = hashlib.sha256()
     for vector in (weights, buffers):
-        digest.update(vector.detach().cpu().to(torch.float32).numpy().astype("<f4").tobytes())
+        digest.update(vector.detach().cpu().to(torch.float32).contiguous().numpy().astype("<f4", copy=False).data)
     return digest.hexdigest()
 
 

@@ -505,3 +505,24 @@ def test_places_in_the_plane() -> None:
     values = np.linalg.svd(x - x.mean(0), compute_uv=False)
     np.testing.assert_allclose(np.linalg.norm(plane, axis=0), values[:2])
     np.testing.assert_array_equal(embedding.in_the_plane(x, "tsne"), embedding.in_the_plane(x, "tsne"))
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_a_sweep_that_asks_for_it_is_diagnosed_before_its_report(
+    sweep: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool
+) -> None:
+    """Kills: a report without the figures that its claims are about; a flag that makes another sweep of it."""
+    from rich.console import Console
+
+    from engine import cli_diagnose, cli_sweeps
+    from engine.sweeps.running import Outcome
+
+    order = list[str]()
+    monkeypatch.setattr(cli_diagnose, "sweep", lambda *words: order.append("diagnosis"))
+    monkeypatch.setattr(cli_sweeps, "report", lambda *words: order.append("report"))
+    plain = NamedSweep("mine.it", "laptop", (), "A sweep", Sweep(base=config(), space={}))
+    named = dataclasses.replace(plain, sweep=dataclasses.replace(plain.sweep, diagnose=wanted))
+    assert named.digest == plain.digest
+    done = Outcome(sweep, 4, {"finished": 4}, 8, 8, interrupted=False)
+    assert cli_sweeps._end(Console(quiet=True), named, done, None) == 0
+    assert order == (["diagnosis", "report"] if wanted else ["report"])
