@@ -1,4 +1,4 @@
-"""The command line: ``fedskew run | sweep | resume | report | list``."""
+"""The command line: ``fedskew run | sweep | resume | report | diagnose | embed | list``."""
 
 from __future__ import annotations
 
@@ -140,6 +140,39 @@ def report(
     from engine import cli_sweeps
 
     cli_sweeps.report(console, folder, metric)
+
+
+@app.command()
+def diagnose(
+    folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
+    overrides: Overrides = None,
+    number: Annotated[int | None, typer.Option("--round", help="none: the last one")] = None,
+    stage: Annotated[str | None, typer.Option(help="where stages branch; none: of the last stage's lineage")] = None,
+    probe: Annotated[int, typer.Option(help="test images, balanced over classes")] = 1000,
+    estimator: Annotated[str, typer.Option(help="of linear CKA: unbiased | biased")] = "unbiased",
+    layers: Annotated[str, typer.Option(help="taps | weights: each convolution and linear layer")] = "taps",
+    clients: Annotated[str | None, typer.Option(help="some of the cohort, as 0,3,7; none: all")] = None,
+    address: Address = None,
+) -> None:
+    """Compute a round again and compare its local models: CKA between clients, classifier norms per class."""
+    from engine import cli_diagnose  # with matplotlib and pandas
+
+    options = cli_diagnose.options(probe, estimator, layers, clients)
+    cli_diagnose.diagnose(console, folder, number, stage, options, overrides or [], address)
+
+
+@app.command()
+def embed(
+    folder: Annotated[Path, typer.Argument(help="the folder of a run")],
+    after: Annotated[str | None, typer.Option(help="a stage; none: the last one")] = None,
+    before: Annotated[str | None, typer.Option(help="a stage; none: the one that the other needs")] = None,
+    method: Annotated[str, typer.Option(help="pca | tsne")] = "pca",
+    probe: Annotated[int, typer.Option(help="test images, balanced over classes")] = 1000,
+) -> None:
+    """Draw the features of test images in the plane, and what the heads before and after a calibration decide."""
+    from engine import cli_diagnose
+
+    cli_diagnose.embed(console, folder, after, before, method, probe)
 
 
 @app.command("list")

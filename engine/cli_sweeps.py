@@ -25,16 +25,16 @@ def sweep(
 ) -> int:
     """Run a sweep to its end, and write its report; the exit code."""
     named = load(name, profile, overrides, SWEEPS)
-    return _end(console, run_sweep(named, out, how, address, console), address)
+    return _end(console, named, run_sweep(named, out, how, address, console), address)
 
 
 def resume(console: Console, folder: Path, address: str | None, retry_failed: bool) -> int:
     """Go on with a sweep."""
-    _, outcome = resume_sweep(folder, SWEEPS, address, console, retry_failed)
-    return _end(console, outcome, address)
+    named, outcome = resume_sweep(folder, SWEEPS, address, console, retry_failed)
+    return _end(console, named, outcome, address)
 
 
-def _end(console: Console, outcome: Outcome, address: str | None) -> int:
+def _end(console: Console, named: NamedSweep, outcome: Outcome, address: str | None) -> int:
     told = ", ".join(f"{count} {status}" for status, count in sorted(outcome.statuses.items()))
     console.print(f"{outcome.trials} trials: {told}", highlight=False)
     saved = outcome.rounds_asked - outcome.rounds_computed
@@ -47,6 +47,10 @@ def _end(console: Console, outcome: Outcome, address: str | None) -> int:
         again += f" --address {address}" if address else ""
         console.print(again, highlight=False, soft_wrap=True, markup=False)
         return 130
+    if named.sweep.diagnose and not outcome.all_failed:
+        from engine import cli_diagnose
+
+        cli_diagnose.sweep(console, outcome.folder, None, None, (), address)
     report(console, outcome.folder, None)
     if outcome.all_failed:
         console.print("error: ", style="bold red", end="")

@@ -76,7 +76,7 @@ def weights_sha256(weights: Tensor, buffers: Tensor) -> str:
     """Of the float32 vector and the float32 buffers, little-endian."""
     digest = hashlib.sha256()
     for vector in (weights, buffers):
-        digest.update(vector.detach().cpu().to(torch.float32).numpy().astype("<f4").tobytes())
+        digest.update(vector.detach().cpu().to(torch.float32).contiguous().numpy().astype("<f4", copy=False).data)
     return digest.hexdigest()
 
 
@@ -143,6 +143,7 @@ class Driver:
         self._states = self._open_states()
         self._joined: set[int] = set()  # clients that have a state of this stage
         self._inherited: dict[int, str] = {}  # client -> SHA-256 of what it kept of the stage before
+        self._look: Callable[[int, Arrays], None] | None = None
         self._torn = False  # interrupted between a commit and the round's last row: not to be saved
         self._saved: Position | None = None
         self._keys: dict[int, list[Segment]] = {}  # of each stage, in the store
@@ -219,6 +220,10 @@ class Driver:
             self._save()
         return self._summarise()
 
+    def watch(self, look: Callable[[int, Arrays], None] | None) -> None:
+        """Show ``look`` the client and its local model ("weights" [P], "buffers" [Q]) after training, from now on."""
+        self._look = look
+
     # --- a round --------------------------------------------------------------------------------------
 
     def _next(self, until: int | None) -> list[Row]:
@@ -288,6 +293,7 @@ class Driver:
             stateful=stateful,
             probe=evaluation.client_loss,
             test_locally=bool(evaluation.local_every) and context.round % evaluation.local_every == 0,
+            keep_models=self._look is not None,
         )
         row_of = {client: row for row, client in enumerate(cohort)}
         calls = []
@@ -310,6 +316,9 @@ class Driver:
         )
         results = self.pool.run("train", to_numpy(received), job, calls, what=f"round {context.round}")
         for call, result in zip(calls, results, strict=True):
+            if self._look is not None:
+                for client, model in zip(call.args[0], result.value.models, strict=True):
+                    self._look(client, model)
             outcome.add(result.value, result.actor)
             outcome.states.update(zip(call.args[0], result.handles, strict=stateful))
         return outcome
@@ -384,6 +393,7 @@ class Driver:
             "loss_after": _mean([row["loss_after"] for row in rows], samples),
             "local_accuracy": _mean([row["local_accuracy"] for row in rows], [1] * len(rows)),
             "update_norm": update_norm,
+            "weights_sha256": weights_sha256(*self.weights),
             "floats_up": sum(row["floats_up"] for row in rows),
             "floats_down": sum(row["floats_down"] for row in rows),
             "scalars": [

@@ -47,6 +47,7 @@ OWN_FILES = (
     "exchanges.parquet",
     "summary.json",
     "curves.png",
+    "diagnosis",
     "log.txt",
     "checkpoints",
     "fetched",
@@ -68,6 +69,7 @@ SCHEMAS = {
             ("loss_after", pa.float64()),
             ("local_accuracy", pa.float64()),  # mean of the local models on the test set, before aggregation
             ("update_norm", pa.float64()),  # Euclidean norm of the global weights' change
+            ("weights_sha256", pa.string()),  # of the global model right after aggregation
             ("floats_up", pa.int64()),
             ("floats_down", pa.int64()),
             ("scalars", pa.map_(pa.string(), pa.float64())),  # the server's entries of kind scalar after the round

@@ -39,6 +39,7 @@ class Trained:
 
     upload: Tensors
     state: Tensors
+    weights: Tensor  # [P] at the end
     buffers: Tensor  # [Q] at the end
     weight: float
     num_examples: int
@@ -158,6 +159,7 @@ class Trainer:
         return Trained(
             upload=checked(algorithm, "upload", upload, context.layout),
             state=checked(algorithm, "upload", new_state, context.layout),
+            weights=run.end,
             buffers=run.buffers,
             weight=float(algorithm.weight(run)),
             num_examples=len(indices),

@@ -41,6 +41,7 @@ class TrainJob:
     stateful: bool  # return the clients' new states beside the sums
     probe: bool  # measure the objective before and after
     test_locally: bool  # measure each local model on the test set
+    keep_models: bool = False  # return each local model, as it ended, beside the sums
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class BlockSums:
     num_examples: int
     stacked: list[Arrays]
     reports: list[ClientReport]
+    models: list[Arrays] = field(default_factory=list)  # "weights" and "buffers" of each client, if asked for
 
 
 @dataclass
@@ -152,7 +154,7 @@ class Worker:
         """
         rows = to_torch(addressed, self.device)
         algorithm = job.algorithm
-        sums, stacked = Sums(), list[Arrays]()
+        sums, stacked, models = Sums(), list[Arrays](), list[Arrays]()
         reports: list[ClientReport] = []
         new_states: list[Arrays] = []
         for row, (number, newcomer, state) in enumerate(zip(ids, newcomers, states, strict=True)):
@@ -171,6 +173,8 @@ class Worker:
             sums.add(trained)
             if algorithm.stack_uploads:
                 stacked.append(to_numpy(trained.upload))
+            if job.keep_models:
+                models.append(to_numpy({"weights": trained.weights, "buffers": trained.buffers}))
             new_states.append(to_numpy(trained.state))
             reports.append(
                 ClientReport(
@@ -193,6 +197,7 @@ class Worker:
             num_examples=sums.num_examples,
             stacked=stacked,
             reports=reports,
+            models=models,
         )
         return (block, *new_states) if job.stateful else block
 

@@ -1,8 +1,9 @@
 """Claims of papers as executable checks: each is held, not held or undecided by the seeds at hand.
 
 A claim says "``better`` exceeds ``worse`` by more than the margin", in every cell of a sweep or on average over its
-cells; or, with ``kind="equal"``, "the two differ by no more than the margin". A cell is one combination of the values
-of all other axes; in it the two settings are compared seed by seed, on the seeds that both have finished.
+cells; or, with ``kind="equal"``, "the two differ by no more than the margin"; or, with ``kind="above"``, "the metric
+of ``better`` itself exceeds the margin", for a metric that is a difference already. A cell is one combination of the
+values of all other axes; in it the two settings are compared seed by seed, on the seeds that both have finished.
 
 The rule. Each cell has the 95 % t interval of its paired differences, effects counted so that positive speaks for the
 claim. (Why t and neither the bootstrap nor the p-value: see statistics.py.)
@@ -62,24 +63,27 @@ class Claim:
     text: the claim, in our words. source: where it stands. better, worse: parts of a setting. where: restricts the
     cells; a list means any of its values. margin: in the unit of the metric. every: in every cell, or on average over
     them. larger_is_better: False for a metric such as rounds_to_target. kind: "greater" (better exceeds worse by more
-    than the margin) or "equal" (they differ by no more than the margin).
+    than the margin), "equal" (they differ by no more than the margin) or "above" (better's own value exceeds the
+    margin; worse stays empty).
     """
 
     text: str
     source: str
     better: dict[str, Any]
-    worse: dict[str, Any]
+    worse: dict[str, Any] = field(default_factory=dict)
     where: dict[str, Any] = field(default_factory=dict)
     metric: str = "last10_accuracy"
     margin: float = 0.0
     every: bool = True
     larger_is_better: bool = True
-    kind: Literal["greater", "equal"] = "greater"
+    kind: Literal["greater", "equal", "above"] = "greater"
 
     def __post_init__(self) -> None:
-        known = "set kind=greater or kind=equal"
-        require(self.kind in ("greater", "equal"), "kind", self.kind, "is not a kind of claim", known)
+        known = "set kind=greater, kind=equal or kind=above"
+        require(self.kind in ("greater", "equal", "above"), "kind", self.kind, "is not a kind of claim", known)
         require(math.isfinite(self.margin), "margin", self.margin, "must be a number", "for example margin=0.01")
+        alone = self.kind != "above" or not self.worse
+        require(alone, "worse", self.worse, "must be empty with kind=above", "leave it out")
         negative = self.kind == "equal" and self.margin < 0
         require(not negative, "margin", self.margin, "must not be negative with kind=equal", "for example margin=0.01")
 
@@ -174,7 +178,7 @@ def _samples(results: Results, claim: Claim) -> list[_Sample]:
     shared = [name for name in either if name in claim.better and name in claim.worse]
     others = [axis.name for axis in results.axes if axis.name not in shared]
     sides: list[dict[Any, Group]] = []
-    for side in (claim.better, claim.worse):
+    for side in (claim.better,) if claim.kind == "above" else (claim.better, claim.worse):
         # In a list, so that a value that is a list is one value. What one side alone names picks cells for both.
         exact = {name: [value] for name, value in {**either, **side}.items()}
         found = grouped(results, [*others, *shared], claim.metric, {**claim.where, **exact})
@@ -182,13 +186,16 @@ def _samples(results: Results, claim: Claim) -> list[_Sample]:
             wanted = setting_label({**claim.where, **either, **side})
             raise ConfigError("setting", wanted, "has no trial", "add it to the search space")
         sides.append({key([group.setting[name] for name in others]): group for group in found})
-    better, worse = sides
+    better, worse = sides[0], sides[-1]
     sign = 1 if claim.larger_is_better else -1
     samples = []
     for place in dict.fromkeys([*better, *worse]):
         pair = [side[place] for side in sides if place in side]
         cell = {name: pair[0].setting[name] for name in others}
-        finished = better[place].minus(worse[place]) if len(pair) == 2 else {}
+        if claim.kind == "above":
+            finished = better[place].by_seed()
+        else:
+            finished = better[place].minus(worse[place]) if len(pair) == 2 else {}
         samples.append(
             _Sample(
                 f"at {setting_label(cell)}" if cell else "",
@@ -212,7 +219,7 @@ def _judge_cell(claim: Claim, sample: _Sample, chances: int) -> CellVerdict:
     level = 1 - (1 - CONFIDENCE) / chances
     figures = difference(values)
     wide_low, wide_high = t_interval(values, level)
-    if claim.kind == "greater":
+    if claim.kind != "equal":
         held, contradicted = figures.low > margin, wide_high <= margin
         p, border = sign_flip(values, margin, "greater"), margin
     else:
@@ -241,7 +248,7 @@ def _judge_cell(claim: Claim, sample: _Sample, chances: int) -> CellVerdict:
 
 
 def _speaks_for(claim: Claim, effect: float) -> bool:
-    return effect > claim.margin if claim.kind == "greater" else abs(effect) <= claim.margin
+    return abs(effect) <= claim.margin if claim.kind == "equal" else effect > claim.margin
 
 
 def _reason(claim: Claim, sample: _Sample, cell: CellVerdict, level: float) -> str:
@@ -256,7 +263,8 @@ def _reason(claim: Claim, sample: _Sample, cell: CellVerdict, level: float) -> s
     elif cell.verdict == "not held":
         said = f"{wide} lies " + (f"wholly more than {margin} from 0" if equal else f"nowhere above {margin}")
     elif pairs < 2:
-        said = f"{'one seed has' if pairs else 'no seed has'} finished on both sides, and two are the least"
+        sides = "" if claim.kind == "above" else " on both sides"
+        said = f"{'one seed has' if pairs else 'no seed has'} finished{sides}, and two are the least"
     elif lacking:
         said = f"{lacking} of {pairs} pairs have no {claim.metric}, and to leave them out would flatter one side"
     elif math.isnan(cell.low):
@@ -282,7 +290,7 @@ def _together(claim: Claim, cells: list[CellVerdict]) -> Verdict:
     word: Word = "not held" if "not held" in words else "held" if set(words) == {"held"} else "undecided"
     measured = [cell for cell in cells if math.isfinite(cell.effect)]
     resting = [cell for cell in measured if cell.verdict == word] or measured or cells
-    worst = min(resting, key=lambda cell: cell.effect if claim.kind == "greater" else -abs(cell.effect))
+    worst = min(resting, key=lambda cell: -abs(cell.effect) if claim.kind == "equal" else cell.effect)
     why = next(cell.why for cell in [worst, *cells] if cell.verdict == word)
     if len(cells) > 1:
         why = f"{words.count(word)} of {len(cells)} cells {word}: {why}"

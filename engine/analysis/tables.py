@@ -34,7 +34,16 @@ from engine.analysis.settings import (
     setting_frame,
 )
 from engine.analysis.statistics import summarise
-from engine.analysis.trials import FIGURES, METRICS, RESERVED, TrialReader, class_counts, read_json, read_yaml
+from engine.analysis.trials import (
+    DIAGNOSED,
+    FIGURES,
+    METRICS,
+    RESERVED,
+    TrialReader,
+    class_counts,
+    read_json,
+    read_yaml,
+)
 from engine.errors import RunFolderError, nearest, require
 from engine.experiment import Experiment
 from engine.files import write_atomically
@@ -75,7 +84,7 @@ class Results:
     @property
     def metrics(self) -> tuple[str, ...]:
         """The columns of ``trials`` that a statistic can be made of."""
-        return METRICS
+        return (*METRICS, *(name for name in DIAGNOSED if name in self.trials))
 
     @cached_property
     def _curves(self) -> pd.DataFrame:
@@ -236,7 +245,8 @@ def _single_run(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def _trials_frame(rows: list[dict[str, Any]], axes: list[str]) -> pd.DataFrame:
-    columns = ["trial", "status", "reason", *axes, "seed", *FIGURES]
+    diagnosed = [name for name in DIAGNOSED if any(name in row for row in rows)]
+    columns = ["trial", "status", "reason", *axes, "seed", *FIGURES, *diagnosed]
     series = {}
     for name in columns:
         values = [row.get(name) for row in rows]
@@ -244,7 +254,7 @@ def _trials_frame(rows: list[dict[str, Any]], axes: list[str]) -> pd.DataFrame:
             series[name] = setting_column(values)
         elif name in ("seed", "rounds", "rounds_asked", "rounds_computed"):
             series[name] = pd.Series(values, dtype="int64")
-        elif name in METRICS:
+        elif name in (*METRICS, *diagnosed):
             series[name] = pd.Series([math.nan if value is None else value for value in values], dtype="float64")
         else:
             series[name] = pd.Series(values, dtype=object)

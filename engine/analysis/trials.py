@@ -15,6 +15,8 @@ worst_decile_accuracy     the mean over the worst tenth, ceil(K / 10) of the K c
                           expect of the final global model on test data distributed as that client's classes are. It
                           knows nothing of how clients differ within a class.
 seconds, floats_up, floats_down   over all stages; floats with those of exchanges outside rounds
+cka_logits, cka_lowest_other, cka_logits_margin, cka_mean, norm_correlation   of trials that ``fedskew diagnose`` has
+                          looked into, in the last round that it has: see diagnosis.py
 
 A trial that failed has its reason and no figures (NaN); so has one without a summary, which was killed or is under
 way: its status is "running". One that a scheduler stopped early has the figures it had reached.
@@ -74,9 +76,23 @@ FIGURES = (
     "weights_sha256",
     "folder",
 )
+DIAGNOSED = ("cka_logits", "cka_lowest_other", "cka_logits_margin", "cka_mean", "norm_correlation")
 METRICS = tuple(name for name in FIGURES if name not in ("class_accuracy", "weights_sha256", "folder"))
 RESERVED = (  # columns of the frames of this package, which no axis can be named after
-    *("trial", "status", "reason", "seed", *FIGURES, "stage", "round", "setting", "reference", "p", "p_holm"),
+    *(
+        "trial",
+        "status",
+        "reason",
+        "seed",
+        *FIGURES,
+        *DIAGNOSED,
+        "stage",
+        "round",
+        "setting",
+        "reference",
+        "p",
+        "p_holm",
+    ),
     *("mean", "std", "low", "high", "n", "seeds", "finished", "failed", "stopped", "running"),
     *("averaged", "published", "same_setting", "note", "difference"),
 )
@@ -114,6 +130,7 @@ class TrialReader:
                 row["class_accuracy"] = by_class
                 row["worst_decile_accuracy"] = self._worst_decile(folder, experiment, by_class)
                 row |= self._to_target(folder, experiment, table)
+            row |= _diagnosed(folder)
         return row
 
     @staticmethod
@@ -159,6 +176,15 @@ class TrialReader:
             self.without_partition.append(str(error))
             return None
         return worst_decile(counts, by_class)
+
+
+def _diagnosed(folder: Path) -> dict[str, float]:
+    """The figures of the last round that was diagnosed; none if no round was."""
+    found = sorted((folder / "diagnosis").glob("round-*/summary.json"))
+    if not found:
+        return {}
+    summary = read_json(found[-1])
+    return {name: summary[name] for name in DIAGNOSED if isinstance(summary.get(name), int | float)}
 
 
 def worst_decile(class_counts: np.ndarray, class_accuracy: list[float | None]) -> float:

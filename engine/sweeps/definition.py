@@ -79,6 +79,7 @@ class Sweep:
     target_accuracy: float | None = None  # for rounds and bytes to it
     claims: tuple[Claim, ...] = ()
     tables: tuple[Layout, ...] = ()
+    diagnose: bool = False  # compare the local models of each trial's last round, for claims on cka_* and norms
 
     def __post_init__(self) -> None:
         require(len(self.seeds) > 0, "seeds", list(self.seeds), "must name at least one", "for example seeds=[0,1,2]")
@@ -238,6 +239,7 @@ class Sweep:
             "target_accuracy": self.target_accuracy,
             "tables": [table.to_mapping() for table in self.tables],
             "claims": [claim.to_mapping() for claim in self.claims],
+            "diagnose": self.diagnose,
         }
 
 
@@ -260,7 +262,7 @@ class NamedSweep:
     def digest(self) -> str:
         """Of everything that decides which trials there are and what each of them computes."""
         values = self.sweep.to_mapping()
-        for key in ("tables", "claims", "target_accuracy"):  # read by the analysis only
+        for key in ("tables", "claims", "target_accuracy", "diagnose"):  # read by the analysis only
             del values[key]
         values["base"] = self.sweep.base.identity()
         # Constants and functions of the space have no other form as data; of a searcher's space these are samples.

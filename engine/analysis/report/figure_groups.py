@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from engine.analysis import figures
+from engine.analysis import diagnosis_sweep, drift_figures, figures
 from engine.analysis.drawing import Drawing
 from engine.analysis.importance import importance
 from engine.analysis.quantities import quantity
@@ -54,12 +54,19 @@ def figure_groups(results: Results, settings: list[Setting]) -> tuple[list[Group
         Group("parallel", "All hyper-parameters at once", "Parallel", figures.parallel_coordinates(results, settings)),
         Group("classes", "Accuracy of each class", "Classes", figures.class_accuracy(results, settings)),
         Group("clients", "The worst-served clients", "Clients", figures.worst_clients(results, settings), EXPECTED),
+        Group("drift", "Client drift", "Drift", _drift(results)),
         Group("partitions", "Partitions", "Partitions", pictures, shown),
     ]
     frames = {"curves": drawn} if len(drawn) else {}
     if worth:
         frames["importance"] = worth.frame
     return [group for group in groups if group.drawings], frames
+
+
+def _drift(results: Results) -> list[Drawing]:
+    """Of a sweep that has been diagnosed."""
+    means = diagnosis_sweep.means(results.path)
+    return [drift_figures.over_settings(means)] if means else []
 
 
 def _partitions(results: Results, settings: list[Setting]) -> tuple[list[Drawing], str]:

@@ -1,0 +1,100 @@
+"""The command line's part that looks into a run's models: ``fedskew diagnose | embed``.
+
+Imported by ``cli.py`` when one of these is asked for, since pandas and matplotlib take a second to import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from engine.analysis import diagnosis_page
+from engine.analysis.diagnosis import Diagnosis, Options
+from engine.analysis.diagnosis import diagnose as diagnose_round
+from engine.analysis.diagnosis_sweep import diagnose_sweep
+from engine.errors import ConfigError
+
+
+def options(probe: int, estimator: Any, layers: Any, clients: str | None) -> Options:
+    """From what was typed."""
+    chosen = None
+    if clients is not None:
+        try:
+            chosen = tuple(int(part) for part in clients.split(","))
+        except ValueError:
+            raise ConfigError("--clients", clients, "is no list of numbers", "for example --clients 0,3,7") from None
+    return Options(probe, estimator, layers, chosen)
+
+
+def diagnose(
+    console: Console,
+    folder: Path,
+    number: int | None,
+    stage: str | None,
+    options: Options,
+    overrides: Sequence[str],
+    address: str | None,
+) -> None:
+    """A run's round, or each trial of a sweep."""
+    if (folder / "sweep.yaml").exists():
+        if stage is not None:
+            raise ConfigError("--stage", stage, "is of one run", "diagnose a trial: its folder is in trials/")
+        sweep(console, folder, number, options, overrides, address)
+        console.print("fedskew report shows it with the sweep", highlight=False)
+        return
+    with console.status("computing the round again"):
+        found = diagnose_round(folder, number, options, stage, overrides, address)
+    page = diagnosis_page.write(found, diagnosis_page.folder_of(folder, found.facts["round"]))
+    _show(console, found)
+    console.print(f"page       {page}", highlight=False, soft_wrap=True, markup=False)
+
+
+def sweep(
+    console: Console,
+    folder: Path,
+    number: int | None,
+    options: Options | None,
+    overrides: Sequence[str],
+    address: str | None,
+) -> None:
+    """Each finished trial of a sweep."""
+    with console.status("diagnosis") as status:
+        frame = diagnose_sweep(
+            folder, number, options, overrides, address, lambda text: status.update(f"diagnosis, {text}")
+        )
+    trials = frame["trial"].nunique()
+    text = f"diagnosis  {trials} trials, {folder / 'cka.parquet'}"
+    console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+def _show(console: Console, found: Diagnosis) -> None:
+    lines = [
+        f"{label:<15}{figure}" + (f" ({detail})" if detail else "")
+        for label, figure, detail in diagnosis_page.facts(found)
+    ]
+    console.print("\n".join(lines), highlight=False, markup=False)
+    for title, sheet in (
+        ("CKA between clients, mean over pairs", diagnosis_page.layers_table(found)),
+        ("class samples and classifier norms", diagnosis_page.heads_table(found)),
+    ):
+        table = Table(*sheet.head, title=title, title_justify="left")
+        for row in sheet.rows:
+            table.add_row(*row)
+        console.print(table)
+
+
+def embed(console: Console, folder: Path, after: str | None, before: str | None, method: Any, probe: int) -> None:
+    """Features in the plane."""
+    from engine.analysis import embedding  # scikit-learn takes a second
+
+    with console.status("features"):
+        found = embedding.embed(folder, after, before, method, probe)
+    for stage in found.stages:
+        right = (found.frame[stage] == found.frame["label"]).mean()
+        console.print(f"{stage:<15}{100 * right:.2f} % of {len(found.frame):,} test images", highlight=False)
+    path = embedding.write(found, folder / "diagnosis" / "embedding")
+    console.print(f"picture    {path}", highlight=False, soft_wrap=True, markup=False)
