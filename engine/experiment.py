@@ -576,7 +576,7 @@ def keys(values: Mapping[str, Any] | None = None) -> list[str]:
     for stage in values["stages"] if values else ():
         prefix = f"stages.{stage['name']}"
         name = (stage["algorithm"] or values["algorithm"])["name"] if values else ""
-        found += [f"{prefix}.rounds", f"{prefix}.algorithm.name"]
+        found += [f"{prefix}.rounds", f"{prefix}.algorithm", f"{prefix}.algorithm.name"]
         found += [f"{prefix}.algorithm.{field}" for field in sorted(ALGORITHMS.fields(name))]
         found += [f"{prefix}.local.{field}" for field in Local.model_fields]
     return found
@@ -634,7 +634,10 @@ def _assign_to_stage(values: dict[str, Any], key: str, value: Any) -> None:
         stage["rounds"] = value
     elif section == "local":
         stage["local"][field[0]] = value
+    elif not field and isinstance(value, Mapping):  # the choice as a whole
+        stage["algorithm"] = dict(value)
     else:
+        field = field or ["name"]
         own = stage["algorithm"] or dict(values["algorithm"])
         stage["algorithm"] = _chosen(ALGORITHMS, own, value) if field == ["name"] else {**own, field[0]: value}
 

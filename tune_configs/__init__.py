@@ -12,5 +12,14 @@ EXPERIMENTS = {
 }
 
 SWEEPS = {
-    "drift": ("fedprox_mu", "scaffold_options", "participation_epochs", "warmup"),
+    "drift": (
+        "fedprox_mu",
+        "scaffold_options",
+        "participation_epochs",
+        "warmup",
+        "methods",
+        "heterogeneity",
+        "local_epochs",
+        "participation",
+    ),
 }

@@ -2,6 +2,10 @@
 
 Profiles: ``paper`` is the setting of CBFL's tables (ResNet20, CIFAR-10, 100 clients, 1,000 rounds; Li et al., table 2);
 ``laptop`` has the same axes on the embedded images, in minutes on two cores.
+
+The comparison of six methods has the layout of FedSER's tables 1 to 4, with the methods that it compares itself with
+and SCAFFOLD; its ``paper`` profile is the setting that the tables' figures fit (ResNet-56, batch 64, 20 local epochs,
+25 rounds).
 """
 
 from __future__ import annotations
@@ -19,6 +23,15 @@ PROX = "Li et al. 2020, Federated optimization in heterogeneous networks"
 CBFL = "CBFL, table 2 (single runs)"
 SCAFFOLD = "Karimireddy et al. 2020, SCAFFOLD"
 MCMAHAN = "McMahan et al. 2017, table 2"
+FEDSER = "FedSER, table {} (single runs)"
+FEDAVG = {"name": "fedavg"}
+FEDPROX = {"name": "fedprox", "mu": 0.0001}
+SCAFFOLD = {"name": "scaffold"}
+MOON = {"name": "moon", "mu": 1.0}
+FEDMIX = {"name": "fedmix"}
+FEDDC = {"name": "feddc"}
+METHODS = [FEDAVG, FEDPROX, SCAFFOLD, MOON, FEDMIX, FEDDC]
+PRINTED = [FEDAVG, FEDPROX, MOON, FEDMIX, FEDDC]  # those that the tables have, in the order of the figures below
 
 
 def base(profile: str, **changes: object) -> Experiment:
@@ -168,3 +181,174 @@ class _Rest:
 
     def __call__(self, spec: Any) -> int:
         return self.total - spec.config["R_w"]
+
+
+# --- six methods side by side -----------------------------------------------------------------------------
+
+
+def headed(profile: str, **changes: object) -> Experiment:
+    """The experiment of the comparison: every method has MOON's projection; ``changes`` as for :func:`base`."""
+    dotted = {key.replace("__", "."): value for key, value in changes.items()}
+    if profile == "laptop":
+        small = quickstart().replace({"rounds": 20, "evaluation.local_every": 0, "model.projection": True})
+        return small.replace({"name": "compared", "local.lr": 0.05, "local.epochs": 5, **dotted})
+    experiment = Experiment(
+        name="compared",
+        rounds=25,
+        data={"name": "cifar100"},
+        partition={"name": "dirichlet", "clients": 16, "alpha": 0.5},
+        model={"name": "resnet56", "projection": True},
+        local={
+            "epochs": 20,
+            "batch_size": 64,
+            "lr": 0.01,
+            "momentum": 0.9,
+            "weight_decay": 1e-5,
+            "augment": "crop_flip",
+        },
+    )
+    return experiment.replace(dotted)
+
+
+def _table(title: str, number: int, axis: str, printed: dict[Any, tuple[float, ...]], **options: Any) -> Layout:
+    """Methods down, ``axis`` across; ``printed``: value of the axis -> the paper's figures in the order of PRINTED."""
+    return Layout(
+        title,
+        rows=("algorithm",),
+        columns=(axis,),
+        metric="best_accuracy",
+        source=FEDSER.format(number),
+        published=tuple(
+            Published({"algorithm": method, axis: value}, figure / 100, **options)
+            for value, figures in printed.items()
+            for method, figure in zip(PRINTED, figures, strict=True)
+        ),
+    )
+
+
+def _elsewhere(profile: str) -> dict[str, Any]:
+    """Whether the paper's figures are of the same setting."""
+    if profile == "paper":
+        return {"note": "the paper's own batch, epochs and rounds are inferred"}
+    return {"same_setting": False, "note": "CIFAR-100 and ResNet-56 there"}
+
+
+def methods(profile: str) -> Sweep:
+    """Six methods on two data sets, 16 clients, all of them in every round."""
+    paper = profile == "paper"
+    data = ["cifar10", "cifar100"] if paper else ["fashion_mnist_sample"]
+    printed = {"cifar10": (81.7, 81.9, 82.9, 80.3, 82.1), "cifar100": (52.8, 53.1, 55.5, 54.1, 54.2)}
+    return Sweep(
+        base=headed(profile, data__name=data[0], partition__clients=16, participation__fraction=1.0),
+        space={"algorithm": tune.grid_search(METHODS), "data.name": tune.grid_search(data)},
+        seeds=(0, 1, 2),
+        metric="best_accuracy",
+        tables=(
+            _table(
+                "Best accuracy by method",
+                1,
+                "data.name",
+                {name: printed[name] for name in data if name in printed},
+                **_elsewhere(profile),
+            ),
+        ),
+        claims=tuple(
+            Claim(
+                text=f"{name} is better than FedAvg.",
+                source=FEDSER.format(1),
+                better={"algorithm": method},
+                worse={"algorithm": FEDAVG},
+                metric="best_accuracy",
+            )
+            for name, method in (("FedProx", FEDPROX), ("MOON", MOON), ("FedDC", FEDDC))
+        ),
+    )
+
+
+def heterogeneity(profile: str) -> Sweep:
+    """Six methods by the skew of labels, Dirichlet(alpha)."""
+    alphas = [0.1, 0.5, 2.5]
+    printed = {
+        0.1: (45.1, 45.4, 47.2, 44.3, 46.4),
+        0.5: (52.9, 53.0, 55.2, 54.0, 53.9),
+        2.5: (54.3, 54.5, 56.6, 56.7, 54.2),
+    }
+    return Sweep(
+        base=headed(profile, participation__fraction=1.0),
+        space={"algorithm": tune.grid_search(METHODS), "partition.alpha": tune.grid_search(alphas)},
+        seeds=(0, 1, 2),
+        metric="best_accuracy",
+        tables=(_table("Best accuracy by label skew", 3, "partition.alpha", printed, **_elsewhere(profile)),),
+        claims=tuple(
+            Claim(
+                text=f"{name} loses accuracy as labels become more skewed.",
+                source=FEDSER.format(3),
+                better={"partition.alpha": 2.5},
+                worse={"partition.alpha": 0.1},
+                where={"algorithm": method},
+                metric="best_accuracy",
+            )
+            for name, method in (("FedAvg", FEDAVG), ("MOON", MOON))
+        ),
+    )
+
+
+def local_epochs(profile: str) -> Sweep:
+    """Six methods by the number of local epochs."""
+    paper = profile == "paper"
+    epochs = [10, 20, 30] if paper else [1, 5, 10]
+    printed = {
+        10: (50.6, 51.2, 51.1, 50.9, 50.6),
+        20: (52.9, 53.4, 55.5, 54.1, 55.2),
+        30: (53.2, 52.8, 55.6, 54.7, 55.6),
+    }
+    return Sweep(
+        base=headed(profile, participation__fraction=1.0),
+        space={"algorithm": tune.grid_search(METHODS), "E": tune.grid_search(epochs)},
+        seeds=(0, 1, 2),
+        metric="best_accuracy",
+        tables=(
+            _table(
+                "Best accuracy by local epochs",
+                4,
+                "E",
+                {value: figures for value, figures in printed.items() if value in epochs},
+                **_elsewhere(profile),
+            ),
+        ),
+        claims=(
+            Claim(
+                text="More local epochs do not hurt FedAvg within the same rounds.",
+                source=FEDSER.format(4),
+                better={"E": epochs[-1]},
+                worse={"E": epochs[0]},
+                where={"algorithm": FEDAVG},
+                metric="best_accuracy",
+            ),
+        ),
+    )
+
+
+def participation(profile: str) -> Sweep:
+    """Six methods by the share of clients in a round: state that is kept for long grows stale."""
+    paper = profile == "paper"
+    return Sweep(
+        base=headed(profile, **({"partition__clients": 32, "rounds": 100} if paper else {})),
+        space={
+            "algorithm": tune.grid_search(METHODS),
+            "C": tune.grid_search([0.125, 0.5, 1.0] if paper else [0.1, 0.5, 1.0]),
+        },
+        seeds=(0, 1, 2),
+        metric="best_accuracy",
+        tables=(Layout("Best accuracy by participation", ("algorithm",), ("C",), metric="best_accuracy"),),
+        claims=(
+            Claim(
+                text="At low participation FedDC falls behind FedAvg.",
+                source=FEDSER.format(1),
+                better={"algorithm": FEDAVG},
+                worse={"algorithm": FEDDC},
+                where={"C": 0.125 if paper else 0.1},
+                metric="best_accuracy",
+            ),
+        ),
+    )
