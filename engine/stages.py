@@ -37,6 +37,7 @@ NUMERIC_PATH = (
     "engine.models.narrow",
     "engine.models.networks",
     "engine.models.resnet",
+    "engine.moments",
     "engine.seeds",
     "engine.training",
     "engine.weights",

@@ -14,6 +14,7 @@ worst_decile_accuracy     the mean over the worst tenth, ceil(K / 10) of the K c
                           expect of the final global model on test data distributed as that client's classes are. It
                           knows nothing of how clients differ within a class.
 seconds, floats_up, floats_down   over all stages
+breaks_privacy            whether a stage of the lineage is an oracle that no client would take part in
 
 A trial that failed has its reason and no figures (NaN); so has one without a summary, which was killed or is under
 way: its status is "running". One that a scheduler stopped early has the figures it had reached.
@@ -69,10 +70,12 @@ FIGURES = (
     "seconds",
     "floats_up",
     "floats_down",
+    "breaks_privacy",
     "weights_sha256",
     "folder",
 )
-METRICS = tuple(name for name in FIGURES if name not in ("class_accuracy", "weights_sha256", "folder"))
+NO_METRICS = ("class_accuracy", "breaks_privacy", "weights_sha256", "folder")
+METRICS = tuple(name for name in FIGURES if name not in NO_METRICS)
 RESERVED = (  # columns of the frames of this package, which no axis can be named after
     *("trial", "status", "reason", "seed", *FIGURES, "stage", "round", "setting", "reference", "p", "p_holm"),
     *("mean", "std", "low", "high", "n", "seeds", "finished", "failed", "stopped", "running"),
@@ -105,7 +108,7 @@ class TrialReader:
         if table is not None:
             self.evaluations[record["trial"]] = table
         if status in ("finished", "stopped") and summary is not None:
-            row |= {name: summary.get(name) for name in (*SUMMARY, "weights_sha256")}
+            row |= {name: summary.get(name) for name in (*SUMMARY, "breaks_privacy", "weights_sha256")}
             row["rounds"] = summary.get("rounds", row["rounds"])
             if table is not None and len(table):
                 by_class = table["class_accuracy"][-1].as_py()

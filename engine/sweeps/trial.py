@@ -27,6 +27,7 @@ from engine.errors import FedskewError, RunFolderError
 from engine.experiment import Change, Experiment
 from engine.pool import Pool
 from engine.ray_pool import RayPool
+from engine.results import Row, RunFolder, of_last_rounds
 from engine.run import LocalDriver, Prepared, prepare
 from engine.store import StageStore
 from engine.sweeps.folder import SweepFolder, TrialRecord
@@ -79,8 +80,9 @@ class Trial(tune.Trainable):
         self._config = dict(config)
         self._record = self._known_record()
         self._local: LocalDriver | None = None
-        self._scores: dict[int, dict[str, float]] = {}  # round -> accuracy and loss
+        self._scores: list[Row] = []  # stage, round, accuracy and loss of each evaluation of the lineage
         self._lineage: set[str] = set()
+        self._without_rounds: set[str] = set()  # of the lineage's stages
         self._replay: list[dict[str, Any]] | None = None
         self._source: Path | None = None  # a checkpoint of another trial, to go on from
 
@@ -116,12 +118,14 @@ class Trial(tune.Trainable):
             experiment = folder.experiment() if folder.has_experiment() else self._experiment()
             self._local = self._driver(experiment)
         assert self._local is not None
-        self._lineage = self._local.driver.experiment.lineage
         # What the folder holds of earlier processes of this trial.
-        last = self._local.driver.round
-        for row in folder.frame("evaluations").to_dict("records"):
-            if row["stage"] in self._lineage and row["round"] <= last:
-                self._scores[row["round"]] = {"accuracy": row["accuracy"], "loss": row["loss"]}
+        self._read_scores(folder, self._local.driver.experiment, self._local.driver.round)
+
+    def _read_scores(self, folder: RunFolder, experiment: Experiment, last: int) -> None:
+        self._lineage = experiment.lineage
+        self._without_rounds = {stage.name for stage in experiment.chain if stage.rounds == 0}
+        rows: list[Row] = folder.frame("evaluations").to_dict("records")
+        self._scores = [row for row in rows if row["stage"] in self._lineage and row["round"] <= last]
 
     def _experiment(self) -> Experiment:
         planned = self._job.experiments.get(self.trial_name)
@@ -163,7 +167,7 @@ class Trial(tune.Trainable):
             progress = self._local.advance(math.inf, until=target)
         for row in progress.rows:
             if row["accuracy"] is not None and row["stage"] in self._lineage:
-                self._scores[row["round"]] = {"accuracy": row["accuracy"], "loss": row["loss"]}
+                self._scores.append(row)
         if driver.finished:
             summary = self._local.close()
             self._local = None
@@ -196,15 +200,14 @@ class Trial(tune.Trainable):
 
     def _report(self, round: int, done: bool) -> dict[str, Any]:
         """A dozen figures: tables are in the trial's folder."""
-        known = {number: score for number, score in self._scores.items() if number <= round}
-        accuracies = {number: score["accuracy"] for number, score in known.items()}
-        last10 = [accuracy for number, accuracy in accuracies.items() if number > round - 10]
-        latest = known[max(known)] if known else {"accuracy": math.nan, "loss": math.nan}
+        known = [score for score in self._scores if score["round"] <= round]
+        last10 = of_last_rounds(known, round, self._without_rounds)
+        latest = known[-1] if known else {"accuracy": math.nan, "loss": math.nan}
         return {
             "round": round,
             "accuracy": latest["accuracy"],
             "loss": latest["loss"],
-            "best_accuracy": max(accuracies.values(), default=math.nan),
+            "best_accuracy": max((score["accuracy"] for score in known), default=math.nan),
             "last10_accuracy": sum(last10) / len(last10) if last10 else math.nan,
             "failed": self._record.status == "failed",
             "reason": self._record.reason or "",
@@ -223,10 +226,7 @@ class Trial(tune.Trainable):
     def _old_reports(self) -> list[dict[str, Any]]:
         folder, last = self._sweep.run_folder(self.trial_name), self._record.rounds
         if folder.has_experiment():
-            lineage = folder.experiment().lineage
-            for row in folder.frame("evaluations").to_dict("records"):
-                if row["stage"] in lineage and row["round"] <= last:
-                    self._scores[row["round"]] = {"accuracy": row["accuracy"], "loss": row["loss"]}
+            self._read_scores(folder, folder.experiment(), last)
         step = self._job.step
         rounds = [] if step is None else list(range(step, last, step))
         return [self._report(round, done=False) for round in rounds] + [self._report(last, done=True)]
