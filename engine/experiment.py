@@ -618,9 +618,8 @@ def _assign(values: dict[str, Any], key: str, value: Any) -> None:
     if key not in known:
         elsewhere = [other for other in dict.fromkeys(keys()) if other.rpartition(".")[2] == (field or section)]
         if not dot and elsewhere:
-            raise ConfigError(
-                key, value, "is not a key: keys are dotted", "did you mean " + " or ".join(elsewhere) + "?"
-            )
+            here = [other for other in elsewhere if other in known] or elsewhere
+            raise ConfigError(key, value, "is not a key: keys are dotted", "did you mean " + " or ".join(here) + "?")
         if key in elsewhere:
             chosen = values[section]["name"]
             raise ConfigError(key, value, f"is not a field of {section} {chosen!r}", nearest(key, known))

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from algorithms import ALGORITHMS
-from tests.tiny import BATCHNORM, drive, experiment
+from tests.tiny import BATCHNORM, drive, experiment, experiment_of
 
 FULL: dict[str, Any] = {}
 PART: dict[str, Any] = {"participation": {"count": 3}}
@@ -32,6 +32,9 @@ REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
         ({"option": "I"}, {**ONE_ROUND, **BATCHNORM}),
         ({}, {**ONE_ROUND, **MOMENTUM}),
     ],
+    # after FedAvg; no epochs leave what it has come to
+    "ccvr": [({"epochs": 0}, FULL), ({"epochs": 0, "cov": "shared"}, {**PART, **BATCHNORM})],
+    "iid_calibration": [({"epochs": 0}, FULL), ({"epochs": 0, "fraction": 1.0}, {**PART, **BATCHNORM})],
 }
 
 # algorithm -> fields with which three rounds must end elsewhere than FedAvg's
@@ -39,6 +42,8 @@ DIFFERS: dict[str, list[dict[str, Any]]] = {
     "fedavg": [{"server_lr": 0.5}],
     "fedprox": [{}, {"mu": 1.0}],
     "scaffold": [{}, {"option": "I"}, {"weighting": "uniform"}, {"weighting": "cbfl_code"}],
+    "ccvr": [{}, {"epochs": 0, "init": "random"}],
+    "iid_calibration": [{}, {"epochs": 0, "init": "random"}],
 }
 
 
@@ -56,7 +61,7 @@ def test_reduces_to_fedavg(tmp_path: Path, name: str, fields: dict[str, Any], se
     """Kills: a term that does not vanish at its neutral value, a wrong start of the control variates, a mean formed
     in another order or precision than FedAvg's."""
     fedavg = drive(tmp_path / "a", experiment(**setting))
-    other = drive(tmp_path / "b", experiment(algorithm={"name": name, **fields}, **setting))
+    other = drive(tmp_path / "b", experiment_of(name, fields, **setting))
     assert other.sha == fedavg.sha
 
 
@@ -66,7 +71,7 @@ def test_reduces_to_fedavg(tmp_path: Path, name: str, fields: dict[str, Any], se
 def test_differs_from_fedavg(tmp_path: Path, name: str, fields: dict[str, Any]) -> None:
     """Kills: a term that is never added (the commonest silent bug of federated code)."""
     fedavg = drive(tmp_path / "a", experiment(participation={"count": 5}))
-    other = drive(tmp_path / "b", experiment(algorithm={"name": name, **fields}, participation={"count": 5}))
+    other = drive(tmp_path / "b", experiment_of(name, fields, participation={"count": 5}))
     difference = torch.linalg.vector_norm(other.server["weights"] - fedavg.server["weights"])
     assert difference > 1e-6
 
