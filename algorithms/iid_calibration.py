@@ -76,11 +76,11 @@ class IidCalibration(HeadCalibration):
         wanted = max(round(self.fraction * context.num_examples), 1)
         # Keys below this are enough but for one draw in 10^9, and few more than there are rows to be sent.
         below = min((wanted + 6 * sqrt(wanted) + 20) / context.num_examples, 1.0)
-        found = clients.map(partial(small_keys, below=below), model, reduce="stack")["keys"]
+        found = clients.map(partial(small_keys, below=below), {}, reduce="stack")["keys"]
         keys = found.sort().values[:wanted].tolist()
         rows = max(CHUNK_BYTES // (prod(context.layout.image) * server["weights"].element_size()), 1)
         edges = [-1.0, *keys[rows - 1 : -1 : rows], keys[-1]]
         for above, at_most in pairwise(edges):
-            part = clients.map(partial(chosen_rows, above=above, at_most=at_most), model, reduce="stack")
+            part = clients.map(partial(chosen_rows, above=above, at_most=at_most), {}, reduce="stack")
             made = compute(features_of, {**model, "images": part["images"]})
             yield {"features": made["features"], "labels": part["labels"]}

@@ -218,7 +218,9 @@ class ClientView(Protocol):
     def client(self) -> Client: ...
 
     @property
-    def net(self) -> Net: ...
+    def net(self) -> Net:
+        """At the shared weights and buffers, in eval mode; a TypeError where none are shared."""
+        ...
 
     @property
     def state(self) -> Tensors:
@@ -237,7 +239,7 @@ class Clients(Protocol):
         shared: Tensors,
         reduce: Literal["sum", "stack"] | Merge = "sum",
     ) -> Tensors:
-        """Run the pure ``fn`` on every client; ``shared`` must hold "weights" and "buffers".
+        """Run the pure ``fn`` on every client; ``view.net`` is there if ``shared`` holds "weights" and "buffers".
 
         ``fn`` is a module-level function, or a ``functools.partial`` of one that carries hyper-parameters.
         ``sum`` adds the results in float64, ``stack`` concatenates them along their first axis; a function merges

@@ -650,17 +650,17 @@ class _Clients:
         if callable(reduce):
             merged: Tensors | None = None
             for result in results:
-                for row in result.value:
+                for row in result.value.results:
                     tensors = {name: torch.tensor(array) for name, array in row.items()}
                     merged = tensors if merged is None else reduce(merged, tensors)
             return merged or {}
         if reduce == "sum":
             totals: dict[str, np.ndarray] = {}
             for result in results:
-                for row in result.value:
+                for row in result.value.results:
                     totals = {name: _added(totals.get(name), array, 1) for name, array in row.items()}
             return {name: torch.from_numpy(total) for name, total in totals.items()}
-        rows = [row for result in results for row in result.value]
+        rows = [row for result in results for row in result.value.results]
         return {name: torch.from_numpy(np.concatenate([row[name] for row in rows])) for name in rows[0]}
 
 

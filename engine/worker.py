@@ -53,6 +53,14 @@ class MapJob:
 
 
 @dataclass(frozen=True)
+class Mapped:
+    """What the clients of a block sent."""
+
+    results: list[Arrays]  # of each client, or one that they were merged into
+    floats_up: list[int]  # of each client
+
+
+@dataclass(frozen=True)
 class ComputeJob:
     """Server-side work."""
 
@@ -202,22 +210,26 @@ class Worker:
         self.net.load(self._shared["weights"], self._shared["buffers"])
         return self._scores(job, start, stop)
 
-    def map(self, job: MapJob, ids: tuple[int, ...], *states: Arrays | None) -> list[Arrays]:
-        """The job's function of each client in turn, merged into one if it says how; the net is at the shared weights
-        each time."""
-        results: list[Arrays] = []
+    def map(self, job: MapJob, ids: tuple[int, ...], *states: Arrays | None) -> Mapped:
+        """The job's function of each client in turn; the net is at the shared weights each time."""
+        mapped = Mapped([], [])
         merged: Tensors | None = None
+        with_model = "weights" in self._shared
         for number, arrays in zip(ids, states, strict=True):
-            self.net.load(self._shared["weights"], self._shared["buffers"])
-            self.net.train(False)
+            if with_model:
+                self.net.load(self._shared["weights"], self._shared["buffers"])
+                self.net.train(False)
             state = {} if arrays is None else to_torch(arrays, self.device)
-            view = _View(self.trainer, number, self._indices(number), job.context, state)
+            view = _View(self.trainer, number, self._indices(number), job.context, state, with_model)
             result = job.fn(view, self._shared)
+            mapped.floats_up.append(floats(result))
             if job.merge is None:
-                results.append(to_numpy(result))
+                mapped.results.append(to_numpy(result))
             else:
                 merged = result if merged is None else job.merge(merged, result)
-        return results if merged is None else [to_numpy(merged)]
+        if merged is not None:
+            mapped.results.append(to_numpy(merged))
+        return mapped
 
     def compute(self, job: ComputeJob) -> Arrays:
         """The job's function once, on the server's behalf."""
@@ -258,12 +270,20 @@ class Worker:
 class _View:
     """A client, to a function given to ``clients.map``."""
 
-    def __init__(self, trainer: Trainer, number: int, indices: Tensor, context: Context, state: Tensors) -> None:
+    def __init__(
+        self, trainer: Trainer, number: int, indices: Tensor, context: Context, state: Tensors, with_model: bool
+    ) -> None:
         self.state = state
         self._trainer = trainer
         self._indices = indices
-        self.net = trainer.net
+        self._with_model = with_model
         self.client: Client = trainer.client(number, indices, context)
+
+    @property
+    def net(self) -> Net:
+        if not self._with_model:  # it would be whatever the worker did before
+            raise TypeError("clients were sent no model; share weights and buffers with clients.map to use view.net")
+        return self._trainer.net
 
     def rows(self) -> Iterator[Batch]:
         return self._trainer.one_pass(self.client, self._indices)
