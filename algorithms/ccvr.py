@@ -118,9 +118,8 @@ class Ccvr(HeadCalibration):
     def finish(self, server: Tensors, clients: Clients, compute: Compute, context: Context) -> Tensors:
         if self.changes_nothing:
             return server
-        drawn = self.virtual_features(server, clients, compute, context)
-        labels = torch.cat([torch.full((len(z),), number) for number, z in drawn.items()])
-        return self.retrained(server, torch.cat(list(drawn.values())), labels, compute, context.layout)
+        features, labels = self.virtual_features(server, clients, compute, context)
+        return self.retrained(server, features, labels, compute, context.layout)
 
     def predict(self, net: Net, x: Tensor) -> Tensor:
         if self.tukey_lambda == 1:
@@ -129,26 +128,28 @@ class Ccvr(HeadCalibration):
 
     def virtual_features(
         self, server: Tensors, clients: Clients, compute: Compute, context: Context
-    ) -> dict[int, Tensor]:
-        """Class -> [M_c, D], in ascending class; none of a class that no client sent."""
+    ) -> tuple[Tensor, Tensor]:
+        """Features [N, D] and labels [N], class after class; none of a class that no client sent."""
         model = {name: server[name] for name in ("weights", "buffers")}
-        drawn: dict[int, Tensor] = {}
+        layout = context.layout
+        # In one piece from the start: rows that stay, between covariances that go, would break up the heap.
+        most = layout.classes * (self.samples_per_class + 1)
+        features = torch.empty(most, layout.features, dtype=server["weights"].dtype)
+        labels: list[int] = []
 
         def draw(by_class: Mapping[int, Moments], covariances: Tensors) -> None:
             sizes = {number: self.size_of(moments, context) for number, moments in by_class.items()}
             means = {f"{number}/mean": moments.mean for number, moments in by_class.items()}
             job = partial(
-                draw_features,
-                sizes=sizes,
-                features=context.layout.features,
-                shrink=self.shrink,
-                clip=self.clip_nonneg,
+                draw_features, sizes=sizes, features=layout.features, shrink=self.shrink, clip=self.clip_nonneg
             )
-            drawn.update({int(name): z for name, z in compute(job, {**model, **means, **covariances}).items()})
+            for name, z in compute(job, {**model, **means, **covariances}).items():
+                features[len(labels) : len(labels) + len(z)] = z
+                labels.extend([int(name)] * len(z))
 
         within, freedom = torch.zeros((), dtype=torch.float64), 0.0  # sums over classes of M2_c and N_c - 1
         waiting: dict[int, Moments] = {}  # for the covariance pooled within classes
-        for found in self.moments(model, clients, context.layout):
+        for found in self.moments(model, clients, layout):
             for moments in found.values():
                 within = within + moments.scatter
                 freedom += float(moments.count) - 1
@@ -161,11 +162,11 @@ class Ccvr(HeadCalibration):
                 log.warning("ccvr: classes %s have fewer than %d rows: the covariance is that within all classes",
                             ", ".join(map(str, waiting)), self.min_cov_count)  # fmt: skip
             draw(waiting, {"covariance": within / max(freedom, 1.0)})  # no class has two rows: no spread is known
-        missing = [number for number in range(context.layout.classes) if number not in drawn]
-        require(bool(drawn), "min_upload_count", self.min_upload_count, "leaves no class to be sent", "lower it")
+        require(bool(labels), "min_upload_count", self.min_upload_count, "leaves no class to be sent", "lower it")
+        missing = sorted(set(range(layout.classes)) - set(labels))
         if missing:
             log.warning("ccvr: no client sent classes %s: they have no virtual features", ", ".join(map(str, missing)))
-        return dict(sorted(drawn.items()))
+        return features[: len(labels)], torch.tensor(labels)
 
     def moments(self, model: Tensors, clients: Clients, layout: Layout) -> Iterator[dict[int, Moments]]:
         """Of all clients' features, some classes at a time."""
