@@ -143,6 +143,13 @@ class Net(Protocol):
         """Logits, and the outputs (or the inputs) of the named inner modules."""
         ...
 
+    def jvp(self, x: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits [B, C], and their derivative [B, C] along ``direction`` (in input space, broadcast to x).
+
+        One forward pass; a loss may be made of both. See :mod:`engine.jvp`.
+        """
+        ...
+
     def at(self, weights: Tensor, buffers: Tensor, train: bool = False) -> Net:
         """The same network at other weights, frozen: no graph is built through it and nothing in it changes."""
         ...
@@ -239,8 +246,11 @@ class Clients(Protocol):
         shared: Tensors,
         reduce: Literal["sum", "stack"] | Merge = "sum",
     ) -> Tensors:
-        """Run the pure ``fn`` on every client; ``view.net`` is there if ``shared`` holds "weights" and "buffers".
+        """Run the pure ``fn`` on every client: an exchange, counted as traffic in ``exchanges.parquet``.
 
+        What is given is what travels: every client receives ``shared`` and sends what ``fn`` returns, number by number,
+        so ``fn`` packs a symmetric matrix and leaves out an entry it has nothing for. ``view.net`` is there if
+        ``shared`` holds "weights" and "buffers".
         ``fn`` is a module-level function, or a ``functools.partial`` of one that carries hyper-parameters.
         ``sum`` adds the results in float64, ``stack`` concatenates them along their first axis; a function merges
         two results into one, and must be associative: blocks are merged where they ran, so that no more than one
@@ -294,7 +304,8 @@ class Algorithm(ABC):
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": False}
     entries: ClassVar[Mapping[str, Kind]] = {"weights": Kind.VECTOR, "buffers": Kind.BUFFERS}
     symbols: ClassVar[Mapping[str, str]] = {}  # the paper's symbols that differ from the fields' names
-    uncounted: ClassVar[frozenset[str]] = frozenset()  # of the broadcast: a client keeps or can derive them itself
+    sent_once: ClassVar[frozenset[str]] = frozenset()  # of the broadcast: fixed in a stage, sent to all at its start
+    uncounted: ClassVar[frozenset[str]] = frozenset()  # of the broadcast: a client can derive them itself
     stack_uploads: ClassVar[bool] = False  # True: pooled.stacked holds the single uploads
     stackable: ClassVar[bool] = True  # False: shapes in ``loss`` differ between clients, so none share a block's pass
     breaks_privacy: ClassVar[bool] = False  # True: an oracle, that no client would take part in; labelled everywhere

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -323,8 +323,9 @@ class Driver:
                     handles=len(ids) if stateful else 0,
                 )
             )
+        known = algorithm.uncounted | algorithm.sent_once
         outcome = Outcome(
-            floats_down=floats({name: t for name, t in received.items() if name not in algorithm.uncounted})
+            floats_down=floats({name: t for name, t in received.items() if name not in known})
             + sum(int(np.prod(array.shape[1:])) for array in addressed.values())
         )
         results = self.pool.run("train", to_numpy(received), job, calls, what=f"round {context.round}")
@@ -464,13 +465,31 @@ class Driver:
         context = self._context(self.round, 0)
         algorithm = stage.algorithm
         server = {**algorithm.init_server(server, context), "buffers": server["buffers"]}
-        server = algorithm.prepare(server, _Clients(self, context), context)
+        server = algorithm.prepare(server, _Clients(self, context, "prepare"), context)
         self._server = cast(algorithm, checked(algorithm, "prepare", server, self.layout), self._fresh["weights"].dtype)
+        self._send_once(algorithm, context)
         # A stage without rounds is at its end from the start: not to be saved before it is finished, see _next.
         self._torn = stage.rounds == 0
         last = self._ends[number]
         rounds = f"rounds {self.round + 1} to {last}" if stage.rounds else f"after round {last}"
         log.info("stage %s: %s, %s", stage.name, algorithm, rounds)
+
+    def _send_once(self, algorithm: Algorithm, context: Context) -> None:
+        """Count what every client gets at the stage's start and keeps, though here it comes with each broadcast."""
+        if algorithm.sent_once:
+            sent = algorithm.broadcast(self._server, context)
+            count = floats({name: tensor for name, tensor in sent.items() if name in algorithm.sent_once})
+            if count:
+                self.record_exchange("start", 1, context.round, dict.fromkeys(self._clients, (0, count)))
+
+    def record_exchange(self, when: str, number: int, round: int, sizes: Mapping[int, tuple[int, int]]) -> None:
+        """Add an exchange's rows of ``exchanges.parquet``. ``sizes``: client -> floats up, floats down."""
+        about = {"stage": self.stage.name, "round": round, "when": when, "exchange": number}
+        for client, (up, down) in sizes.items():
+            samples = int(self._sizes[client])
+            self.folder.exchanges.add(
+                {**about, "client": client, "samples": samples, "floats_up": up, "floats_down": down}
+            )
 
     def _parent(self, number: int) -> Checkpoint | None:
         """The last checkpoint of the stage that this one needs."""
@@ -497,7 +516,7 @@ class Driver:
     def _finish_stage(self) -> None:
         algorithm = self.stage.at(self.round).algorithm
         context = self._context(self.round, 0)
-        server = algorithm.finish(self._server, _Clients(self, context), _Compute(self, context), context)
+        server = algorithm.finish(self._server, _Clients(self, context, "finish"), _Compute(self, context), context)
         self._server = cast(algorithm, checked(algorithm, "finish", server, self.layout), self._fresh["weights"].dtype)
 
     def _open_states(self) -> States:
@@ -626,11 +645,14 @@ class Driver:
 
 
 class _Clients:
-    """``clients.map`` of the contract."""
+    """``clients.map`` of the contract, and its messages counted."""
 
-    def __init__(self, driver: Driver, context: Context) -> None:
+    def __init__(self, driver: Driver, context: Context, when: Literal["prepare", "finish"]) -> None:
         self._driver = driver
         self._context = context
+        self._when = when
+        self._passes = 0
+        self._sent: Tensors = {}  # what clients have got in earlier passes of this method
 
     def map(
         self, fn: Callable[..., Tensors], shared: Tensors, reduce: Literal["sum", "stack"] | Merge = "sum"
@@ -647,21 +669,32 @@ class _Clients:
         ]
         job = MapJob(fn, self._context, reduce if callable(reduce) else None)
         results = driver.pool.run("map", to_numpy(shared), job, calls, what="a pass over every client")
-        if callable(reduce):
-            merged: Tensors | None = None
-            for result in results:
-                for row in result.value.results:
+        down, sizes = self._count_new(shared), dict[int, tuple[int, int]]()
+        totals: dict[str, np.ndarray] = {}
+        parts: dict[str, list[np.ndarray]] = {}
+        merged: Tensors = {}
+        for call, result in zip(calls, results, strict=True):
+            sizes |= {client: (up, down) for client, up in zip(call.args[0], result.value.floats_up, strict=True)}
+            for row in result.value.results:
+                if callable(reduce):
                     tensors = {name: torch.tensor(array) for name, array in row.items()}
-                    merged = tensors if merged is None else reduce(merged, tensors)
-            return merged or {}
-        if reduce == "sum":
-            totals: dict[str, np.ndarray] = {}
-            for result in results:
-                for row in result.value.results:
-                    totals = {name: _added(totals.get(name), array, 1) for name, array in row.items()}
-            return {name: torch.from_numpy(total) for name, total in totals.items()}
-        rows = [row for result in results for row in result.value.results]
-        return {name: torch.from_numpy(np.concatenate([row[name] for row in rows])) for name in rows[0]}
+                    merged = reduce(merged, tensors) if merged else tensors
+                    continue
+                for name, array in row.items():
+                    if reduce == "sum":
+                        totals[name] = _added(totals.get(name), array, 1)
+                    else:
+                        parts.setdefault(name, []).append(array)
+        self._passes += 1
+        driver.record_exchange(self._when, self._passes, self._context.round, sizes)
+        totals |= {name: np.concatenate(arrays) for name, arrays in parts.items()}
+        return merged | {name: torch.from_numpy(total) for name, total in totals.items()}
+
+    def _count_new(self, shared: Tensors) -> int:
+        """Numbers of ``shared`` that clients do not have of an earlier pass: each tensor goes down once."""
+        new = {name: tensor for name, tensor in shared.items() if self._sent.get(name) is not tensor}
+        self._sent |= new
+        return floats(new)
 
 
 class _Compute:

@@ -5,6 +5,7 @@
     rounds.parquet        one row per round, and stage without any   curves.png     accuracy and loss over rounds
     clients.parquet       one row per client and round
     evaluations.parquet   one row per evaluation, with per-class accuracy
+    exchanges.parquet     one row per client and exchange outside rounds, if there were any
     summary.json          the run in a dozen figures                 log.txt        what happened
     checkpoints/          see checkpoints.py
 
@@ -43,6 +44,7 @@ OWN_FILES = (
     "rounds.parquet",
     "clients.parquet",
     "evaluations.parquet",
+    "exchanges.parquet",
     "summary.json",
     "curves.png",
     "log.txt",
@@ -107,6 +109,20 @@ SCHEMAS = {
             ("samples", pa.int64()),
             ("class_accuracy", pa.list_(pa.float64())),
             ("class_samples", pa.list_(pa.int64())),
+            ("reused", pa.bool_()),
+        ]
+    ),
+    # Messages outside rounds, in numbers of any kind: of clients.map as they were given, see the contract.
+    "exchanges": pa.schema(
+        [
+            ("stage", pa.string()),
+            ("round", pa.int64()),  # after which it took place: the last of the stage before, or of the stage
+            ("when", pa.string()),  # prepare, finish: the method that asked; start: what is sent once and kept
+            ("exchange", pa.int64()),  # counts the passes over the clients of that method, from 1
+            ("client", pa.int64()),
+            ("samples", pa.int64()),
+            ("floats_up", pa.int64()),
+            ("floats_down", pa.int64()),
             ("reused", pa.bool_()),
         ]
     ),
@@ -207,6 +223,7 @@ class RunFolder:
         self.rounds = Table(path / "rounds.parquet", SCHEMAS["rounds"])
         self.clients = Table(path / "clients.parquet", SCHEMAS["clients"])
         self.evaluations = Table(path / "evaluations.parquet", SCHEMAS["evaluations"])
+        self.exchanges = Table(path / "exchanges.parquet", SCHEMAS["exchanges"])
 
     # --- the experiment ---------------------------------------------------------------------------------
 
@@ -299,8 +316,8 @@ class RunFolder:
     # --- the tables -------------------------------------------------------------------------------------
 
     @property
-    def tables(self) -> tuple[Table, Table, Table]:
-        return self.rounds, self.clients, self.evaluations
+    def tables(self) -> tuple[Table, ...]:
+        return self.rounds, self.clients, self.evaluations, self.exchanges
 
     def flush(self) -> None:
         for table in self.tables:
@@ -316,7 +333,7 @@ class RunFolder:
             table.truncate(last_rounds)
 
     def frame(self, table: str) -> pd.DataFrame:
-        """``rounds``, ``clients`` or ``evaluations`` as far as written."""
+        """``rounds``, ``clients``, ``evaluations`` or ``exchanges`` as far as written."""
         path = self.path / f"{table}.parquet"
         return pd.read_parquet(path) if path.exists() else SCHEMAS[table].empty_table().to_pandas()
 
@@ -334,7 +351,8 @@ class RunFolder:
     def summarise(self, experiment: Experiment, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Write ``summary.json`` from the tables and from ``facts``; accuracies are fractions of the test set.
 
-        Accuracies and rounds are those of the last stage and of the stages it comes from; costs are those of all.
+        Accuracies and rounds are those of the last stage and of the stages it comes from; costs are those of all,
+        and floats those of rounds and of the exchanges outside them, which are also given by themselves.
         """
         lineage = experiment.lineage
         every: list[Row] = self.frame("rounds").to_dict("records")
@@ -343,6 +361,9 @@ class RunFolder:
         without_rounds = {stage.name for stage in experiment.chain if stage.rounds == 0}
         trained = [row for row in every if row["stage"] not in without_rounds]
         per_round = [row["seconds"] for row in trained if row["stage"] in lineage]
+        exchanged = {
+            name: int(column.sum()) for name, column in self.frame("exchanges")[["floats_up", "floats_down"]].items()
+        }
         last_round = rounds[-1]["round"] if rounds else 0
         last10 = of_last_rounds(evaluations, last_round, without_rounds)
         final = evaluations[-1] if evaluations else {}
@@ -363,8 +384,10 @@ class RunFolder:
             "rounds_computed": sum(not row["reused"] for row in trained),
             "seconds_per_round": statistics.median(per_round) if per_round else None,
             "seconds": sum(row["seconds"] + row["evaluation_seconds"] for row in every),
-            "floats_up": sum(row["floats_up"] for row in every),
-            "floats_down": sum(row["floats_down"] for row in every),
+            "floats_up": sum(row["floats_up"] for row in every) + exchanged["floats_up"],
+            "floats_down": sum(row["floats_down"] for row in every) + exchanged["floats_down"],
+            "exchange_floats_up": exchanged["floats_up"],
+            "exchange_floats_down": exchanged["floats_down"],
             **facts,
         }
         write_atomically(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")

@@ -2,7 +2,7 @@
 
     checkpoint.safetensors                              server entries and the names of the clients' states
     states/                                             those states
-    rounds.parquet  clients.parquet  evaluations.parquet   the stage's rows up to there
+    rounds.parquet  clients.parquet  ...                the stage's rows up to there, of every table
     snapshot.json                                       what the folder is
 
 The stage store and Ray Tune's checkpoints hold such folders.

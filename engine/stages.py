@@ -32,6 +32,7 @@ NUMERIC_PATH = (
     "engine.driver",
     "engine.entries",
     "engine.experiment",
+    "engine.jvp",
     "engine.models.layers",
     "engine.models.model",
     "engine.models.narrow",

@@ -25,6 +25,7 @@ from engine.data.batches import Rows, orders
 from engine.entries import checked, sliced
 from engine.errors import RunError
 from engine.experiment import Local
+from engine.jvp import jvp
 from engine.weights import FlatNet
 
 SUPPORT_SHARE = 0.5  # of a client's rows, where phases split them into support and query
@@ -343,6 +344,9 @@ class CachedNet:
 
     def taps(self, x: Tensor, names: tuple[str, ...], inputs: bool = False) -> tuple[Tensor, Tensors]:
         raise TypeError("a phase with cached features runs no body, so it has no taps")
+
+    def jvp(self, x: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
+        return jvp(self, x, direction)
 
     def at(self, weights: Tensor, buffers: Tensor, train: bool = False) -> Net:
         return self._net.at(weights, buffers, train)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from engine.algorithm import Layout, Net, Tensors
+from engine.jvp import jvp
 from engine.models import Model, narrowed
 
 
@@ -99,6 +100,9 @@ class FlatNet:
             logits = self.model(x)
         return logits, outputs
 
+    def jvp(self, x: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
+        return jvp(self, x, direction)
+
     def at(self, weights: Tensor, buffers: Tensor, train: bool = False) -> Net:
         tensors: dict[str, Tensor] = dict(self.model.named_buffers())  # integer counters stay the module's
         tensors.update(zip(self._names, self._views_of(weights.detach()), strict=True))
@@ -151,6 +155,9 @@ class _At:
         with _recording(self._base.model, names, inputs) as outputs:
             logits = self(x)
         return logits, outputs
+
+    def jvp(self, x: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
+        return jvp(self, x, direction)
 
     def at(self, weights: Tensor, buffers: Tensor, train: bool = False) -> Net:
         return self._base.at(weights, buffers, train)

@@ -93,14 +93,14 @@ def at_calibration(folder: Path, fields: dict[str, Any] | None = None, data: Dat
 def virtual(driver: Driver, algorithm: Ccvr) -> dict[int, Tensor]:
     """By class."""
     context = driver._context(driver.round, 0)
-    work = _Clients(driver, context), _Compute(driver, context), context
+    work = _Clients(driver, context, "finish"), _Compute(driver, context), context
     features, labels = algorithm.virtual_features(driver._server, *work)
     return {int(c): features[labels == c] for c in labels.unique()}
 
 
 def moments(driver: Driver, algorithm: Ccvr) -> dict[int, Any]:
     context, found = driver._context(driver.round, 0), {}
-    for part in algorithm.moments(driver._server, _Clients(driver, context), driver.layout):
+    for part in algorithm.moments(driver._server, _Clients(driver, context, "finish"), driver.layout):
         found |= part
     return found
 
@@ -162,6 +162,29 @@ def test_a_client_sends_its_present_classes_and_nothing_else(tmp_path: Path) -> 
         assert len(mapped.results) == 1  # of the block
         wanted = {c: sum(int(count[c]) for count in counts if count[c] >= least) for c in range(C)}
         assert {c: int(m.count) for c, m in from_message(mapped.results[0]).items()} == wanted
+
+
+def test_messages_are_counted_as_they_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spec 0.2, in ``exchanges.parquet``: the model goes down once, however many passes the classes take; the oracle's
+    images go up. Kills: a model that is counted with every group of classes; a merge that hides what was merged."""
+    sent = {}
+    for name, chunk in (("all", 2**30), ("one", 1)):
+        monkeypatch.setattr(ccvr, "CHUNK_BYTES", chunk)
+        run = gaussian_run(tmp_path / name)
+        exchanges = run.folder.frame("exchanges")
+        assert set(exchanges["stage"]) == {"end"}
+        assert exchanges["exchange"].max() == (1 if name == "all" else C)
+        sent[name] = exchanges.groupby("client")[["floats_up", "floats_down"]].sum()
+    assert sent["all"].equals(sent["one"])
+    labels, parts = gaussian_data().train.labels, parts_of(SPLIT).clients
+    present = [len(set(labels[parts[client]].tolist())) for client in sent["all"].index]
+    assert sent["all"]["floats_up"].tolist() == [classes * 153 for classes in present]
+    assert set(sent["all"]["floats_down"]) == {run.driver.layout.size}
+    oracle = gaussian_run(tmp_path / "oracle", "iid_calibration", {"fraction": 0.1}).folder.frame("exchanges")
+    assert oracle["floats_down"].sum() == 0
+    keys, rows = oracle.groupby("exchange")["floats_up"].sum()
+    assert rows == 60 * (D + 1)
+    assert 60 <= keys < 180
 
 
 # --- virtual features ---------------------------------------------------------------------------------------
@@ -465,7 +488,7 @@ def sample(folder: Path, fraction: float, seed: int = 0) -> tuple[np.ndarray, np
     config = experiment_of("iid_calibration", seed=seed, **SETTING)
     driver = open_driver(folder, config, gaussian_data(), parts_of(SPLIT))
     context = driver._context(2, 0)
-    clients, compute = _Clients(driver, context), _Compute(driver, context)
+    clients, compute = _Clients(driver, context, "finish"), _Compute(driver, context)
     parts = list(IidCalibration(fraction=fraction).real_features(driver._server, clients, compute, context))
     return tuple(np.concatenate([part[name].numpy() for part in parts]) for name in ("features", "labels"))  # type: ignore[return-value]
 
@@ -656,7 +679,7 @@ data = Dataset("wide", tuple(map(str, range(C))), split, split, (0.5,), (0.5,))
 parts = Assignment(tuple(np.arange(k * C, (k + 1) * C) for k in range(K)))
 config = experiment_of("ccvr", model={"name": "mlp", "hidden": [D]})
 driver = open_driver(Path("."), config, data, parts)
-clients = _Clients(driver, driver._context(1, 0))
+clients = _Clients(driver, driver._context(1, 0), "finish")
 
 sizes = []
 def draw(bench, shared, sizes, **how):  # instead of eigendecompositions, which take a minute

@@ -13,14 +13,15 @@ import torch
 
 from algorithms import ALGORITHMS
 from engine import seeds
-from engine.algorithm import Algorithm, Context, Finisher
+from engine.algorithm import Algorithm, Context, Finisher, Tensors
 from engine.data import Assignment
 from engine.data.batches import Rows
 from engine.errors import ConfigError
 from engine.experiment import Experiment, Local
 from engine.models import MLP, build_model
-from engine.training import Trainer
+from engine.training import Streams, Trainer
 from engine.weights import FlatNet
+from engine.worker import _View
 from tests.tiny import BATCHNORM, CLASSES, SIZES, assignment, dataset, drive, experiment_of, open_driver
 
 ALL = pytest.mark.parametrize("name", list(ALGORITHMS))
@@ -88,7 +89,9 @@ def test_precision_is_float64_throughout(tmp_path: Path, name: str) -> None:
 
 
 @ALL
-def test_relabelling_clients_changes_nothing_but_the_order_of_sums(tmp_path: Path, name: str) -> None:
+def test_relabelling_clients_changes_nothing_but_the_order_of_sums(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Kills: state or data that belongs to a position in the cohort and not to a client."""
     full = {"participation": {}, "local": {"batch_size": 64, "epochs": 2, "lr": 0.1}}  # one batch: order is no matter
     execution = {"actors": 0, "device": "cpu", "precision": "float64"}
@@ -96,8 +99,26 @@ def test_relabelling_clients_changes_nothing_but_the_order_of_sums(tmp_path: Pat
     parts = assignment(SIZES)
     turned = Assignment(parts.clients[::-1])
     one = drive(tmp_path / "a", settings, parts=parts).server["weights"]
+    turn_draws(monkeypatch, name)
     two = drive(tmp_path / "b", settings, parts=turned).server["weights"]
     torch.testing.assert_close(one, two, rtol=0, atol=1e-12)
+
+
+# What draw gives that is a position in the order of the clients -> how many positions there are.
+DRAWN_POSITIONS = {"partner": len(SIZES)}
+
+
+def turn_draws(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """From now on a client draws what the one in its place, counted from the other end, has drawn so far."""
+    streams = Streams.__init__
+    monkeypatch.setattr(Streams, "__init__", lambda s, seed, r, client: streams(s, seed, r, len(SIZES) - 1 - client))
+    draw = ALGORITHMS[name].draw
+
+    def turned(*args: Any) -> dict[str, Any]:
+        drawn = draw(*args)
+        return drawn | {key: count - 1 - drawn[key] for key, count in DRAWN_POSITIONS.items() if key in drawn}
+
+    monkeypatch.setattr(ALGORITHMS[name], "draw", turned)
 
 
 @ALL
@@ -207,6 +228,16 @@ def test_what_has_no_rounds_says_so(name: str) -> None:
         Experiment(stages=[stages[0], {**stages[1], "rounds": 0, "needs": []}])
 
 
+class OneClient:
+    """``clients`` for ``prepare``, where there is one."""
+
+    def __init__(self, view: _View) -> None:
+        self.view = view
+
+    def map(self, fn: Any, shared: Tensors, reduce: str = "sum") -> Tensors:
+        return fn(self.view, shared)
+
+
 @WITH_ROUNDS
 def test_inputs_are_not_written_to(name: str) -> None:
     """Kills: an in-place operation on what a method was given; the memory may be shared by a node."""
@@ -218,9 +249,10 @@ def test_inputs_are_not_written_to(name: str) -> None:
     trainer = Trainer(net, Rows(data, data.train, torch.device("cpu"), torch.float32), seed=0)
     start = net.weights.clone()
     fresh = {"weights": start, "buffers": net.buffers.clone()}
-    server = {**algorithm.init_server(fresh, context), "buffers": fresh["buffers"]}
-    received = {**algorithm.broadcast(server, context), "buffers": server["buffers"]}
     indices = torch.arange(20)
+    server = {**algorithm.init_server(fresh, context), "buffers": fresh["buffers"]}
+    server = algorithm.prepare(server, OneClient(_View(trainer, 0, indices, context, {}, True)), context)
+    received = {**algorithm.broadcast(server, context), "buffers": server["buffers"]}
     state = algorithm.init_state(received, {}, trainer.client(0, indices, context))
     given = {f"{which}/{key}": value for which, part in (("r", received), ("s", state)) for key, value in part.items()}
     before = {key: value.clone() for key, value in given.items()}

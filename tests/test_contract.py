@@ -29,14 +29,14 @@ from engine.algorithm import Batch, Client, Context, Net, Pooled
 from engine.data import Assignment
 from engine.data.batches import Rows
 from engine.experiment import Local
-from engine.models import MLP, Logistic, Model, ModelSpec, build_model
+from engine.models import MLP, Model, ModelSpec, build_model
 from engine.models.resnet import ResNet20
 from engine.training import Trainer
 from engine.weights import FlatNet
 from tests.tiny import CLASSES, Driven, assignment, dataset, drive, experiment, open_driver
 
 ROOT = Path(__file__).parents[1]
-NAMES = ("moon", "feddc", "fedmix", "pflego", "fedrep", "cbfl", "fedser", "cbhma")
+NAMES = ("moon", "feddc", "pflego", "fedrep", "cbfl", "fedser", "cbhma")
 RESNET = {"name": "resnet20"}
 FULL: dict[str, Any] = {"rounds": 2, "participation": {}}
 FLOAT64 = {"execution": {"actors": 0, "device": "cpu", "precision": "float64"}}
@@ -135,10 +135,10 @@ def test_the_page_has_every_sketch_and_they_type_check(folder: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-@pytest.mark.parametrize("name", ["moon", "fedmix", "fedser", "cbfl"])
+@pytest.mark.parametrize("name", ["moon", "fedser", "cbfl"])
 def test_neutral_values_are_fedavg_to_the_bit(tmp_path: Path, sketches: Any, name: str) -> None:
-    """Kills: a loss, a draw or an exchange that leaves a trace where its weight is zero (O-M1, O-FM1, O-R1, O-C2)."""
-    neutral = {"moon": {"mu": 0}, "fedmix": {"mix": 0}, "fedser": {"subnets": 0}, "cbfl": {"warmup": 2}}[name]
+    """Kills: a loss, a draw or an exchange that leaves a trace where its weight is zero (O-M1, O-R1, O-C2)."""
+    neutral = {"moon": {"mu": 0}, "fedser": {"subnets": 0}, "cbfl": {"warmup": 2}}[name]
     assert run(tmp_path, name, RESNET, neutral).sha == run(tmp_path, "fedavg", RESNET).sha
 
 
@@ -216,40 +216,6 @@ def test_feddc_server_follows_what_clients_keep(tmp_path: Path, sketches: Any) -
     drift = sum(torch.tensor(state["drift"]) for _, state in kept) / len(FEW)
     torch.testing.assert_close(done.server["control"], control, rtol=0, atol=1e-10)
     torch.testing.assert_close(done.server["mean_drift"], drift, rtol=0, atol=1e-10)
-
-
-# --- FedMix -------------------------------------------------------------------------------------------
-
-
-def test_fedmix_exchanges_means_once(tmp_path: Path, sketches: Any) -> None:
-    """Kills: means of augmented or raw pixels, in another order; an exchange that is counted every round (O-FM6)."""
-    done = run(tmp_path, "fedmix")
-    rows = dataset(sum(FEW)).train
-    for number, part in enumerate(assignment(FEW).clients):
-        x = (rows.images[part] / 255.0 - 0.5) / 0.25
-        np.testing.assert_allclose(done.server["images"][number].numpy(), x.mean(0), atol=1e-5)
-        shares = np.bincount(rows.labels[part], minlength=CLASSES) / len(part)
-        np.testing.assert_allclose(done.server["labels"][number].numpy(), shares, atol=1e-6)
-    assert done.server["images"].shape == (len(FEW), 1, 8, 8)
-    layout = done.driver.layout
-    assert set(done.folder.frame("clients")["floats_down"]) == {layout.size + layout.buffers}
-    split = run(tmp_path / "mash", "fedmix", fields={"mash": 4})
-    assert len(split.server["images"]) == sum(math.ceil(size / 4) for size in FEW)
-
-
-def test_fedmix_is_global_mixup_to_first_order(sketches: Any) -> None:
-    """Kills: an inner gradient of the mean in place of the sum, B times too small (G-01); O-FM2."""
-    bench = Bench(Logistic())  # smooth: ReLU's kinks have no expansion
-    batch, other = bench.batch(0), bench.batch(1)
-    received = {**bench.start, "images": other.x[:1], "labels": F.one_hot(other.y[:1], CLASSES).double()}
-    batch = dataclasses.replace(batch, drawn={"partner": torch.tensor([0])})
-    errors = []
-    for mix in (0.02, 0.01):
-        log_p = F.log_softmax(bench.net((1 - mix) * batch.x + mix * other.x[:1]), dim=1)
-        exact = (1 - mix) * F.nll_loss(log_p, batch.y) + mix * F.nll_loss(log_p, other.y[:1].expand(len(batch.y)))
-        ours = sketches["fedmix"].FedMix(mix=mix).loss(bench.net, batch, received, {})
-        errors.append(float((ours - exact).detach().abs()))
-    assert errors[0] / errors[1] == pytest.approx(4, rel=0.25)
 
 
 # --- PFLEGO -------------------------------------------------------------------------------------------

@@ -32,6 +32,9 @@ REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
         ({"option": "I"}, {**ONE_ROUND, **BATCHNORM}),
         ({}, {**ONE_ROUND, **MOMENTUM}),
     ],
+    "fedmix": [({"mix": 0.0}, FULL), ({"mix": 0.0}, PART), ({"mix": 0.0}, {**MOMENTUM, **BATCHNORM})],
+    "naivemix": [({"mix": 0.0}, FULL), ({"mix": 0.0}, PART), ({"mix": 0.0}, {**MOMENTUM, **BATCHNORM})],
+    "mixup_local": [({"gamma": 0.0}, FULL), ({"gamma": 0.0}, {**MOMENTUM, **BATCHNORM})],
     # after FedAvg; no epochs leave what it has come to
     "ccvr": [({"epochs": 0}, FULL), ({"epochs": 0, "cov": "shared"}, {**PART, **BATCHNORM})],
     "iid_calibration": [({"epochs": 0}, FULL), ({"epochs": 0, "fraction": 1.0}, {**PART, **BATCHNORM})],
@@ -42,6 +45,9 @@ DIFFERS: dict[str, list[dict[str, Any]]] = {
     "fedavg": [{"server_lr": 0.5}],
     "fedprox": [{}, {"mu": 1.0}],
     "scaffold": [{}, {"option": "I"}, {"weighting": "uniform"}, {"weighting": "cbfl_code"}],
+    "fedmix": [{}, {"taylor_coef": "one"}, {"mash": 5}],
+    "naivemix": [{}, {"mash": 5}],
+    "mixup_local": [{}, {"gamma": 0.2}],
     "ccvr": [{}, {"epochs": 0, "init": "random"}],
     "iid_calibration": [{}, {"epochs": 0, "init": "random"}],
 }

@@ -8,12 +8,13 @@ rounds                    the last round, global: a stage counts on from the one
 rounds_asked, rounds_computed   over all stages; what a stored prefix gave was not computed
 rounds_to_target          the first round, global and of the lineage (the last stage and those it comes from), whose
                           global test accuracy is at least the sweep's target_accuracy; NaN if it never is
-bytes_to_target           4 bytes (8 in float64) for each float sent up or down in the lineage's rounds up to that one
+bytes_to_target           4 bytes (8 in float64) for each float sent up or down in the lineage's rounds up to that one,
+                          and in the exchanges outside rounds before it was evaluated
 worst_decile_accuracy     the mean over the worst tenth, ceil(K / 10) of the K clients that hold data, of the sum over
                           classes of (the client's share of the class) * (test accuracy on the class): the accuracy to
                           expect of the final global model on test data distributed as that client's classes are. It
                           knows nothing of how clients differ within a class.
-seconds, floats_up, floats_down   over all stages
+seconds, floats_up, floats_down   over all stages; floats with those of exchanges outside rounds
 breaks_privacy            whether a stage of the lineage is an oracle that no client would take part in
 
 A trial that failed has its reason and no figures (NaN); so has one without a summary, which was killed or is under
@@ -134,24 +135,24 @@ class TrialReader:
     def _to_target(self, folder: Path, experiment: Mapping[str, Any], evaluations: pa.Table) -> dict[str, int]:
         if self.target is None:
             return {}
+        names = [stage["name"] for stage in experiment["stages"]] or ["train"]  # a stage comes after what it needs
+        order = {name: number for number, name in enumerate(names) if name in _lineage(experiment)}
         reached = [
-            number
-            for number, accuracy in zip(
-                evaluations["round"].to_pylist(), evaluations["accuracy"].to_pylist(), strict=True
-            )
-            if accuracy >= self.target
+            (order[row["stage"]], row["round"])
+            for row in evaluations.select(["stage", "round", "accuracy"]).to_pylist()
+            if row["accuracy"] >= self.target
         ]
         if not reached:
             return {}
-        rounds = _columns(folder / "rounds.parquet", ["stage", "round", "floats_up", "floats_down"])
-        lineage = _lineage(experiment)
+        tables = [folder / "rounds.parquet", *[p for p in [folder / "exchanges.parquet"] if p.exists()]]
         floats = sum(
             row["floats_up"] + row["floats_down"]
-            for row in rounds.to_pylist()
-            if row["stage"] in lineage and row["round"] <= min(reached)
+            for path in tables
+            for row in _columns(path, ["stage", "round", "floats_up", "floats_down"]).to_pylist()
+            if row["stage"] in order and (order[row["stage"]], row["round"]) <= min(reached)
         )
         size = 8 if experiment["execution"]["precision"] == "float64" else 4
-        return {"rounds_to_target": min(reached), "bytes_to_target": size * floats}
+        return {"rounds_to_target": min(reached)[1], "bytes_to_target": size * floats}
 
     def _worst_decile(self, folder: Path, experiment: Mapping[str, Any], by_class: list[float | None]) -> float | None:
         try:

@@ -1,0 +1,42 @@
+"""Mixup within each client's batches (Zhang et al. 2018, arXiv:1710.09412), FedAvg otherwise.
+
+The comparator that exchanges nothing: one weight from Beta(gamma, gamma) and one permutation of the rows a step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from scipy.special import betaincinv
+from torch import Tensor
+
+from algorithms.fedavg import FedAvg
+from engine.algorithm import Batch, Client, Net, Tensors
+from engine.errors import require
+
+
+@dataclass(frozen=True)
+class MixupLocal(FedAvg):
+    gamma: float = 1.0  # 1: weights uniform in [0, 1]; 0 is FedAvg
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.gamma >= 0, "gamma", self.gamma, "must be at least 0", "0 is FedAvg")
+
+    def draw(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
+        if self.gamma == 0:
+            return {}
+        rng = client.rng("mixup")
+        uniform = torch.rand((), generator=rng, dtype=torch.float64)
+        share = torch.as_tensor(betaincinv(self.gamma, self.gamma, uniform.numpy()))  # the inverse of its distribution
+        return {"share": share, "partners": torch.randperm(rows, generator=rng)}
+
+    def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
+        if self.gamma == 0:
+            return super().loss(net, batch, received, state)
+        share, partners = batch.drawn["share"].to(batch.x), batch.drawn["partners"]
+        log_p = F.log_softmax(net(share * batch.x + (1 - share) * batch.x[partners]), dim=1)
+        return share * F.nll_loss(log_p, batch.y) + (1 - share) * F.nll_loss(log_p, batch.y[partners])
