@@ -1,5 +1,6 @@
 """The algorithms, one file each. To add one: write the file and add its line here."""
 
+from algorithms.ccvr import Ccvr
 from algorithms.clsnorm import ClsNorm
 from algorithms.clsprox import ClsProx
 from algorithms.fedavg import FedAvg
@@ -8,6 +9,7 @@ from algorithms.feddc import FedDC
 from algorithms.fedmix import FedMix
 from algorithms.fednova import FedNova
 from algorithms.fedprox import FedProx
+from algorithms.iid_calibration import IidCalibration
 from algorithms.mixup_local import MixupLocal
 from algorithms.moon import Moon
 from algorithms.naivemix import NaiveMix
@@ -29,5 +31,7 @@ ALGORITHMS = Registry(
         "fedmix": FedMix,
         "naivemix": NaiveMix,
         "mixup_local": MixupLocal,
+        "ccvr": Ccvr,
+        "iid_calibration": IidCalibration,
     },
 )

@@ -222,6 +222,9 @@ class Pooled:
     ids: tuple[int, ...] = ()  # the clients, in the order of ``stacked``
 
 
+Merge = Callable[[Tensors, Tensors], Tensors]  # pure and associative; a module-level function or a partial of one
+
+
 class ClientView(Protocol):
     """One client, to a function given to :meth:`Clients.map`."""
 
@@ -248,7 +251,7 @@ class Clients(Protocol):
         self,
         fn: Callable[[ClientView, Tensors], Tensors],
         shared: Tensors,
-        reduce: Literal["sum", "stack"] = "sum",
+        reduce: Literal["sum", "stack"] | Merge = "sum",
     ) -> Tensors:
         """Run the pure ``fn`` on every client: an exchange, counted as traffic in ``exchanges.parquet``.
 
@@ -256,8 +259,9 @@ class Clients(Protocol):
         so ``fn`` packs a symmetric matrix and leaves out an entry it has nothing for. ``view.net`` is there if
         ``shared`` holds "weights" and "buffers".
         ``fn`` is a module-level function, or a ``functools.partial`` of one that carries hyper-parameters.
-        ``sum`` adds the results in float64, ``stack`` concatenates them along their first axis; both in client
-        order, so the result does not depend on where the clients ran.
+        ``sum`` adds the results in float64, ``stack`` concatenates them along their first axis; a function merges
+        two results into one, and must be associative: blocks are merged where they ran, so that no more than one
+        result per block exists at a time. All in client order, so the result does not depend on where clients ran.
         """
         ...
 
@@ -311,6 +315,7 @@ class Algorithm(ABC):
     uncounted: ClassVar[frozenset[str]] = frozenset()  # of the broadcast: a client can derive them itself
     stack_uploads: ClassVar[bool] = False  # True: pooled.stacked holds the single uploads
     stackable: ClassVar[bool] = True  # False: shapes in ``loss`` differ between clients, so none share a block's pass
+    breaks_privacy: ClassVar[bool] = False  # True: an oracle, that no client would take part in; labelled everywhere
     linear_optimizer: ClassVar[bool] = False  # True: reads run.accumulation, so local.optimizer must be sgd
     model_needs: ClassVar[Mapping[str, Any]] = {}  # fields of every model (head, projection) and what they must be
 
@@ -397,3 +402,24 @@ class Algorithm(ABC):
     def personal(self, server: Tensors, state: Tensors, client: Client) -> Tensors:
         """The entries "weights" and "buffers" that a client's own rows are evaluated with."""
         return {"weights": server["weights"], "buffers": server["buffers"]}
+
+    # --- anywhere ------------------------------------------------------------------------------------
+
+    def predict(self, net: Net, x: Tensor) -> Tensor:
+        """[B, C] the class scores that a model is evaluated by."""
+        return net(x)
+
+
+@dataclass(frozen=True)
+class Finisher(Algorithm):
+    """An algorithm for a stage without rounds, after one that has trained: all it does is :meth:`finish`."""
+
+    @abstractmethod
+    def finish(self, server: Tensors, clients: Clients, compute: Compute, context: Context) -> Tensors:
+        """What is to be done with what the stage before has come to."""
+
+    def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
+        raise TypeError(f"{type(self).__name__} has no rounds, so nothing is uploaded in one")
+
+    def aggregate(self, server: Tensors, pooled: Pooled, context: Context) -> Tensors:
+        raise TypeError(f"{type(self).__name__} has no rounds, so there is nothing to aggregate")

@@ -31,7 +31,7 @@ from rich.table import Table
 from engine import __version__
 from engine.errors import ConfigError, FedskewError, nearest
 from engine.experiment import CHOICES, IDENTITY, Experiment
-from engine.results import RunFolder
+from engine.results import BREAKS_PRIVACY, RunFolder
 from engine.run import Run
 from engine.store import StageStore
 from tune_configs import EXPERIMENTS, SWEEPS
@@ -193,7 +193,8 @@ def list_command(
         table = Table("name", "fields", "what it is", box=None)
         for name, cls in CHOICES[LISTS[what]].items():
             fields = ", ".join(f"{field.name}={_default(field)}" for field in dataclasses.fields(cls))
-            table.add_row(name, fields, _first_sentence(cls))
+            mark = f" ({BREAKS_PRIVACY})" if getattr(cls, "breaks_privacy", False) else ""
+            table.add_row(name, fields, _first_sentence(cls) + mark)
     else:
         raise ConfigError("list", what, "is not a list", nearest(what, ["experiments", "sweeps", *LISTS]))
     out.print(table)
@@ -328,16 +329,23 @@ def _header(run: Run) -> None:
         fields = {**CHOICES["algorithm"].dump(stage.algorithm)}
         name = fields.pop("name")
         shown = ", ".join(f"{field}={value}" for field, value in fields.items())
-        lines.append(f"stage      {stage.name}: {stage.rounds} rounds of {name} ({shown})")
+        rounds = f"{stage.rounds} rounds of" if stage.rounds else f"after {stage.needs[0]},"
+        mark = f", {BREAKS_PRIVACY}" if stage.algorithm.breaks_privacy else ""
+        lines.append(f"stage      {stage.name}: {rounds} {name} ({shown}){mark}")
     actors = experiment.execution.actors
     lines.append(f"where      {f'{actors} Ray actors' if actors else 'this process'}, {experiment.execution.device}")
     console.print("\n".join(lines), highlight=False)
 
 
 def _show(summary: dict[str, Any], folder: RunFolder, as_json: bool) -> None:
-    table = Table(title=f"{summary['name']}, {summary['algorithm']['name']}", title_justify="left", show_header=False)
+    title = f"{summary['name']}, {summary['algorithm']['name']}"
+    if summary.get("breaks_privacy"):
+        title += f" ({BREAKS_PRIVACY})"
+    table = Table(title=title, title_justify="left", show_header=False)
+    before = list(summary.get("stage_accuracy", {}).items())[:-1]
     for label, value in (
         ("test accuracy", _percent(summary["accuracy"])),
+        *((f"after stage {stage}", _percent(accuracy)) for stage, accuracy in before),
         ("best", f"{_percent(summary['best_accuracy'])} in round {summary['best_round']}"),
         ("mean of the last 10 rounds", _percent(summary["last10_accuracy"])),
         ("rounds", str(summary["rounds"])),

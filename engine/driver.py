@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from engine import __version__, seeds, snapshots
-from engine.algorithm import Algorithm, Cohort, Context, Kind, Pooled, Tensors
+from engine.algorithm import Algorithm, Cohort, Context, Kind, Merge, Pooled, Tensors
 from engine.checkpoints import Checkpoint, Checkpoints, Position
 from engine.data import Assignment, Dataset
 from engine.entries import Arrays, cast, checked, floats, to_numpy
@@ -130,6 +130,7 @@ class Driver:
         self._chain = experiment.chain
         self._starts = [span.start - 1 for span in experiment.spans]
         self._ends = [span.stop - 1 for span in experiment.spans]
+        self._always_evaluated = self._evaluated_positions()
         net = open_model(experiment, dataset, torch.device("cpu"))
         self.layout = net.layout
         self._fresh = {"weights": net.weights, "buffers": net.buffers}
@@ -185,9 +186,11 @@ class Driver:
             raise RunError("the last round was interrupted half-way; open the run again")
         began = time.perf_counter()
         rows = []
-        while not self.finished and (until is None or self.round < until):
+        while not self.finished and (until is None or self.round < until or self._followed):
             try:
                 rows += self._next(until)
+                while self._followed:
+                    rows += self._next(until)  # so that whoever stops at a round has what belongs to it
             except NotYet:
                 break
             if time.perf_counter() - began >= seconds:
@@ -227,8 +230,11 @@ class Driver:
     # --- a round --------------------------------------------------------------------------------------
 
     def _next(self, until: int | None) -> list[Row]:
-        """One round, with the evaluation and the checkpoint that are due after it; or those that another run did."""
-        if self._position.round == self._ends[self._position.stage]:
+        """One round, with the evaluation and the checkpoint that are due after it; or those that another run did.
+
+        A stage without rounds is one such step.
+        """
+        if self._at_end:
             self._begin(self._position.stage + 1)
         end = self._ends[self._position.stage]
         if self._reuse is not None:
@@ -238,26 +244,56 @@ class Driver:
                 rows = self._adopt(found)
                 self._reuse.done_with(found)
                 return rows
-        row = self._round()
-        at_end = self._position.round == end
-        if at_end:
+        row = self._round() if self.stage.rounds else self._no_round()
+        if self._at_end:
+            began, before = time.perf_counter(), self._server["weights"]
             self._finish_stage()
+            if self.stage.rounds == 0:
+                row["update_norm"] = float((self._server["weights"] - before).norm())
+            row["seconds"] += time.perf_counter() - began
         began = time.perf_counter()
         evaluation = self._evaluate() if self._evaluation_due() else {}
         row["evaluation_seconds"] = time.perf_counter() - began
         self.folder.rounds.add(row)
         self._torn = False
-        due = at_end or self._position.round % self.experiment.checkpoint.every == 0
-        wanted = self._reuse is not None and self._reuse.wanted(self._segments(), self.round)
+        due = self._at_end or self._position.round % self.experiment.checkpoint.every == 0
+        reuse = self._reuse if self.stage.rounds else None
+        wanted = reuse is not None and reuse.wanted(self._segments(), self.round)
         if due or wanted:
             self._save()
         if self._reuse is not None:
-            self._share(self._reuse, due, wanted, at_end)
+            self._share(self._reuse, due, wanted, self._at_end)
         return [{**row, "accuracy": evaluation.get("accuracy"), "loss": evaluation.get("loss")}]
 
-    def _evaluation_due(self) -> bool:
+    @property
+    def _followed(self) -> bool:
+        """Whether a stage without rounds comes next."""
+        return not self.finished and self._at_end and self._chain[self._position.stage + 1].rounds == 0
+
+    @property
+    def _at_end(self) -> bool:
+        """Whether the stage has done its rounds."""
+        return self._position.round == self._ends[self._position.stage]
+
+    def _evaluation_due(self, round: int | None = None) -> bool:
+        """After ``round`` of this stage, by default the last one done."""
         every = self.experiment.evaluation.every
-        return self.finished or bool(every and self._position.round % every == 0)
+        position = self._position if round is None else replace(self._position, round=round)
+        return position in self._always_evaluated or bool(every and position.round % every == 0)
+
+    def _evaluated_positions(self) -> set[Position]:
+        """The end of the run, and what a stage without rounds starts from and ends with."""
+        number_of = {stage.name: number for number, stage in enumerate(self._chain)}
+        stages = {len(self._chain) - 1}
+        for number, stage in enumerate(self._chain):
+            if stage.rounds == 0:
+                stages |= {number, number_of[stage.needs[0]]}
+        return {Position(number, self._ends[number]) for number in stages}
+
+    def _no_round(self) -> Row:
+        """The row of a stage without rounds."""
+        context = self._context(self.round, 0)
+        return self._record(self.stage, context, Outcome(), update_norm=0.0, seconds=0.0)
 
     def _round(self) -> Row:
         began = time.perf_counter()
@@ -412,7 +448,8 @@ class Driver:
             for start in starts
         ]
         shared = to_numpy({name: self._server[name] for name in ("weights", "buffers")})
-        results = self.pool.run("evaluate", shared, None, calls, what=f"evaluation after round {self.round}")
+        algorithm = self.stage.at(self.round).algorithm
+        results = self.pool.run("evaluate", shared, algorithm, calls, what=f"evaluation after round {self.round}")
         scores: list[Scores] = [result.value for result in results]
         correct = np.sum([score.correct for score in scores], axis=0)
         count = np.sum([score.count for score in scores], axis=0)
@@ -464,8 +501,11 @@ class Driver:
         server = algorithm.prepare(server, _Clients(self, context, "prepare"), context)
         self._server = cast(algorithm, checked(algorithm, "prepare", server, self.layout), self._fresh["weights"].dtype)
         self._send_once(algorithm, context)
-        self._torn = False
-        log.info("stage %s: %s, rounds %d to %d", stage.name, algorithm, self.round + 1, self._ends[number])
+        # A stage without rounds is at its end from the start: not to be saved before it is finished, see _next.
+        self._torn = stage.rounds == 0
+        last = self._ends[number]
+        rounds = f"rounds {self.round + 1} to {last}" if stage.rounds else f"after round {last}"
+        log.info("stage %s: %s, %s", stage.name, algorithm, rounds)
 
     def _send_once(self, algorithm: Algorithm, context: Context) -> None:
         """Count what every client gets at the stage's start and keeps, though here it comes with each broadcast."""
@@ -556,8 +596,8 @@ class Driver:
 
     @property
     def _has_end(self) -> bool:
-        """Whether the stage's algorithm does something after the last round."""
-        return type(self.stage.algorithm).finish is not Algorithm.finish
+        """Whether there is more to the stage's end than its last round."""
+        return self.stage.rounds == 0 or type(self.stage.algorithm).finish is not Algorithm.finish
 
     def _segments(self) -> list[Segment]:
         number = self._position.stage
@@ -606,7 +646,8 @@ class Driver:
 
     def _adopt(self, found: Snapshot) -> list[Row]:
         """Go on from a snapshot of this stage, and count its rounds as done; its rows, for display."""
-        began, stage, checkpoint = self.round, self.stage, found.checkpoint
+        stage, checkpoint = self.stage, found.checkpoint
+        began = self.round if stage.rounds else -1  # a stage without rounds has rows of the round it began with
         self._torn = True
         states = self._checkpoints.states_folder
         for digest in set(checkpoint.states.values()):
@@ -615,9 +656,8 @@ class Driver:
         self._joined = set(checkpoint.states)
         self._server = checkpoint.server
         self._position = replace(self._position, round=found.round)
-        if self.round == self._ends[self._position.stage] and not found.ended:
+        if self._at_end and not found.ended:
             self._finish_stage()
-        every = self.experiment.evaluation.every
         measured: dict[int, Row] = {}
         for table in self.folder.tables:
             for row in found.rows[table.name]:
@@ -625,7 +665,7 @@ class Driver:
                     continue
                 if table is self.folder.evaluations:
                     # The last round of another run is measured whatever the cadence; in this one it is not the last.
-                    if not (every and row["round"] % every == 0) and not (self.finished and row["round"] == self.round):
+                    if not self._evaluation_due(row["round"]):
                         continue
                     measured[row["round"]] = row
                 table.add({**row, "stage": stage.name, "reused": True})
@@ -633,7 +673,8 @@ class Driver:
             measured[self.round] = self._evaluate()
         self._torn = False
         self._save()
-        log.info("stage %s: rounds %d to %d were there already", stage.name, began + 1, self.round)
+        rounds = f"rounds {began + 1} to {self.round} were" if stage.rounds else "it was"
+        log.info("stage %s: %s there already", stage.name, rounds)
         scores = {round: {"accuracy": row["accuracy"], "loss": row["loss"]} for round, row in measured.items()}
         nothing = {"accuracy": None, "loss": None}
         rows = [row for row in found.rows["rounds"] if row["round"] > began]
@@ -648,8 +689,11 @@ class _Clients:
         self._context = context
         self._when = when
         self._passes = 0
+        self._sent: Tensors = {}  # what clients have got in earlier passes of this method
 
-    def map(self, fn: Callable[..., Tensors], shared: Tensors, reduce: Literal["sum", "stack"] = "sum") -> Tensors:
+    def map(
+        self, fn: Callable[..., Tensors], shared: Tensors, reduce: Literal["sum", "stack"] | Merge = "sum"
+    ) -> Tensors:
         driver = self._driver
         calls = [
             Call(
@@ -660,14 +704,19 @@ class _Clients:
             )
             for ids in cut_blocks(driver._clients, driver.experiment.execution.block)
         ]
-        job = MapJob(fn, self._context)
+        job = MapJob(fn, self._context, reduce if callable(reduce) else None)
         results = driver.pool.run("map", to_numpy(shared), job, calls, what="a pass over every client")
-        down, sizes = floats(shared), dict[int, tuple[int, int]]()
+        down, sizes = self._count_new(shared), dict[int, tuple[int, int]]()
         totals: dict[str, np.ndarray] = {}
         parts: dict[str, list[np.ndarray]] = {}
+        merged: Tensors = {}
         for call, result in zip(calls, results, strict=True):
-            for client, row in zip(call.args[0], result.value, strict=True):
-                sizes[client] = floats(row), down
+            sizes |= {client: (up, down) for client, up in zip(call.args[0], result.value.floats_up, strict=True)}
+            for row in result.value.results:
+                if callable(reduce):
+                    tensors = {name: torch.tensor(array) for name, array in row.items()}
+                    merged = reduce(merged, tensors) if merged else tensors
+                    continue
                 for name, array in row.items():
                     if reduce == "sum":
                         totals[name] = _added(totals.get(name), array, 1)
@@ -676,7 +725,13 @@ class _Clients:
         self._passes += 1
         driver.record_exchange(self._when, self._passes, self._context.round, sizes)
         totals |= {name: np.concatenate(arrays) for name, arrays in parts.items()}
-        return {name: torch.from_numpy(total) for name, total in totals.items()}
+        return merged | {name: torch.from_numpy(total) for name, total in totals.items()}
+
+    def _count_new(self, shared: Tensors) -> int:
+        """Numbers of ``shared`` that clients do not have of an earlier pass: each tensor goes down once."""
+        new = {name: tensor for name, tensor in shared.items() if self._sent.get(name) is not tensor}
+        self._sent |= new
+        return floats(new)
 
 
 class _Compute:

@@ -23,7 +23,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 
 from algorithms import ALGORITHMS
-from engine.algorithm import Algorithm
+from engine.algorithm import Algorithm, Finisher
 from engine.data import PARTITIONS, SOURCES, ImageFolder, Parquet, Partition, Source
 from engine.errors import ConfigError, nearest, require
 from engine.models import MODELS, ModelSpec
@@ -186,7 +186,7 @@ class Stage(Section):
     needs: tuple[str, ...] = ()
     algorithm: AlgorithmChoice
     local: Local
-    rounds: int = Field(ge=1)
+    rounds: int = Field(ge=0)  # 0: what the algorithm does at its ends, with what the stage before has come to
     changes: tuple[StageChange, ...] = ()  # ascending, within the stage
 
     def at(self, round: int) -> Stage:
@@ -211,7 +211,7 @@ class WrittenStage(Section):
     needs: tuple[str, ...] = ()
     algorithm: AlgorithmChoice | None = None
     local: dict[str, Any] = {}
-    rounds: int = Field(ge=1)
+    rounds: int = Field(ge=0)
 
     def resolve(self, experiment: Experiment) -> Stage:
         """With the experiment's algorithm and local section where this stage has none of its own."""
@@ -296,6 +296,7 @@ class Experiment(Section):
             seen.append(stage.name)
         self._check_schedule()
         for stage in self.chain:
+            self._check_rounds(stage)
             if stage.algorithm.linear_optimizer:
                 require(
                     stage.local.optimizer == "sgd",
@@ -315,6 +316,27 @@ class Experiment(Section):
                 )
             stage.algorithm.check(self, stage.local)
         return self
+
+    def _check_rounds(self, stage: Stage) -> None:
+        """A stage without rounds, and an algorithm without them, come after a stage that has trained."""
+        algorithm = ALGORITHMS.name_of(stage.algorithm)
+        if isinstance(stage.algorithm, Finisher) and (stage.rounds or not self.stages):
+            require(
+                bool(self.stages),
+                "algorithm.name",
+                algorithm,
+                "has no rounds of its own, it goes on from a stage that has trained",
+                "write stages, the last one with needs: [the one before] and rounds: 0",
+            )
+            field, rule = f"stages.{stage.name}.rounds", f"must be 0, for {algorithm} has no rounds"
+            require(False, field, stage.rounds, rule, f"set {field}=0")
+        require(
+            stage.rounds > 0 or bool(stage.needs),
+            f"stages.{stage.name}.rounds",
+            stage.rounds,
+            "a stage without rounds goes on from another one",
+            f"name that one in stages.{stage.name}.needs",
+        )
 
     def _check_schedule(self) -> None:
         rounds = [change.round for change in self.schedule]
@@ -612,9 +634,8 @@ def _assign(values: dict[str, Any], key: str, value: Any) -> None:
     if key not in known:
         elsewhere = [other for other in dict.fromkeys(keys()) if other.rpartition(".")[2] == (field or section)]
         if not dot and elsewhere:
-            raise ConfigError(
-                key, value, "is not a key: keys are dotted", "did you mean " + " or ".join(elsewhere) + "?"
-            )
+            here = [other for other in elsewhere if other in known] or elsewhere
+            raise ConfigError(key, value, "is not a key: keys are dotted", "did you mean " + " or ".join(here) + "?")
         if key in elsewhere:
             chosen = values[section]["name"]
             raise ConfigError(key, value, f"is not a field of {section} {chosen!r}", nearest(key, known))

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from engine.results import RunFolder
+from engine.results import BREAKS_PRIVACY, RunFolder
 
 BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#8a8a8a"  # of Okabe and Ito, told apart by everybody
 
@@ -60,10 +60,10 @@ def draw_curves(folder: RunFolder, path: Path) -> None:
         right.plot(measured["round"], measured["loss_after"], color=ORANGE, label="clients, after training")
     _label(right, "loss")
     summary = folder.summary()
-    figure.suptitle(
-        f"{summary.get('name', folder.path.name)}   {summary.get('algorithm', {}).get('name', '')}",
-        fontsize=10,
-    )
+    title = f"{summary.get('name', folder.path.name)}   {summary.get('algorithm', {}).get('name', '')}"
+    if summary.get("breaks_privacy"):
+        title += f" ({BREAKS_PRIVACY})"
+    figure.suptitle(title, fontsize=10)
     figure.savefig(path)
 
 

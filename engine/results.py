@@ -2,7 +2,7 @@
 
     experiment.yaml       the resolved experiment
     partition.parquet     which client holds which training row      partition.png  the same as a picture
-    rounds.parquet        one row per round                          curves.png     accuracy and loss over rounds
+    rounds.parquet        one row per round, and stage without any   curves.png     accuracy and loss over rounds
     clients.parquet       one row per client and round
     evaluations.parquet   one row per evaluation, with per-class accuracy
     exchanges.parquet     one row per client and exchange outside rounds, if there were any
@@ -20,7 +20,7 @@ import os
 import shutil
 import statistics
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ OWN_FILES = (
     ".lock",
 )
 
+BREAKS_PRIVACY = "an oracle: breaks privacy"  # the label of what an algorithm with ``breaks_privacy`` came to
 TRIAL = "trial.json"  # beside them where the run is a trial of a sweep; see engine/sweeps
 
 SCHEMAS = {
@@ -132,6 +133,16 @@ SCHEMAS = {
 
 
 GROUP_ROWS = 20_000  # of a parquet row group: about a megabyte
+
+
+def of_last_rounds(evaluations: Sequence[Row], last: int, without_rounds: Collection[str]) -> list[float]:
+    """The accuracies in the ten rounds up to ``last``, of a lineage's evaluations in their order.
+
+    Where a stage without rounds came last, its accuracy alone: it is of another model than those of the rounds.
+    """
+    if evaluations and evaluations[-1]["stage"] in without_rounds:
+        return [evaluations[-1]["accuracy"]]
+    return [row["accuracy"] for row in evaluations if last - 10 < row["round"] <= last]
 
 
 class Table:
@@ -357,13 +368,16 @@ class RunFolder:
         every: list[Row] = self.frame("rounds").to_dict("records")
         rounds = [row for row in every if row["stage"] in lineage]
         evaluations = [row for row in self.frame("evaluations").to_dict("records") if row["stage"] in lineage]
+        without_rounds = {stage.name for stage in experiment.chain if stage.rounds == 0}
+        trained = [row for row in every if row["stage"] not in without_rounds]
+        per_round = [row["seconds"] for row in trained if row["stage"] in lineage]
         exchanged = {
             name: int(column.sum()) for name, column in self.frame("exchanges")[["floats_up", "floats_down"]].items()
         }
         last_round = rounds[-1]["round"] if rounds else 0
+        last10 = of_last_rounds(evaluations, last_round, without_rounds)
         final = evaluations[-1] if evaluations else {}
         best = max(evaluations, key=lambda row: row["accuracy"]) if evaluations else {}
-        last10 = [row["accuracy"] for row in evaluations if last_round - 10 < row["round"] <= last_round]
         summary = {
             "name": experiment.name,
             "experiment": experiment.digest,
@@ -373,10 +387,12 @@ class RunFolder:
             "best_accuracy": best.get("accuracy"),
             "best_round": best.get("round"),
             "last10_accuracy": statistics.fmean(last10) if last10 else None,
+            "stage_accuracy": {row["stage"]: row["accuracy"] for row in evaluations},  # after each stage's last round
+            "breaks_privacy": any(s.algorithm.breaks_privacy for s in experiment.chain if s.name in lineage),
             "rounds": last_round,
-            "rounds_asked": len(every),
-            "rounds_computed": sum(not row["reused"] for row in every),
-            "seconds_per_round": statistics.median(row["seconds"] for row in rounds) if rounds else None,
+            "rounds_asked": len(trained),
+            "rounds_computed": sum(not row["reused"] for row in trained),
+            "seconds_per_round": statistics.median(per_round) if per_round else None,
             "seconds": sum(row["seconds"] + row["evaluation_seconds"] for row in every),
             "floats_up": sum(row["floats_up"] for row in every) + exchanged["floats_up"],
             "floats_down": sum(row["floats_down"] for row in every) + exchanged["floats_down"],

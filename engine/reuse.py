@@ -80,10 +80,10 @@ class Reuse:
     def before(self, segments: Sequence[Segment], round: int, until: int, ends: bool) -> Snapshot | None:
         """The longest stored continuation of ``round``, up to ``until``; None when it is this run's turn to compute.
 
-        ``ends``: the algorithm finishes its stage with something of its own, stored under another name. Raises
-        :class:`NotYet` every second in which somebody else computes.
+        ``ends``: the stage ends with more than its last round, stored under another name; one without rounds, with
+        nothing else. Raises :class:`NotYet` every second in which somebody else computes.
         """
-        ahead = next(segment for segment in segments if segment.last > round)
+        ahead = next((segment for segment in segments if segment.last > round), segments[-1])
         if self._lease is not None and self._leased == ahead.key and not self._lease.lost:
             return None
         self.release()

@@ -46,6 +46,7 @@ NUMERIC_PATH = (
     "engine.models.networks",
     "engine.models.resnet",
     "engine.models.resnet_imagenet",
+    "engine.moments",
     "engine.seeds",
     "engine.training",
     "engine.weights",

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from engine import seeds
-from engine.algorithm import Algorithm, Batch, Client, ClientView, Context, Net, Tensors, Workbench
+from engine.algorithm import Algorithm, Batch, Client, ClientView, Context, Merge, Net, Tensors, Workbench
 from engine.data import Assignment, Dataset
 from engine.data.batches import Rows, orders
 from engine.entries import Arrays, floats, to_numpy, to_torch
@@ -50,6 +50,15 @@ class MapJob:
 
     fn: Callable[[ClientView, Tensors], Tensors]
     context: Context
+    merge: Merge | None = None  # the results of a block into one
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """What the clients of a block sent."""
+
+    results: list[Arrays]  # of each client, or one that they were merged into
+    floats_up: list[int]  # of each client
 
 
 @dataclass(frozen=True)
@@ -183,7 +192,7 @@ class Worker:
                     steps=trained.steps,
                     loss_before=trained.loss_before,
                     loss_after=trained.loss_after,
-                    local_accuracy=self._local_accuracy(trained) if job.test_locally else None,
+                    local_accuracy=self._local_accuracy(algorithm, trained) if job.test_locally else None,
                     floats_up=floats(trained.upload) + trained.buffers.numel(),
                     seconds=time.perf_counter() - began,
                 )
@@ -201,14 +210,15 @@ class Worker:
         )
         return (block, *new_states) if job.stateful else block
 
-    def evaluate(self, job: None, start: int, stop: int) -> Scores:
-        """Score the test rows [start, stop) with the shared weights and buffers."""
+    def evaluate(self, job: Algorithm, start: int, stop: int) -> Scores:
+        """Score the test rows [start, stop) with the shared weights and buffers, as the algorithm predicts."""
         self.net.load(self._shared["weights"], self._shared["buffers"])
-        return self._scores(start, stop)
+        return self._scores(job, start, stop)
 
-    def map(self, job: MapJob, ids: tuple[int, ...], *states: Arrays | None) -> list[Arrays]:
+    def map(self, job: MapJob, ids: tuple[int, ...], *states: Arrays | None) -> Mapped:
         """The job's function of each client in turn; the net is at the shared weights each time."""
-        results = []
+        mapped = Mapped([], [])
+        merged: Tensors | None = None
         with_model = "weights" in self._shared
         for number, arrays in zip(ids, states, strict=True):
             if with_model:
@@ -216,8 +226,15 @@ class Worker:
                 self.net.train(False)
             state = {} if arrays is None else to_torch(arrays, self.device)
             view = _View(self.trainer, number, self._indices(number), job.context, state, with_model)
-            results.append(to_numpy(job.fn(view, self._shared)))
-        return results
+            result = job.fn(view, self._shared)
+            mapped.floats_up.append(floats(result))
+            if job.merge is None:
+                mapped.results.append(to_numpy(result))
+            else:
+                merged = result if merged is None else job.merge(merged, result)
+        if merged is not None:
+            mapped.results.append(to_numpy(merged))
+        return mapped
 
     def compute(self, job: ComputeJob) -> Arrays:
         """The job's function once, on the server's behalf."""
@@ -230,14 +247,14 @@ class Worker:
     def _indices(self, number: int) -> Tensor:
         return torch.tensor(self.assignment.clients[number], device=self.device)
 
-    def _local_accuracy(self, trained: Trained) -> float:
+    def _local_accuracy(self, algorithm: Algorithm, trained: Trained) -> float:
         """Of the weights the client ended with, which are still in the net."""
         self.net.buffers.copy_(trained.buffers)
-        scores = self._scores(0, len(self.test))
+        scores = self._scores(algorithm, 0, len(self.test))
         return float(scores.correct.sum() / scores.count.sum())
 
     @torch.no_grad()
-    def _scores(self, start: int, stop: int) -> Scores:
+    def _scores(self, algorithm: Algorithm, start: int, stop: int) -> Scores:
         self.net.train(False)
         classes = self.net.layout.classes
         loss = 0.0
@@ -247,7 +264,7 @@ class Worker:
         for first in range(start, stop, size):
             rows = torch.arange(first, min(first + size, stop), device=self.device)
             x, y = self.test.batch(rows)
-            logits = self.net(x)
+            logits = algorithm.predict(self.net, x)
             loss += float(torch.nn.functional.cross_entropy(logits.double(), y, reduction="sum"))
             hit = logits.argmax(1) == y
             correct += torch.bincount(y[hit], minlength=classes).cpu()
@@ -306,8 +323,9 @@ class _Bench:
         weights = net.weights[where]
         optimizer = torch.optim.SGD([weights], lr=lr, momentum=momentum, weight_decay=weight_decay)
         passes = orders(num_rows, batch_size, "keep", self.rng("batches"))
+        least = 2 if net.layout.has_batchnorm and trainable != "head" else 1  # statistics of one row are none
         for positions in chain.from_iterable(islice(passes, epochs)):
-            if len(positions) > 1 or not net.layout.has_batchnorm:
+            if len(positions) >= least:
                 weights.grad = net.backward(loss(net, positions.to(self.device)), trainable)
                 optimizer.step()
         net.train(False)

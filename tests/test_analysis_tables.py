@@ -70,7 +70,7 @@ def test_a_row_for_each_trial(swept: Path) -> None:
         *("trial", "status", "reason", "mu", "alpha", "seed", "accuracy", "best_accuracy", "best_round"),
         *("last10_accuracy", "loss", "rounds", "rounds_asked", "rounds_computed", "rounds_to_target"),
         *("bytes_to_target", "worst_decile_accuracy", "class_accuracy", "seconds", "floats_up", "floats_down"),
-        *("weights_sha256", "folder"),
+        *("breaks_privacy", "weights_sha256", "folder"),
     ]
     assert trials["trial"].tolist() == [f"{number:05d}" for number in range(24)]
     for number in (0, 11, 23):

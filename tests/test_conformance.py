@@ -13,23 +13,28 @@ import torch
 
 from algorithms import ALGORITHMS
 from engine import seeds
-from engine.algorithm import Algorithm, Context, Phase, Tensors
+from engine.algorithm import Algorithm, Context, Finisher, Phase, Tensors
 from engine.data import Assignment
 from engine.data.batches import Rows
 from engine.errors import ConfigError
-from engine.experiment import Local
+from engine.experiment import Experiment, Local
 from engine.models import MLP, build_model
 from engine.training import Streams, Trainer
 from engine.weights import FlatNet, _At
 from engine.worker import _View
-from tests.tiny import BATCHNORM, CLASSES, SIZES, assignment, dataset, drive, experiment, open_driver
+from tests.tiny import BATCHNORM, CLASSES, SIZES, assignment, dataset, drive, experiment_of, open_driver
 
 ALL = pytest.mark.parametrize("name", list(ALGORITHMS))
 SETTING: dict[str, Any] = {"participation": {"count": 4}, "rounds": 4}
 
 
-def config(name: str, **changes: Any) -> Any:
-    return experiment(algorithm={"name": name}, **{**SETTING, **changes})
+# Fields with which the order of clients does not decide who meets whom in a batch, where the default would.
+ORDER_IS_NO_MATTER: dict[str, dict[str, Any]] = {"iid_calibration": {"batch_size": 1000, "fraction": 1.0}}
+
+
+def config(name: str, fields: dict[str, Any] | None = None, **changes: Any) -> Any:
+    """FedAvg and then the algorithm, where that has no rounds."""
+    return experiment_of(name, fields, **{**SETTING, **changes})
 
 
 @ALL
@@ -89,7 +94,8 @@ def test_relabelling_clients_changes_nothing_but_the_order_of_sums(
 ) -> None:
     """Kills: state or data that belongs to a position in the cohort and not to a client."""
     full = {"participation": {}, "local": {"batch_size": 64, "epochs": 2, "lr": 0.1}}  # one batch: order is no matter
-    settings = config(name, **full, execution={"actors": 0, "device": "cpu", "precision": "float64"})
+    execution = {"actors": 0, "device": "cpu", "precision": "float64"}
+    settings = config(name, ORDER_IS_NO_MATTER.get(name), **full, execution=execution)
     parts = assignment(SIZES)
     turned = Assignment(parts.clients[::-1])
     one = drive(tmp_path / "a", settings, parts=parts).server["weights"]
@@ -166,6 +172,62 @@ def test_clients_of_one_row_and_of_one_class(tmp_path: Path, name: str) -> None:
         assert steps[1, 0] == (0 if model["name"] == "resnet20" else 2)
 
 
+WITH_ROUNDS = pytest.mark.parametrize("name", [n for n in ALGORITHMS if not issubclass(ALGORITHMS[n], Finisher)])
+FINISHERS = pytest.mark.parametrize("name", [n for n in ALGORITHMS if issubclass(ALGORITHMS[n], Finisher)])
+
+
+@FINISHERS
+@pytest.mark.parametrize("stop", [1, 4])
+def test_a_stage_without_rounds_is_one_step(tmp_path: Path, name: str, stop: int) -> None:
+    """Kills: a checkpoint that takes a stage without rounds for finished when it has only begun; a second finish; an
+    end that writes to what it is given; a row or an evaluation that is missing."""
+    driver = open_driver(tmp_path, config(name, **BATCHNORM, evaluation={"every": 0}))
+    while driver.round < stop:
+        driver._next(None)
+    assert not driver.finished
+    driver.close()
+    driver = open_driver(tmp_path, config(name, **BATCHNORM, evaluation={"every": 0}))
+    given: list[dict[str, torch.Tensor]] = []
+    finish = driver._finish_stage
+
+    def spy() -> None:
+        kept, before = driver._server, {key: value.clone() for key, value in driver._server.items()}
+        finish()
+        assert all(torch.equal(kept[key], before[key]) for key in before)
+        given.append(before)
+
+    driver._finish_stage = spy  # type: ignore[method-assign]
+    while not driver.finished:
+        driver.advance()
+    summary = driver.close()
+    trained, body = given[-1], driver.layout.body
+    weights, buffers = driver.weights
+    assert torch.equal(weights[:body], trained["weights"][:body])
+    assert torch.equal(buffers, trained["buffers"])
+    assert not torch.equal(weights[body:], trained["weights"][body:])
+    rounds, evaluations = (driver.folder.frame(table) for table in ("rounds", "evaluations"))
+    assert list(zip(rounds["stage"], rounds["round"], strict=True))[3:] == [("train", 4), ("end", 4)]
+    assert list(zip(evaluations["stage"], evaluations["round"], strict=True)) == [("train", 4), ("end", 4)]
+    assert summary["accuracy"] == summary["last10_accuracy"] == evaluations["accuracy"].iloc[-1]
+    assert summary["stage_accuracy"] == dict(zip(("train", "end"), evaluations["accuracy"], strict=True))
+    assert (summary["rounds"], summary["rounds_asked"]) == (4, 4)
+
+
+@FINISHERS
+def test_what_has_no_rounds_says_so(name: str) -> None:
+    """Kills: an algorithm without rounds that is given some, or nothing to start from."""
+    with pytest.raises(ConfigError, match=rf"^algorithm.name={name}: has no rounds of its own, .*; write stages"):
+        Experiment(algorithm={"name": name})
+    stages = [
+        {"name": "train", "rounds": 2},
+        {"name": "end", "rounds": 3, "needs": ["train"], "algorithm": {"name": name}},
+    ]
+    with pytest.raises(ConfigError, match=rf"stages.end.rounds=3: must be 0, for {name} has no rounds; set stages.end"):
+        Experiment(stages=stages)
+    with pytest.raises(ConfigError, match=r"stages.end.rounds=0: a stage without rounds goes on from another one; "):
+        Experiment(stages=[stages[0], {**stages[1], "rounds": 0, "needs": []}])
+
+
 class OneClient:
     """``clients`` for ``prepare``, where there is one."""
 
@@ -176,7 +238,7 @@ class OneClient:
         return fn(self.view, shared)
 
 
-@ALL
+@WITH_ROUNDS
 def test_inputs_are_not_written_to(name: str) -> None:
     """Kills: an in-place operation on what a method was given; the memory may be shared by a node."""
     algorithm: Algorithm = ALGORITHMS.build({"name": name})

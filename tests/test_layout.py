@@ -50,9 +50,8 @@ def test_dependencies_point_one_way(path: Path) -> None:
         if name(path) not in ("engine/cli.py", "engine/cli_sweeps.py"):
             assert "tune_configs" not in roots
     if name(path).startswith("algorithms/"):
-        assert {module for module in found if module.startswith("engine.")} <= {
-            module for module in found if module.startswith(("engine.algorithm", "engine.errors", "engine.registry"))
-        }
+        allowed = ("engine.algorithm", "engine.errors", "engine.moments", "engine.registry")
+        assert all(module.startswith(allowed) for module in found if module.startswith("engine."))
         assert "ray" not in roots
         assert "tune_configs" not in roots
 

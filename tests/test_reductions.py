@@ -15,7 +15,7 @@ import torch
 from algorithms import ALGORITHMS
 from engine.experiment import Experiment
 from engine.models import MODELS
-from tests.tiny import BATCHNORM, drive, experiment
+from tests.tiny import BATCHNORM, drive, experiment, experiment_of
 
 FULL: dict[str, Any] = {}
 PART: dict[str, Any] = {"participation": {"count": 3}}
@@ -47,6 +47,9 @@ REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "fedmix": [({"mix": 0.0}, FULL), ({"mix": 0.0}, PART), ({"mix": 0.0}, {**MOMENTUM, **BATCHNORM})],
     "naivemix": [({"mix": 0.0}, FULL), ({"mix": 0.0}, PART), ({"mix": 0.0}, {**MOMENTUM, **BATCHNORM})],
     "mixup_local": [({"gamma": 0.0}, FULL), ({"gamma": 0.0}, {**MOMENTUM, **BATCHNORM})],
+    # after FedAvg; no epochs leave what it has come to
+    "ccvr": [({"epochs": 0}, FULL), ({"epochs": 0, "cov": "shared"}, {**PART, **BATCHNORM})],
+    "iid_calibration": [({"epochs": 0}, FULL), ({"epochs": 0, "fraction": 1.0}, {**PART, **BATCHNORM})],
 }
 
 # algorithm -> fields with which three rounds must end elsewhere than FedAvg's
@@ -63,6 +66,8 @@ DIFFERS: dict[str, list[dict[str, Any]]] = {
     "fedmix": [{}, {"taylor_coef": "one"}, {"mash": 5}],
     "naivemix": [{}, {"mash": 5}],
     "mixup_local": [{}, {"gamma": 0.2}],
+    "ccvr": [{}, {"epochs": 0, "init": "random"}],
+    "iid_calibration": [{}, {"epochs": 0, "init": "random"}],
 }
 
 
@@ -84,7 +89,7 @@ def test_every_algorithm_has_its_rows() -> None:
 def test_reduces_to_fedavg(tmp_path: Path, name: str, fields: dict[str, Any], setting: dict[str, Any]) -> None:
     """Kills: a term that does not vanish at its neutral value, a wrong start of the control variates, a mean formed
     in another order or precision than FedAvg's."""
-    config = experiment(algorithm={"name": name, **fields}, **setting)
+    config = experiment_of(name, fields, **setting)
     fedavg = drive(tmp_path / "a", fedavg_beside(config, setting))
     other = drive(tmp_path / "b", config)
     assert other.sha == fedavg.sha
@@ -96,7 +101,7 @@ def test_reduces_to_fedavg(tmp_path: Path, name: str, fields: dict[str, Any], se
 def test_differs_from_fedavg(tmp_path: Path, name: str, fields: dict[str, Any]) -> None:
     """Kills: a term that is never added (the commonest silent bug of federated code)."""
     setting = {"participation": {"count": 5}}
-    config = experiment(algorithm={"name": name, **fields}, **setting)
+    config = experiment_of(name, fields, **setting)
     fedavg = drive(tmp_path / "a", fedavg_beside(config, setting))
     other = drive(tmp_path / "b", config)
     difference = torch.linalg.vector_norm(other.server["weights"] - fedavg.server["weights"])

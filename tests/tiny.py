@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from algorithms import ALGORITHMS
+from engine.algorithm import Finisher
 from engine.data import Assignment, Dataset, Split
 from engine.driver import Driver
 from engine.experiment import Experiment
@@ -63,6 +65,17 @@ def experiment(**changes: Any) -> Experiment:
         values[section] = {**values[section], **value} if merged else value
     needs = getattr(ALGORITHMS.get(values.get("algorithm", {}).get("name", "")), "model_needs", {})
     return Experiment(**{**values, "model": {**needs, **values["model"]}})
+
+
+def experiment_of(name: str, fields: Mapping[str, Any] | None = None, **changes: Any) -> Experiment:
+    """An experiment with an algorithm; one without rounds is a stage after FedAvg."""
+    algorithm = {"name": name, **(fields or {})}
+    if not issubclass(ALGORITHMS[name], Finisher):
+        return experiment(algorithm=algorithm, **changes)
+    train = {"name": "train", "rounds": changes.get("rounds", BASE["rounds"])}
+    return experiment(
+        stages=[train, {"name": "end", "rounds": 0, "needs": ["train"], "algorithm": algorithm}], **changes
+    )
 
 
 @dataclass

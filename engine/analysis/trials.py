@@ -17,6 +17,7 @@ worst_decile_accuracy     the mean over the worst tenth, ceil(K / 10) of the K c
 seconds, floats_up, floats_down   over all stages; floats with those of exchanges outside rounds
 cka_logits, cka_lowest_other, cka_logits_margin, cka_mean, norm_correlation   of trials that ``fedskew diagnose`` has
                           looked into, in the last round that it has: see diagnosis.py
+breaks_privacy            whether a stage of the lineage is an oracle that no client would take part in
 
 A trial that failed has its reason and no figures (NaN); so has one without a summary, which was killed or is under
 way: its status is "running". One that a scheduler stopped early has the figures it had reached.
@@ -73,11 +74,13 @@ FIGURES = (
     "seconds",
     "floats_up",
     "floats_down",
+    "breaks_privacy",
     "weights_sha256",
     "folder",
 )
 DIAGNOSED = ("cka_logits", "cka_lowest_other", "cka_logits_margin", "cka_mean", "norm_correlation")
-METRICS = tuple(name for name in FIGURES if name not in ("class_accuracy", "weights_sha256", "folder"))
+NO_METRICS = ("class_accuracy", "breaks_privacy", "weights_sha256", "folder")
+METRICS = tuple(name for name in FIGURES if name not in NO_METRICS)
 RESERVED = (  # columns of the frames of this package, which no axis can be named after
     *(
         "trial",
@@ -123,7 +126,7 @@ class TrialReader:
         if table is not None:
             self.evaluations[record["trial"]] = table
         if status in ("finished", "stopped") and summary is not None:
-            row |= {name: summary.get(name) for name in (*SUMMARY, "weights_sha256")}
+            row |= {name: summary.get(name) for name in (*SUMMARY, "breaks_privacy", "weights_sha256")}
             row["rounds"] = summary.get("rounds", row["rounds"])
             if table is not None and len(table):
                 by_class = table["class_accuracy"][-1].as_py()

@@ -29,6 +29,7 @@ from engine.errors import FedskewError, ResourceError, RunFolderError
 from engine.experiment import Change, Experiment
 from engine.pool import Pool
 from engine.ray_pool import RayPool
+from engine.results import Row, RunFolder, of_last_rounds
 from engine.run import LocalDriver, Prepared, prepare
 from engine.store import StageStore
 from engine.sweeps.folder import SweepFolder, TrialRecord
@@ -83,8 +84,9 @@ class Trial(tune.Trainable):
         self._config = dict(config)
         self._record = self._known_record()
         self._local: LocalDriver | None = None
-        self._scores: dict[int, dict[str, float]] = {}  # round -> accuracy and loss
+        self._scores: list[Row] = []  # stage, round, accuracy and loss of each evaluation of the lineage
         self._lineage: set[str] = set()
+        self._without_rounds: set[str] = set()  # of the lineage's stages
         self._replay: list[dict[str, Any]] | None = None
         self._source: Path | None = None  # a checkpoint of another trial, to go on from
 
@@ -125,15 +127,17 @@ class Trial(tune.Trainable):
             self._record = replace(self._record, schedule=[])
             self._local = self._driver(self._experiment())
         assert self._local is not None
-        self._lineage = self._local.driver.experiment.lineage
         # What the folder holds of earlier processes of this trial.
-        last = self._local.driver.round
+        self._read_scores(folder, self._local.driver.experiment, self._local.driver.round)
+
+    def _read_scores(self, folder: RunFolder, experiment: Experiment, last: int) -> None:
+        self._lineage = experiment.lineage
+        self._without_rounds = {stage.name for stage in experiment.chain if stage.rounds == 0}
+        self._scores = []
         self._keep_scores(row for row in folder.frame("evaluations").to_dict("records") if row["round"] <= last)
 
-    def _keep_scores(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        for row in rows:
-            if row["accuracy"] is not None and row["stage"] in self._lineage:
-                self._scores[row["round"]] = {"accuracy": row["accuracy"], "loss": row["loss"]}
+    def _keep_scores(self, rows: Iterable[Row]) -> None:
+        self._scores += [row for row in rows if row["accuracy"] is not None and row["stage"] in self._lineage]
 
     def _experiment(self) -> Experiment:
         planned = self._job.experiments.get(self.trial_name)
@@ -219,14 +223,13 @@ class Trial(tune.Trainable):
 
     def _report(self, round: int, done: bool) -> dict[str, Any]:
         """A dozen figures: tables are in the trial's folder."""
-        known = {number: score for number, score in self._scores.items() if number <= round}
-        accuracies = {number: score["accuracy"] for number, score in known.items()}
-        last10 = [accuracy for number, accuracy in accuracies.items() if number > round - 10]
-        latest = known[max(known)] if known else {"accuracy": math.nan, "loss": math.nan}
+        known = [score for score in self._scores if score["round"] <= round]
+        last10 = of_last_rounds(known, round, self._without_rounds)
+        latest = known[-1] if known else {"accuracy": math.nan, "loss": math.nan}
         figures = {
             "accuracy": latest["accuracy"],
             "loss": latest["loss"],
-            "best_accuracy": max(accuracies.values(), default=math.nan),
+            "best_accuracy": max((score["accuracy"] for score in known), default=math.nan),
             "last10_accuracy": sum(last10) / len(last10) if last10 else math.nan,
         }
         failed = done and self._record.status == "failed"
@@ -250,8 +253,7 @@ class Trial(tune.Trainable):
     def _old_reports(self) -> list[dict[str, Any]]:
         folder, last = self._sweep.run_folder(self.trial_name), self._record.rounds
         if folder.has_experiment():
-            self._lineage = folder.experiment().lineage
-            self._keep_scores(row for row in folder.frame("evaluations").to_dict("records") if row["round"] <= last)
+            self._read_scores(folder, folder.experiment(), last)
         step = self._job.step
         rounds = [] if step is None else list(range(step, last, step))
         return [self._report(round, done=False) for round in rounds] + [self._report(last, done=True)]

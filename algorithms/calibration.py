@@ -1,0 +1,80 @@
+"""What calibrations have in common: after training, the head alone is trained anew, on features of a frozen body."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.algorithm import Compute, Finisher, Layout, Net, Tensors, Workbench
+from engine.errors import RunError, require
+
+if TYPE_CHECKING:
+    from engine.experiment import Experiment, Local
+
+
+def random_head(bench: Workbench, shared: Tensors, layout: Layout) -> Tensors:
+    """The weights with a head as a new network has it, uniform in +-1 / sqrt(D)."""
+    head = (2 * torch.rand(layout.head, generator=bench.rng("head")) - 1) / layout.features**0.5
+    return {"weights": layout.join(layout.body_of(shared["weights"]), head.to(shared["weights"]))}
+
+
+def fit_head(
+    bench: Workbench, shared: Tensors, epochs: int, batch_size: int, lr: float, momentum: float, weight_decay: float
+) -> Tensors:
+    """Mean cross entropy over the rows of "features" [N, D] and "labels" [N], by SGD on the head."""
+    features, labels = shared["features"], shared["labels"]
+
+    def loss(net: Net, rows: Tensor) -> Tensor:
+        return F.cross_entropy(net.head(features[rows]), labels[rows])
+
+    return bench.fit(loss, len(labels), epochs, batch_size, lr, momentum, weight_decay, trainable="head")
+
+
+@dataclass(frozen=True)
+class HeadCalibration(Finisher):
+    """The head's training. Public variants of its values: spec 1.8."""
+
+    init: Literal["aggregated", "random"] = "aggregated"  # where the head starts
+    lr: float = 0.01
+    momentum: float = 0.9  # 0 is none
+    weight_decay: float = 1e-5  # 0 is none
+    batch_size: int = 64
+    epochs: int = 10  # 0 leaves the model as it is, to the bit, and asks nothing of clients
+
+    def __post_init__(self) -> None:
+        require(self.lr > 0, "lr", self.lr, "must be greater than 0", "for example 0.01")
+        require(0 <= self.momentum < 1, "momentum", self.momentum, "must be at least 0 and below 1", "0 is none")
+        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "must be at least 0", "0 is none")
+        require(self.batch_size >= 1, "batch_size", self.batch_size, "must be at least 1", "for example 64")
+        require(self.epochs >= 0, "epochs", self.epochs, "must be at least 0", "0 leaves the model as it is")
+
+    def check(self, experiment: Experiment, local: Local) -> None:
+        head = getattr(experiment.model, "head", "linear")
+        require(head == "linear", "model.head", head, "is not the linear head that is trained anew", "set it to linear")
+
+    @property
+    def changes_nothing(self) -> bool:
+        return self.epochs == 0 and self.init == "aggregated"
+
+    def retrained(self, server: Tensors, features: Tensor, labels: Tensor, compute: Compute, layout: Layout) -> Tensors:
+        """The server's entries with a head trained on ``features`` [N, D] and ``labels`` [N]; body and buffers stay."""
+        model = {name: server[name] for name in ("weights", "buffers")}
+        if self.init == "random":
+            model |= compute(partial(random_head, layout=layout), model)
+        fit = partial(
+            fit_head,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            lr=self.lr,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+        )
+        weights = compute(fit, {**model, "features": features, "labels": labels})["weights"]
+        if not torch.isfinite(weights).all():
+            raise RunError(f"the head's calibration diverged with lr={self.lr:g}: lower the stage's algorithm.lr")
+        return {**server, "weights": weights}

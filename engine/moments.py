@@ -1,0 +1,95 @@
+"""Moments of features by class that can be merged: count, mean, and the scatter about the mean.
+
+The scatter is M2 = sum_j (z_j - mean) (z_j - mean)^T = (n - 1) Sigma, in float64. Two sets of rows are merged by
+Chan, Golub and LeVeque's pairwise update, which subtracts means before it squares them: for features far from zero
+sum z z^T - n mean mean^T loses the digits that matter (spec 1.6: 17 % of the smallest eigenvalue in float32).
+
+A symmetric matrix travels as its upper triangle, row by row: d (d + 1) / 2 words; a diagonal one as d.
+
+Shapes: n rows, d features, w words of a scatter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+PARTS = ("count", "mean", "scatter")
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Of one set of rows, in float64. No rows at all are the identity of :func:`merged`."""
+
+    count: Tensor  # [] n
+    mean: Tensor  # [d]
+    scatter: Tensor  # [w], packed
+
+    @property
+    def covariance(self) -> Tensor:
+        """[w] packed, with n - 1 in the denominator; needs two rows."""
+        return self.scatter / (self.count - 1)
+
+
+def words(features: int, diagonal: bool = False) -> int:
+    """Of a scatter."""
+    return features if diagonal else features * (features + 1) // 2
+
+
+def pack(matrix: Tensor) -> Tensor:
+    """[d, d] symmetric -> [d (d + 1) / 2]."""
+    row, column = torch.triu_indices(len(matrix), len(matrix), device=matrix.device)
+    return matrix[row, column]
+
+
+def unpack(packed: Tensor, features: int) -> Tensor:
+    """[d (d + 1) / 2], or [d] of a diagonal matrix, -> [d, d]."""
+    if len(packed) == features:
+        return packed.diag()
+    row, column = torch.triu_indices(features, features, device=packed.device)
+    matrix = packed.new_empty(features, features)
+    matrix[row, column] = packed
+    matrix[column, row] = packed
+    return matrix
+
+
+def moments_of(z: Tensor, diagonal: bool = False) -> Moments:
+    """Of the rows ``z`` [n, d]; one row has no scatter."""
+    z = z.double()
+    count = torch.tensor(float(len(z)), dtype=torch.float64, device=z.device)
+    mean = z.sum(0) / count.clamp(min=1)
+    centred = z - mean
+    return Moments(count, mean, centred.square().sum(0) if diagonal else pack(centred.T @ centred))
+
+
+def merged(a: Moments, b: Moments) -> Moments:
+    """Of both sets of rows together. Associative and commutative but for rounding."""
+    count = a.count + b.count
+    share = b.count / count.clamp(min=1)
+    delta = b.mean - a.mean
+    outer = delta.square() if len(a.scatter) == len(delta) else pack(torch.outer(delta, delta))
+    return Moments(count, a.mean + share * delta, a.scatter + b.scatter + a.count * share * outer)
+
+
+# --- as a message -----------------------------------------------------------------------------------------
+
+
+def to_message(by_class: Mapping[int, Moments]) -> dict[str, Tensor]:
+    """``3/count`` [], ``3/mean`` [d], ``3/scatter`` [w]: 1 + d + w words for each class that is there."""
+    return {f"{number}/{part}": getattr(m, part) for number, m in by_class.items() for part in PARTS}
+
+
+def from_message(message: Mapping[str, Tensor]) -> dict[int, Moments]:
+    """The inverse, in ascending class."""
+    numbers = sorted({int(name.partition("/")[0]) for name in message})
+    return {number: Moments(*(message[f"{number}/{part}"] for part in PARTS)) for number in numbers}
+
+
+def merge(a: dict[str, Tensor], b: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Two messages into one, class by class: the ``reduce`` of ``clients.map``."""
+    one, other = from_message(a), from_message(b)
+    both = {number: merged(one[number], other[number]) for number in one.keys() & other.keys()}
+    return to_message({**one, **other, **both})
