@@ -26,6 +26,8 @@ WANTED = [
     *series("N", 5),  # FedNova
     *series("M", 4),  # MOON
     *series("DC", 6),  # FedDC
+    *series("FM", 6),  # FedMix
+    *(f"1.12.{number}" for number in range(1, 12)),  # CCVR: section 1.12 of its specification
 ]
 
 COVERED: dict[str, list[str]] = {
@@ -115,6 +117,39 @@ COVERED: dict[str, list[str]] = {
     ],
     "O-DC5": ["test_feddc.py::test_server_follows_what_clients_keep"],
     "O-DC6": ["test_feddc.py::test_a_heavy_penalty_leads_to_minus_the_drift"],
+    "O-FM1": [
+        "test_reductions.py::test_reduces_to_fedavg",
+        "test_fedmix.py::test_no_mixing_is_fedavg_and_sends_nothing",
+    ],
+    "O-FM2": ["test_fedmix.py::test_global_mixup_to_first_order"],
+    "O-FM3": ["test_fedmix.py::test_linear_in_the_partner"],
+    "O-FM4": ["test_fedmix.py::test_naivemix_of_single_rows_is_global_mixup"],
+    "O-FM5": ["test_fedmix.py::test_each_row_has_its_own_gradient"],
+    "O-FM6": ["test_fedmix.py::test_averages_are_exchanged_and_counted_once"],
+    "1.12.1": [
+        "test_moments.py::test_moments_of_a_split_are_those_of_the_whole",
+        "test_moments.py::test_any_random_split",
+        "test_ccvr.py::test_moments_of_clients_are_those_of_all_data",
+    ],
+    "1.12.2": ["test_moments.py::test_merging_knows_no_order", "test_moments.py::test_no_rows_change_nothing"],
+    "1.12.3": ["test_moments.py::test_one_client_is_itself"],
+    "1.12.4": ["test_ccvr.py::test_who_holds_what_is_no_matter"],
+    "1.12.5": [
+        "test_ccvr.py::test_virtual_features_have_the_moments_they_were_drawn_from",
+        "test_ccvr.py::test_a_covariance_of_rank_one_gives_a_line",
+    ],
+    "1.12.6": ["test_ccvr.py::test_only_the_head_changes", "test_ccvr.py::test_without_epochs_nobody_is_asked"],
+    "1.12.7": ["test_heads.py::test_normalised_head"],
+    "1.12.8": ["test_reductions.py::test_reduces_to_fedavg", "test_clsprox.py::test_the_term"],
+    "1.12.9": ["test_ccvr.py::test_the_calibrated_head_is_close_to_the_best_linear_one"],
+    "1.12.10": [
+        "test_cka.py::test_invariances",
+        "test_cka.py::test_bounds",
+        "test_cka.py::test_forms_agree",
+        "test_cka.py::test_a_general_linear_map_is_seen",
+        "test_cka.py::test_unrelated_activations",
+    ],
+    "1.12.11": ["test_ccvr.py::test_on_real_features_nothing_beats_the_oracle"],
 }
 
 KILLED: dict[str, list[str]] = {  # public bugs, by their id in the specification or by where they are
@@ -140,6 +175,9 @@ KILLED: dict[str, list[str]] = {  # public bugs, by their id in the specificatio
         "test_fedprox.py::test_mutants_are_killed",
         "test_fednova.py::test_wrong_normalisers_are_killed",
     ],
+    "G-01, a Taylor term B times too small": ["test_fedmix.py::test_a_term_that_is_b_times_too_small_is_no_expansion"],
+    "CCVR 1.11, moments of smduan, FL-bench and flearn": ["test_moments.py::test_public_bugs_are_caught"],
+    "CCVR 1.11, a variance for a standard deviation": ["test_ccvr.py::test_a_wrong_sampler_is_caught"],
     "G-06, Flower's FedAvgM is Nesterov's": ["test_fedavgm.py::test_mutants_are_killed"],
 }
 
