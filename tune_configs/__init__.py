@@ -22,4 +22,15 @@ SWEEPS = {
         "local_epochs",
         "participation",
     ),
+    "ccvr": (
+        "cka",
+        "norms",
+        "remedies",
+        "iid_calibration",
+        "main",
+        "virtual_features",
+        "ablation",
+        "embedding",
+        "communication",
+    ),
 }

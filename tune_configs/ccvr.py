@@ -1,0 +1,319 @@
+"""CCVR, "No Fear of Heterogeneity" (Luo et al. 2021): its diagnosis, its remedies, its calibration and the oracle.
+
+Profiles: ``paper`` is the setting of the paper's CIFAR-10 figures as far as it is known (seven-layer network with a
+projection, 10 clients, all of them in every round, 100 rounds of 10 local epochs); for its other data sets add
+``data.name=cifar100 model.name=mobilenetv2`` (or ``cinic10``). ``laptop`` has the same axes on the embedded images,
+20 rounds of 2 local epochs; ``data.name=cifar10 data.train_samples=10000`` puts real CIFAR-10 under it.
+
+The paper's table of accuracies is not at hand, so no figure of its own stands beside ours.
+
+Calibrations are stages without rounds after the training, so that all of them share one training.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray import tune
+
+from engine.analysis.claims import Claim, Layout
+from engine.experiment import Experiment
+from engine.sweeps.definition import Sweep
+
+PAPER = "Luo et al. 2021, No fear of heterogeneity, {}"
+IID = {"name": "iid", "clients": 10}
+SKEWED = {"name": "dirichlet", "clients": 10, "alpha": 0.1}
+NONE = {"name": "ccvr", "epochs": 0}  # the model as it was trained
+CCVR = {"name": "ccvr"}
+ORACLE = {"name": "iid_calibration", "fraction": 1.0}
+CALIBRATION = "stages.calibrate.algorithm"
+TRAINING = "stages.train.algorithm"
+
+
+def base(profile: str, **changes: Any) -> Experiment:
+    """FedAvg on 10 clients with all of them in every round; ``changes`` are dotted keys with ``__`` for the dot."""
+    paper = profile == "paper"
+    experiment = Experiment(
+        name="ccvr",
+        rounds=100 if paper else 20,
+        data={"name": "cifar10"} if paper else {"name": "fashion_mnist_sample"},
+        partition=SKEWED,
+        model={"name": "moon_cnn"},
+        local={
+            "epochs": 10 if paper else 2,
+            "batch_size": 64,
+            "lr": 0.01,
+            "momentum": 0.9,
+            "weight_decay": 1e-5,
+            "augment": "crop_flip" if paper else "none",
+        },
+    )
+    return experiment.replace({key.replace("__", "."): value for key, value in changes.items()})
+
+
+def calibrated(profile: str, **changes: Any) -> Experiment:
+    """The same as two stages, "train" and "calibrate"."""
+    values = base(profile, **changes).to_mapping()
+    train = {"name": "train", "algorithm": {"name": "fedavg"}, "rounds": values["rounds"]}
+    calibrate = {"name": "calibrate", "needs": ["train"], "algorithm": CCVR, "rounds": 0}
+    return Experiment.from_mapping({**values, "stages": [train, calibrate]})
+
+
+# --- diagnosis --------------------------------------------------------------------------------------------
+
+
+def cka(profile: str) -> Sweep:
+    """Similarity of the clients' layers (CKA) after the last round's local training, skewed against IID."""
+    return Sweep(
+        base=base(profile, checkpoint__every=1),
+        space={"partition": tune.grid_search([SKEWED, IID])},
+        seeds=(0, 1, 2),
+        metric="accuracy",
+        diagnose=True,
+        tables=(
+            Layout("Mean CKA between clients, at the logits", ("partition",), (), metric="cka_logits"),
+            Layout("Mean CKA between clients, all layers", ("partition",), (), metric="cka_mean"),
+        ),
+        claims=(
+            Claim(
+                text="Under strong skew clients differ most in their logits: every earlier layer has a higher CKA.",
+                source=PAPER.format("figure of CKA by layer"),
+                better={"partition": SKEWED},
+                metric="cka_logits_margin",
+                kind="above",
+            ),
+            Claim(
+                text="Skew makes clients' layers less similar than they are under IID data.",
+                source=PAPER.format("figure of CKA by layer"),
+                better={"partition": IID},
+                worse={"partition": SKEWED},
+                metric="cka_mean",
+            ),
+        ),
+    )
+
+
+def norms(profile: str) -> Sweep:
+    """Norms of the classifier's rows beside the clients' class counts, skewed against IID."""
+    return Sweep(
+        base=base(profile, checkpoint__every=1),
+        space={"partition": tune.grid_search([SKEWED, IID])},
+        seeds=(0, 1, 2),
+        metric="accuracy",
+        diagnose=True,
+        tables=(
+            Layout("Correlation of class counts and classifier norms", ("partition",), (), metric="norm_correlation"),
+        ),
+        claims=(
+            Claim(
+                text="Under strong skew a client's classifier has larger weights for the classes that it has more of.",
+                source=PAPER.format("figure of weight norms"),
+                better={"partition": SKEWED},
+                metric="norm_correlation",
+                kind="above",
+            ),
+            Claim(
+                text="Under IID data norms do not follow counts.",
+                source=PAPER.format("figure of weight norms"),
+                better={"partition": IID},
+                metric="norm_correlation",
+                kind="above",
+                margin=-0.2,
+            ),
+        ),
+    )
+
+
+# --- remedies in training ---------------------------------------------------------------------------------
+
+
+def remedies(profile: str) -> Sweep:
+    """Classifier weights of unit length, a pull on the classifier, and both, by label skew."""
+    alphas = _alphas(profile)
+    return Sweep(
+        base=base(profile, algorithm__name="clsprox"),
+        space={
+            "model.head": tune.grid_search(["linear", "normalised"]),
+            "mu": tune.grid_search([0.0, 0.001, 0.01, 0.1, 1.0] if profile == "paper" else [0.0, 0.01, 1.0]),
+            "alpha": tune.grid_search(alphas),
+        },
+        seeds=(0, 1, 2),
+        tables=(
+            Layout("Accuracy by classifier and pull; mu=0 and linear is FedAvg", ("model.head", "mu"), ("alpha",)),
+        ),
+        claims=(
+            Claim(
+                text="A pull on the classifier alone is within two points of FedAvg.",
+                source=PAPER.format("section 3.2"),
+                better={"model.head": "linear", "mu": 0.01},
+                worse={"model.head": "linear", "mu": 0.0},
+                kind="equal",
+                margin=0.02,
+            ),
+            Claim(
+                text="Classifier weights of unit length are within two points of FedAvg.",
+                source=PAPER.format("section 3.2"),
+                better={"model.head": "normalised", "mu": 0.0},
+                worse={"model.head": "linear", "mu": 0.0},
+                kind="equal",
+                margin=0.02,
+            ),
+        ),
+    )
+
+
+# --- calibration ------------------------------------------------------------------------------------------
+
+
+def iid_calibration(profile: str) -> Sweep:
+    """The oracle by the number of raw samples that clients hand over (breaks privacy)."""
+    shares = [1 / 512, 1 / 128, 1 / 64, 1 / 32, 1 / 16, 1 / 4, 1.0]
+    return Sweep(
+        base=calibrated(profile).replace({f"{CALIBRATION}.name": "iid_calibration"}),
+        space={"fraction": tune.grid_search(shares), "alpha": tune.grid_search(_alphas(profile))},
+        seeds=(0, 1, 2),
+        metric="accuracy",
+        tables=(Layout("Accuracy by the share of raw samples", ("fraction",), ("alpha",), metric="accuracy"),),
+        claims=(
+            Claim(
+                text="The oracle grows with the samples: all of them are better than 1 in 512.",
+                source=PAPER.format("section 3.3"),
+                better={"fraction": 1.0},
+                worse={"fraction": 1 / 512},
+                where={"alpha": 0.1},
+                metric="accuracy",
+            ),
+        ),
+    )
+
+
+def main(profile: str) -> Sweep:
+    """Four ways of training with and without CCVR, and with the oracle, by label skew."""
+    return Sweep(
+        base=calibrated(profile),
+        space={
+            TRAINING: tune.grid_search(
+                [
+                    {"name": "fedavg"},
+                    {"name": "fedprox", "mu": 0.001},
+                    {"name": "fedavgm", "server_momentum": 0.5},
+                    {"name": "moon", "mu": 1.0},
+                ]
+            ),
+            CALIBRATION: tune.grid_search([NONE, CCVR, ORACLE]),
+            "alpha": tune.grid_search(_alphas(profile)),
+        },
+        seeds=(0, 1, 2),
+        metric="accuracy",
+        tables=(Layout("Accuracy with and without calibration", (TRAINING, CALIBRATION), ("alpha",), "accuracy"),),
+        claims=(
+            Claim(
+                text="Under strong skew CCVR improves accuracy on the mean of the ways of training.",
+                source=PAPER.format("main table"),
+                better={CALIBRATION: CCVR},
+                worse={CALIBRATION: NONE},
+                where={"alpha": 0.1},
+                metric="accuracy",
+                every=False,
+            ),
+            Claim(
+                text="Under strong skew CCVR improves every way of training.",
+                source=PAPER.format("main table"),
+                better={CALIBRATION: CCVR},
+                worse={CALIBRATION: NONE},
+                where={"alpha": 0.1},
+                metric="accuracy",
+            ),
+            Claim(
+                text="The oracle bounds CCVR: it is better by more than minus one point.",
+                source=PAPER.format("main table"),
+                better={CALIBRATION: ORACLE},
+                worse={CALIBRATION: CCVR},
+                metric="accuracy",
+                margin=-0.01,
+            ),
+        ),
+    )
+
+
+def virtual_features(profile: str) -> Sweep:
+    """CCVR by the number of virtual features of a class."""
+    numbers = [10, 50, 100, 200, 500, 1000, 2000] if profile == "paper" else [3, 10, 100, 500, 2000]
+    return Sweep(
+        base=calibrated(profile),
+        space={"M": tune.grid_search(numbers), "alpha": tune.grid_search(_alphas(profile))},
+        seeds=(0, 1, 2),
+        metric="accuracy",
+        tables=(Layout("Accuracy by virtual features of a class", ("M",), ("alpha",), metric="accuracy"),),
+        claims=(
+            Claim(
+                text="The gain saturates: 2000 virtual features are within one point of 500.",
+                source=PAPER.format("figure on the number of virtual features"),
+                better={"M": 2000},
+                worse={"M": 500},
+                metric="accuracy",
+                kind="equal",
+                margin=0.01,
+            ),
+        ),
+    )
+
+
+def ablation(profile: str) -> Sweep:
+    """CCVR's options, one at a time, under strong skew."""
+    options: list[dict[str, Any]] = [
+        {"cov": "diag"},
+        {"cov": "shared"},
+        {"shrink": 0.1},
+        {"init": "random"},
+        {"allocation": "proportional"},
+        {"clip_nonneg": True},
+        {"tukey_lambda": 0.5},
+    ]
+    return Sweep(
+        base=calibrated(profile),
+        space={CALIBRATION: tune.grid_search([NONE, CCVR, *({**CCVR, **option} for option in options)])},
+        seeds=(0, 1, 2),
+        metric="accuracy",
+        tables=(Layout("Accuracy by option", (CALIBRATION,), (), metric="accuracy"),),
+        claims=(
+            Claim(
+                text="Diagonal covariances are no better than full ones, by more than half a point.",
+                source="ours",
+                better={CALIBRATION: CCVR},
+                worse={CALIBRATION: {**CCVR, "cov": "diag"}},
+                metric="accuracy",
+                margin=-0.005,
+            ),
+        ),
+    )
+
+
+def embedding(profile: str) -> Sweep:
+    """Runs whose features are to be looked at: ``fedskew embed FOLDER/trials/00000`` draws one before and after."""
+    return Sweep(
+        base=calibrated(profile),
+        space={"alpha": tune.grid_search(_alphas(profile))},
+        seeds=(0,),
+        metric="accuracy",
+        tables=(Layout("Accuracy after calibration", ("alpha",), (), metric="accuracy"),),
+    )
+
+
+def communication(profile: str) -> Sweep:
+    """Numbers that clients send for a calibration, beside those of the training."""
+    calibrations = [NONE, CCVR, {**CCVR, "cov": "diag"}, {**CCVR, "cov": "shared"}, {**ORACLE, "fraction": 1 / 64}]
+    return Sweep(
+        base=calibrated(profile),
+        space={CALIBRATION: tune.grid_search(calibrations)},
+        seeds=(0,),
+        metric="accuracy",
+        tables=(
+            Layout("Numbers sent by clients, training included", (CALIBRATION,), (), metric="floats_up"),
+            Layout("Accuracy", (CALIBRATION,), (), metric="accuracy"),
+        ),
+    )
+
+
+def _alphas(profile: str) -> list[float]:
+    return [0.5, 0.1, 0.05] if profile == "paper" else [0.5, 0.1]
