@@ -23,7 +23,7 @@ from engine.algorithm import Algorithm, Kind, Tensors
 from engine.checkpoints import Checkpoints, Position
 from engine.data import Assignment
 from engine.driver import cut_blocks, draw_cohort, expected_cohort
-from engine.errors import RunError, RunFolderError
+from engine.errors import ResourceError, RunError, RunFolderError
 from engine.experiment import Participation
 from engine.results import SCHEMAS, RunFolder
 from engine.run import Messages
@@ -606,7 +606,9 @@ def test_a_change_of_numerics_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
     driver.advance()
     driver.close()
     monkeypatch.setattr(pool_module, "numerics", lambda *asked: {**numerics(*asked), "torch": "9.9"})
-    open_driver(tmp_path, settings)
+    with pytest.raises(ResourceError, match=r"began with torch .* and would go on with 9.9.*mixed_hardware=true"):
+        open_driver(tmp_path, settings)
+    open_driver(tmp_path, settings.replace({"execution.mixed_hardware": True}))
     assert any("began with torch" in text and "goes on with 9.9" in text for text in messages.drain())
 
 
