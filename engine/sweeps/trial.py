@@ -123,7 +123,9 @@ class Trial(tune.Trainable):
         elif folder.has_experiment():
             self._local = self._driver(folder.experiment())
         else:
-            shutil.rmtree(self._aside, ignore_errors=True)  # of a copy that did not come to its end
+            # What is left of a copy that did not come to its end.
+            shutil.rmtree(self._aside, ignore_errors=True)
+            folder.clear()
             self._record = replace(self._record, schedule=[])
             self._local = self._driver(self._experiment())
         assert self._local is not None
