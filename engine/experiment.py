@@ -527,9 +527,9 @@ SECTIONS: dict[str, type[Section]] = {
 }
 
 
-def lineage_of(needs: Mapping[str, Sequence[str]]) -> set[str]:
-    """The last stage and those it comes from; ``needs``: stage -> stages, in order."""
-    found, open_ends = set[str](), [list(needs)[-1]]
+def lineage_of(needs: Mapping[str, Sequence[str]], stage: str | None = None) -> set[str]:
+    """``stage``, by default the last one, and those it comes from; ``needs``: stage -> stages, in order."""
+    found, open_ends = set[str](), [stage or list(needs)[-1]]
     while open_ends:
         name = open_ends.pop()
         found.add(name)

@@ -24,7 +24,7 @@ from engine.data import Assignment, Dataset
 from engine.driver import Driver
 from engine.entries import Arrays
 from engine.errors import ConfigError, RunError, RunFolderError
-from engine.experiment import Experiment, no_gpu
+from engine.experiment import Experiment, lineage_of, no_gpu
 from engine.pool import InProcessPool, Pool
 from engine.results import Row, RunFolder
 from engine.run import Prepared, prepare
@@ -172,24 +172,15 @@ def until(experiment: Experiment, stage: str, number: int) -> Experiment:
     values = experiment.to_mapping()
     values["evaluation"] |= {"every": 0, "local_every": 0, "client_loss": False}
     values["checkpoint"] = {"every": number + 1, "keep": 2}
+    values["schedule"] = [change for change in values["schedule"] if change["round"] <= number + 1]
     if not experiment.stages:
         return Experiment.from_mapping(values | {"rounds": number + 1})
-    needed = _lineage(experiment, stage)
+    needed = lineage_of({one.name: one.needs for one in experiment.chain}, stage)
     values["stages"] = [one for one in values["stages"] if one["name"] in needed]
     for one in values["stages"]:
         if one["name"] == stage:
             one["rounds"] = number + 2 - spans[stage].start
     return Experiment.from_mapping(values)
-
-
-def _lineage(experiment: Experiment, stage: str) -> set[str]:
-    by_name = {one.name: one for one in experiment.chain}
-    found, open_ends = set[str](), [stage]
-    while open_ends:
-        name = open_ends.pop()
-        found.add(name)
-        open_ends += by_name[name].needs
-    return found
 
 
 def _pool(experiment: Experiment, prepared: Prepared, address: str | None) -> Pool:

@@ -277,7 +277,7 @@ def test_is_a_frozen_value(name: str) -> None:
         ALGORITHMS.build({"name": name, "nonsense": 1})
 
 
-@ALL
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if not issubclass(ALGORITHMS[name], Finisher)])
 def test_without_steps_nothing_moves(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a correction that is applied where nobody trained, a division by no steps (O-4)."""
     monkeypatch.setattr(ALGORITHMS[name], "phases", lambda self, context: (Phase(epochs=0),))

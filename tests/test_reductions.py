@@ -112,7 +112,6 @@ def test_differs_from_fedavg(tmp_path: Path, name: str, fields: dict[str, Any]) 
 def test_options_differ_from_each_other(tmp_path: Path, name: str) -> None:
     """Kills: an option that is read nowhere."""
     shas = [
-        drive(tmp_path / str(number), experiment(algorithm={"name": name, **fields})).sha
-        for number, fields in enumerate(DIFFERS[name])
+        drive(tmp_path / str(number), experiment_of(name, fields)).sha for number, fields in enumerate(DIFFERS[name])
     ]
     assert len(set(shas)) == len(shas)

@@ -162,7 +162,7 @@ class Sweep:
         require(population >= 2, "samples", self.samples, f"makes a population of {population}", "set samples=8")
 
     def _check_analysis(self) -> None:
-        measured = (*METRICS, *(DIAGNOSED if self.diagnose else ()))
+        measured = (*METRICS, *DIAGNOSED)  # ``fedskew diagnose`` may come later
         axes = [axis["name"] for axis in self.axes()]
         named = [("tables", one.metric, (*one.rows, *one.columns, *one.where)) for one in self.tables]
         named += [("claims", one.metric, (*one.better, *one.worse, *one.where)) for one in self.claims]
