@@ -288,7 +288,7 @@ class Trial(tune.Trainable):
         about = json.loads((source / "about.json").read_text())
         origin, round = Experiment.from_mapping(about["experiment"]), about["round"]
         own = {name: self._config[name] for name in self._job.mutable}
-        before = origin.at(round)
+        before = origin.at(round + 1)  # it may have been changed already for a round that it has not begun
         changed = {origin.key_of(name): value for name, value in own.items() if before.value_of(name) != value}
         folder = self._sweep.run_folder(self.trial_name)
         same = about["trial"] == self.trial_name and not changed and folder.has_experiment()
@@ -296,7 +296,11 @@ class Trial(tune.Trainable):
             self._local = self._driver(folder.experiment())
             shutil.rmtree(source)
             return
-        changes = (*origin.schedule, Change(round=round + 1, set=changed)) if changed else origin.schedule
+        changes = origin.schedule
+        if changed:
+            earlier = [change for change in changes if change.round <= round]
+            unbegun = [change.set for change in changes if change.round == round + 1]
+            changes = (*earlier, Change(round=round + 1, set={**(unbegun[0] if unbegun else {}), **changed}))
         experiment = origin.model_copy(update={"schedule": changes}).replace({})
         aside = self._aside
         shutil.rmtree(aside, ignore_errors=True)
@@ -305,7 +309,9 @@ class Trial(tune.Trainable):
         # The record before the experiment: one that is killed from here on computes the schedule's rounds itself.
         entry = self._entry(round + 1, own, parent=about["weights_sha256"], of=about["trial"])
         self._record = replace(
-            self._record, schedule=[*about["schedule"], entry], replaced=self._record.rounds_computed
+            self._record,
+            schedule=[*(old for old in about["schedule"] if old["first_round"] <= round), entry],
+            replaced=self._record.rounds_computed,
         )
         self._sweep.write(self._record)
         self._local = self._driver(experiment)
