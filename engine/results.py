@@ -55,6 +55,7 @@ OWN_FILES = (
 )
 
 BREAKS_PRIVACY = "an oracle: breaks privacy"  # the label of what an algorithm with ``breaks_privacy`` came to
+BEFORE = ".before-"  # of a folder that holds an earlier run for a moment, see RunFolder.prepared
 TRIAL = "trial.json"  # beside them where the run is a trial of a sweep; see engine/sweeps
 
 SCHEMAS = {
@@ -143,6 +144,13 @@ def of_last_rounds(evaluations: Sequence[Row], last: int, without_rounds: Collec
     if evaluations and evaluations[-1]["stage"] in without_rounds:
         return [evaluations[-1]["accuracy"]]
     return [row["accuracy"] for row in evaluations if last - 10 < row["round"] <= last]
+
+
+def _is_own(path: Path) -> bool:
+    """Whether a run wrote it; a kill may leave files behind that were about to be moved to their place."""
+    name = path.name
+    left_behind = name.startswith(".") and (name.endswith(".tmp") or name.startswith(BEFORE))
+    return left_behind or name in (*OWN_FILES, TRIAL)
 
 
 class Table:
@@ -252,7 +260,7 @@ class RunFolder:
                     f"holds another experiment ({found}, this one is {experiment.digest})",
                     "name another folder, or leave --out away",
                 )
-        elif folder.path.exists() and any(path.name not in (*OWN_FILES, TRIAL) for path in folder.path.iterdir()):
+        elif folder.path.exists() and not all(map(_is_own, folder.path.iterdir())):
             raise ConfigError("--out", folder.path, "is not empty and holds no run", "name another folder")
         return folder
 
@@ -279,7 +287,7 @@ class RunFolder:
         existed, had_run = self.path.exists(), self.has_experiment()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            aside = Path(tempfile.mkdtemp(prefix=".before-", dir=self.path))
+            aside = Path(tempfile.mkdtemp(prefix=BEFORE, dir=self.path))
         except OSError as error:
             raise ConfigError("--out", self.path, f"cannot be written ({error.strerror})", "name another") from None
         if overwrite:
@@ -303,8 +311,7 @@ class RunFolder:
 
     def clear(self) -> None:
         """Delete the run."""
-        for name in OWN_FILES:
-            path = self.path / name
+        for path in [*(self.path / name for name in OWN_FILES), *self.path.glob(".*.tmp")]:
             if path.is_dir():
                 shutil.rmtree(path)
             else:

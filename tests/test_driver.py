@@ -23,7 +23,7 @@ from engine.algorithm import Algorithm, Kind, Tensors
 from engine.checkpoints import Checkpoints, Position
 from engine.data import Assignment
 from engine.driver import cut_blocks, draw_cohort, expected_cohort
-from engine.errors import ResourceError, RunError, RunFolderError
+from engine.errors import ConfigError, ResourceError, RunError, RunFolderError
 from engine.experiment import Participation
 from engine.results import SCHEMAS, RunFolder
 from engine.run import Messages
@@ -687,3 +687,14 @@ def test_the_numeric_path_is_what_is_imported() -> None:
                 open_ends += [node.module, *found]
                 open_ends += [name for name in names if node.module == "engine"]
     assert seen - no_bits <= set(NUMERIC_PATH), seen - no_bits - set(NUMERIC_PATH)
+
+
+def test_a_start_that_was_killed_leaves_nothing_in_the_way(tmp_path: Path) -> None:
+    """Kills: a folder that is refused for what a kill left of a file on its way to its place."""
+    settings = experiment(rounds=1)
+    (tmp_path / ".experiment.yaml.123.tmp").write_text("half")
+    (tmp_path / ".before-abc").mkdir()
+    RunFolder.for_experiment(settings, tmp_path)
+    (tmp_path / "mine.txt").write_text("a user's file")
+    with pytest.raises(ConfigError, match="is not empty and holds no run"):
+        RunFolder.for_experiment(settings, tmp_path)
