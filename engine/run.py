@@ -110,8 +110,10 @@ class Prepared:
     assignment: Assignment
 
     def write(self) -> None:
-        self.folder.create(self.experiment)
+        """The experiment last: a folder that has one can be gone on with."""
+        self.folder.path.mkdir(parents=True, exist_ok=True)
         self.assignment.save(self.folder.path / "partition.parquet")
+        self.folder.create(self.experiment)
 
 
 def prepare(experiment: Experiment, out: Path | None, overwrite: bool, dataset: Dataset | None = None) -> Prepared:

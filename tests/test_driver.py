@@ -26,7 +26,7 @@ from engine.driver import cut_blocks, draw_cohort, expected_cohort
 from engine.errors import ConfigError, ResourceError, RunError, RunFolderError
 from engine.experiment import Participation
 from engine.results import SCHEMAS, RunFolder
-from engine.run import Messages
+from engine.run import Messages, prepare
 from engine.stages import numerics
 from engine.states import DiskStore, MemoryStore
 from tests.tiny import SIZES, assignment, dataset, drive, experiment, open_driver
@@ -698,3 +698,16 @@ def test_a_start_that_was_killed_leaves_nothing_in_the_way(tmp_path: Path) -> No
     (tmp_path / "mine.txt").write_text("a user's file")
     with pytest.raises(ConfigError, match="is not empty and holds no run"):
         RunFolder.for_experiment(settings, tmp_path)
+
+
+def test_a_start_killed_half_way_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: an experiment that is there before what a resume of it reads."""
+    settings = experiment(rounds=1, data={"name": "fashion_mnist_sample", "train_samples": 200, "test_samples": 50})
+    prepared = prepare(settings, tmp_path, False)
+    monkeypatch.setattr(Assignment, "save", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        prepared.write()
+    monkeypatch.undo()
+    assert not prepared.folder.has_experiment()
+    prepare(settings, tmp_path, False).write()
+    assert prepare(settings, tmp_path, False).folder.has_experiment()
