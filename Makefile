@@ -28,6 +28,9 @@ learning: $(VENV)/installed  ## accuracy against the plain loop on the whole of 
 sweeps: $(VENV)/installed  ## overhead per trial and memory of sweeps of 50 to 500 trivial trials
 	$(BIN)/python -m benchmarks.sweeps
 
+calibration: $(VENV)/installed  ## CCVR's claims on real images; CIFAR10=folder for real CIFAR-10
+	$(BIN)/python -m benchmarks.calibration $(if $(CIFAR10),--cifar10 $(CIFAR10))
+
 methods: $(VENV)/installed  ## what each method's local step costs beside FedAvg's (10 minutes)
 	$(BIN)/python -m benchmarks.method_cost
 
