@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo sweep test check bench learning bits sweeps methods clean
+.PHONY: demo sweep test check bench learning bits sweeps methods calibration clean
 
 demo: $(VENV)/installed  ## a federated run on real images, on Ray
 	$(BIN)/fedskew run
