@@ -36,6 +36,15 @@ def test_every_sweep_of_ours_is_valid_in_both_profiles() -> None:
                 assert {*table.rows, *table.columns} <= axes
 
 
+@pytest.mark.parametrize("name", known(SWEEPS))
+def test_sources_are_citations(name: str) -> None:
+    """Kills: an algorithm's mapping, or a placeholder, where the reader expects a paper."""
+    for profile in ("laptop", "paper"):
+        sweep = load(name, profile, [], SWEEPS).sweep
+        for source in [claim.source for claim in sweep.claims] + [table.source for table in sweep.tables]:
+            assert "{" not in source
+
+
 def test_settings_are_grid_by_draws_and_repeat() -> None:
     """Kills: draws that differ between grid points or between processes; a sample_from that is not resolved."""
     space = {

@@ -21,7 +21,7 @@ from tune_configs.quickstart import cifar10, quickstart
 
 PROX = "Li et al. 2020, Federated optimization in heterogeneous networks"
 CBFL = "CBFL, table 2 (single runs)"
-SCAFFOLD = "Karimireddy et al. 2020, SCAFFOLD"
+KARIMIREDDY = "Karimireddy et al. 2020, SCAFFOLD"
 MCMAHAN = "McMahan et al. 2017, table 2"
 FEDSER = "FedSER, table {} (single runs)"
 FEDAVG = {"name": "fedavg"}
@@ -116,7 +116,7 @@ def scaffold_options(profile: str) -> Sweep:
         claims=(
             Claim(
                 text="Option II, which costs no extra pass over the data, is within two points of option I.",
-                source=f"{SCAFFOLD}, section 4",
+                source=f"{KARIMIREDDY}, section 4",
                 better={"option": "II"},
                 worse={"option": "I"},
                 kind="equal",
