@@ -14,7 +14,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -23,6 +23,9 @@ from algorithms.calibration import HeadCalibration
 from engine.algorithm import Clients, ClientView, Compute, Context, Layout, Net, Tensors, Workbench
 from engine.errors import RunError, require
 from engine.moments import Moments, from_message, merge, moments_of, to_message, unpack, words
+
+if TYPE_CHECKING:
+    from engine.experiment import Experiment, Local
 
 log = logging.getLogger("fedskew")
 CHUNK_BYTES = 8 * 2**20  # of a client's message: classes are asked for in groups of about this size
@@ -114,6 +117,13 @@ class Ccvr(HeadCalibration):
         require(least >= 1, "min_upload_count", least, "must be at least 1 row", "1 keeps no class back")
         least = self.min_cov_count
         require(least >= 2, "min_cov_count", least, "must be at least 2: one row has no covariance", "for example 2")
+
+    def check(self, experiment: Experiment, local: Local) -> None:
+        super().check(experiment, local)
+        projected = getattr(experiment.model, "projection", False)
+        repair = "set model.projection=false or clip_nonneg=false"
+        rule = "cuts off half of a projection's features, which have both signs"
+        require(not (self.clip_nonneg and projected), "clip_nonneg", True, rule, repair)
 
     def finish(self, server: Tensors, clients: Clients, compute: Compute, context: Context) -> Tensors:
         if self.changes_nothing:
