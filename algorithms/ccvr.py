@@ -6,6 +6,7 @@ are then drawn from N(mu_c, Sigma_c), and the head is trained on them, from the 
 
 Clients send (n, mean, M2) in place of Sigma, and a few classes at a time, so that memory is bounded whatever the
 number of classes; a client that holds one row of a class sends that row's feature (``min_upload_count`` prevents it).
+All clients that hold data send: there is no choice of some of them (the specification's ``stat_clients``).
 """
 
 from __future__ import annotations
