@@ -82,6 +82,15 @@ def test_data_network_and_virtual_features_go_together(name: str, data: str, mod
     assert len(plan(load("ccvr.cka", "laptop", [], SWEEPS).sweep)) == 6
 
 
+def test_similarity_is_claimed_of_every_layer() -> None:
+    """Kills: a layer that no claim is about; a claim on one that the network does not have."""
+    for profile in ("laptop", "paper"):
+        sweep = load("ccvr.cka", profile, [], SWEEPS).sweep
+        taps = [name.removeprefix("body.") for name in sweep.base.model.build((3, 32, 32), 10).tap_names]
+        claimed = {claim.metric for claim in sweep.claims if claim.metric.startswith("cka_of_")}
+        assert claimed == {f"cka_of_{layer}" for layer in (*taps, "features", "logits")}
+
+
 def test_remedies_are_named_by_their_algorithms() -> None:
     """Kills: clsnorm on a linear head, or the others on a normalised one."""
     for profile, trials in (("laptop", 6 * 2 * 3), ("paper", 10 * 3 * 3)):

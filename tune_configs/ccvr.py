@@ -31,6 +31,7 @@ NONE = {"name": "ccvr", "epochs": 0}  # the model as it was trained
 CCVR = {"name": "ccvr"}
 ORACLE = {"name": "iid_calibration", "fraction": 1.0}
 WITHOUT = "ccvr(epochs=0) is the model as it was trained"
+LAYERS = ("block1", "block2", "features", "logits")  # of moon_cnn, that a diagnosis compares
 CALIBRATION = "stages.calibrate.algorithm"
 TRAINING = "stages.train.algorithm"
 
@@ -94,19 +95,15 @@ def cka(profile: str) -> Sweep:
                 worse={"partition": SKEWED},
                 metric="cka_mean",
             ),
-            Claim(
-                text="Skew makes clients' logits less similar than they are under IID data.",
-                source=PAPER.format("figure of CKA by layer"),
-                better={"partition": IID},
-                worse={"partition": SKEWED},
-                metric="cka_logits",
-            ),
-            Claim(
-                text="Skew makes the least similar of the earlier layers less similar than under IID data.",
-                source=PAPER.format("figure of CKA by layer"),
-                better={"partition": IID},
-                worse={"partition": SKEWED},
-                metric="cka_lowest_other",
+            *(
+                Claim(
+                    text=f"Skew makes clients less similar at {layer} than they are under IID data.",
+                    source=PAPER.format("figure of CKA by layer"),
+                    better={"partition": IID},
+                    worse={"partition": SKEWED},
+                    metric=f"cka_of_{layer}",
+                )
+                for layer in LAYERS
             ),
         ),
     )
