@@ -6,6 +6,7 @@ are then drawn from N(mu_c, Sigma_c), and the head is trained on them, from the 
 
 Clients send (n, mean, M2) in place of Sigma, and a few classes at a time, so that memory is bounded whatever the
 number of classes; a client that holds one row of a class sends that row's feature (``min_upload_count`` prevents it).
+All clients that hold data send: there is no choice of some of them (the specification's ``stat_clients``).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -23,6 +24,9 @@ from algorithms.calibration import HeadCalibration
 from engine.algorithm import Clients, ClientView, Compute, Context, Layout, Net, Tensors, Workbench
 from engine.errors import RunError, require
 from engine.moments import Moments, from_message, merge, moments_of, to_message, unpack, words
+
+if TYPE_CHECKING:
+    from engine.experiment import Experiment, Local
 
 log = logging.getLogger("fedskew")
 CHUNK_BYTES = 8 * 2**20  # of a client's message: classes are asked for in groups of about this size
@@ -114,6 +118,13 @@ class Ccvr(HeadCalibration):
         require(least >= 1, "min_upload_count", least, "must be at least 1 row", "1 keeps no class back")
         least = self.min_cov_count
         require(least >= 2, "min_cov_count", least, "must be at least 2: one row has no covariance", "for example 2")
+
+    def check(self, experiment: Experiment, local: Local) -> None:
+        super().check(experiment, local)
+        projected = getattr(experiment.model, "projection", False)
+        repair = "set model.projection=false or clip_nonneg=false"
+        rule = "cuts off half of a projection's features, which have both signs"
+        require(not (self.clip_nonneg and projected), "clip_nonneg", True, rule, repair)
 
     def finish(self, server: Tensors, clients: Clients, compute: Compute, context: Context) -> Tensors:
         if self.changes_nothing:

@@ -310,6 +310,9 @@ def test_equal_values() -> None:
         ([64, 32.0], "[64, 32]"),
         ({"name": "fedavg"}, "fedavg"),
         ({"name": "fedprox", "mu": 0.10}, "fedprox(mu=0.1)"),
+        ({"name": "iid_calibration"}, "iid_calibration(breaks-privacy)"),
+        ({"name": "iid_calibration", "fraction": 1.0}, "iid_calibration(breaks-privacy, fraction=1)"),
+        ("iid_calibration", "iid_calibration(breaks-privacy)"),
     ],
 )
 def test_labels(value: Any, text: str) -> None:

@@ -658,6 +658,17 @@ def test_a_head_that_is_not_linear_is_refused() -> None:
         Ccvr().check(other, config.local)
 
 
+def test_clipping_is_for_features_that_are_not_negative() -> None:
+    """Kills: half of a projection's features cut off in silence; a refusal of the networks that end in a ReLU."""
+    for name, fields in (("moon_cnn", {}), ("mlp", {"projection": True})):
+        with pytest.raises(
+            ConfigError, match=r"clip_nonneg=True: cuts off half of .*; set model.projection=false or clip_nonneg=false"
+        ):
+            experiment_of("ccvr", {"clip_nonneg": True}, model={"name": name, **fields})
+        assert experiment_of("ccvr", {}, model={"name": name, **fields})
+    assert experiment_of("ccvr", {"clip_nonneg": True}, model={"name": "moon_cnn", "projection": False})
+
+
 # --- memory -------------------------------------------------------------------------------------------------------
 
 MEMORY = """

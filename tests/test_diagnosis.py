@@ -443,8 +443,12 @@ def test_a_sweep_is_diagnosed_and_judged(sweep: Path, monkeypatch: pytest.Monkey
     logits = frame[frame["layer"] == "logits"].set_index("trial")["cka"]
     for trial, value in logits.items():
         assert trials["cka_logits"][trial] == value
+        assert trials["cka_of_logits"][trial] == value
         assert trials["cka_logits_margin"][trial] == pytest.approx(trials["cka_lowest_other"][trial] - value)
-    assert np.isnan(trials["cka_logits"]["00004"])
+    for layer in frame["layer"].unique():
+        one = frame[frame["layer"] == layer].set_index("trial")["cka"]
+        assert trials[f"cka_of_{layer}"].drop("00004").equals(one.rename(f"cka_of_{layer}"))
+    assert np.isnan(trials["cka_logits"]["00004"]) and np.isnan(trials["cka_of_logits"]["00004"])
     [verdict] = judge(results)
     skewed = trials[(trials["alpha"] == 0.05) & (trials["status"] == "finished")]["cka_logits_margin"]
     assert verdict.effect == pytest.approx(skewed.mean())

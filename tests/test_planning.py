@@ -36,6 +36,72 @@ def test_every_sweep_of_ours_is_valid_in_both_profiles() -> None:
                 assert {*table.rows, *table.columns} <= axes
 
 
+@pytest.mark.parametrize("name", known(SWEEPS))
+def test_sources_are_citations(name: str) -> None:
+    """Kills: an algorithm's mapping, or a placeholder, where the reader expects a paper."""
+    for profile in ("laptop", "paper"):
+        sweep = load(name, profile, [], SWEEPS).sweep
+        for source in [claim.source for claim in sweep.claims] + [table.source for table in sweep.tables]:
+            assert "{" not in source
+
+
+@pytest.mark.parametrize("name", known(SWEEPS))
+def test_every_sweep_of_ours_claims_something(name: str) -> None:
+    """Kills: a sweep without a claim; one that its own seeds can never decide; where=0.1 where 0.05 is run as well."""
+    for profile in ("laptop", "paper"):
+        sweep = load(name, profile, [], SWEEPS).sweep
+        assert sweep.claims
+        assert len(sweep.seeds) >= 3
+        for claim in sweep.claims:
+            if name.startswith("ccvr.") and "alpha" in claim.where:
+                strong = [alpha for alpha in sweep.space["alpha"]["grid_search"] if alpha <= 0.1]
+                assert claim.where["alpha"] == strong
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "model", "number"),
+    [
+        ("ccvr.main", "cifar10", "moon_cnn", 100),
+        ("ccvr.main_cifar100", "cifar100", "mobilenetv2", 500),
+        ("ccvr.main_cinic10", "cinic10", "mobilenetv2", 1000),
+    ],
+)
+def test_data_network_and_virtual_features_go_together(name: str, data: str, model: str, number: int) -> None:
+    """Kills: CIFAR-100 with CIFAR-10's virtual features; a network that MOON's quarter refuses; laptop sizes that
+    change what is compared."""
+    trials = plan(load(name, "paper", [], SWEEPS).sweep)
+    assert len(trials) == 3 * 4 * 3 * 3
+    for trial in trials:
+        chosen = trial.experiment.to_mapping()
+        assert (chosen["data"]["name"], chosen["model"]["name"]) == (data, model)
+        assert chosen["model"]["projection"]
+        calibration = chosen["stages"][1]["algorithm"]
+        if calibration["name"] == "ccvr" and calibration["epochs"]:
+            assert calibration["samples_per_class"] == number
+    assert len(plan(load(name, "laptop", [], SWEEPS).sweep)) == 72
+    assert len(plan(load("ccvr.cka", "laptop", [], SWEEPS).sweep)) == 6
+
+
+def test_similarity_is_claimed_of_every_layer() -> None:
+    """Kills: a layer that no claim is about; a claim on one that the network does not have."""
+    for profile in ("laptop", "paper"):
+        sweep = load("ccvr.cka", profile, [], SWEEPS).sweep
+        taps = [name.removeprefix("body.") for name in sweep.base.model.build((3, 32, 32), 10).tap_names]
+        claimed = {claim.metric for claim in sweep.claims if claim.metric.startswith("cka_of_")}
+        assert claimed == {f"cka_of_{layer}" for layer in (*taps, "features", "logits")}
+
+
+def test_remedies_are_named_by_their_algorithms() -> None:
+    """Kills: clsnorm on a linear head, or the others on a normalised one."""
+    for profile, trials in (("laptop", 6 * 2 * 3), ("paper", 10 * 3 * 3)):
+        planned = plan(load("ccvr.remedies", profile, [], SWEEPS).sweep)
+        assert len(planned) == trials
+        for trial in planned:
+            chosen = trial.experiment.to_mapping()
+            assert (chosen["algorithm"]["name"] == "clsnorm") == (chosen["model"]["head"] == "normalised")
+        assert {"fedavg", "clsprox", "clsnorm"} == {t.experiment.to_mapping()["algorithm"]["name"] for t in planned}
+
+
 def test_settings_are_grid_by_draws_and_repeat() -> None:
     """Kills: draws that differ between grid points or between processes; a sample_from that is not resolved."""
     space = {

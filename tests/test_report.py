@@ -20,8 +20,9 @@ from engine.analysis.layouts import comparisons, layout_frame
 from engine.analysis.report import write
 from engine.analysis.tables import load
 from engine.errors import ConfigError
+from engine.experiment import Experiment
 from tests.report_pages import ATTACK, CLAIMS, FAILED, REASON, TABLE, check_self_contained, page_of, small
-from tests.sweep_folders import ALPHA, EPOCHS, MU, make_run
+from tests.sweep_folders import ALPHA, BASE, EPOCHS, MU, make_run
 
 # --- the page ------------------------------------------------------------------------------------------------
 
@@ -341,3 +342,84 @@ def test_reuse_is_said(tmp_path: Path) -> None:
     assert "rounds asked for80" in text
     assert "rounds computed34" in text  # 10 + 6 * 4
     assert "reuse saved 36 (45 %)" in text
+
+
+# --- oracles -------------------------------------------------------------------------------------------------
+
+ORACLE = {"name": "iid_calibration", "fraction": 1.0}
+STAGES = [
+    {"name": "train", "rounds": 3, "algorithm": {"name": "fedavg"}},
+    {"name": "calibrate", "rounds": 0, "needs": ["train"], "algorithm": ORACLE},
+]
+CALIBRATION = "stages.calibrate.algorithm"
+
+
+def calibrations(folder: Path) -> Path:
+    """A sweep of a calibration and its oracle, with a table and a claim on both."""
+    values = [{"name": "ccvr"}, ORACLE]
+    return small(
+        folder,
+        base={"stages": STAGES},
+        axes=({"name": CALIBRATION, "key": CALIBRATION, "kind": "grid", "values": values, "log": False},),
+        tables=[{"title": "By calibration", "rows": [CALIBRATION], "columns": []}],
+        claims=[
+            {"text": "It bounds the other", "source": "", "better": {CALIBRATION: values[1]},
+             "worse": {CALIBRATION: values[0]}, "margin": -0.01},
+            {"text": "It is above nothing", "source": "", "better": {CALIBRATION: values[0]}, "kind": "above"},
+        ],
+    )  # fmt: skip
+
+
+def shares(folder: Path) -> Path:
+    """A sweep of nothing but the oracle, by a field of it."""
+    axis = {"name": "fraction", "key": f"{CALIBRATION}.fraction", "kind": "grid", "values": [0.25, 1.0], "log": False}
+    return small(
+        folder,
+        base={"stages": STAGES},
+        axes=(axis,),
+        tables=[{"title": "By share", "rows": ["fraction"], "columns": []}],
+        claims=[{"text": "More is better", "source": "", "better": {"fraction": 1.0}, "worse": {"fraction": 0.25}}],
+    )
+
+
+def test_an_oracle_is_marked_where_it_is_named(tmp_path: Path) -> None:
+    """Kills: an oracle among methods, in a table, a claim, a trial's row or as the best, that looks like one of them;
+    a mark on what is none."""
+    made = calibrations(tmp_path / "sweep")
+    write(made)
+    page, text = page_of(made), (made / "report" / "report.md").read_text()
+    named = "iid_calibration(breaks-privacy, fraction=1)"
+    head, rows = page.table("trials")
+    marks = [(row[head.index("privacy")], named in row) for row in rows]
+    assert marks == [("", False)] * 2 + [("breaks-privacy", True)] * 2
+    assert [row[0] for row in page.table("table-1")[1]] == ["ccvr", named]
+    assert text.count(f"| {named} |") >= 3
+    for shown in (text, " ".join("".join(page.text).split())):
+        unmarked = re.sub(r"iid_calibration\(breaks-privacy|name: iid_calibration", "", shown)  # the config is YAML
+        assert "iid_calibration" not in unmarked
+        assert shown.count("an oracle: breaks privacy") == 2  # facts and the one claim
+        assert "2 of 4 trials" in shown
+
+
+def test_an_oracle_is_marked_where_only_its_fields_are_named(tmp_path: Path) -> None:
+    """Kills: a table, a claim or the best setting of an oracle whose axes are numbers, without a word of it."""
+    made = shares(tmp_path / "sweep")
+    write(made)
+    page, text = page_of(made), (made / "report" / "report.md").read_text()
+    head, rows = page.table("trials")
+    assert {row[head.index("privacy")] for row in rows} == {"breaks-privacy"}
+    for shown in (text, " ".join("".join(page.text).split())):
+        assert "Every figure is of an oracle: breaks privacy." in shown
+        assert shown.count("an oracle: breaks privacy") == 3  # facts, claim, table
+        assert re.search(r"fraction=\S+, breaks-privacy", shown)  # the best
+
+
+def test_a_run_that_ends_in_an_oracle_says_so(tmp_path: Path) -> None:
+    """Kills: a single run's report without the mark; the mark on other runs."""
+    run = make_run(tmp_path / "oracle", Experiment(**{**BASE, "stages": STAGES}))
+    other = make_run(tmp_path / "other", rounds=5)
+    for folder, count in ((run, 1), (other, 0)):
+        write(folder)
+        for shown in ("".join(page_of(folder).text), (folder / "report" / "report.md").read_text()):
+            assert shown.count("an oracle: breaks privacy") == count
+            assert ("breaks-privacy" in shown) == bool(count), "the trial's row"

@@ -28,6 +28,8 @@ SWEEPS = {
         "remedies",
         "iid_calibration",
         "main",
+        "main_cifar100",
+        "main_cinic10",
         "virtual_features",
         "ablation",
         "embedding",

@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from engine.analysis import statistics
 from engine.analysis.drawing import MUTED
 from engine.analysis.quantities import Quantity
-from engine.analysis.settings import key, label, setting_label
+from engine.analysis.settings import MARK, key, label, setting_label
 
 if TYPE_CHECKING:
     from engine.analysis.tables import Axis, Results
@@ -31,6 +31,8 @@ def capitalised(sentence: str) -> str:
 
 
 def shortened(text: str, longest: int) -> str:
+    """The mark of an oracle is never cut off."""
+    longest = max(longest, text.rfind(MARK) + len(MARK) + 1) if MARK in text else longest
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
@@ -55,7 +57,8 @@ class Setting:
 
     @cached_property
     def label(self) -> str:
-        return setting_label({name: _rounded(value) for name, value in self.values.items()}) or "this run"
+        text = setting_label({name: _rounded(value) for name, value in self.values.items()}) or "this run"
+        return f"{text}, {MARK}" if self.breaks_privacy and MARK not in text else text
 
     @cached_property
     def finished(self) -> list[dict[str, Any]]:
@@ -73,6 +76,11 @@ class Setting:
     @property
     def mean(self) -> float:
         return self.summary.mean
+
+    @property
+    def breaks_privacy(self) -> bool:
+        """Whether a stage behind its figures is an oracle."""
+        return any(row["breaks_privacy"] == 1 for row in self.trials)
 
     def describe(self, measured: Quantity) -> str:
         return f"{self.label}\n{describe(self.summary, measured)}"

@@ -16,10 +16,12 @@ import numpy as np
 import pandas as pd
 
 from engine.errors import nearest, require
+from engine.experiment import CHOICES
 
 if TYPE_CHECKING:
     from engine.analysis.tables import Results
 
+MARK = "breaks-privacy"  # of an oracle, wherever it is named; one word, since labels name cells as well
 SMALLER_IS_BETTER = ("loss", "rounds_to_target", "bytes_to_target", "seconds", "floats_up", "floats_down")
 
 
@@ -40,8 +42,20 @@ def matches(value: Any, wanted: Any) -> bool:
     return key(value) == key(wanted) or any(either)
 
 
+def names_oracle(value: Any) -> bool:
+    """Whether ``value``, or a part of it, is an algorithm that no client would take part in."""
+    if isinstance(value, Mapping):
+        return any(map(names_oracle, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(names_oracle, value))
+    return isinstance(value, str) and getattr(CHOICES["algorithm"].get(value), "breaks_privacy", False)
+
+
 def label(value: Any) -> str:
-    """Short and readable: ``0.1``, ``none``, ``[64, 32]``, ``fedprox(mu=0.1)``."""
+    """Short and readable: ``0.1``, ``none``, ``[64, 32]``, ``fedprox(mu=0.1)``.
+
+    An oracle has its mark in front, where no abbreviation cuts it off: ``iid_calibration(breaks-privacy, fraction=1)``.
+    """
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if value is None or isinstance(value, bool):
@@ -49,11 +63,12 @@ def label(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, Mapping):
-        fields = ", ".join(f"{name}={label(one)}" for name, one in value.items() if name != "name")
-        return f"{value['name']}({fields})".removesuffix("()") if "name" in value else fields
+        told = [f"{name}={label(one)}" for name, one in value.items() if name != "name"]
+        marks = [MARK] * names_oracle(value.get("name"))
+        return f"{value['name']}({', '.join(marks + told)})".removesuffix("()") if "name" in value else ", ".join(told)
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(label, value))}]"
-    return str(value)
+    return f"{value}({MARK})" if names_oracle(value) else str(value)
 
 
 def setting_label(setting: Mapping[str, Any]) -> str:

@@ -37,6 +37,7 @@ from engine.analysis.statistics import summarise
 from engine.analysis.trials import (
     DIAGNOSED,
     FIGURES,
+    LAYER,
     METRICS,
     RESERVED,
     TrialReader,
@@ -84,7 +85,7 @@ class Results:
     @property
     def metrics(self) -> tuple[str, ...]:
         """The columns of ``trials`` that a statistic can be made of."""
-        return (*METRICS, *(name for name in DIAGNOSED if name in self.trials))
+        return (*METRICS, *(name for name in self.trials if name in DIAGNOSED or name.startswith(LAYER)))
 
     @cached_property
     def _curves(self) -> pd.DataFrame:
@@ -245,7 +246,8 @@ def _single_run(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def _trials_frame(rows: list[dict[str, Any]], axes: list[str]) -> pd.DataFrame:
-    diagnosed = [name for name in DIAGNOSED if any(name in row for row in rows)]
+    layers = dict.fromkeys(name for row in rows for name in row if name.startswith(LAYER) and name not in axes)
+    diagnosed = [*(name for name in DIAGNOSED if any(name in row for row in rows)), *layers]
     columns = ["trial", "status", "reason", *axes, "seed", *FIGURES, *diagnosed]
     series = {}
     for name in columns:

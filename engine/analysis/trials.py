@@ -79,6 +79,7 @@ FIGURES = (
     "folder",
 )
 DIAGNOSED = ("cka_logits", "cka_lowest_other", "cka_logits_margin", "cka_mean", "norm_correlation")
+LAYER = "cka_of_"  # and a layer's name: its mean CKA between clients, of a trial that was diagnosed
 NO_METRICS = ("class_accuracy", "breaks_privacy", "weights_sha256", "folder")
 METRICS = tuple(name for name in FIGURES if name not in NO_METRICS)
 RESERVED = (  # columns of the frames of this package, which no axis can be named after
@@ -187,7 +188,10 @@ def _diagnosed(folder: Path) -> dict[str, float]:
     if not found:
         return {}
     summary = read_json(found[-1])
-    return {name: summary[name] for name in DIAGNOSED if isinstance(summary.get(name), int | float)}
+    figures = {name: summary[name] for name in DIAGNOSED if isinstance(summary.get(name), int | float)}
+    layers = found[-1].with_name("layers.parquet")
+    rows = _columns(layers, ["layer", "cka"]).to_pylist() if layers.exists() else []
+    return figures | {LAYER + row["layer"]: row["cka"] for row in rows}
 
 
 def worst_decile(class_counts: np.ndarray, class_accuracy: list[float | None]) -> float:

@@ -24,7 +24,7 @@ from ray.tune.search.variant_generator import generate_variants
 
 from engine.analysis.claims import Claim, Layout
 from engine.analysis.settings import setting_label
-from engine.analysis.trials import DIAGNOSED, METRICS, RESERVED
+from engine.analysis.trials import DIAGNOSED, LAYER, METRICS, RESERVED
 from engine.errors import ConfigError, FedskewError, nearest, require
 from engine.experiment import Experiment, parse_assignment
 from engine.sweeps.space import axis, drawn_from, is_drawn, is_empty, is_grid, plain
@@ -167,7 +167,8 @@ class Sweep:
         named = [("tables", one.metric, (*one.rows, *one.columns, *one.where)) for one in self.tables]
         named += [("claims", one.metric, (*one.better, *one.worse, *one.where)) for one in self.claims]
         for field_name, metric, names in named:
-            require(metric in measured, field_name, metric, "is no figure of a trial", nearest(metric, measured))
+            known = metric in measured or metric.startswith(LAYER)
+            require(known, field_name, metric, "is no figure of a trial", nearest(metric, measured))
             for name in names:
                 require(name in axes, field_name, name, "is not varied by this sweep", nearest(name, axes))
 

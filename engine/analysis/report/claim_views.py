@@ -25,7 +25,9 @@ from engine.analysis.report.sheets import (
     seeds_text,
     word_cell,
 )
-from engine.analysis.settings import setting_label
+from engine.analysis.settings import matches, names_oracle, setting_label
+from engine.analysis.tables import Results
+from engine.results import BREAKS_PRIVACY
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,8 @@ class ClaimView:
         return _style(self.verdict.verdict)
 
 
-def claim_views(verdicts: Sequence[Verdict], target: float | None) -> list[ClaimView]:
-    return [_view(number, verdict, target) for number, verdict in enumerate(verdicts, start=1)]
+def claim_views(results: Results, verdicts: Sequence[Verdict]) -> list[ClaimView]:
+    return [_view(number, verdict, results) for number, verdict in enumerate(verdicts, start=1)]
 
 
 def claims_frame(views: Sequence[ClaimView]) -> pd.DataFrame:
@@ -57,11 +59,25 @@ def claims_frame(views: Sequence[ClaimView]) -> pd.DataFrame:
     )
 
 
-def _view(number: int, verdict: Verdict, target: float | None) -> ClaimView:
-    measured = quantity(verdict.claim.metric, target)
+def _view(number: int, verdict: Verdict, results: Results) -> ClaimView:
+    measured = quantity(verdict.claim.metric, results.target_accuracy)
     cells = _cells(number, verdict, measured) if verdict.cells else None
     drawing = figures.forest(number, verdict)
-    return ClaimView(number, verdict, _numbers(verdict, measured), _places(verdict), cells, drawing)
+    numbers = _numbers(verdict, measured) + (BREAKS_PRIVACY,) * _rests_on_oracle(results, verdict)
+    return ClaimView(number, verdict, numbers, _places(verdict), cells, drawing)
+
+
+def _rests_on_oracle(results: Results, verdict: Verdict) -> bool:
+    """Whether a side of the claim is an oracle, by its name or by the trials that it picks."""
+    claim = verdict.claim
+    sides = [{**claim.where, **side} for side in (claim.better, claim.worse) if side]
+    if names_oracle(sides):
+        return True
+    return any(
+        row["breaks_privacy"] == 1 and all(name in row and matches(row[name], side[name]) for name in side)
+        for row in results.trials.to_dict("records")
+        for side in sides
+    )
 
 
 def _numbers(verdict: Verdict, measured: Quantity) -> tuple[str, ...]:

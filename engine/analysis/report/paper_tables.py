@@ -23,9 +23,10 @@ from engine.analysis.report.sheets import (
     word_cell,
 )
 from engine.analysis.scales import capitalised, counted, distinct, shown
-from engine.analysis.settings import key, setting_label
+from engine.analysis.settings import key, matches, names_oracle, setting_label
 from engine.analysis.tables import Results
 from engine.errors import ConfigError
+from engine.results import BREAKS_PRIVACY
 
 MOST_ROWS, MOST_COLUMNS = 48, 8  # of a table that the report makes up by itself
 BOLD = "Bold: the best of each column, and what cannot be told from it (the paired 95 % t interval contains 0)."
@@ -86,6 +87,7 @@ def _table(results: Results, layout: Layout, name: str) -> TableView:
         f"{capitalised(measured.title)}{', mean ± standard deviation over seeds' if several else ''}.",
         f"At {where}." if where else "",
         f"Averaged over {averaged}, seed by seed." if averaged else "",
+        _privacy(results, layout),
         (BOLD if several else BOLD_ONE_SEED) if len(compared) else "",
         "Second line: the published figure; grey where the setting is another one."
         if any(math.isfinite(cell["published"]) for cell in cells)
@@ -94,6 +96,19 @@ def _table(results: Results, layout: Layout, name: str) -> TableView:
     head = (*layout.rows, *columns)
     sheet = Sheet(name, layout.title, " ".join(filter(None, notes)), head, rows, frame, labels=len(layout.rows))
     return TableView(layout.title, layout.source, sheet, _pairs(compared, layout, measured, f"{name}-comparisons"))
+
+
+def _privacy(results: Results, layout: Layout) -> str:
+    """For a table in which oracles stand and no label says so."""
+    inside: list[dict[str, Any]] = [
+        row
+        for row in results.trials.to_dict("records")
+        if all(matches(row[name], wanted) for name, wanted in layout.where.items())
+    ]
+    oracles = [row for row in inside if row["breaks_privacy"] == 1]
+    if all(names_oracle([row[name] for name in layout.axes]) for row in oracles):
+        return ""
+    return f"{'Every figure' if len(oracles) == len(inside) else 'A figure here'} is of {BREAKS_PRIVACY}."
 
 
 def _place(row: Mapping[str, Any], axes: Iterable[str]) -> Any:

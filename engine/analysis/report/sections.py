@@ -18,6 +18,7 @@ from engine.analysis.report.sheets import Sheet, seeds_text, spread_text
 from engine.analysis.report.trial_sheets import best_settings, failures, trials_sheet
 from engine.analysis.scales import Setting, ranked, settings_of
 from engine.analysis.tables import Results
+from engine.results import BREAKS_PRIVACY
 
 FEWEST_RANKED = 13  # settings; fewer are told apart in the tables alone
 
@@ -41,7 +42,7 @@ class Sections:
 
 def sections_of(results: Results) -> Sections:
     settings = settings_of(results)
-    claims = claim_views(judge(results), results.target_accuracy)
+    claims = claim_views(results, judge(results))
     tables = paper_tables(results)
     rank = len(settings) >= FEWEST_RANKED or not any(view.sheet for view in tables)
     best = best_settings(results, settings) if rank else None
@@ -76,6 +77,9 @@ def _facts(results: Results, settings: list[Setting]) -> list[tuple[str, str, st
     rows.append(
         ("rounds computed", f"{computed:,}", f"reuse saved {saved:,} ({percent(saved / asked)})" if saved else "")
     )
+    oracles = sum(row["breaks_privacy"] == 1 for row in trials)
+    if oracles:
+        rows.append(("privacy", BREAKS_PRIVACY, f"{oracles:,} of {len(trials):,} trials" if results.axes else ""))
     if best and results.axes:
         rows.append(("best", measured.text(best[0].mean, unit=True), best[0].label))
     elif best:

@@ -17,7 +17,7 @@ from engine.analysis.report.sheets import (
     word_cell,
 )
 from engine.analysis.scales import Setting, ranked
-from engine.analysis.settings import setting_label
+from engine.analysis.settings import MARK, setting_label
 from engine.analysis.tables import Results
 from engine.analysis.trials import read_json
 
@@ -43,6 +43,7 @@ def best_settings(results: Results, settings: list[Setting]) -> Sheet | None:
     if not results.axes or not finished:
         return None
     measured = quantity(results.metric, results.target_accuracy)
+    oracles = any(setting.breaks_privacy for setting in finished)
     rows = []
     for rank, setting in enumerate(finished[:MOST_SETTINGS], start=1):
         s = setting.summary
@@ -50,12 +51,14 @@ def best_settings(results: Results, settings: list[Setting]) -> Sheet | None:
             [
                 count_cell(rank),
                 *(value_cell(setting.values[axis.name]) for axis in results.axes),
+                *[word_cell(MARK if setting.breaks_privacy else "")] * oracles,
                 Cell(measured.text(s.mean) + spread_text(measured, s.std, s.n), s.mean),
                 Cell(interval_text(measured, s.low, s.high, signed=False), s.low),
                 count_cell(s.n),
             ]
         )
-    head = ("rank", *(axis.name for axis in results.axes), measured.short, "95 % interval", "seeds")
+    axes = [axis.name for axis in results.axes]
+    head = ("rank", *axes, *["privacy"] * oracles, measured.short, "95 % interval", "seeds")
     some = f"The best {len(rows)} of {len(settings)} settings" if len(rows) < len(settings) else "All settings by rank"
     lucky = "Being the best of many, the first is partly lucky."
     note = f"{some}: {measured.title}, mean ± standard deviation over seeds. {lucky}"
@@ -68,12 +71,16 @@ def trials_sheet(results: Results) -> Sheet:
     columns = [quantity(name) for name in COLUMNS if any(math.isfinite(row[name]) for row in trials)]
     changes = schedules(results)
     reasons = any(row["reason"] for row in trials)
-    head = ["trial", "status", *names, "seed", *(one.short for one in columns)]
+    oracles = any(row["breaks_privacy"] == 1 for row in trials)
+    head = ["trial", "status", *names, "seed", *["privacy"] * oracles]
+    head += [one.short for one in columns]
     head += ["schedule"] * bool(changes) + ["weights"] + ["reason"] * bool(reasons)
     rows = []
     for row in trials:
         cells = [word_cell(row["trial"]), Cell(row["status"], style=f"word {row['status']}")]
         cells += [*(value_cell(row[name]) for name in names), count_cell(row["seed"])]
+        if oracles:
+            cells.append(word_cell(MARK if row["breaks_privacy"] == 1 else ""))
         for one in columns:
             value = float(row[one.column])
             cells.append(Cell("" if math.isnan(value) else one.text(value), value))
