@@ -245,11 +245,9 @@ class Driver:
                 self._reuse.done_with(found)
                 return rows
         row = self._round() if self.stage.rounds else self._no_round()
-        if self._at_end:
-            began, before = time.perf_counter(), self._server["weights"]
+        if self.stage.rounds and self._at_end:
+            began = time.perf_counter()
             self._finish_stage()
-            if self.stage.rounds == 0:
-                row["update_norm"] = float((self._server["weights"] - before).norm())
             row["seconds"] += time.perf_counter() - began
         began = time.perf_counter()
         evaluation = self._evaluate() if self._evaluation_due() else {}
@@ -291,9 +289,12 @@ class Driver:
         return {Position(number, self._ends[number]) for number in stages}
 
     def _no_round(self) -> Row:
-        """The row of a stage without rounds."""
+        """What a stage without rounds does; its row, of the model that it ends with."""
+        began, before = time.perf_counter(), self._server["weights"]
+        self._finish_stage()
+        norm = float((self._server["weights"] - before).norm())
         context = self._context(self.round, 0)
-        return self._record(self.stage, context, Outcome(), update_norm=0.0, seconds=0.0)
+        return self._record(self.stage, context, Outcome(), norm, time.perf_counter() - began)
 
     def _round(self) -> Row:
         began = time.perf_counter()
@@ -662,6 +663,8 @@ class Driver:
         for table in self.folder.tables:
             for row in found.rows[table.name]:
                 if row["round"] <= began:
+                    continue
+                if table is self.folder.exchanges and row["when"] != "finish":  # this run's own beginning counted it
                     continue
                 if table is self.folder.evaluations:
                     # The last round of another run is measured whatever the cadence; in this one it is not the last.

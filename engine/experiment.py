@@ -499,6 +499,11 @@ class Experiment(Section):
         return values
 
     @property
+    def without_rounds(self) -> set[str]:
+        """The names of the stages that train nobody."""
+        return {stage.name for stage in self.chain if stage.rounds == 0}
+
+    @property
     def digest(self) -> str:
         text = json.dumps(self.identity(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]

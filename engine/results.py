@@ -375,7 +375,7 @@ class RunFolder:
         every: list[Row] = self.frame("rounds").to_dict("records")
         rounds = [row for row in every if row["stage"] in lineage]
         evaluations = [row for row in self.frame("evaluations").to_dict("records") if row["stage"] in lineage]
-        without_rounds = {stage.name for stage in experiment.chain if stage.rounds == 0}
+        without_rounds = experiment.without_rounds
         trained = [row for row in every if row["stage"] not in without_rounds]
         per_round = [row["seconds"] for row in trained if row["stage"] in lineage]
         exchanged = {

@@ -437,8 +437,11 @@ def test_without_epochs_nobody_is_asked(tmp_path: Path, monkeypatch: pytest.Monk
         raise AssertionError("clients were asked")
 
     monkeypatch.setattr(_Clients, "map", nobody)
-    for name in ("ccvr", "iid_calibration"):
-        drive(tmp_path / name, experiment_of(name, {"epochs": 0}))
+    for number, (name, fields) in enumerate([("ccvr", {}), ("iid_calibration", {}), ("ccvr", {"tukey_lambda": 0.5})]):
+        summary = drive(tmp_path / str(number), experiment_of(name, {"epochs": 0, **fields})).summary
+        assert summary["stage_accuracy"]["end"] == summary["stage_accuracy"]["train"]
+        evaluations = RunFolder(tmp_path / str(number)).frame("evaluations").set_index("stage")
+        assert evaluations["loss"]["end"] == evaluations["loss"].loc["train"].iloc[-1]
 
 
 def test_the_head_sees_every_feature_once_an_epoch(tmp_path: Path) -> None:
@@ -586,6 +589,13 @@ def test_a_crash_in_the_calibration_costs_the_calibration(tmp_path: Path, monkey
     assert [(row["stage"], row["round"]) for row in rows] == [("end", 3)]
     assert rows[0]["accuracy"] == straight.summary["accuracy"]
     assert resumed.close()["weights_sha256"] == straight.sha
+
+
+def test_the_row_of_a_calibration_is_of_the_calibrated_model(tmp_path: Path) -> None:
+    """Kills: the hash of the model before the calibration."""
+    run = drive(tmp_path, experiment_of("ccvr"))
+    hashes = run.folder.frame("rounds")["weights_sha256"].tolist()
+    assert hashes[-1] == run.sha != hashes[-2]
 
 
 def test_until_the_last_round_includes_what_follows_it(tmp_path: Path) -> None:

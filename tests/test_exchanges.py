@@ -242,6 +242,19 @@ def test_a_longer_stage_finishes_for_itself(tmp_path: Path, name: str) -> None:
     assert costs(again) == costs(plain)
 
 
+def test_a_shared_stage_without_rounds_is_counted_once(tmp_path: Path) -> None:
+    """Kills: what the stage's beginning asked of clients, once as of this run and once as of the stored one."""
+    store = StageStore(tmp_path / "store", heartbeat=0.05, patience=0.5)
+    end = {"name": "end", "rounds": 0, "algorithm": {"name": "asking"}, "needs": ["first"]}
+    config = experiment(**{**TWO_STAGES, "stages": [TWO_STAGES["stages"][0], end]})
+    for folder in ("donor", "taken"):
+        summary = shared(tmp_path / folder, config, store)
+    plain = shared(tmp_path / "plain", config, None)
+    assert summary["rounds_computed"] == 0
+    assert_equal(tmp_path / "taken", tmp_path / "plain")
+    assert costs(summary) == costs(plain)
+
+
 def test_snapshots_carry_them(tmp_path: Path) -> None:
     """Kills: exchanges that a trial loses when Ray Tune moves it."""
     config = experiment(**TWO_STAGES)

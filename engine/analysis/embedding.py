@@ -80,13 +80,15 @@ def embed(
     rows = rows[np.isin(labels, some)]
     net.load(ends[0]["weights"], ends[0]["buffers"])
     test = Rows(data, data.test, torch.device("cpu"), net.weights.dtype)
+    last_round = dict(zip(chain, (span.stop - 1 for span in experiment.spans), strict=True))
     with torch.inference_mode():
-        chunks = torch.from_numpy(rows).split(CHUNK)
-        features = torch.cat([net.features(test.batch(chunk)[0]) for chunk in chunks])
+        chunks = [test.batch(chunk)[0] for chunk in torch.from_numpy(rows).split(CHUNK)]
+        features = torch.cat([net.features(x) for x in chunks])
         decisions = {}
         for stage, end in zip(stages, ends, strict=True):
             net.load(end["weights"], end["buffers"])
-            decisions[stage] = net.head(features).argmax(1).numpy()
+            algorithm = chain[stage].at(last_round[stage]).algorithm
+            decisions[stage] = torch.cat([algorithm.predict(net, x) for x in chunks]).argmax(1).numpy()
     places = in_the_plane(features.double().numpy(), method)
     frame = pd.DataFrame({"row": rows, "label": data.test.labels[rows], "x": places[:, 0], "y": places[:, 1]})
     return Embedding(data.classes, stages, method, frame.assign(**decisions))
