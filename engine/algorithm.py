@@ -325,6 +325,12 @@ class Algorithm(ABC):
         ``local`` is the section of the stage that the algorithm runs in.
         """
 
+    def check_change(self, later: Algorithm) -> None:  # noqa: B027
+        """Refuse, as :meth:`check`, that a schedule makes ``later`` of this one within a stage.
+
+        Both are of one class; this one is that of the stage's first round, the one that :meth:`prepare` is called of.
+        """
+
     # --- on the server -------------------------------------------------------------------------------
 
     def init_server(self, parent: Tensors, context: Context) -> Tensors:

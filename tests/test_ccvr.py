@@ -668,6 +668,18 @@ def test_a_head_that_is_not_linear_is_refused() -> None:
         Ccvr().check(other, config.local)
 
 
+@pytest.mark.parametrize("name", ["ccvr", "iid_calibration"])
+def test_a_head_that_another_stage_needs_cannot_be_calibrated(name: str) -> None:
+    """Kills: two refusals of which each one's repair is the other."""
+
+    stages = [
+        {"name": "train", "rounds": 2, "algorithm": {"name": "clsnorm"}},
+        {"name": "end", "rounds": 0, "needs": ["train"], "algorithm": {"name": name}},
+    ]
+    with pytest.raises(ConfigError, match=r"model.head=normalised: is what stage train needs.*; they cannot be comb"):
+        experiment_of("fedavg", stages=stages, model={"name": "mlp", "head": "normalised"})
+
+
 # --- memory -------------------------------------------------------------------------------------------------------
 
 MEMORY = """
