@@ -25,8 +25,9 @@ from algorithms.iid_calibration import IidCalibration
 from engine import seeds
 from engine.algorithm import Tensors
 from engine.data import Assignment, Dataset, Split
-from engine.driver import Driver, _Clients, _Compute, weights_sha256
+from engine.driver import Driver, weights_sha256
 from engine.errors import ConfigError, RunError
+from engine.exchanges import EveryClient, ServerSide
 from engine.experiment import Experiment
 from engine.moments import from_message, merge, unpack
 from engine.results import RunFolder
@@ -93,14 +94,14 @@ def at_calibration(folder: Path, fields: dict[str, Any] | None = None, data: Dat
 def virtual(driver: Driver, algorithm: Ccvr) -> dict[int, Tensor]:
     """By class."""
     context = driver._context(driver.round, 0)
-    work = _Clients(driver, context, "finish"), _Compute(driver, context), context
+    work = driver._every_client(context, "finish"), ServerSide(driver.pool, context), context
     features, labels = algorithm.virtual_features(driver._server, *work)
     return {int(c): features[labels == c] for c in labels.unique()}
 
 
 def moments(driver: Driver, algorithm: Ccvr) -> dict[int, Any]:
     context, found = driver._context(driver.round, 0), {}
-    for part in algorithm.moments(driver._server, _Clients(driver, context, "finish"), driver.layout):
+    for part in algorithm.moments(driver._server, driver._every_client(context, "finish"), driver.layout):
         found |= part
     return found
 
@@ -436,7 +437,7 @@ def test_without_epochs_nobody_is_asked(tmp_path: Path, monkeypatch: pytest.Monk
     def nobody(*args: Any) -> Tensors:
         raise AssertionError("clients were asked")
 
-    monkeypatch.setattr(_Clients, "map", nobody)
+    monkeypatch.setattr(EveryClient, "map", nobody)
     for number, (name, fields) in enumerate([("ccvr", {}), ("iid_calibration", {}), ("ccvr", {"tukey_lambda": 0.5})]):
         summary = drive(tmp_path / str(number), experiment_of(name, {"epochs": 0, **fields})).summary
         assert summary["stage_accuracy"]["end"] == summary["stage_accuracy"]["train"]
@@ -457,7 +458,7 @@ def test_the_head_sees_every_feature_once_an_epoch(tmp_path: Path) -> None:
 
         return bench.fit(loss, 9, 2, 4, 0.1, trainable="head")
 
-    compute = _Compute(driver, driver._context(0, 0))
+    compute = ServerSide(driver.pool, driver._context(0, 0))
     compute(watched, {"weights": weights, "buffers": buffers, "features": torch.ones(9, layout.features)})
     assert sorted(seen) == sorted([*range(9)] * 2)
 
@@ -491,7 +492,7 @@ def sample(folder: Path, fraction: float, seed: int = 0) -> tuple[np.ndarray, np
     config = experiment_of("iid_calibration", seed=seed, **SETTING)
     driver = open_driver(folder, config, gaussian_data(), parts_of(SPLIT))
     context = driver._context(2, 0)
-    clients, compute = _Clients(driver, context, "finish"), _Compute(driver, context)
+    clients, compute = driver._every_client(context, "finish"), ServerSide(driver.pool, context)
     parts = list(IidCalibration(fraction=fraction).real_features(driver._server, clients, compute, context))
     return tuple(np.concatenate([part[name].numpy() for part in parts]) for name in ("features", "labels"))  # type: ignore[return-value]
 
@@ -690,7 +691,6 @@ from pathlib import Path
 from algorithms import ccvr
 from algorithms.ccvr import Ccvr
 from engine.data import Assignment, Dataset, Split
-from engine.driver import _Clients
 from tests.tiny import experiment_of, open_driver
 
 D, C, K = 1280, 100, 3
@@ -701,7 +701,7 @@ data = Dataset("wide", tuple(map(str, range(C))), split, split, (0.5,), (0.5,))
 parts = Assignment(tuple(np.arange(k * C, (k + 1) * C) for k in range(K)))
 config = experiment_of("ccvr", model={"name": "mlp", "hidden": [D]})
 driver = open_driver(Path("."), config, data, parts)
-clients = _Clients(driver, driver._context(1, 0), "finish")
+clients = driver._every_client(driver._context(1, 0), "finish")
 
 sizes = []
 def draw(bench, shared, sizes, **how):  # instead of eigendecompositions, which take a minute

@@ -18,6 +18,7 @@ from algorithms.fedavg import FedAvg
 from engine.algorithm import Algorithm, Clients, ClientView, Compute, Context, Kind, Tensors
 from engine.analysis import load
 from engine.driver import Driver
+from engine.exchanges import EveryClient
 from engine.experiment import Experiment
 from engine.pool import InProcessPool
 from engine.results import RunFolder
@@ -165,6 +166,28 @@ def test_a_net_that_was_not_sent_is_not_there(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setitem(ALGORITHMS, "asking", Peeking)
     with pytest.raises(TypeError, match="clients were sent no model"):
         drive(tmp_path, experiment(rounds=1, algorithm={"name": "asking"}))
+
+
+def kept(view: ClientView, shared: Tensors) -> Tensors:
+    return {"kept": torch.tensor([float(len(view.state))])}
+
+
+def test_states_come_along_only_where_they_are_asked_for(tmp_path: Path) -> None:
+    """Kills: every client's state read for every pass of a calibration that never looks at one."""
+    driver = open_driver(tmp_path, experiment(algorithm={"name": "scaffold"}, participation={"count": 3}))
+    driver.advance()
+    context = driver._context(1, 0)
+    clients = driver._every_client(context, "finish")
+    found = clients.map(kept, {}, reduce="stack", states=True)["kept"]
+    assert (found > 0).sum() == 3
+    with pytest.raises(TypeError, match=r"call clients.map with states=True to use view.state"):
+        clients.map(kept, {})
+
+    def nothing(ids: Any) -> Any:
+        raise AssertionError("states were read")
+
+    unread = EveryClient(driver._exchanges, "train", context, "finish", nothing)
+    assert unread.map(count, {})["total"] == sum(SIZES)
 
 
 def test_no_exchange_no_file(tmp_path: Path) -> None:
