@@ -26,7 +26,7 @@ from torch import Tensor
 from engine import __version__, seeds, snapshots
 from engine.algorithm import Algorithm, Cohort, Context, Kind, Pooled, Tensors
 from engine.blocks import added, cut_blocks
-from engine.checkpoints import Checkpoint, Checkpoints, Position
+from engine.checkpoints import Checkpoint, Checkpoints, Position, last_of_stages
 from engine.data import Assignment, Dataset
 from engine.entries import Arrays, cast, checked, floats, to_numpy
 from engine.errors import ResourceError, RunError
@@ -522,10 +522,7 @@ class Driver:
 
     def _parent_paths(self) -> dict[int, Path]:
         """For each stage that needs another one, that one's last checkpoint."""
-        last = {
-            stage.name: self._checkpoints.path(Position(number, self._ends[number]))
-            for number, stage in enumerate(self._chain)
-        }
+        last = last_of_stages(self._checkpoints, self.experiment)
         return {number: last[stage.needs[0]] for number, stage in enumerate(self._chain) if stage.needs}
 
     def _read_states(self, ids: Sequence[int]) -> list[Handle | None]:

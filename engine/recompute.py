@@ -25,10 +25,10 @@ from engine.driver import Driver
 from engine.entries import Arrays
 from engine.errors import ConfigError, RunError, RunFolderError
 from engine.experiment import Experiment, lineage_of, no_gpu
+from engine.files import link_or_copy
 from engine.pool import InProcessPool, Pool
 from engine.results import Row, RunFolder
 from engine.run import Prepared, prepare
-from engine.snapshots import link_or_copy
 
 log = logging.getLogger("fedskew")
 

@@ -393,6 +393,7 @@ class RunFolder:
             "loss": final.get("loss"),
             "best_accuracy": best.get("accuracy"),
             "best_round": best.get("round"),
+            "best_stage": best.get("stage"),
             "last10_accuracy": statistics.fmean(last10) if last10 else None,
             "stage_accuracy": {row["stage"]: row["accuracy"] for row in evaluations},  # after each stage's last round
             "breaks_privacy": any(s.algorithm.breaks_privacy for s in experiment.chain if s.name in lineage),

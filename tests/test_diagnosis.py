@@ -161,6 +161,18 @@ def test_stages_that_branch(tmp_path: Path, trained: Any, stage: str, number: in
     assert {r for r, _ in trained} <= set(range(1, number + 1))
 
 
+def test_branches_do_not_overwrite_each_others_diagnosis(call: Any, tmp_path: Path) -> None:
+    """Kills: one folder for a round's number, whichever stage the round is of."""
+    run(config(stages=BRANCHES), tmp_path)
+    for stage in ("one", "two"):
+        assert call("diagnose", str(tmp_path), "--round", "3", "--stage", stage, "--probe", "40")[0] == 0
+    summaries = {path.parent.name: json.loads(path.read_text()) for path in tmp_path.glob("diagnosis/*/summary.json")}
+    assert {name: about["stage"] for name, about in summaries.items()} == {
+        "round-000003-one": "one",
+        "round-000003-two": "two",
+    }
+
+
 def test_the_stage_is_that_of_the_lineage(tmp_path: Path) -> None:
     """Kills: the first stage that has the round; a stage that is computed for nothing."""
     run(config(stages=BRANCHES), tmp_path)
@@ -417,7 +429,7 @@ def test_the_command_writes_everything_twice_the_same(call: Any, finished: Path)
     code, _, err = call("diagnose", str(finished), "--round", "5", "--probe", "40")
     assert code == 0, err
     assert "computed again round 5 (from the checkpoint after round 4)" in err and "features" in err
-    folder = diagnosis_page.folder_of(finished, 5)
+    folder = diagnosis_page.folder_of(find(finished, 5))
     tables = {f"{name}.{kind}" for name in ("layers", "pairs", "norms") for kind in ("csv", "parquet")}
     pictures = {f"{name}.png" for name in ("cka", "layers", "norms", "norms-counts")}
     assert {path.name for path in folder.iterdir()} == tables | pictures | {"summary.json", "diagnosis.html"}

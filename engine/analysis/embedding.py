@@ -24,7 +24,7 @@ from sklearn.manifold import TSNE
 from engine.analysis.diagnosis import CHUNK, balanced_rows
 from engine.analysis.diagnosis_page import write_frame
 from engine.analysis.drawing import CATEGORIES, MUTED, STYLE, Drawing, Sketch
-from engine.checkpoints import Checkpoints, Position
+from engine.checkpoints import Checkpoints, last_of_stages
 from engine.data.batches import Rows
 from engine.errors import ConfigError, RunFolderError, nearest, require
 from engine.experiment import Experiment
@@ -101,9 +101,8 @@ def _check_stage(option: str, stage: str, chain: Mapping[str, Any]) -> None:
 def _end(folder: Path, experiment: Experiment, stage: str) -> dict[str, torch.Tensor]:
     """The server's entries after the stage's last round."""
     names = tuple(one.name for one in experiment.chain)
-    number = names.index(stage)
     checkpoints = Checkpoints(folder / "checkpoints", experiment.digest, 1, names)
-    path = checkpoints.path(Position(number, experiment.spans[number].stop - 1))
+    path = last_of_stages(checkpoints, experiment)[stage]
     if not path.exists():
         raise RunFolderError(f"{folder} has no checkpoint of the end of stage {stage}; fedskew resume goes on with it")
     return checkpoints.load(path).server
