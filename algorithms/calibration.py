@@ -55,6 +55,12 @@ class HeadCalibration(Finisher):
 
     def check(self, experiment: Experiment, local: Local) -> None:
         head = getattr(experiment.model, "head", "linear")
+        for stage in experiment.chain:
+            needed = stage.algorithm.model_needs.get("head", "linear")
+            if needed != "linear":
+                rule = f"is what stage {stage.name} needs, and a calibration needs a linear one"
+                repair = "they cannot be combined: take another algorithm for one of the two"
+                require(False, "model.head", needed, rule, repair)
         require(head == "linear", "model.head", head, "is not the linear head that is trained anew", "set it to linear")
 
     @property

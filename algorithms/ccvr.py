@@ -133,7 +133,7 @@ class Ccvr(HeadCalibration):
         return self.retrained(server, features, labels, compute, context.layout)
 
     def predict(self, net: Net, x: Tensor) -> Tensor:
-        if self.tukey_lambda == 1:
+        if self.tukey_lambda == 1 or self.changes_nothing:
             return net(x)
         return net.head(tukey(net.features(x), self.tukey_lambda))
 

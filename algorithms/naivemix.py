@@ -49,6 +49,12 @@ class NaiveMix(FedAvg):
         require(0 <= self.mix < 1, "mix", self.mix, "must be at least 0 and less than 1", "0 is FedAvg")
         require(self.mash >= 0, "mash", self.mash, "must be at least 0", "0 averages all rows of a client")
 
+    def check_change(self, later: Algorithm) -> None:
+        assert isinstance(later, NaiveMix)
+        rule = "comes too late: averages are made before the stage's first round"
+        require(self.mix > 0 or later.mix == 0, "schedule", f"mix={later.mix}", rule, "begin the stage with mix > 0")
+        require(later.mash == self.mash, "schedule", f"mash={later.mash}", rule, f"keep mash={self.mash}")
+
     def prepare(self, server: Tensors, clients: Clients, context: Context) -> Tensors:
         if self.mix == 0:
             return server
@@ -59,8 +65,6 @@ class NaiveMix(FedAvg):
     def broadcast(self, server: Tensors, context: Context) -> Tensors:
         if self.mix == 0:
             return super().broadcast(server, context)
-        exchanged = "images" in server
-        require(exchanged, "mix", self.mix, "needs averages from before the stage's first round", "begin with mix > 0")
         return {name: server[name] for name in ("weights", "images", "labels")}
 
     def draw(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:

@@ -238,7 +238,7 @@ class ClientView(Protocol):
 
     @property
     def state(self) -> Tensors:
-        """What the client keeps; empty before its first participation."""
+        """What the client keeps; empty before its first participation. A TypeError unless ``states`` was asked for."""
         ...
 
     def rows(self) -> Iterator[Batch]: ...
@@ -252,6 +252,7 @@ class Clients(Protocol):
         fn: Callable[[ClientView, Tensors], Tensors],
         shared: Tensors,
         reduce: Literal["sum", "stack"] | Merge = "sum",
+        states: bool = False,
     ) -> Tensors:
         """Run the pure ``fn`` on every client: an exchange, counted as traffic in ``exchanges.parquet``.
 
@@ -259,6 +260,8 @@ class Clients(Protocol):
         so ``fn`` packs a symmetric matrix and leaves out an entry it has nothing for. ``view.net`` is there if
         ``shared`` holds "weights" and "buffers".
         ``fn`` is a module-level function, or a ``functools.partial`` of one that carries hyper-parameters.
+        ``states``: whether ``fn`` reads ``view.state``, which then goes to where the client's function runs. That is
+        no traffic, but may be much to read for every client and every pass.
         ``sum`` adds the results in float64, ``stack`` concatenates them along their first axis; a function merges
         two results into one, and must be associative: blocks are merged where they ran, so that no more than one
         result per block exists at a time. All in client order, so the result does not depend on where clients ran.
@@ -323,6 +326,12 @@ class Algorithm(ABC):
         """Refuse, with a :class:`~engine.errors.ConfigError`, a setting this algorithm cannot run in.
 
         ``local`` is the section of the stage that the algorithm runs in.
+        """
+
+    def check_change(self, later: Algorithm) -> None:  # noqa: B027
+        """Refuse, as :meth:`check`, that a schedule makes ``later`` of this one within a stage.
+
+        Both are of one class; this one is that of the stage's first round, the one that :meth:`prepare` is called of.
         """
 
     # --- on the server -------------------------------------------------------------------------------

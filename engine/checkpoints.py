@@ -13,6 +13,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import safetensors
 import safetensors.torch
@@ -21,6 +22,9 @@ from torch import Tensor
 
 from engine.errors import RunFolderError
 from engine.files import write_atomically
+
+if TYPE_CHECKING:
+    from engine.experiment import Experiment
 
 log = logging.getLogger("fedskew")
 
@@ -121,6 +125,12 @@ class Checkpoints:
             except RunFolderError:  # damaged: nothing can be restored from it anyway
                 self._states[path.name] = frozenset()
         return self._states[path.name]
+
+
+def last_of_stages(checkpoints: Checkpoints, experiment: Experiment) -> dict[str, Path]:
+    """For each stage, where the checkpoint after its last round lies, once there is one."""
+    stages = enumerate(zip(experiment.chain, experiment.spans, strict=True))
+    return {stage.name: checkpoints.path(Position(number, span.stop - 1)) for number, (stage, span) in stages}
 
 
 def encode(checkpoint: Checkpoint, owner: str) -> bytes:

@@ -47,6 +47,7 @@ console = Console(stderr=True)  # progress and messages; results that a program 
 LISTS = {"algorithms": "algorithm", "models": "model", "datasets": "data", "partitions": "partition"}
 
 Overrides = Annotated[list[str] | None, typer.Argument(help="dotted key=value pairs, e.g. partition.alpha=0.1")]
+Placement = Annotated[list[str] | None, typer.Argument(help="where to compute, in key=value pairs: execution.actors=0")]
 Json = Annotated[bool, typer.Option("--json", help="print the summary as the last line, as JSON")]
 Profile = Annotated[str, typer.Option(help="of a sweep: laptop (minutes) or paper (the real one)")]
 Address = Annotated[str | None, typer.Option(help="a Ray cluster to use, e.g. auto; none: start Ray on this machine")]
@@ -145,9 +146,9 @@ def report(
 @app.command()
 def diagnose(
     folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
-    overrides: Overrides = None,
+    overrides: Placement = None,
     number: Annotated[int | None, typer.Option("--round", help="none: the last one")] = None,
-    stage: Annotated[str | None, typer.Option(help="where stages branch; none: of the last stage's lineage")] = None,
+    stage: Annotated[str | None, typer.Option(help="one that trains; none: of the last stage's lineage")] = None,
     probe: Annotated[int, typer.Option(help="test images, balanced over classes")] = 1000,
     estimator: Annotated[str, typer.Option(help="of linear CKA: unbiased | biased")] = "unbiased",
     layers: Annotated[str, typer.Option(help="taps | weights: each convolution and linear layer")] = "taps",
@@ -343,11 +344,15 @@ def _show(summary: dict[str, Any], folder: RunFolder, as_json: bool) -> None:
         title += f" ({BREAKS_PRIVACY})"
     table = Table(title=title, title_justify="left", show_header=False)
     before = list(summary.get("stage_accuracy", {}).items())[:-1]
+    best_of = f" of stage {summary['best_stage']}" if before and summary.get("best_stage") else ""
+    # Of a stage without rounds there is one evaluation, which is the test accuracy above.
+    calibrated = folder.experiment().without_rounds.intersection(list(summary.get("stage_accuracy", {}))[-1:])
+    last10 = [] if calibrated else [("mean of the last 10 rounds", _percent(summary["last10_accuracy"]))]
     for label, value in (
         ("test accuracy", _percent(summary["accuracy"])),
         *((f"after stage {stage}", _percent(accuracy)) for stage, accuracy in before),
-        ("best", f"{_percent(summary['best_accuracy'])} in round {summary['best_round']}"),
-        ("mean of the last 10 rounds", _percent(summary["last10_accuracy"])),
+        ("best", f"{_percent(summary['best_accuracy'])} in round {summary['best_round']}{best_of}"),
+        *last10,
         ("rounds", str(summary["rounds"])),
         ("seconds per round", f"{summary['seconds_per_round']:.3g}" if summary["seconds_per_round"] else "-"),
         ("floats up / down", f"{summary['floats_up']:,} / {summary['floats_down']:,}"),

@@ -17,6 +17,7 @@ from engine.analysis.diagnosis import Diagnosis, Options
 from engine.analysis.diagnosis import diagnose as diagnose_round
 from engine.analysis.diagnosis_sweep import diagnose_sweep
 from engine.errors import ConfigError
+from engine.recompute import find
 
 
 def options(probe: int, estimator: Any, layers: Any, clients: str | None) -> Options:
@@ -48,7 +49,8 @@ def diagnose(
         return
     with console.status("computing the round again"):
         found = diagnose_round(folder, number, options, stage, overrides, address)
-    page = diagnosis_page.write(found, diagnosis_page.folder_of(folder, found.facts["round"]))
+    round = find(folder, found.facts["round"], found.facts["stage"])
+    page = diagnosis_page.write(found, diagnosis_page.folder_of(round))
     _show(console, found)
     console.print(f"page       {page}", highlight=False, soft_wrap=True, markup=False)
 

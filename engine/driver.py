@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -24,11 +24,13 @@ import torch
 from torch import Tensor
 
 from engine import __version__, seeds, snapshots
-from engine.algorithm import Algorithm, Cohort, Context, Kind, Merge, Pooled, Tensors
-from engine.checkpoints import Checkpoint, Checkpoints, Position
+from engine.algorithm import Algorithm, Cohort, Context, Kind, Pooled, Tensors
+from engine.blocks import added, cut_blocks
+from engine.checkpoints import Checkpoint, Checkpoints, Position, last_of_stages
 from engine.data import Assignment, Dataset
 from engine.entries import Arrays, cast, checked, floats, to_numpy
 from engine.errors import ResourceError, RunError
+from engine.exchanges import EveryClient, Exchanges, ServerSide
 from engine.experiment import Experiment, Participation, Stage
 from engine.files import link_or_copy
 from engine.pool import Call, Pool
@@ -37,11 +39,10 @@ from engine.reuse import NotYet, Reuse, Segment, may_share, segments_of
 from engine.snapshots import Snapshot
 from engine.stages import mixed, stage_hash
 from engine.states import DiskStore, Handle, MemoryStore, States
-from engine.worker import BlockSums, ClientReport, ComputeJob, MapJob, Scores, TrainJob, open_model, set_up_torch
+from engine.worker import BlockSums, ClientReport, Scores, TrainJob, open_model, set_up_torch
 
 log = logging.getLogger("fedskew")
 
-AUTO_BLOCKS = 16  # blocks in a round: enough to balance a few actors, few enough that dispatch costs little
 EVALUATION_ROWS = 2000  # test rows of one block
 
 
@@ -64,12 +65,6 @@ def expected_cohort(clients: int, participation: Participation) -> float:
     if participation.scheme == "binomial":
         return participation.fraction * clients
     return float(max(int(participation.fraction * clients + 1e-9), 1))  # 0.29 * 100 is 28.999999999999996
-
-
-def cut_blocks(cohort: Sequence[int], block: int | Literal["auto"]) -> list[tuple[int, ...]]:
-    """A cohort in its order, cut into blocks of equal size but for the last. Knows nothing of workers."""
-    size = -(-len(cohort) // AUTO_BLOCKS) if block == "auto" else block
-    return [tuple(cohort[start : start + size]) for start in range(0, len(cohort), size)]
 
 
 def weights_sha256(weights: Tensor, buffers: Tensor) -> str:
@@ -97,8 +92,8 @@ class Outcome:
         # A block of one client arrives as it was uploaded: see training.Sums.
         weight, num_examples = (1, 1) if block.scaled else (block.weight, block.num_examples)
         for name, array in block.uploads.items():
-            self.uploads[name] = _added(self.uploads.get(name), array, weight)
-        self.buffers = _added(self.buffers, block.buffers, num_examples)
+            self.uploads[name] = added(self.uploads.get(name), array, weight)
+        self.buffers = added(self.buffers, block.buffers, num_examples)
         self.weight += block.weight
         self.num_examples += block.num_examples
         self.stacked.extend(block.stacked)
@@ -125,7 +120,8 @@ class Driver:
         self._dropped = len(assignment.dropped)
         self._numerics = dict(pool.numerics)
         self._sizes = assignment.sizes()
-        self._clients = np.flatnonzero(self._sizes).tolist()  # those that hold data
+        self._exchanges = Exchanges(folder.exchanges, self._sizes, pool, experiment.execution.block)
+        self._clients = self._exchanges.clients  # those that hold data
         self._test_rows = len(dataset.test.labels)
         self._chain = experiment.chain
         self._starts = [span.start - 1 for span in experiment.spans]
@@ -245,11 +241,9 @@ class Driver:
                 self._reuse.done_with(found)
                 return rows
         row = self._round() if self.stage.rounds else self._no_round()
-        if self._at_end:
-            began, before = time.perf_counter(), self._server["weights"]
+        if self.stage.rounds and self._at_end:
+            began = time.perf_counter()
             self._finish_stage()
-            if self.stage.rounds == 0:
-                row["update_norm"] = float((self._server["weights"] - before).norm())
             row["seconds"] += time.perf_counter() - began
         began = time.perf_counter()
         evaluation = self._evaluate() if self._evaluation_due() else {}
@@ -291,9 +285,12 @@ class Driver:
         return {Position(number, self._ends[number]) for number in stages}
 
     def _no_round(self) -> Row:
-        """The row of a stage without rounds."""
+        """What a stage without rounds does; its row, of the model that it ends with."""
+        began, before = time.perf_counter(), self._server["weights"]
+        self._finish_stage()
+        norm = float((self._server["weights"] - before).norm())
         context = self._context(self.round, 0)
-        return self._record(self.stage, context, Outcome(), update_norm=0.0, seconds=0.0)
+        return self._record(self.stage, context, Outcome(), norm, time.perf_counter() - began)
 
     def _round(self) -> Row:
         began = time.perf_counter()
@@ -302,7 +299,7 @@ class Driver:
         algorithm = stage.algorithm
         cohort = draw_cohort(self.experiment.seed, number, self._clients, self.experiment.participation)
         context = self._context(number, len(cohort))
-        server = algorithm.before_round(self._server, _Compute(self, context), context)
+        server = algorithm.before_round(self._server, ServerSide(self.pool, context), context)
         server = cast(algorithm, checked(algorithm, "before_round", server, self.layout), self._fresh["weights"].dtype)
         outcome = self._train(stage, cohort, server, context) if cohort else Outcome()
         if cohort:
@@ -498,7 +495,7 @@ class Driver:
         context = self._context(self.round, 0)
         algorithm = stage.algorithm
         server = {**algorithm.init_server(server, context), "buffers": server["buffers"]}
-        server = algorithm.prepare(server, _Clients(self, context, "prepare"), context)
+        server = algorithm.prepare(server, self._every_client(context, "prepare"), context)
         self._server = cast(algorithm, checked(algorithm, "prepare", server, self.layout), self._fresh["weights"].dtype)
         self._send_once(algorithm, context)
         # A stage without rounds is at its end from the start: not to be saved before it is finished, see _next.
@@ -507,22 +504,17 @@ class Driver:
         rounds = f"rounds {self.round + 1} to {last}" if stage.rounds else f"after round {last}"
         log.info("stage %s: %s, %s", stage.name, algorithm, rounds)
 
+    def _every_client(self, context: Context, when: Literal["prepare", "finish"]) -> EveryClient:
+        return EveryClient(self._exchanges, self.stage.name, context, when, self._read_states)
+
     def _send_once(self, algorithm: Algorithm, context: Context) -> None:
         """Count what every client gets at the stage's start and keeps, though here it comes with each broadcast."""
         if algorithm.sent_once:
             sent = algorithm.broadcast(self._server, context)
             count = floats({name: tensor for name, tensor in sent.items() if name in algorithm.sent_once})
             if count:
-                self.record_exchange("start", 1, context.round, dict.fromkeys(self._clients, (0, count)))
-
-    def record_exchange(self, when: str, number: int, round: int, sizes: Mapping[int, tuple[int, int]]) -> None:
-        """Add an exchange's rows of ``exchanges.parquet``. ``sizes``: client -> floats up, floats down."""
-        about = {"stage": self.stage.name, "round": round, "when": when, "exchange": number}
-        for client, (up, down) in sizes.items():
-            samples = int(self._sizes[client])
-            self.folder.exchanges.add(
-                {**about, "client": client, "samples": samples, "floats_up": up, "floats_down": down}
-            )
+                numbers = dict.fromkeys(self._clients, (0, count))
+                self._exchanges.record(self.stage.name, context.round, "start", 1, numbers)
 
     def _parent(self, number: int) -> Checkpoint | None:
         """The last checkpoint of the stage that this one needs."""
@@ -530,10 +522,7 @@ class Driver:
 
     def _parent_paths(self) -> dict[int, Path]:
         """For each stage that needs another one, that one's last checkpoint."""
-        last = {
-            stage.name: self._checkpoints.path(Position(number, self._ends[number]))
-            for number, stage in enumerate(self._chain)
-        }
+        last = last_of_stages(self._checkpoints, self.experiment)
         return {number: last[stage.needs[0]] for number, stage in enumerate(self._chain) if stage.needs}
 
     def _read_states(self, ids: Sequence[int]) -> list[Handle | None]:
@@ -549,7 +538,8 @@ class Driver:
     def _finish_stage(self) -> None:
         algorithm = self.stage.at(self.round).algorithm
         context = self._context(self.round, 0)
-        server = algorithm.finish(self._server, _Clients(self, context, "finish"), _Compute(self, context), context)
+        clients, compute = self._every_client(context, "finish"), ServerSide(self.pool, context)
+        server = algorithm.finish(self._server, clients, compute, context)
         self._server = cast(algorithm, checked(algorithm, "finish", server, self.layout), self._fresh["weights"].dtype)
 
     def _open_states(self) -> States:
@@ -663,6 +653,8 @@ class Driver:
             for row in found.rows[table.name]:
                 if row["round"] <= began:
                     continue
+                if table is self.folder.exchanges and row["when"] != "finish":  # this run's own beginning counted it
+                    continue
                 if table is self.folder.evaluations:
                     # The last round of another run is measured whatever the cadence; in this one it is not the last.
                     if not self._evaluation_due(row["round"]):
@@ -679,82 +671,6 @@ class Driver:
         nothing = {"accuracy": None, "loss": None}
         rows = [row for row in found.rows["rounds"] if row["round"] > began]
         return [{**row, "reused": True, **scores.get(row["round"], nothing)} for row in rows]
-
-
-class _Clients:
-    """``clients.map`` of the contract, and its messages counted."""
-
-    def __init__(self, driver: Driver, context: Context, when: Literal["prepare", "finish"]) -> None:
-        self._driver = driver
-        self._context = context
-        self._when = when
-        self._passes = 0
-        self._sent: Tensors = {}  # what clients have got in earlier passes of this method
-
-    def map(
-        self, fn: Callable[..., Tensors], shared: Tensors, reduce: Literal["sum", "stack"] | Merge = "sum"
-    ) -> Tensors:
-        driver = self._driver
-        calls = [
-            Call(
-                label="clients " + ", ".join(map(str, ids)),
-                args=(ids,),
-                cost=float(driver._sizes[list(ids)].sum()),
-                states=tuple(driver._read_states(ids)),
-            )
-            for ids in cut_blocks(driver._clients, driver.experiment.execution.block)
-        ]
-        job = MapJob(fn, self._context, reduce if callable(reduce) else None)
-        results = driver.pool.run("map", to_numpy(shared), job, calls, what="a pass over every client")
-        down, sizes = self._count_new(shared), dict[int, tuple[int, int]]()
-        totals: dict[str, np.ndarray] = {}
-        parts: dict[str, list[np.ndarray]] = {}
-        merged: Tensors = {}
-        for call, result in zip(calls, results, strict=True):
-            sizes |= {client: (up, down) for client, up in zip(call.args[0], result.value.floats_up, strict=True)}
-            for row in result.value.results:
-                if callable(reduce):
-                    tensors = {name: torch.tensor(array) for name, array in row.items()}
-                    merged = reduce(merged, tensors) if merged else tensors
-                    continue
-                for name, array in row.items():
-                    if reduce == "sum":
-                        totals[name] = _added(totals.get(name), array, 1)
-                    else:
-                        parts.setdefault(name, []).append(array)
-        self._passes += 1
-        driver.record_exchange(self._when, self._passes, self._context.round, sizes)
-        totals |= {name: np.concatenate(arrays) for name, arrays in parts.items()}
-        return merged | {name: torch.from_numpy(total) for name, total in totals.items()}
-
-    def _count_new(self, shared: Tensors) -> int:
-        """Numbers of ``shared`` that clients do not have of an earlier pass: each tensor goes down once."""
-        new = {name: tensor for name, tensor in shared.items() if self._sent.get(name) is not tensor}
-        self._sent |= new
-        return floats(new)
-
-
-class _Compute:
-    """``compute`` of the contract."""
-
-    def __init__(self, driver: Driver, context: Context) -> None:
-        self._driver = driver
-        self._context = context
-
-    def __call__(self, fn: Callable[..., Tensors], shared: Tensors) -> Tensors:
-        job = ComputeJob(fn, self._context.round)
-        call = Call(label="server-side training", args=())
-        [result] = self._driver.pool.run("compute", to_numpy(shared), job, [call], f"round {job.round}")
-        return {name: torch.tensor(array) for name, array in result.value.items()}
-
-
-def _added(total: np.ndarray | None, array: np.ndarray, weight: float) -> np.ndarray:
-    """``total + weight * array`` in float64, into ``total``."""
-    term = torch.tensor(array, dtype=torch.float64)
-    if total is None:
-        return term.mul_(weight).numpy()
-    torch.from_numpy(total).add_(term, alpha=weight)
-    return total
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:

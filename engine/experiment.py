@@ -315,6 +315,8 @@ class Experiment(Section):
                     f"set model.{field}={value}",
                 )
             stage.algorithm.check(self, stage.local)
+            for change in stage.changes:
+                stage.algorithm.check_change(change.algorithm)
         return self
 
     def _check_rounds(self, stage: Stage) -> None:
@@ -336,6 +338,14 @@ class Experiment(Section):
             stage.rounds,
             "a stage without rounds goes on from another one",
             f"name that one in stages.{stage.name}.needs",
+        )
+        kind = type(stage.algorithm)
+        require(
+            stage.rounds > 0 or kind.prepare is Algorithm.prepare or kind.finish is not Algorithm.finish,
+            f"stages.{stage.name}.rounds",
+            stage.rounds,
+            f"{algorithm} asks clients for what only its rounds use",
+            f"set stages.{stage.name}.algorithm to fedavg, which hands the model on as it is",
         )
 
     def _check_schedule(self) -> None:
@@ -497,6 +507,11 @@ class Experiment(Section):
         for section in ("name", "checkpoint", "algorithm", "local", "rounds", "schedule"):
             del values[section]
         return values
+
+    @property
+    def without_rounds(self) -> set[str]:
+        """The names of the stages that train nobody."""
+        return {stage.name for stage in self.chain if stage.rounds == 0}
 
     @property
     def digest(self) -> str:

@@ -25,10 +25,10 @@ from engine.driver import Driver
 from engine.entries import Arrays
 from engine.errors import ConfigError, RunError, RunFolderError
 from engine.experiment import Experiment, lineage_of, no_gpu
+from engine.files import link_or_copy
 from engine.pool import InProcessPool, Pool
 from engine.results import Row, RunFolder
 from engine.run import Prepared, prepare
-from engine.snapshots import link_or_copy
 
 log = logging.getLogger("fedskew")
 
@@ -71,7 +71,8 @@ def _file(folder: Path, client: int) -> Path:
 def find(folder: Path, number: int | None = None, stage: str | None = None, overrides: Sequence[str] = ()) -> Round:
     """A round of the run in ``folder``, by default the last one of its last stage; refuses one it has not done.
 
-    ``stage``: where stages branch, a round may lie in several; none: in the last stage or those it comes from.
+    ``stage``: where stages branch, a round may lie in several; none: in the last stage or those it comes from. A stage
+    without rounds trains nobody and is passed over.
     ``overrides``: execution keys that change no bit, such as ``execution.actors=0``.
     """
     run = RunFolder(folder)
@@ -82,10 +83,14 @@ def find(folder: Path, number: int | None = None, stage: str | None = None, over
     names = [one.name for one in experiment.chain]
     if stage is not None and stage not in names:
         raise ConfigError("--stage", stage, "is no stage of this run", "known: " + ", ".join(names))
+    if stage in experiment.without_rounds:
+        needs = {one.name: one.needs for one in experiment.chain}
+        trained = [name for name in names if name in lineage_of(needs, stage) - experiment.without_rounds]
+        raise ConfigError("--stage", stage, "trains nobody", f"diagnose the stage it comes from: --stage {trained[-1]}")
     rounds: list[Row] = run.frame("rounds").to_dict("records")
     if not all(isinstance(row.get("weights_sha256"), str) for row in rounds):
         raise RunFolderError(f"{folder} has no hash of each round's weights: an older version wrote it; run it again")
-    open_to = {stage} if stage else experiment.lineage
+    open_to = ({stage} if stage else experiment.lineage) - experiment.without_rounds
     done = {row["round"]: row["stage"] for row in rounds if row["stage"] in open_to}
     if not done:
         raise RunFolderError(f"{folder} has no round yet{f' of stage {stage}' if stage else ''}")
@@ -144,7 +149,8 @@ def local_models(
             while driver.round < round.number - 1:
                 rows += driver.advance(until=round.number - 1)
             driver.watch(keep)
-            rows += driver.advance(until=round.number)
+            while driver.round < round.number:  # after a stage without rounds that the checkpoint did not cover
+                rows += driver.advance(until=round.number)
             computed_with = dict(pool.numerics)
         finally:
             pool.close()

@@ -375,7 +375,7 @@ class RunFolder:
         every: list[Row] = self.frame("rounds").to_dict("records")
         rounds = [row for row in every if row["stage"] in lineage]
         evaluations = [row for row in self.frame("evaluations").to_dict("records") if row["stage"] in lineage]
-        without_rounds = {stage.name for stage in experiment.chain if stage.rounds == 0}
+        without_rounds = experiment.without_rounds
         trained = [row for row in every if row["stage"] not in without_rounds]
         per_round = [row["seconds"] for row in trained if row["stage"] in lineage]
         exchanged = {
@@ -393,6 +393,7 @@ class RunFolder:
             "loss": final.get("loss"),
             "best_accuracy": best.get("accuracy"),
             "best_round": best.get("round"),
+            "best_stage": best.get("stage"),
             "last10_accuracy": statistics.fmean(last10) if last10 else None,
             "stage_accuracy": {row["stage"]: row["accuracy"] for row in evaluations},  # after each stage's last round
             "breaks_privacy": any(s.algorithm.breaks_privacy for s in experiment.chain if s.name in lineage),

@@ -23,6 +23,7 @@ from engine.experiment import Experiment, Stage
 # Modules that a result's bits go through, beside the stage's algorithm and the packages of data and models.
 NUMERIC_PATH = (
     "engine.algorithm",
+    "engine.blocks",
     "engine.data.annotations",
     "engine.data.batches",
     "engine.data.dataset",
@@ -36,6 +37,7 @@ NUMERIC_PATH = (
     "engine.data.synthetic",
     "engine.driver",
     "engine.entries",
+    "engine.exchanges",
     "engine.experiment",
     "engine.models.heads",
     "engine.jvp",

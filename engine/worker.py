@@ -51,6 +51,7 @@ class MapJob:
     fn: Callable[[ClientView, Tensors], Tensors]
     context: Context
     merge: Merge | None = None  # the results of a block into one
+    stateful: bool = False  # whether the clients' states came along
 
 
 @dataclass(frozen=True)
@@ -224,7 +225,7 @@ class Worker:
             if with_model:
                 self.net.load(self._shared["weights"], self._shared["buffers"])
                 self.net.train(False)
-            state = {} if arrays is None else to_torch(arrays, self.device)
+            state = (to_torch(arrays, self.device) if arrays else {}) if job.stateful else None
             view = _View(self.trainer, number, self._indices(number), job.context, state, with_model)
             result = job.fn(view, self._shared)
             mapped.floats_up.append(floats(result))
@@ -276,9 +277,9 @@ class _View:
     """A client, to a function given to ``clients.map``."""
 
     def __init__(
-        self, trainer: Trainer, number: int, indices: Tensor, context: Context, state: Tensors, with_model: bool
+        self, trainer: Trainer, number: int, indices: Tensor, context: Context, state: Tensors | None, with_model: bool
     ) -> None:
-        self.state = state
+        self._state = state
         self._trainer = trainer
         self._indices = indices
         self._with_model = with_model
@@ -289,6 +290,12 @@ class _View:
         if not self._with_model:  # it would be whatever the worker did before
             raise TypeError("clients were sent no model; share weights and buffers with clients.map to use view.net")
         return self._trainer.net
+
+    @property
+    def state(self) -> Tensors:
+        if self._state is None:
+            raise TypeError("clients' states were not asked for; call clients.map with states=True to use view.state")
+        return self._state
 
     def rows(self) -> Iterator[Batch]:
         return self._trainer.one_pass(self.client, self._indices)

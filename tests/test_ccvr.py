@@ -25,8 +25,9 @@ from algorithms.iid_calibration import IidCalibration
 from engine import seeds
 from engine.algorithm import Tensors
 from engine.data import Assignment, Dataset, Split
-from engine.driver import Driver, _Clients, _Compute, weights_sha256
+from engine.driver import Driver, weights_sha256
 from engine.errors import ConfigError, RunError
+from engine.exchanges import EveryClient, ServerSide
 from engine.experiment import Experiment
 from engine.moments import from_message, merge, unpack
 from engine.results import RunFolder
@@ -93,14 +94,14 @@ def at_calibration(folder: Path, fields: dict[str, Any] | None = None, data: Dat
 def virtual(driver: Driver, algorithm: Ccvr) -> dict[int, Tensor]:
     """By class."""
     context = driver._context(driver.round, 0)
-    work = _Clients(driver, context, "finish"), _Compute(driver, context), context
+    work = driver._every_client(context, "finish"), ServerSide(driver.pool, context), context
     features, labels = algorithm.virtual_features(driver._server, *work)
     return {int(c): features[labels == c] for c in labels.unique()}
 
 
 def moments(driver: Driver, algorithm: Ccvr) -> dict[int, Any]:
     context, found = driver._context(driver.round, 0), {}
-    for part in algorithm.moments(driver._server, _Clients(driver, context, "finish"), driver.layout):
+    for part in algorithm.moments(driver._server, driver._every_client(context, "finish"), driver.layout):
         found |= part
     return found
 
@@ -436,9 +437,12 @@ def test_without_epochs_nobody_is_asked(tmp_path: Path, monkeypatch: pytest.Monk
     def nobody(*args: Any) -> Tensors:
         raise AssertionError("clients were asked")
 
-    monkeypatch.setattr(_Clients, "map", nobody)
-    for name in ("ccvr", "iid_calibration"):
-        drive(tmp_path / name, experiment_of(name, {"epochs": 0}))
+    monkeypatch.setattr(EveryClient, "map", nobody)
+    for number, (name, fields) in enumerate([("ccvr", {}), ("iid_calibration", {}), ("ccvr", {"tukey_lambda": 0.5})]):
+        summary = drive(tmp_path / str(number), experiment_of(name, {"epochs": 0, **fields})).summary
+        assert summary["stage_accuracy"]["end"] == summary["stage_accuracy"]["train"]
+        evaluations = RunFolder(tmp_path / str(number)).frame("evaluations").set_index("stage")
+        assert evaluations["loss"]["end"] == evaluations["loss"].loc["train"].iloc[-1]
 
 
 def test_the_head_sees_every_feature_once_an_epoch(tmp_path: Path) -> None:
@@ -454,7 +458,7 @@ def test_the_head_sees_every_feature_once_an_epoch(tmp_path: Path) -> None:
 
         return bench.fit(loss, 9, 2, 4, 0.1, trainable="head")
 
-    compute = _Compute(driver, driver._context(0, 0))
+    compute = ServerSide(driver.pool, driver._context(0, 0))
     compute(watched, {"weights": weights, "buffers": buffers, "features": torch.ones(9, layout.features)})
     assert sorted(seen) == sorted([*range(9)] * 2)
 
@@ -488,7 +492,7 @@ def sample(folder: Path, fraction: float, seed: int = 0) -> tuple[np.ndarray, np
     config = experiment_of("iid_calibration", seed=seed, **SETTING)
     driver = open_driver(folder, config, gaussian_data(), parts_of(SPLIT))
     context = driver._context(2, 0)
-    clients, compute = _Clients(driver, context, "finish"), _Compute(driver, context)
+    clients, compute = driver._every_client(context, "finish"), ServerSide(driver.pool, context)
     parts = list(IidCalibration(fraction=fraction).real_features(driver._server, clients, compute, context))
     return tuple(np.concatenate([part[name].numpy() for part in parts]) for name in ("features", "labels"))  # type: ignore[return-value]
 
@@ -588,6 +592,13 @@ def test_a_crash_in_the_calibration_costs_the_calibration(tmp_path: Path, monkey
     assert resumed.close()["weights_sha256"] == straight.sha
 
 
+def test_the_row_of_a_calibration_is_of_the_calibrated_model(tmp_path: Path) -> None:
+    """Kills: the hash of the model before the calibration."""
+    run = drive(tmp_path, experiment_of("ccvr"))
+    hashes = run.folder.frame("rounds")["weights_sha256"].tolist()
+    assert hashes[-1] == run.sha != hashes[-2]
+
+
 def test_until_the_last_round_includes_what_follows_it(tmp_path: Path) -> None:
     """Kills: a scheduler that stops a trial at its last round, and never sees it calibrated."""
     driver = open_driver(tmp_path, experiment_of("ccvr"))
@@ -669,6 +680,18 @@ def test_clipping_is_for_features_that_are_not_negative() -> None:
     assert experiment_of("ccvr", {"clip_nonneg": True}, model={"name": "moon_cnn", "projection": False})
 
 
+@pytest.mark.parametrize("name", ["ccvr", "iid_calibration"])
+def test_a_head_that_another_stage_needs_cannot_be_calibrated(name: str) -> None:
+    """Kills: two refusals of which each one's repair is the other."""
+
+    stages = [
+        {"name": "train", "rounds": 2, "algorithm": {"name": "clsnorm"}},
+        {"name": "end", "rounds": 0, "needs": ["train"], "algorithm": {"name": name}},
+    ]
+    with pytest.raises(ConfigError, match=r"model.head=normalised: is what stage train needs.*; they cannot be comb"):
+        experiment_of("fedavg", stages=stages, model={"name": "mlp", "head": "normalised"})
+
+
 # --- memory -------------------------------------------------------------------------------------------------------
 
 MEMORY = """
@@ -679,7 +702,6 @@ from pathlib import Path
 from algorithms import ccvr
 from algorithms.ccvr import Ccvr
 from engine.data import Assignment, Dataset, Split
-from engine.driver import _Clients
 from tests.tiny import experiment_of, open_driver
 
 D, C, K = 1280, 100, 3
@@ -690,7 +712,7 @@ data = Dataset("wide", tuple(map(str, range(C))), split, split, (0.5,), (0.5,))
 parts = Assignment(tuple(np.arange(k * C, (k + 1) * C) for k in range(K)))
 config = experiment_of("ccvr", model={"name": "mlp", "hidden": [D]})
 driver = open_driver(Path("."), config, data, parts)
-clients = _Clients(driver, driver._context(1, 0), "finish")
+clients = driver._every_client(driver._context(1, 0), "finish")
 
 sizes = []
 def draw(bench, shared, sizes, **how):  # instead of eigendecompositions, which take a minute

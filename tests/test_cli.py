@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import yaml
 
 from engine import cli
 from engine.errors import ResourceError
@@ -353,6 +354,28 @@ def test_other_data_under_the_same_name_is_another_run(call: Any, tmp_path: Path
     code, _, err = call("resume", str(folder))
     assert code == 2
     assert "data.root=a: holds other data than this run began with" in err
+
+
+def test_a_calibrated_run_is_told_by_stage(call: Any, tmp_path: Path) -> None:
+    """Kills: one evaluation that is called the mean of ten rounds; a best round that does not say whose."""
+    code, _, err = call("run", *SMALL, "rounds=2", "--out", "plain")
+    assert code == 0 and "mean of the last 10 rounds" in err and "of stage" not in err
+    text = yaml.safe_load((tmp_path / "plain" / "experiment.yaml").read_text())
+    end = {"name": "end", "rounds": 0, "needs": ["first"], "algorithm": {"name": "ccvr", "samples_per_class": 5}}
+    (tmp_path / "stages.yaml").write_text(yaml.safe_dump({**text, "stages": [{"name": "first", "rounds": 2}, end]}))
+    code, _, err = call("run", "stages.yaml", "--out", "stages")
+    assert code == 0 and "mean of the last 10 rounds" not in err
+    summary = json.loads((tmp_path / "stages" / "summary.json").read_text())
+    assert f"in round 2 of stage {summary['best_stage']}" in err or "in round 1 of stage first" in err
+    # Stopped before the calibration, it is that of rounds.
+    code, _, err = call("run", "stages.yaml", "--until", "1", "--out", "stopped")
+    assert code == 0 and "mean of the last 10 rounds" in err
+
+
+def test_the_help_of_diagnose_names_what_it_takes(call: Any) -> None:
+    """Kills: an example that is refused."""
+    words = " ".join(call("diagnose", "--help")[1].split())
+    assert "execution.actors=0" in words and "partition.alpha" not in words
 
 
 def test_numbers_may_be_names(call: Any) -> None:

@@ -161,6 +161,18 @@ def test_stages_that_branch(tmp_path: Path, trained: Any, stage: str, number: in
     assert {r for r, _ in trained} <= set(range(1, number + 1))
 
 
+def test_branches_do_not_overwrite_each_others_diagnosis(call: Any, tmp_path: Path) -> None:
+    """Kills: one folder for a round's number, whichever stage the round is of."""
+    run(config(stages=BRANCHES), tmp_path)
+    for stage in ("one", "two"):
+        assert call("diagnose", str(tmp_path), "--round", "3", "--stage", stage, "--probe", "40")[0] == 0
+    summaries = {path.parent.name: json.loads(path.read_text()) for path in tmp_path.glob("diagnosis/*/summary.json")}
+    assert {name: about["stage"] for name, about in summaries.items()} == {
+        "round-000003-one": "one",
+        "round-000003-two": "two",
+    }
+
+
 def test_the_stage_is_that_of_the_lineage(tmp_path: Path) -> None:
     """Kills: the first stage that has the round; a stage that is computed for nothing."""
     run(config(stages=BRANCHES), tmp_path)
@@ -176,6 +188,36 @@ def test_the_stage_is_that_of_the_lineage(tmp_path: Path) -> None:
         find(tmp_path, 2, "three")
     with pytest.raises(ConfigError, match=r"--round=5: is not among the rounds 3 to 4"):
         find(tmp_path, 5, "one")
+
+
+CALIBRATED = [
+    {"name": "train", "rounds": 2},
+    {"name": "calibrate", "rounds": 0, "needs": ["train"], "algorithm": {"name": "ccvr", "samples_per_class": 10}},
+]
+
+
+def test_a_calibrated_run_is_diagnosed_in_its_last_trained_round(call: Any, tmp_path: Path) -> None:
+    """Kills: the row of the stage that trains nobody in the place of the training's, with a cohort of none."""
+    run(config(stages=CALIBRATED), tmp_path)
+    round = find(tmp_path)
+    assert (round.stage, round.number, len(round.clients)) == ("train", 2, 4)
+    assert find(tmp_path, 2, "train") == round
+    diagnose(tmp_path, options=FEW)
+    code, _, err = call("diagnose", str(tmp_path), "--stage", "calibrate")
+    assert code == 2
+    assert "--stage=calibrate: trains nobody; diagnose the stage it comes from: --stage train" in " ".join(err.split())
+
+
+@pytest.mark.parametrize("number", [3, 4])
+def test_a_round_after_a_calibration(tmp_path: Path, number: int) -> None:
+    """Kills: a copy that stops at a stage without rounds where its checkpoint is not there."""
+    more = {"name": "more", "rounds": 2, "needs": ["calibrate"], "algorithm": {"name": "fedavg"}}
+    run(config(stages=[*CALIBRATED, more]), tmp_path)
+    for path in (tmp_path / "checkpoints").glob("0[12]-*"):
+        path.unlink()
+    with local_models(find(tmp_path, number)) as models:
+        assert models.weights_sha256 == find(tmp_path, number).recorded["more", number]
+        assert len(models[models.clients[0]]["weights"])
 
 
 def test_a_damaged_checkpoint_or_state_is_gone_around(tmp_path: Path) -> None:
@@ -387,7 +429,7 @@ def test_the_command_writes_everything_twice_the_same(call: Any, finished: Path)
     code, _, err = call("diagnose", str(finished), "--round", "5", "--probe", "40")
     assert code == 0, err
     assert "computed again round 5 (from the checkpoint after round 4)" in err and "features" in err
-    folder = diagnosis_page.folder_of(finished, 5)
+    folder = diagnosis_page.folder_of(find(finished, 5))
     tables = {f"{name}.{kind}" for name in ("layers", "pairs", "norms") for kind in ("csv", "parquet")}
     pictures = {f"{name}.png" for name in ("cka", "layers", "norms", "norms-counts")}
     assert {path.name for path in folder.iterdir()} == tables | pictures | {"summary.json", "diagnosis.html"}
@@ -457,6 +499,17 @@ def test_a_sweep_is_diagnosed_and_judged(sweep: Path, monkeypatch: pytest.Monkey
     pd.testing.assert_frame_equal(diagnose_sweep(sweep, options=FEW), frame)
 
 
+def test_a_sweep_of_calibrations_is_diagnosed(tmp_path: Path) -> None:
+    """Kills: trials that are left out because their last stage trains nobody."""
+    folder, settings = SweepFolder(tmp_path / "it"), {"alpha": 1.0}
+    definition = Sweep(base=config(stages=CALIBRATED), space={"alpha": 1.0})
+    folder.create(NamedSweep("mine.it", "laptop", (), "A sweep", definition), {})
+    folder.write(TrialRecord("00000", settings, 0, "finished", None, 2, 2, 2))
+    run(definition.experiment(settings, 0), folder.run_folder("00000").path)
+    frame = diagnose_sweep(folder.path, options=FEW)
+    assert set(zip(frame["stage"], frame["round"], strict=True)) == {("train", 2)}
+
+
 def test_the_report_of_a_sweep_shows_it(sweep: Path) -> None:
     """Kills: a table that nobody draws."""
     from engine.analysis.report import write
@@ -500,6 +553,15 @@ def test_the_embedding_shows_both_heads_on_the_same_features(call: Any, tmp_path
     assert (tmp_path / "diagnosis" / "embedding" / "embedding.png").exists()
     code, _, err = call("embed", str(tmp_path), "--method", "umap")
     assert code == 2 and "--method=umap: is none" in err
+
+
+def test_the_embedding_decides_as_the_run_does(tmp_path: Path) -> None:
+    """Kills: decisions of a head that is given features without the power it was trained for."""
+    power = {"name": "ccvr", "samples_per_class": 10, "tukey_lambda": 0.3, "lr": 0.1}
+    summary = run(config(stages=[CALIBRATED[0], {**CALIBRATED[1], "algorithm": power}]), tmp_path)
+    frame = embedding.embed(tmp_path, probe=100).frame  # the whole test set
+    for stage, accuracy in summary["stage_accuracy"].items():
+        assert (frame[stage] == frame["label"]).mean() == pytest.approx(accuracy, abs=1e-12)
 
 
 def test_places_in_the_plane() -> None:

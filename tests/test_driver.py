@@ -20,9 +20,10 @@ from algorithms.fedavg import FedAvg
 from engine import driver as driver_module
 from engine import pool as pool_module
 from engine.algorithm import Algorithm, Kind, Tensors
+from engine.blocks import AUTO_BLOCKS, cut_blocks
 from engine.checkpoints import Checkpoints, Position
 from engine.data import Assignment
-from engine.driver import cut_blocks, draw_cohort, expected_cohort
+from engine.driver import draw_cohort, expected_cohort
 from engine.errors import ConfigError, ResourceError, RunError, RunFolderError
 from engine.experiment import Participation
 from engine.results import SCHEMAS, RunFolder
@@ -78,7 +79,7 @@ def test_blocks_are_the_cohort_in_order(clients: int, block: Any) -> None:
     blocks = cut_blocks(range(clients), block)
     assert [client for ids in blocks for client in ids] == list(range(clients))
     assert len({len(ids) for ids in blocks[:-1]}) <= 1
-    assert block != "auto" or len(blocks) <= driver_module.AUTO_BLOCKS
+    assert block != "auto" or len(blocks) <= AUTO_BLOCKS
 
 
 def test_an_empty_cohort_changes_nothing_and_counts(tmp_path: Path) -> None:

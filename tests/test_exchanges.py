@@ -18,6 +18,7 @@ from algorithms.fedavg import FedAvg
 from engine.algorithm import Algorithm, Clients, ClientView, Compute, Context, Kind, Tensors
 from engine.analysis import load
 from engine.driver import Driver
+from engine.exchanges import EveryClient
 from engine.experiment import Experiment
 from engine.pool import InProcessPool
 from engine.results import RunFolder
@@ -167,6 +168,28 @@ def test_a_net_that_was_not_sent_is_not_there(tmp_path: Path, monkeypatch: pytes
         drive(tmp_path, experiment(rounds=1, algorithm={"name": "asking"}))
 
 
+def kept(view: ClientView, shared: Tensors) -> Tensors:
+    return {"kept": torch.tensor([float(len(view.state))])}
+
+
+def test_states_come_along_only_where_they_are_asked_for(tmp_path: Path) -> None:
+    """Kills: every client's state read for every pass of a calibration that never looks at one."""
+    driver = open_driver(tmp_path, experiment(algorithm={"name": "scaffold"}, participation={"count": 3}))
+    driver.advance()
+    context = driver._context(1, 0)
+    clients = driver._every_client(context, "finish")
+    found = clients.map(kept, {}, reduce="stack", states=True)["kept"]
+    assert (found > 0).sum() == 3
+    with pytest.raises(TypeError, match=r"call clients.map with states=True to use view.state"):
+        clients.map(kept, {})
+
+    def nothing(ids: Any) -> Any:
+        raise AssertionError("states were read")
+
+    unread = EveryClient(driver._exchanges, "train", context, "finish", nothing)
+    assert unread.map(count, {})["total"] == sum(SIZES)
+
+
 def test_no_exchange_no_file(tmp_path: Path) -> None:
     """Kills: an empty table beside every run."""
     run = drive(tmp_path, experiment(rounds=1))
@@ -240,6 +263,19 @@ def test_a_longer_stage_finishes_for_itself(tmp_path: Path, name: str) -> None:
     for folder in ("long", "again"):
         assert_equal(tmp_path / folder, tmp_path / "plain")
     assert costs(again) == costs(plain)
+
+
+def test_a_shared_stage_without_rounds_is_counted_once(tmp_path: Path) -> None:
+    """Kills: what the stage's beginning asked of clients, once as of this run and once as of the stored one."""
+    store = StageStore(tmp_path / "store", heartbeat=0.05, patience=0.5)
+    end = {"name": "end", "rounds": 0, "algorithm": {"name": "asking"}, "needs": ["first"]}
+    config = experiment(**{**TWO_STAGES, "stages": [TWO_STAGES["stages"][0], end]})
+    for folder in ("donor", "taken"):
+        summary = shared(tmp_path / folder, config, store)
+    plain = shared(tmp_path / "plain", config, None)
+    assert summary["rounds_computed"] == 0
+    assert_equal(tmp_path / "taken", tmp_path / "plain")
+    assert costs(summary) == costs(plain)
 
 
 def test_snapshots_carry_them(tmp_path: Path) -> None:

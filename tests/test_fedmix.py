@@ -25,7 +25,7 @@ from engine.errors import ConfigError
 from engine.models import MLP, Logistic
 from engine.models.resnet import ResNet20
 from tests.test_contract import FEW, Bench
-from tests.tiny import CLASSES, Driven, assignment, dataset, drive, experiment, open_driver
+from tests.tiny import CLASSES, Driven, assignment, dataset, drive, experiment
 
 ROWS = dataset(sum(FEW)).train
 PARTS = assignment(FEW).clients
@@ -404,13 +404,43 @@ def test_bad_values_are_refused(name: str, fields: dict[str, Any], message: str)
     assert str(error.value).startswith(message)
 
 
-def test_a_schedule_cannot_start_mixing_without_averages(tmp_path: Path) -> None:
-    """Kills: a KeyError in mid-run; mixing that is asked for and never done."""
-    schedule = [{"round": 2, "set": {"algorithm.mix": 0.1}}]
-    driver = open_driver(tmp_path, experiment(algorithm={"name": "fedmix", "mix": 0.0}, schedule=schedule))
-    driver.advance()
-    with pytest.raises(ConfigError, match=r"mix=0.1: needs averages from before the stage's first round"):
-        driver.advance()
+@pytest.mark.parametrize(
+    ("before", "after", "refused"),
+    [
+        (
+            {"mix": 0.0},
+            {"mix": 0.1},
+            "schedule=mix=0.1: comes too late: averages are made before the stage's first round",
+        ),
+        ({"mash": 5}, {"mash": 6}, "schedule=mash=6: comes too late: averages are made before the stage's first round"),
+        ({"mix": 0.2}, {"mix": 0.1}, None),
+        ({"mix": 0.2}, {"mix": 0.0}, None),
+    ],
+)
+def test_a_schedule_cannot_change_the_averages(before: Any, after: Any, refused: str | None) -> None:
+    """Kills: an error in mid-run; averages that are asked for and never made."""
+    change = {"round": 2, "set": {f"algorithm.{name}": value for name, value in after.items()}}
+    values: dict[str, Any] = {"algorithm": {"name": "fedmix", **before}, "rounds": 3}
+    if refused is None:
+        experiment(**values, schedule=[change])
+        return
+    with pytest.raises(ConfigError) as error:
+        experiment(**values, schedule=[change])
+    assert str(error.value).startswith(refused)
+    # In the first round of another stage it comes in time.
+    stages = [{"name": "first", "rounds": 1}, {"name": "second", "rounds": 2, "needs": ["first"]}]
+    experiment(**values, stages=stages, schedule=[change])
+
+
+@pytest.mark.parametrize("name", ["naivemix", "fedmix"])
+def test_without_rounds_there_is_nothing_to_mix(name: str) -> None:
+    """Kills: images that clients hand over for nothing."""
+    end = {"name": "end", "rounds": 0, "needs": ["train"], "algorithm": {"name": name}}
+    with pytest.raises(
+        ConfigError, match=f"stages.end.rounds=0: {name} asks clients for what only its rounds use; set"
+    ):
+        experiment(stages=[{"name": "train", "rounds": 1}, end])
+    experiment(stages=[{"name": "train", "rounds": 1}, {**end, "algorithm": {"name": "fedavg"}}])
 
 
 def test_averages_of_one_row_are_warned_about(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,6 @@
 """A diagnosed round on disk: tables, pictures and a page that needs nothing else.
 
-RUN/diagnosis/round-000020/
+RUN/diagnosis/round-000020/                       of a run with stages round-000020-STAGE/
     summary.json                                  what was computed again, with which options, and the figures
     layers.parquet  pairs.parquet  norms.parquet  the tables; *.csv the same
     cka.png  layers.png  norms.png  norms-counts.png
@@ -25,6 +25,7 @@ from engine.analysis import drift_figures
 from engine.analysis.diagnosis import Diagnosis
 from engine.analysis.theme import dressing, part
 from engine.files import write_atomically
+from engine.recompute import Round
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,10 @@ class Table:
     rows: list[list[str]]
 
 
-def folder_of(run: Path, number: int) -> Path:
-    """Where the diagnosis of a round lies."""
-    return run / "diagnosis" / f"round-{number:06d}"
+def folder_of(round: Round) -> Path:
+    """Where the diagnosis of a round lies; of stages that branch several may have its number."""
+    stage = f"-{round.stage}" if round.experiment.stages else ""
+    return round.folder / "diagnosis" / f"round-{round.number:06d}{stage}"
 
 
 def write(found: Diagnosis, folder: Path) -> Path:

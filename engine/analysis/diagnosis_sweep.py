@@ -82,7 +82,7 @@ def _diagnosed(
 ) -> Path:
     """The folder of the trial's diagnosis, which may have been there already."""
     round = find(trial, number)
-    target = diagnosis_page.folder_of(trial, round.number)
+    target = diagnosis_page.folder_of(round)
     if (target / "summary.json").exists():
         about = read_json(target / "summary.json")
         same = about["options"] == json.loads(json.dumps(asdict(options)))

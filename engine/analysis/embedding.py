@@ -24,7 +24,7 @@ from sklearn.manifold import TSNE
 from engine.analysis.diagnosis import CHUNK, balanced_rows
 from engine.analysis.diagnosis_page import write_frame
 from engine.analysis.drawing import CATEGORIES, MUTED, STYLE, Drawing, Sketch
-from engine.checkpoints import Checkpoints, Position
+from engine.checkpoints import Checkpoints, last_of_stages
 from engine.data.batches import Rows
 from engine.errors import ConfigError, RunFolderError, nearest, require
 from engine.experiment import Experiment
@@ -80,13 +80,15 @@ def embed(
     rows = rows[np.isin(labels, some)]
     net.load(ends[0]["weights"], ends[0]["buffers"])
     test = Rows(data, data.test, torch.device("cpu"), net.weights.dtype)
+    last_round = dict(zip(chain, (span.stop - 1 for span in experiment.spans), strict=True))
     with torch.inference_mode():
-        chunks = torch.from_numpy(rows).split(CHUNK)
-        features = torch.cat([net.features(test.batch(chunk)[0]) for chunk in chunks])
+        chunks = [test.batch(chunk)[0] for chunk in torch.from_numpy(rows).split(CHUNK)]
+        features = torch.cat([net.features(x) for x in chunks])
         decisions = {}
         for stage, end in zip(stages, ends, strict=True):
             net.load(end["weights"], end["buffers"])
-            decisions[stage] = net.head(features).argmax(1).numpy()
+            algorithm = chain[stage].at(last_round[stage]).algorithm
+            decisions[stage] = torch.cat([algorithm.predict(net, x) for x in chunks]).argmax(1).numpy()
     places = in_the_plane(features.double().numpy(), method)
     frame = pd.DataFrame({"row": rows, "label": data.test.labels[rows], "x": places[:, 0], "y": places[:, 1]})
     return Embedding(data.classes, stages, method, frame.assign(**decisions))
@@ -99,9 +101,8 @@ def _check_stage(option: str, stage: str, chain: Mapping[str, Any]) -> None:
 def _end(folder: Path, experiment: Experiment, stage: str) -> dict[str, torch.Tensor]:
     """The server's entries after the stage's last round."""
     names = tuple(one.name for one in experiment.chain)
-    number = names.index(stage)
     checkpoints = Checkpoints(folder / "checkpoints", experiment.digest, 1, names)
-    path = checkpoints.path(Position(number, experiment.spans[number].stop - 1))
+    path = last_of_stages(checkpoints, experiment)[stage]
     if not path.exists():
         raise RunFolderError(f"{folder} has no checkpoint of the end of stage {stage}; fedskew resume goes on with it")
     return checkpoints.load(path).server

@@ -134,7 +134,7 @@ class Trial(tune.Trainable):
 
     def _read_scores(self, folder: RunFolder, experiment: Experiment, last: int) -> None:
         self._lineage = experiment.lineage
-        self._without_rounds = {stage.name for stage in experiment.chain if stage.rounds == 0}
+        self._without_rounds = experiment.without_rounds
         self._scores = []
         self._keep_scores(row for row in folder.frame("evaluations").to_dict("records") if row["round"] <= last)
 
