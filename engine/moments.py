@@ -41,8 +41,8 @@ def words(features: int, diagonal: bool = False) -> int:
 
 def pack(matrix: Tensor) -> Tensor:
     """[d, d] symmetric -> [d (d + 1) / 2]."""
-    row, column = torch.triu_indices(len(matrix), len(matrix), device=matrix.device)
-    return matrix[row, column]
+    rows = torch.arange(len(matrix), device=matrix.device)
+    return matrix.masked_select(rows[:, None] <= rows)  # indices would take more memory than the matrix
 
 
 def unpack(packed: Tensor, features: int) -> Tensor:
@@ -71,7 +71,8 @@ def merged(a: Moments, b: Moments) -> Moments:
     share = b.count / count.clamp(min=1)
     delta = b.mean - a.mean
     outer = delta.square() if len(a.scatter) == len(delta) else pack(torch.outer(delta, delta))
-    return Moments(count, a.mean + share * delta, a.scatter + b.scatter + a.count * share * outer)
+    scatter = torch.addcmul(a.scatter + b.scatter, a.count * share, outer)
+    return Moments(count, a.mean + share * delta, scatter)
 
 
 # --- as a message -----------------------------------------------------------------------------------------

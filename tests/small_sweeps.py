@@ -108,4 +108,4 @@ def proposed(profile: str) -> Sweep:
 
 def long_proposed(profile: str) -> Sweep:
     """One seed, and enough proposals to be killed between them."""
-    return replace(proposed(profile), seeds=(0,), samples=12, search=Optuna(random=8))
+    return replace(proposed(profile), seeds=(0,), samples=8, search=Optuna(random=6))

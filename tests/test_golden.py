@@ -68,7 +68,7 @@ def test_sum_of_two_clients_by_hand() -> None:
 def _trained(upload: Tensors, rows: int) -> Any:
     from engine.training import Trained
 
-    return Trained(upload, {}, torch.zeros(0), float(rows), rows, 1, None, None)
+    return Trained(upload, {}, torch.zeros(0), torch.zeros(0), float(rows), rows, 1, None, None)
 
 
 def test_identical_clients_give_the_same_model() -> None:
@@ -248,6 +248,9 @@ PLAIN: dict[str, tuple[dict[str, Any], int]] = {
     "scaffold": ({}, 1),
     "fedavgm": ({"server_momentum": 0.0}, 3),
     "moon": ({"mu": 0.0}, 3),
+    "fedmix": ({"mix": 0.0}, 3),
+    "naivemix": ({"mix": 0.0}, 3),
+    "mixup_local": ({"gamma": 0.0}, 3),
     "clsprox": ({"mu": 0.0}, 3),
     "clsnorm": ({}, 3),
 }
@@ -271,7 +274,8 @@ def test_one_client_is_plain_training(tmp_path: Path, name: str, model: dict[str
     assert torch.equal(run.server["weights"], plain_training(settings, data, settings.rounds))
 
 
-NO_CENTRAL_STEP = {"feddc"}  # weights clients equally, and takes the mean step twice (O-DC2)
+# FedDC weights clients equally, and takes the mean step twice (O-DC2); Mixup has another loss; calibrations no step.
+NO_CENTRAL_STEP = {"feddc", "fedmix", "naivemix", "mixup_local", "ccvr", "iid_calibration"}
 
 
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in NO_CENTRAL_STEP])
