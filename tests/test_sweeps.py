@@ -185,7 +185,8 @@ def test_two_sweeps_at_once_share_a_store_and_nothing_else(tmp_path: Path) -> No
 
 def test_asha_stops_trials_where_they_stand(tmp_path: Path) -> None:
     """Kills: a stopped trial whose weights are those of another round; one that counts as finished; one kept alive."""
-    outcome = swept("asha", tmp_path / "asha")
+    # One after the other: which trials ASHA stops depends on who reports first, and the best one is the first here.
+    outcome = swept("asha", tmp_path / "asha", concurrent=1)
     records = {record.trial: record for record in SweepFolder(tmp_path / "asha").records()}
     stopped = [record for record in records.values() if record.status == "stopped"]
     assert stopped, records
