@@ -6,19 +6,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from algorithms.fedavg import FedAvg
+from algorithms.fedprox import FedProx
 from engine.algorithm import Client, Tensors
-from engine.errors import require
 
 
 @dataclass(frozen=True)
-class ClsProx(FedAvg):
-    mu: float = 0.01  # 0 is FedAvg
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.mu >= 0, "mu", self.mu, "must be at least 0", "0 is FedAvg")
-
+class ClsProx(FedProx):
     def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
         if self.mu == 0:
             return grad
