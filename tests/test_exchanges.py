@@ -17,14 +17,10 @@ from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Algorithm, Clients, ClientView, Compute, Context, Kind, Tensors
 from engine.analysis import load
-from engine.driver import Driver
 from engine.exchanges import EveryClient
-from engine.experiment import Experiment
-from engine.pool import InProcessPool
 from engine.results import RunFolder
-from engine.reuse import Reuse
 from engine.store import StageStore
-from tests.tiny import CLASSES, SIZES, assignment, dataset, drive, experiment, open_driver
+from tests.tiny import CLASSES, SIZES, assignment, dataset, drive, drive_with_store, experiment, open_driver
 
 TABLES = ("rounds", "clients", "evaluations", "exchanges")
 D = 12  # features of the tiny network
@@ -225,25 +221,15 @@ def test_a_crash_between_rows_and_checkpoint(tmp_path: Path) -> None:
     assert_equal(tmp_path / "torn", tmp_path / "straight")
 
 
-def shared(folder: Path, config: Experiment, store: StageStore | None, until: int | None = None) -> dict[str, Any]:
-    data, parts, run_folder = dataset(), assignment(SIZES), RunFolder(folder)
-    run_folder.create(config)
-    reuse = Reuse(store, folder / "fetched") if store else None
-    driver = Driver(config, run_folder, data, parts, InProcessPool(config, data, parts), reuse)
-    while not driver.finished and (until is None or driver.round < until):
-        driver.advance(until=until)
-    return driver.close()
-
-
 @pytest.mark.parametrize("every", [1, 10])
 @pytest.mark.parametrize("before", [1, 2, 4, 5])
 def test_shared_rounds_cost_what_computed_ones_do(tmp_path: Path, before: int, every: int) -> None:
     """Kills: an exchange that stays behind with the run that made it, or that two runs count."""
     store = StageStore(tmp_path / "store", heartbeat=0.05, patience=0.5)
     config = experiment(**TWO_STAGES, checkpoint={"every": every})
-    shared(tmp_path / "donor", config, store, until=before)
-    taken = shared(tmp_path / "taken", config, store)
-    plain = shared(tmp_path / "plain", config, None)
+    drive_with_store(tmp_path / "donor", config, store, until=before)
+    taken = drive_with_store(tmp_path / "taken", config, store)
+    plain = drive_with_store(tmp_path / "plain", config, None)
     if before in (2, 5):  # a stage's end
         assert taken["rounds_computed"] == 5 - before
     assert_equal(tmp_path / "taken", tmp_path / "plain")
@@ -255,10 +241,10 @@ def test_a_longer_stage_finishes_for_itself(tmp_path: Path, name: str) -> None:
     """Kills: the shorter stage's last exchange among the longer one's costs, or none at all."""
     store = StageStore(tmp_path / "store", heartbeat=0.05, patience=0.5)
     setting: dict[str, Any] = {"algorithm": {"name": name}, "participation": {"count": 3}, "checkpoint": {"every": 1}}
-    shared(tmp_path / "short", experiment(**setting, rounds=2), store)
-    shared(tmp_path / "long", experiment(**setting, rounds=4), store)
-    again = shared(tmp_path / "again", experiment(**setting, rounds=4), store)
-    plain = shared(tmp_path / "plain", experiment(**setting, rounds=4), None)
+    drive_with_store(tmp_path / "short", experiment(**setting, rounds=2), store)
+    drive_with_store(tmp_path / "long", experiment(**setting, rounds=4), store)
+    again = drive_with_store(tmp_path / "again", experiment(**setting, rounds=4), store)
+    plain = drive_with_store(tmp_path / "plain", experiment(**setting, rounds=4), None)
     assert again["rounds_computed"] == 0
     for folder in ("long", "again"):
         assert_equal(tmp_path / folder, tmp_path / "plain")
@@ -271,8 +257,8 @@ def test_a_shared_stage_without_rounds_is_counted_once(tmp_path: Path) -> None:
     end = {"name": "end", "rounds": 0, "algorithm": {"name": "asking"}, "needs": ["first"]}
     config = experiment(**{**TWO_STAGES, "stages": [TWO_STAGES["stages"][0], end]})
     for folder in ("donor", "taken"):
-        summary = shared(tmp_path / folder, config, store)
-    plain = shared(tmp_path / "plain", config, None)
+        summary = drive_with_store(tmp_path / folder, config, store)
+    plain = drive_with_store(tmp_path / "plain", config, None)
     assert summary["rounds_computed"] == 0
     assert_equal(tmp_path / "taken", tmp_path / "plain")
     assert costs(summary) == costs(plain)

@@ -12,26 +12,14 @@ import pytest
 from engine import snapshots
 from engine.driver import Driver
 from engine.errors import RunFolderError
-from engine.experiment import Experiment
 from engine.pool import InProcessPool
 from engine.results import RunFolder
 from engine.reuse import Reuse, may_share
 from engine.stages import mixed
 from engine.store import StageStore
-from tests.tiny import SIZES, assignment, dataset, experiment
+from tests.tiny import SIZES, assignment, dataset, drive_with_store, experiment
 
 SCAFFOLD: dict[str, Any] = {"algorithm": {"name": "scaffold"}, "participation": {"count": 4}, "rounds": 5}
-
-
-def drive(folder: Path, config: Experiment, store: StageStore | None, until: int | None = None) -> dict[str, Any]:
-    """A run, to its end or to a round; its summary."""
-    data, parts, run_folder = dataset(), assignment(SIZES), RunFolder(folder)
-    run_folder.create(config)
-    reuse = Reuse(store, folder / "fetched") if store else None
-    driver = Driver(config, run_folder, data, parts, InProcessPool(config, data, parts), reuse)
-    while not driver.finished and (until is None or driver.round < until):
-        driver.advance(until=until)
-    return driver.close()
 
 
 def tables(folder: Path) -> list[pd.DataFrame]:
@@ -52,9 +40,9 @@ def store(tmp_path: Path) -> StageStore:
 
 def test_a_longer_run_goes_on_from_a_shorter_one(tmp_path: Path, store: StageStore) -> None:
     """Kills: client states that stay behind, rows that are lost or doubled, cohorts that begin anew."""
-    drive(tmp_path / "short", experiment(**{**SCAFFOLD, "rounds": 3}), store)
-    longer = drive(tmp_path / "long", experiment(**SCAFFOLD), store)
-    plain = drive(tmp_path / "plain", experiment(**SCAFFOLD), None)
+    drive_with_store(tmp_path / "short", experiment(**{**SCAFFOLD, "rounds": 3}), store)
+    longer = drive_with_store(tmp_path / "long", experiment(**SCAFFOLD), store)
+    plain = drive_with_store(tmp_path / "plain", experiment(**SCAFFOLD), None)
     assert (longer["rounds_asked"], longer["rounds_computed"]) == (5, 2)
     assert longer["weights_sha256"] == plain["weights_sha256"]
     assert_equal(tmp_path / "long", tmp_path / "plain")
@@ -65,8 +53,8 @@ def test_a_longer_run_goes_on_from_a_shorter_one(tmp_path: Path, store: StageSto
 
 def test_the_whole_run_again_computes_nothing(tmp_path: Path, store: StageStore) -> None:
     """Kills: a finished run that is trained again, or that comes without its last evaluation."""
-    first = drive(tmp_path / "first", experiment(**SCAFFOLD), store)
-    again = drive(tmp_path / "again", experiment(**SCAFFOLD, name="other"), store)
+    first = drive_with_store(tmp_path / "first", experiment(**SCAFFOLD), store)
+    again = drive_with_store(tmp_path / "again", experiment(**SCAFFOLD, name="other"), store)
     assert again["rounds_computed"] == 0
     assert (again["weights_sha256"], again["accuracy"]) == (first["weights_sha256"], first["accuracy"])
     assert_equal(tmp_path / "again", tmp_path / "first")
@@ -76,49 +64,51 @@ def test_the_whole_run_again_computes_nothing(tmp_path: Path, store: StageStore)
 def test_the_last_evaluation_of_one_is_none_of_another(tmp_path: Path, store: StageStore) -> None:
     """Kills: an evaluation off the cadence that is taken over; one at the end that is missing."""
     seldom = {**SCAFFOLD, "evaluation": {"every": 2}}
-    drive(tmp_path / "short", experiment(**{**seldom, "rounds": 3}), store)  # evaluated after 2, and 3 since it ends
-    drive(tmp_path / "long", experiment(**seldom), store)
-    drive(tmp_path / "plain", experiment(**seldom), None)
+    drive_with_store(
+        tmp_path / "short", experiment(**{**seldom, "rounds": 3}), store
+    )  # evaluated after 2, and 3 since it ends
+    drive_with_store(tmp_path / "long", experiment(**seldom), store)
+    drive_with_store(tmp_path / "plain", experiment(**seldom), None)
     assert_equal(tmp_path / "long", tmp_path / "plain")
     # The other way: what another run passed through is where this one ends.
     config = {**seldom, "checkpoint": {"every": 3}}
-    drive(tmp_path / "passing", experiment(**{**config, "seed": 7}), store, until=3)
-    ends = drive(tmp_path / "ends", experiment(**{**config, "seed": 7, "rounds": 3}), store)
+    drive_with_store(tmp_path / "passing", experiment(**{**config, "seed": 7}), store, until=3)
+    ends = drive_with_store(tmp_path / "ends", experiment(**{**config, "seed": 7, "rounds": 3}), store)
     assert ends["rounds_computed"] == 0
     assert [int(round) for round in tables(tmp_path / "ends")[2]["round"]] == [2, 3]
 
 
 def test_nothing_is_shared_that_differs(tmp_path: Path, store: StageStore) -> None:
     """Kills: a hash that leaves out the seed, a hyper-parameter, the schedule, or what is measured."""
-    drive(tmp_path / "base", experiment(**SCAFFOLD), store)
+    drive_with_store(tmp_path / "base", experiment(**SCAFFOLD), store)
     schedule = [{"round": 3, "set": {"local.lr": 0.01}}]
     for number, change in enumerate(
         ({"seed": 1}, {"local": {"lr": 0.2}}, {"evaluation": {"every": 3}}, {"algorithm": {"name": "fedavg"}})
     ):
-        other = drive(tmp_path / str(number), experiment(**{**SCAFFOLD, **change}), store)
+        other = drive_with_store(tmp_path / str(number), experiment(**{**SCAFFOLD, **change}), store)
         assert other["rounds_computed"] == 5, change
-    changed = drive(tmp_path / "schedule", experiment(**SCAFFOLD, schedule=schedule), store)
+    changed = drive_with_store(tmp_path / "schedule", experiment(**SCAFFOLD, schedule=schedule), store)
     assert changed["rounds_computed"] == 5  # the stored end lies beyond the change
-    again = drive(tmp_path / "again", experiment(**SCAFFOLD, schedule=schedule), store)
+    again = drive_with_store(tmp_path / "again", experiment(**SCAFFOLD, schedule=schedule), store)
     assert (again["rounds_computed"], again["weights_sha256"]) == (0, changed["weights_sha256"])
 
 
 def test_a_schedule_shares_what_was_before_its_change(tmp_path: Path, store: StageStore) -> None:
     """Kills: a change that alters the key of rounds before it, or none of those after it."""
     base = {**SCAFFOLD, "checkpoint": {"every": 1}}
-    drive(tmp_path / "base", experiment(**base), store, until=2)
+    drive_with_store(tmp_path / "base", experiment(**base), store, until=2)
     schedule = [{"round": 3, "set": {"local.lr": 0.01}}]
-    changed = drive(tmp_path / "changed", experiment(**base, schedule=schedule), store)
-    plain = drive(tmp_path / "plain", experiment(**base, schedule=schedule), None)
+    changed = drive_with_store(tmp_path / "changed", experiment(**base, schedule=schedule), store)
+    plain = drive_with_store(tmp_path / "plain", experiment(**base, schedule=schedule), None)
     assert changed["rounds_computed"] == 3
     assert changed["weights_sha256"] == plain["weights_sha256"]
 
 
 def test_until_is_not_passed(tmp_path: Path, store: StageStore) -> None:
     """Kills: a stored end that is taken although the run is to stop before it."""
-    drive(tmp_path / "base", experiment(**SCAFFOLD), store)
-    stopped = drive(tmp_path / "stopped", experiment(**SCAFFOLD), store, until=2)
-    plain = drive(tmp_path / "plain", experiment(**SCAFFOLD), None, until=2)
+    drive_with_store(tmp_path / "base", experiment(**SCAFFOLD), store)
+    stopped = drive_with_store(tmp_path / "stopped", experiment(**SCAFFOLD), store, until=2)
+    plain = drive_with_store(tmp_path / "plain", experiment(**SCAFFOLD), None, until=2)
     assert stopped["rounds"] == 2
     assert stopped["weights_sha256"] == plain["weights_sha256"]
 
@@ -128,7 +118,7 @@ def test_two_at_once_compute_each_round_once(tmp_path: Path, store: StageStore) 
     summaries: dict[str, dict[str, Any]] = {}
 
     def one(name: str, rounds: int) -> None:
-        summaries[name] = drive(tmp_path / name, experiment(**{**SCAFFOLD, "rounds": rounds}), store)
+        summaries[name] = drive_with_store(tmp_path / name, experiment(**{**SCAFFOLD, "rounds": rounds}), store)
 
     threads = [threading.Thread(target=one, args=("a", 6)), threading.Thread(target=one, args=("b", 6))]
     for thread in threads:
@@ -152,9 +142,9 @@ def test_a_dead_holders_rounds_are_taken_over(tmp_path: Path, store: StageStore)
     lease = reuse._lease
     assert lease is not None
     lease._stop.set()  # as if its process had been killed: no beat, no release
-    heir = drive(tmp_path / "heir", config, store)
+    heir = drive_with_store(tmp_path / "heir", config, store)
     assert heir["rounds_computed"] == 3
-    assert heir["weights_sha256"] == drive(tmp_path / "plain", config, None)["weights_sha256"]
+    assert heir["weights_sha256"] == drive_with_store(tmp_path / "plain", config, None)["weights_sha256"]
 
 
 def test_mixed_numerics_are_not_shared() -> None:

@@ -16,6 +16,8 @@ from engine.driver import Driver
 from engine.experiment import Experiment
 from engine.pool import InProcessPool
 from engine.results import RunFolder
+from engine.reuse import Reuse
+from engine.store import StageStore
 
 CLASSES = 4
 
@@ -109,3 +111,16 @@ def drive(folder: Path, config: Experiment, data: Dataset | None = None, parts: 
     while not driver.finished:
         driver.advance()
     return Driven(driver, driver.close(), driver.folder)
+
+
+def drive_with_store(
+    folder: Path, config: Experiment, store: StageStore | None, until: int | None = None
+) -> dict[str, Any]:
+    """A run, to its end or to a round; its summary."""
+    data, parts, run_folder = dataset(), assignment(SIZES), RunFolder(folder)
+    run_folder.create(config)
+    reuse = Reuse(store, folder / "fetched") if store else None
+    driver = Driver(config, run_folder, data, parts, InProcessPool(config, data, parts), reuse)
+    while not driver.finished and (until is None or driver.round < until):
+        driver.advance(until=until)
+    return driver.close()
