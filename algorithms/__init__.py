@@ -4,15 +4,18 @@ from algorithms.ccvr import Ccvr
 from algorithms.clsnorm import ClsNorm
 from algorithms.clsprox import ClsProx
 from algorithms.fedavg import FedAvg
+from algorithms.fedavg_local import FedAvgLocal
 from algorithms.fedavgm import FedAvgM
 from algorithms.feddc import FedDC
 from algorithms.fedmix import FedMix
 from algorithms.fednova import FedNova
+from algorithms.fedper import FedPer
 from algorithms.fedprox import FedProx
 from algorithms.iid_calibration import IidCalibration
 from algorithms.mixup_local import MixupLocal
 from algorithms.moon import Moon
 from algorithms.naivemix import NaiveMix
+from algorithms.pflego import Pflego
 from algorithms.scaffold import Scaffold
 from engine.registry import Registry
 
@@ -31,6 +34,9 @@ ALGORITHMS = Registry(
         "mixup_local": MixupLocal,
         "clsprox": ClsProx,
         "clsnorm": ClsNorm,
+        "pflego": Pflego,
+        "fedper": FedPer,
+        "fedavg_local": FedAvgLocal,
         "ccvr": Ccvr,
         "iid_calibration": IidCalibration,
     },

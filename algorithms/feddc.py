@@ -86,7 +86,8 @@ class FedDC(FedAvg):
     def reference_travel(self, run: LocalRun) -> float:
         """eta tau as the released code has it: the same for every client and round."""
         local, context = run.local, run.client.context
-        batches = math.ceil(context.num_examples / context.num_clients / local.batch_size)
+        rows = context.num_examples / context.num_clients
+        batches = 1 if local.batch_size == "full" else math.ceil(rows / local.batch_size)
         return local.lr * (local.steps or local.epochs * batches)
 
     def weight(self, run: LocalRun) -> Scalar:

@@ -43,6 +43,7 @@ class Kind(StrEnum):
     VECTOR = "vector"  # [P]      a weight vector
     BODY = "body"  # [P_body]     its body alone
     HEAD = "head"  # [P_head]     its head alone
+    PERSONAL_HEAD = "personal_head"  # [P_head] a client's own: kept by its rows for the client's classes, never sent
     BUFFERS = "buffers"  # [Q]    floating buffers
     SCALAR = "scalar"  # []       one number; the server's are written to rounds.parquet
     MOMENTS = "moments"  # any    sums that stay in float64
@@ -62,6 +63,7 @@ class Layout:
     features: int  # D
     image: tuple[int, int, int] = (0, 0, 0)  # (channels, height, width) of an input
     has_batchnorm: bool = False
+    units: tuple[int, ...] = ()  # numbers of a weight vector up to and with each of Net.tap_names, ascending
 
     @property
     def size(self) -> int:
@@ -114,6 +116,7 @@ class Client:
     class_counts: Tensor  # [C] of its own rows; never leaves the client unless an upload says so
     context: Context
     rng: Callable[[str], torch.Generator]  # keyed (seed, purpose, round, client), consumed in step order
+    phase: str = ""  # name of the phase that is under way
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,14 @@ class Net(Protocol):
         """The same network at other weights, frozen: no graph is built through it and nothing in it changes."""
         ...
 
+    def stepped(self, loss: Tensor, lr: float, first_order: bool = False) -> Net:
+        """The same network one step of size ``lr`` down the gradient of ``loss`` [], which was made with this net.
+
+        A loss of it has a gradient at this net's weights: through the step too, by second derivatives, or with
+        ``first_order`` as if the step did not depend on them.
+        """
+        ...
+
     def narrow(self, width: float) -> Net:
         """The sub-network of the first ``width`` share of each layer's channels, on the same weights."""
         ...
@@ -169,15 +180,27 @@ class Net(Protocol):
 class Phase:
     """One stretch of local training. ``Phase()`` is what the experiment's ``local`` section says."""
 
+    name: str = ""  # with one, what the phase ends with is kept in run.ends, and client.phase is the name during it
     epochs: int | None = None  # passes over the rows; None and steps None: local.epochs / local.steps
     steps: int | None = None  # or optimizer steps
+    repeat: int = 1  # steps on each batch before the next one is drawn
     trainable: Literal["all", "body", "head"] = "all"  # the rest gets no update, no decay, no momentum
-    rows: Literal["all", "support", "query"] = "all"  # disjoint halves, drawn per (round, client)
+    rows: Literal["all", "support", "query"] = "all"  # disjoint parts, drawn per (round, client)
+    support: float = 0.5  # the share of a client's rows that is support, the same in all phases
     batch: int | Literal["local", "full"] = "local"  # "full": exact gradient over all rows, accumulated
     lr: float | None = None  # None: context.lr
     features: Literal["live", "cached"] = "live"  # cached: body once, in eval mode, without augmentation
     emit: Literal["step", "gradient"] = "step"  # "gradient": run.gradient of the plain loss, and no step
     buffers: Literal["update", "keep"] = "update"  # "keep": buffers as they were before the phase
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a phase came to."""
+
+    start: Tensor  # [P]
+    end: Tensor  # [P]
+    buffers: Tensor  # [Q] at the end
 
 
 @dataclass(frozen=True)
@@ -196,6 +219,7 @@ class LocalRun:
     client: Client
     net: Net  # at the end weights, in eval mode
     rows: Callable[[], Iterator[Batch]]  # one pass over the client's rows, in order, not augmented
+    ends: Mapping[str, Ended] = field(default_factory=dict)  # of the phases that have a name
 
 
 def accumulation(momentum: float, steps: Scalar, nesterov: bool = False) -> Scalar:
@@ -321,6 +345,8 @@ class Algorithm(ABC):
     breaks_privacy: ClassVar[bool] = False  # True: an oracle, that no client would take part in; labelled everywhere
     linear_optimizer: ClassVar[bool] = False  # True: reads run.accumulation, so local.optimizer must be sgd
     model_needs: ClassVar[Mapping[str, Any]] = {}  # fields of every model (head, projection) and what they must be
+    global_model: ClassVar[bool] = True  # False: the server's weights alone are no model; evaluated by clients' own
+    shares_buffers: ClassVar[bool] = True  # False: clients' buffers are not sent, the server keeps those it has
 
     def check(self, experiment: Experiment, local: Local) -> None:  # noqa: B027 (most refuse nothing)
         """Refuse, with a :class:`~engine.errors.ConfigError`, a setting this algorithm cannot run in.
@@ -377,6 +403,17 @@ class Algorithm(ABC):
         """[P] where local training starts."""
         return received["weights"]
 
+    def start_buffers(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
+        """[Q] the buffers that go with :meth:`start`."""
+        return received["buffers"]
+
+    def enter(self, previous: Ended, received: Tensors, state: Tensors, client: Client) -> Tensors:
+        """Where the phase ``client.phase`` starts: "weights" [P] and "buffers" [Q], if not at the end of the previous.
+
+        Not called for the first phase.
+        """
+        return {}
+
     def phases(self, context: Context) -> tuple[Phase, ...]:
         return (Phase(),)
 
@@ -397,6 +434,7 @@ class Algorithm(ABC):
 
         The engine calls it on whole vectors or on slices: entries of kind vector are sliced alike, and
         ``client.context.layout`` is the slice's, so that ``layout.head_of(grad)`` is what of it belongs to the head.
+        ``received["phase_start"]`` is the weights that the phase began with.
         """
         return grad
 
@@ -408,15 +446,32 @@ class Algorithm(ABC):
         """The upload's weight in the mean."""
         return run.num_examples
 
-    def personal(self, server: Tensors, state: Tensors, client: Client) -> Tensors:
-        """The entries "weights" and "buffers" that a client's own rows are evaluated with."""
-        return {"weights": server["weights"], "buffers": server["buffers"]}
+    # --- a client's own model ------------------------------------------------------------------------
+
+    def personal(self, received: Tensors, state: Tensors, client: Client) -> Tensors:
+        """The "weights" and "buffers" of what a client would use, with what it has just received and what it keeps."""
+        return {
+            "weights": self.start(received, state, client),
+            "buffers": self.start_buffers(received, state, client),
+        }
+
+    def adapt(self, context: Context) -> tuple[Phase, ...]:
+        """What the client does to :meth:`personal` before it uses it; nothing of it is kept."""
+        return ()
+
+    def personal_after(self, run: LocalRun, received: Tensors, state: Tensors) -> Tensors:
+        """The "weights" and "buffers" of what a client would use after local training; ``state`` is the new one."""
+        return {"weights": run.end, "buffers": run.buffers}
 
     # --- anywhere ------------------------------------------------------------------------------------
 
     def predict(self, net: Net, x: Tensor) -> Tensor:
-        """[B, C] the class scores that a model is evaluated by."""
+        """[B, C] the class scores that the global model is evaluated by."""
         return net(x)
+
+    def predict_own(self, net: Net, x: Tensor, client: Client) -> Tensor:
+        """[B, C] the class scores that a client's own model is evaluated by; -inf for a class it does not know."""
+        return self.predict(net, x)
 
 
 @dataclass(frozen=True)

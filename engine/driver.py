@@ -12,9 +12,10 @@ in float64, aggregate, and now and then evaluate and checkpoint. Nothing here de
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +27,7 @@ from torch import Tensor
 from engine import __version__, seeds, snapshots
 from engine.algorithm import Algorithm, Cohort, Context, Kind, Pooled, Tensors
 from engine.blocks import added, cut_blocks
+from engine.cadence import Cadence, after
 from engine.checkpoints import Checkpoint, Checkpoints, Position, last_of_stages
 from engine.data import Assignment, Dataset
 from engine.entries import Arrays, cast, checked, floats, to_numpy
@@ -39,7 +41,16 @@ from engine.reuse import NotYet, Reuse, Segment, may_share, segments_of
 from engine.snapshots import Snapshot
 from engine.stages import mixed, stage_hash
 from engine.states import DiskStore, Handle, MemoryStore, States
-from engine.worker import BlockSums, ClientReport, Scores, TrainJob, open_model, set_up_torch
+from engine.worker import (
+    BlockSums,
+    ClientReport,
+    OwnScores,
+    PersonalJob,
+    Scores,
+    TrainJob,
+    open_model,
+    set_up_torch,
+)
 
 log = logging.getLogger("fedskew")
 
@@ -87,6 +98,7 @@ class Outcome:
     states: dict[int, Handle] = field(default_factory=dict)  # client -> new state
     reports: list[tuple[ClientReport, int]] = field(default_factory=list)  # with the actor it ran on
     floats_down: int = 0  # numbers that each client received
+    personal: list[OwnScores] = field(default_factory=list)  # of clients' own models, if asked for
 
     def add(self, block: BlockSums, actor: int) -> None:
         # A block of one client arrives as it was uploaded: see training.Sums.
@@ -98,6 +110,7 @@ class Outcome:
         self.num_examples += block.num_examples
         self.stacked.extend(block.stacked)
         self.reports.extend((report, actor) for report in block.reports)
+        self.personal.extend(block.personal)
 
 
 class Driver:
@@ -123,10 +136,12 @@ class Driver:
         self._exchanges = Exchanges(folder.exchanges, self._sizes, pool, experiment.execution.block)
         self._clients = self._exchanges.clients  # those that hold data
         self._test_rows = len(dataset.test.labels)
+        tests = assignment.tests
+        self._testers = [client for client in self._clients if tests and len(tests[client])]
         self._chain = experiment.chain
         self._starts = [span.start - 1 for span in experiment.spans]
         self._ends = [span.stop - 1 for span in experiment.spans]
-        self._always_evaluated = self._evaluated_positions()
+        self._cadence = Cadence(experiment)
         net = open_model(experiment, dataset, torch.device("cpu"))
         self.layout = net.layout
         self._fresh = {"weights": net.weights, "buffers": net.buffers}
@@ -246,7 +261,7 @@ class Driver:
             self._finish_stage()
             row["seconds"] += time.perf_counter() - began
         began = time.perf_counter()
-        evaluation = self._evaluate() if self._evaluation_due() else {}
+        evaluation = self._evaluate()
         row["evaluation_seconds"] = time.perf_counter() - began
         self.folder.rounds.add(row)
         self._torn = False
@@ -268,21 +283,6 @@ class Driver:
     def _at_end(self) -> bool:
         """Whether the stage has done its rounds."""
         return self._position.round == self._ends[self._position.stage]
-
-    def _evaluation_due(self, round: int | None = None) -> bool:
-        """After ``round`` of this stage, by default the last one done."""
-        every = self.experiment.evaluation.every
-        position = self._position if round is None else replace(self._position, round=round)
-        return position in self._always_evaluated or bool(every and position.round % every == 0)
-
-    def _evaluated_positions(self) -> set[Position]:
-        """The end of the run, and what a stage without rounds starts from and ends with."""
-        number_of = {stage.name: number for number, stage in enumerate(self._chain)}
-        stages = {len(self._chain) - 1}
-        for number, stage in enumerate(self._chain):
-            if stage.rounds == 0:
-                stages |= {number, number_of[stage.needs[0]]}
-        return {Position(number, self._ends[number]) for number in stages}
 
     def _no_round(self) -> Row:
         """What a stage without rounds does; its row, of the model that it ends with."""
@@ -316,9 +316,8 @@ class Driver:
         algorithm, evaluation = stage.algorithm, self.experiment.evaluation
         received = checked(algorithm, "broadcast", algorithm.broadcast(server, context), self.layout)
         received = {**received, "buffers": server["buffers"]}
-        members = Cohort(cohort, tuple(int(self._sizes[client]) for client in cohort))
-        addressed = to_numpy(self._checked_rows(algorithm, algorithm.address(server, members, context), len(cohort)))
-        stateful = type(algorithm).init_state is not Algorithm.init_state
+        addressed = self._addressed(algorithm, server, cohort, context)
+        stateful = _is_stateful(algorithm)
         job = TrainJob(
             algorithm=algorithm,
             local=stage.local,
@@ -327,21 +326,11 @@ class Driver:
             probe=evaluation.client_loss,
             test_locally=bool(evaluation.local_every) and context.round % evaluation.local_every == 0,
             keep_models=self._look is not None,
+            test_own=self._cadence.participants(Position(self._position.stage, context.round)),
         )
-        row_of = {client: row for row, client in enumerate(cohort)}
-        calls = []
-        for ids in cut_blocks(cohort, self.experiment.execution.block):
-            rows = [row_of[client] for client in ids]
-            newcomers = tuple(client not in self._joined for client in ids)
-            calls.append(
-                Call(
-                    label="clients " + ", ".join(map(str, ids)),
-                    args=(ids, {name: array[rows] for name, array in addressed.items()}, newcomers),
-                    cost=float(self._sizes[list(ids)].sum()),
-                    states=tuple(self._read_states(ids)) if stateful else (None,) * len(ids),
-                    handles=len(ids) if stateful else 0,
-                )
-            )
+        calls = self._calls(cohort, addressed, stateful)
+        if stateful:
+            calls = [replace(call, handles=len(call.args[0])) for call in calls]
         known = algorithm.uncounted | algorithm.sent_once
         outcome = Outcome(
             floats_down=floats({name: t for name, t in received.items() if name not in known})
@@ -375,8 +364,31 @@ class Driver:
             ids=cohort,
         )
         server = checked(algorithm, "aggregate", algorithm.aggregate(server, pooled, context), self.layout)
-        buffers = torch.from_numpy(outcome.buffers / outcome.num_examples)
+        mean = torch.from_numpy(outcome.buffers / outcome.num_examples)
+        buffers = mean if algorithm.shares_buffers else self._server["buffers"]
         return cast(algorithm, {**server, "buffers": buffers}, self._fresh["weights"].dtype)
+
+    def _addressed(self, algorithm: Algorithm, server: Tensors, ids: tuple[int, ...], context: Context) -> Arrays:
+        """What is meant for each of these clients alone, [K, ...]."""
+        members = Cohort(ids, tuple(int(self._sizes[client]) for client in ids))
+        return to_numpy(self._checked_rows(algorithm, algorithm.address(server, members, context), len(ids)))
+
+    def _calls(self, ids: tuple[int, ...], addressed: Arrays, stateful: bool) -> list[Call]:
+        """Blocks of these clients, with what is meant for each, whether it is new to the stage, and what it keeps."""
+        row_of = {client: row for row, client in enumerate(ids)}
+        calls = []
+        for block in cut_blocks(ids, self.experiment.execution.block):
+            rows = [row_of[client] for client in block]
+            newcomers = tuple(client not in self._joined for client in block)
+            calls.append(
+                Call(
+                    label="clients " + ", ".join(map(str, block)),
+                    args=(block, {name: array[rows] for name, array in addressed.items()}, newcomers),
+                    cost=float(self._sizes[list(block)].sum()),
+                    states=tuple(self._read_states(block)) if stateful else (None,) * len(block),
+                )
+            )
+        return calls
 
     def _checked_rows(self, algorithm: Algorithm, rows: Tensors, count: int) -> Tensors:
         for name, tensor in rows.items():
@@ -414,6 +426,7 @@ class Driver:
             row |= {"stage": stage.name, "round": context.round, "actor": actor, "floats_down": outcome.floats_down}
             rows.append(row)
             self.folder.clients.add(row)
+        self._record_personal(outcome.personal, {row["client"] for row in rows})
         samples = [row["samples"] for row in rows]
         return {
             "stage": stage.name,
@@ -438,6 +451,56 @@ class Driver:
         }
 
     def _evaluate(self) -> Row:
+        """What is due after the last round; the row of ``evaluations.parquet``, or nothing."""
+        global_model = self.stage.at(self.round).algorithm.global_model
+        row: Row = {}
+        if global_model and self._cadence.headline(self._position):
+            row = self._evaluate_global()
+        if self._cadence.personal(self._position):
+            scores = self._evaluate_personal()
+            if not global_model:
+                row = self._headline("personal", scores)
+        return row
+
+    def _evaluate_personal(self) -> list[Scores]:
+        """Clients' own models on their own test rows, with what they would receive now; those before fine-tuning."""
+        if not self._testers:
+            raise RunError("no client has a test row, so there is nothing to measure clients' own models on")
+        stage, context = self.stage.at(self.round), self._context(self.round, 0)
+        algorithm, ids = stage.algorithm, tuple(self._testers)
+        received = checked(algorithm, "broadcast", algorithm.broadcast(self._server, context), self.layout)
+        shared = to_numpy({**received, "buffers": self._server["buffers"]})
+        fine_tuning = self.experiment.evaluation.fine_tuning if self._cadence.fine_tuned(self._position) else None
+        job = PersonalJob(algorithm, stage.local, context, fine_tuning)
+        calls = self._calls(ids, self._addressed(algorithm, self._server, ids, context), _is_stateful(algorithm))
+        results = self.pool.run("measure", shared, job, calls, what=f"clients' own models after round {self.round}")
+        found: list[OwnScores] = [one for result in results for one in result.value]
+        self._record_personal(found, self._cohort_of_last_round())
+        return [one.scores for one in found if one.point == "post_server"]
+
+    def _cohort_of_last_round(self) -> set[int]:
+        if self.stage.rounds == 0:
+            return set()
+        return set(draw_cohort(self.experiment.seed, self.round, self._clients, self.experiment.participation))
+
+    def _record_personal(self, found: Sequence[OwnScores], participants: Collection[int]) -> None:
+        """Rows of ``personal.parquet``."""
+        for one in found:
+            samples = int(one.scores.count.sum())
+            self.folder.personal.add(
+                {
+                    "stage": self.stage.name,
+                    "round": self.round,
+                    "client": one.client,
+                    "point": one.point,
+                    "participant": one.client in participants,
+                    "samples": samples,
+                    "accuracy": float(one.scores.correct.sum() / samples),
+                    "loss": one.scores.loss / samples,
+                }
+            )
+
+    def _evaluate_global(self) -> Row:
         """The global model on the test set, in blocks of rows on the pool."""
         starts = range(0, self._test_rows, EVALUATION_ROWS)
         calls = [
@@ -447,13 +510,16 @@ class Driver:
         shared = to_numpy({name: self._server[name] for name in ("weights", "buffers")})
         algorithm = self.stage.at(self.round).algorithm
         results = self.pool.run("evaluate", shared, algorithm, calls, what=f"evaluation after round {self.round}")
-        scores: list[Scores] = [result.value for result in results]
+        return self._headline("global", [result.value for result in results])
+
+    def _headline(self, scope: str, scores: Sequence[Scores]) -> Row:
+        """The row of ``evaluations.parquet``, of all these test rows together."""
         correct = np.sum([score.correct for score in scores], axis=0)
         count = np.sum([score.count for score in scores], axis=0)
         row = {
             "stage": self.stage.name,
             "round": self.round,
-            "scope": "global",
+            "scope": scope,
             "accuracy": float(correct.sum() / count.sum()),
             "loss": sum(score.loss for score in scores) / float(count.sum()),
             "samples": int(count.sum()),
@@ -465,11 +531,13 @@ class Driver:
 
     def _summarise(self) -> dict[str, Any]:
         empty = int((self._sizes == 0).sum())
+        states = json.dumps(sorted(self._states.files.items()))
         return self.folder.summarise(
             self.experiment,
             {
                 "status": "finished" if self.finished else "stopped",
                 "weights_sha256": weights_sha256(*self.weights),
+                "states_sha256": hashlib.sha256(states.encode()).hexdigest() if self._states.files else None,
                 "parameters": self.layout.size,
                 "clients": len(self._sizes),
                 "empty_clients": empty,
@@ -505,7 +573,8 @@ class Driver:
         log.info("stage %s: %s, %s", stage.name, algorithm, rounds)
 
     def _every_client(self, context: Context, when: Literal["prepare", "finish"]) -> EveryClient:
-        return EveryClient(self._exchanges, self.stage.name, context, when, self._read_states)
+        kinds = self.stage.algorithm.entries
+        return EveryClient(self._exchanges, self.stage.name, context, when, self._read_states, kinds)
 
     def _send_once(self, algorithm: Algorithm, context: Context) -> None:
         """Count what every client gets at the stage's start and keeps, though here it comes with each broadcast."""
@@ -649,19 +718,20 @@ class Driver:
         if self._at_end and not found.ended:
             self._finish_stage()
         measured: dict[int, Row] = {}
+        lacking = self._cadence.lacks(found.rows, self._position)
         for table in self.folder.tables:
             for row in found.rows[table.name]:
                 if row["round"] <= began:
                     continue
                 if table is self.folder.exchanges and row["when"] != "finish":  # this run's own beginning counted it
                     continue
-                if table is self.folder.evaluations:
-                    # The last round of another run is measured whatever the cadence; in this one it is not the last.
-                    if not self._evaluation_due(row["round"]):
+                if table in (self.folder.evaluations, self.folder.personal):
+                    if not self._cadence.wants(row, self._position.stage) or (lacking and after(row, self._position)):
                         continue
-                    measured[row["round"]] = row
+                    if table is self.folder.evaluations:
+                        measured[row["round"]] = row
                 table.add({**row, "stage": stage.name, "reused": True})
-        if self._evaluation_due() and self.round not in measured:
+        if lacking:
             measured[self.round] = self._evaluate()
         self._torn = False
         self._save()
@@ -671,6 +741,10 @@ class Driver:
         nothing = {"accuracy": None, "loss": None}
         rows = [row for row in found.rows["rounds"] if row["round"] > began]
         return [{**row, "reused": True, **scores.get(row["round"], nothing)} for row in rows]
+
+
+def _is_stateful(algorithm: Algorithm) -> bool:
+    return type(algorithm).init_state is not Algorithm.init_state
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:

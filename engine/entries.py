@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.algorithm import Algorithm, Kind, Layout, Tensors
+from engine import labels
+from engine.algorithm import Algorithm, Client, Kind, Layout, Tensors
 
 Arrays = dict[str, np.ndarray]
 
@@ -19,6 +20,7 @@ def checked(algorithm: Algorithm, method: str, entries: Tensors, layout: Layout)
         Kind.VECTOR: layout.size,
         Kind.BODY: layout.body,
         Kind.HEAD: layout.head,
+        Kind.PERSONAL_HEAD: layout.head,
         Kind.BUFFERS: layout.buffers,
         Kind.SCALAR: None,
     }
@@ -34,6 +36,34 @@ def checked(algorithm: Algorithm, method: str, entries: Tensors, layout: Layout)
             if tuple(tensor.shape) != shape:
                 raise TypeError(f"{where} has shape {tuple(tensor.shape)}; a {kind} here has shape {shape}")
     return entries
+
+
+def sent(algorithm: Algorithm, entries: Tensors, layout: Layout) -> Tensors:
+    """A client's upload, :func:`checked`; a TypeError where it holds what never leaves a client."""
+    for name in entries:
+        if algorithm.entries.get(name) is Kind.PERSONAL_HEAD:
+            raise TypeError(
+                f"{type(algorithm).__name__}.upload: entry {name!r} is a personal head, which is never sent"
+            )
+    return checked(algorithm, "upload", entries, layout)
+
+
+def kept(kinds: Mapping[str, Kind], state: Tensors, client: Client) -> Tensors:
+    """A client's state as it is stored: personal heads by their rows for its classes, [K_i, D + 1]."""
+    layout, counts = client.context.layout, client.class_counts
+    return {
+        name: labels.packed(tensor, counts, layout) if kinds.get(name) is Kind.PERSONAL_HEAD else tensor
+        for name, tensor in state.items()
+    }
+
+
+def opened(kinds: Mapping[str, Kind], stored: Tensors, client: Client) -> Tensors:
+    """The inverse of :func:`kept`."""
+    layout, counts = client.context.layout, client.class_counts
+    return {
+        name: labels.unpacked(tensor, counts, layout) if kinds.get(name) is Kind.PERSONAL_HEAD else tensor
+        for name, tensor in stored.items()
+    }
 
 
 def sliced(algorithm: Algorithm, entries: Tensors, where: slice) -> Tensors:

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from engine.algorithm import Context, Merge, Tensors
+from engine.algorithm import Context, Kind, Merge, Tensors
 from engine.blocks import added, cut_blocks
 from engine.entries import floats, to_numpy
 from engine.pool import Call, Pool
@@ -51,13 +51,20 @@ class EveryClient:
     """``clients.map`` of the contract."""
 
     def __init__(
-        self, exchanges: Exchanges, stage: str, context: Context, when: Literal["prepare", "finish"], states: ReadStates
+        self,
+        exchanges: Exchanges,
+        stage: str,
+        context: Context,
+        when: Literal["prepare", "finish"],
+        states: ReadStates,
+        kinds: Mapping[str, Kind],
     ) -> None:
         self._exchanges = exchanges
         self._stage = stage
         self._context = context
         self._when: Literal["prepare", "finish"] = when
         self._read_states = states
+        self._kinds = kinds
         self._passes = 0
         self._sent: Tensors = {}  # what clients have got in earlier passes of this method
 
@@ -78,7 +85,7 @@ class EveryClient:
             )
             for ids in cut_blocks(ours.clients, ours.block)
         ]
-        job = MapJob(fn, self._context, reduce if callable(reduce) else None, states)
+        job = MapJob(fn, self._context, reduce if callable(reduce) else None, states, self._kinds)
         results = ours.pool.run("map", to_numpy(shared), job, calls, what="a pass over every client")
         down, numbers = self._count_new(shared), dict[int, tuple[int, int]]()
         totals: dict[str, np.ndarray] = {}

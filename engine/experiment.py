@@ -23,7 +23,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 
 from algorithms import ALGORITHMS
-from engine.algorithm import Algorithm, Finisher
+from engine.algorithm import Algorithm, Finisher, Phase
 from engine.data import PARTITIONS, SOURCES, ImageFolder, Parquet, Partition, Source
 from engine.errors import ConfigError, nearest, require
 from engine.models import MODELS, ModelSpec
@@ -58,7 +58,7 @@ class Local(Section):
 
     epochs: int = Field(default=1, ge=1)  # passes over the rows
     steps: int | None = Field(default=None, ge=1)  # optimizer steps instead of epochs
-    batch_size: int = Field(default=32, ge=1)
+    batch_size: Literal["full"] | Annotated[int, Field(ge=1)] = 32  # full: the exact gradient over all rows
     last_batch: Literal["keep", "drop", "wrap"] = "keep"  # a short batch | none | filled from the front
     optimizer: Literal["sgd", "adam"] = "sgd"  # starts afresh at every participation
     lr: float = Field(default=0.05, gt=0)
@@ -108,8 +108,27 @@ class Evaluation(Section):
 
     every: int = Field(default=1, ge=0)  # the global model on the test set
     local_every: int = Field(default=0, ge=0)  # each local model on the test set, before aggregation
+    personal_every: int | None = Field(default=None, ge=0)  # each client's own model on its share of the test set;
+    # null: as every for algorithms that have no global model, else never
+    fine_tune_epochs: int = Field(default=0, ge=0)  # at the end, of each client's own model before it is measured again
+    fine_tune_steps: int | None = Field(default=None, ge=1)  # or optimizer steps
+    fine_tune_part: Literal["head", "body", "all"] = "head"
+    fine_tune_lr: float | None = Field(default=None, gt=0)  # null: the last round's
     client_loss: bool = True  # loss of a client's first batch before and after training; costs one forward pass
     batch_size: int = Field(default=500, ge=1)
+
+    @property
+    def fine_tuning(self) -> Phase | None:
+        """What clients do to their own models before they are measured once more at the end."""
+        if self.fine_tune_epochs == 0 and self.fine_tune_steps is None:
+            return None
+        return Phase(
+            epochs=self.fine_tune_epochs,
+            steps=self.fine_tune_steps,
+            trainable=self.fine_tune_part,
+            features="cached" if self.fine_tune_part == "head" else "live",
+            lr=self.fine_tune_lr,
+        )
 
 
 class Execution(Section):

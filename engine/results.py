@@ -45,6 +45,7 @@ OWN_FILES = (
     "clients.parquet",
     "evaluations.parquet",
     "exchanges.parquet",
+    "personal.parquet",
     "summary.json",
     "curves.png",
     "diagnosis",
@@ -107,12 +108,32 @@ SCHEMAS = {
         [
             ("stage", pa.string()),
             ("round", pa.int64()),
-            ("scope", pa.string()),  # "global": the global model on the whole test set
+            # global: the global model on the whole test set; personal, where there is none: clients' own models, each
+            # on its own share of the test rows, all rows together
+            ("scope", pa.string()),
             ("accuracy", pa.float64()),  # a fraction
             ("loss", pa.float64()),  # mean cross entropy
             ("samples", pa.int64()),
             ("class_accuracy", pa.list_(pa.float64())),
             ("class_samples", pa.list_(pa.int64())),
+            ("reused", pa.bool_()),
+        ]
+    ),
+    # Clients' own models, each on its own share of the test rows.
+    "personal": pa.schema(
+        [
+            ("stage", pa.string()),
+            ("round", pa.int64()),
+            ("client", pa.int64()),
+            # received: what a participant of the round got, with what it keeps, before its local work
+            # post_local: the same after its local work, before the server's step
+            # post_server: what every client would get next, with what it keeps
+            # fine_tuned: that after fine-tuning, at the end of the run, if asked for
+            ("point", pa.string()),
+            ("participant", pa.bool_()),  # in the round's cohort
+            ("samples", pa.int64()),  # the client's test rows, at least one
+            ("accuracy", pa.float64()),  # a fraction
+            ("loss", pa.float64()),  # mean cross entropy
             ("reused", pa.bool_()),
         ]
     ),
@@ -242,6 +263,7 @@ class RunFolder:
         self.clients = Table(path / "clients.parquet", SCHEMAS["clients"])
         self.evaluations = Table(path / "evaluations.parquet", SCHEMAS["evaluations"])
         self.exchanges = Table(path / "exchanges.parquet", SCHEMAS["exchanges"])
+        self.personal = Table(path / "personal.parquet", SCHEMAS["personal"])
 
     # --- the experiment ---------------------------------------------------------------------------------
 
@@ -334,7 +356,7 @@ class RunFolder:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        return self.rounds, self.clients, self.evaluations, self.exchanges
+        return self.rounds, self.clients, self.evaluations, self.exchanges, self.personal
 
     def flush(self) -> None:
         for table in self.tables:

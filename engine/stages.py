@@ -41,6 +41,7 @@ NUMERIC_PATH = (
     "engine.experiment",
     "engine.models.heads",
     "engine.jvp",
+    "engine.labels",
     "engine.models.layers",
     "engine.models.mobilenet",
     "engine.models.model",

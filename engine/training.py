@@ -9,26 +9,38 @@ Shapes: n rows of a client, B of a batch, P parameters, Q floating buffers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice, repeat
-from typing import Any
+from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.optim.sgd import sgd
 
 from engine import seeds
-from engine.algorithm import Algorithm, Batch, Client, Context, LocalRun, Net, Phase, Tensors, accumulation
+from engine.algorithm import (
+    Algorithm,
+    Batch,
+    Client,
+    Context,
+    Ended,
+    LocalRun,
+    Net,
+    Phase,
+    Pooled,
+    Tensors,
+    accumulation,
+)
 from engine.data.batches import Rows, orders
-from engine.entries import checked, sliced
+from engine.entries import checked, kept, opened, sent, sliced
 from engine.errors import RunError
 from engine.experiment import Local
 from engine.jvp import jvp
 from engine.weights import FlatNet
 
-SUPPORT_SHARE = 0.5  # of a client's rows, where phases split them into support and query
 CHUNK = 500  # rows of one forward pass, where no batch size is asked for
 RESIDENT_BYTES = 64 * 2**20  # of one client's normalised rows; a larger client's are normalised batch by batch
 
@@ -38,7 +50,7 @@ class Trained:
     """What one client's round comes to."""
 
     upload: Tensors
-    state: Tensors
+    state: Tensors  # as it is stored
     weights: Tensor  # [P] at the end
     buffers: Tensor  # [Q] at the end
     weight: float
@@ -46,6 +58,7 @@ class Trained:
     steps: int
     loss_before: float | None  # the objective on the client's first batch, at the weights it started from
     loss_after: float | None  # the same batch, at the weights it ended with
+    personal: Tensors  # "weights" and "buffers" that the client would use now
 
 
 @dataclass
@@ -82,16 +95,20 @@ class Sums:
 
 
 class Streams:
-    """The generators of one client in one round, one for each purpose, each consumed in step order."""
+    """The generators of one client in one round, one for each purpose, each consumed in step order.
 
-    def __init__(self, seed: int, round: int, client: int) -> None:
+    ``prefix`` sets purposes apart from those of the same client's training in that round.
+    """
+
+    def __init__(self, seed: int, round: int, client: int, prefix: str = "") -> None:
         self._key = (seed, round, client)
+        self._prefix = prefix
         self._open: dict[str, torch.Generator] = {}
 
     def __call__(self, purpose: str) -> torch.Generator:
         if purpose not in self._open:
             seed, round, client = self._key
-            self._open[purpose] = seeds.generator(seed, purpose, round, client)
+            self._open[purpose] = seeds.generator(seed, self._prefix + purpose, round, client)
         return self._open[purpose]
 
 
@@ -120,19 +137,14 @@ class Trainer:
         newcomer: bool = False,
         probe: bool = False,
     ) -> Trained:
-        """One client's round. A ``newcomer`` to the stage brings the state it kept of the stage before, if any;
-        ``probe`` fills the two losses."""
+        """One client's round. ``state`` is as it is stored; a ``newcomer`` to the stage brings what it kept of the
+        stage before, if anything. ``probe`` fills the two losses."""
         client = self.client(number, indices, context)
-        if newcomer:
-            early = replace(client, rng=Streams(self.seed, 0, number))  # the same whenever it first takes part
-            first = algorithm.init_state(received, state, early)
-            state = checked(algorithm, "init_state", first, context.layout)
+        state = self.state_of(algorithm, client, number, received, state, newcomer)
         start = algorithm.start(received, state, client)
-        self.net.load(start, received["buffers"])
+        self.net.load(start, algorithm.start_buffers(received, state, client))
         course = Course(self, algorithm, local, client, indices, received, state)
-        for phase in algorithm.phases(context):
-            course.run(phase)
-        self.net.train(False)
+        course.run_all(algorithm.phases(context))
         run = LocalRun(
             start=start,
             end=self.net.weights.clone(),
@@ -146,6 +158,7 @@ class Trainer:
             client=client,
             net=self.net,
             rows=partial(self.one_pass, client, indices),
+            ends=course.ends,
         )
         low, high = torch.aminmax(run.end)  # not a number if anything is; cheaper than isfinite
         if not (math.isfinite(low) and math.isfinite(high)):
@@ -156,17 +169,64 @@ class Trainer:
         upload, new_state = algorithm.upload(run, received, state)
         if new_state and type(algorithm).init_state is Algorithm.init_state:
             raise TypeError(f"{type(algorithm).__name__}.upload keeps a state, but init_state gives it no first one")
+        new_state = checked(algorithm, "upload", new_state, context.layout)
         return Trained(
-            upload=checked(algorithm, "upload", upload, context.layout),
-            state=checked(algorithm, "upload", new_state, context.layout),
+            upload=sent(algorithm, upload, context.layout),
+            state=kept(algorithm.entries, new_state, client),
             weights=run.end,
-            buffers=run.buffers,
+            buffers=run.buffers if algorithm.shares_buffers else run.buffers[:0],
+            personal=algorithm.personal_after(run, received, new_state),
             weight=float(algorithm.weight(run)),
             num_examples=len(indices),
             steps=course.steps,
             loss_before=course.loss_before() if probe else None,
             loss_after=course.loss_after() if probe else None,  # after the upload: it may draw from client.rng
         )
+
+    def state_of(
+        self,
+        algorithm: Algorithm,
+        client: Client,
+        number: int,
+        received: Tensors,
+        stored: Tensors,
+        newcomer: bool,
+    ) -> Tensors:
+        """A client's state from what is stored of it, or its first one."""
+        stored = opened(algorithm.entries, stored, client)
+        if not newcomer:
+            return stored
+        early = replace(client, rng=Streams(self.seed, 0, number))  # the same whenever it first takes part
+        kinds, first = algorithm.entries, algorithm.init_state(received, stored, early)
+        first = checked(algorithm, "init_state", first, client.context.layout)
+        return opened(kinds, kept(kinds, first, client), client)  # as if it had been stored
+
+    def personalise(
+        self,
+        algorithm: Algorithm,
+        local: Local,
+        number: int,
+        indices: Tensor,
+        context: Context,
+        received: Tensors,
+        stored: Tensors,
+        newcomer: bool,
+    ) -> None:
+        """Put into the net what the client would use with what it has received and keeps; neither is changed."""
+        client = self.client(number, indices, context)
+        client = replace(client, rng=Streams(self.seed, context.round, number, "evaluation/"))
+        state = self.state_of(algorithm, client, number, received, stored, newcomer)
+        model = algorithm.personal(received, state, client)
+        self.net.load(model["weights"], model["buffers"])
+        Course(self, algorithm, local, client, indices, received, state).run_all(algorithm.adapt(context))
+
+    def fine_tune(
+        self, algorithm: Algorithm, local: Local, number: int, indices: Tensor, context: Context, phase: Phase
+    ) -> None:
+        """Train what is in the net on the client's rows, by the cross entropy of its own predictions alone."""
+        client = self.client(number, indices, context)
+        client = replace(client, rng=Streams(self.seed, context.round, number, "fine tuning/"))
+        Course(self, FineTuning(algorithm), local, client, indices, {}, {}).run_all((phase,))
 
     def one_pass(self, client: Client, indices: Tensor) -> Iterator[Batch]:
         """A client's rows in order, not augmented."""
@@ -199,8 +259,29 @@ class Course:
         self.accumulated = 0.0
         self.lr = client.context.lr
         self.gradient: Tensor | None = None  # [P] of the last phase that emits one
-        self._first: tuple[Batch, Tensor] | None = None  # and its objective, before any step
+        self.ends: dict[str, Ended] = {}
+        self._previous: Ended | None = None
+        self._start: Tensor | None = None  # [P] of the phase, where somebody may ask
+        self._first: tuple[Batch, Tensor, bool] | None = None  # its objective before any step; training mode
         self._halves: dict[str, Tensor] | None = None
+
+    def run_all(self, phases: Sequence[Phase]) -> None:
+        """All phases; the net is in eval mode after them."""
+        hooks = type(self.algorithm)
+        remembers = hooks.enter is not Algorithm.enter or hooks.gradient is not Algorithm.gradient
+        for number, phase in enumerate(phases):
+            self.client = replace(self.client, phase=phase.name)
+            if number and self._previous is not None:
+                entry = self.algorithm.enter(self._previous, self.received, self.state, self.client)
+                if entry:
+                    self.net.load(entry["weights"], entry.get("buffers", self.net.buffers))
+            self._start = self.net.weights.clone() if remembers or phase.name else None
+            self.run(phase)
+            if self._start is not None and (phase.name or hooks.enter is not Algorithm.enter):
+                self._previous = Ended(self._start, self.net.weights.clone(), self.net.buffers.clone())
+                if phase.name:
+                    self.ends[phase.name] = self._previous
+        self.net.train(False)
 
     def run(self, phase: Phase) -> None:
         """One phase: its steps, or its one gradient."""
@@ -227,6 +308,8 @@ class Course:
         where, _ = self.net.slices[phase.trainable]
         weights = self.net.weights[where]
         received = sliced(self.algorithm, self.received, where)
+        if self._start is not None:
+            received["phase_start"] = self._start[where]
         state = sliced(self.algorithm, self.state, where)
         context = self.client.context
         client = replace(self.client, context=replace(context, layout=context.layout.part(where)))
@@ -248,22 +331,25 @@ class Course:
 
     def _grad(self, net: Net, batch_of: BatchOf, positions: Tensor, phase: Phase) -> Tensor:
         """Of the mean loss over ``positions``; exact over chunks where the phase asks for a full batch."""
-        if phase.batch != "full" or len(positions) <= CHUNK:
-            return self._backward(net, batch_of(positions), phase)
+        if self._batch_size(phase) != "full" or len(positions) <= CHUNK:
+            return self._backward(net, batch_of, positions, phase)
         total = None
         for chunk in positions.tensor_split(-(-len(positions) // CHUNK)):
-            part = self._backward(net, batch_of(chunk), phase) * (len(chunk) / len(positions))
+            part = self._backward(net, batch_of, chunk, phase) * (len(chunk) / len(positions))
             total = part if total is None else total.add_(part)
         assert total is not None
         return total
 
-    def _backward(self, net: Net, batch: Batch, phase: Phase) -> Tensor:
+    def _backward(self, net: Net, batch_of: BatchOf, positions: Tensor, phase: Phase) -> Tensor:
+        batch = batch_of(positions)
         drawn = self.algorithm.draw(self.client, len(batch.y), self.received)
         if drawn:
             batch = replace(batch, drawn={name: _moved(value, batch.x.device) for name, value in drawn.items()})
         loss = self.algorithm.loss(net, batch, self.received, self.state)
-        if self._first is None and phase.features == "live":
-            self._first = batch, loss.detach()
+        if self._first is None:
+            cached = phase.features == "cached"
+            x = self.rows.batch(self._part(phase)[positions])[0] if cached else batch.x
+            self._first = replace(batch, x=x), loss.detach(), self.net.model.training and not cached
         return self.net.backward(loss, phase.trainable)
 
     # --- rows -----------------------------------------------------------------------------------------
@@ -273,23 +359,29 @@ class Course:
             return self.indices
         if self._halves is None:  # one draw a round, so that support and query stay disjoint
             order = torch.randperm(len(self.indices), generator=self.client.rng("support"))
-            cut = round(SUPPORT_SHARE * len(order))
+            cut = round(phase.support * len(order))
             self._halves = {"support": self.indices[order[:cut]], "query": self.indices[order[cut:]]}
         return self._halves[phase.rows]
 
     def _batches(self, phase: Phase, num_rows: int) -> Iterator[Tensor]:
         """The positions of each step's rows."""
-        if phase.batch == "full":
-            passes: Iterator[list[Tensor]] = repeat([torch.arange(num_rows)])
+        size = self._batch_size(phase)
+        if size == "full":
+            passes: Iterator[list[Tensor]] = repeat([torch.arange(num_rows)]) if num_rows else iter(())
         else:
-            size = self.local.batch_size if phase.batch == "local" else phase.batch
             passes = orders(num_rows, size, self.local.last_batch, self.client.rng("batches"))
         epochs, steps = phase.epochs, phase.steps
         if epochs is None and steps is None:
             epochs, steps = self.local.epochs, self.local.steps
-        if steps is not None:
-            return islice(chain.from_iterable(passes), steps)
-        return chain.from_iterable(islice(passes, epochs))
+        if steps is None:
+            passes = islice(passes, epochs)
+        batches = chain.from_iterable(passes)
+        if phase.repeat > 1:
+            batches = chain.from_iterable(repeat(batch, phase.repeat) for batch in batches)
+        return batches if steps is None else islice(batches, steps)
+
+    def _batch_size(self, phase: Phase) -> int | Literal["full"]:
+        return self.local.batch_size if phase.batch == "local" else phase.batch
 
     def _live(self, indices: Tensor, augment: str) -> BatchOf:
         if augment == "none" and self.rows.normalised_bytes(len(indices)) <= RESIDENT_BYTES:
@@ -317,8 +409,25 @@ class Course:
     def loss_after(self) -> float | None:
         if self._first is None:
             return None
-        self.net.train(True)
-        return float(self.algorithm.loss(self.net, self._first[0], self.received, self.state).detach())
+        batch, _, training = self._first
+        self.net.train(training)
+        return float(self.algorithm.loss(self.net, batch, self.received, self.state).detach())
+
+
+@dataclass(frozen=True)
+class FineTuning(Algorithm):
+    """Local training of a client's own model, whatever the algorithm that it came from."""
+
+    of: Algorithm
+
+    def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
+        return F.cross_entropy(self.of.predict_own(net, batch.x, batch.client), batch.y)
+
+    def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
+        raise TypeError("fine-tuning is for the client alone")
+
+    def aggregate(self, server: Tensors, pooled: Pooled, context: Context) -> Tensors:
+        raise TypeError("fine-tuning is for the client alone")
 
 
 BatchOf = Callable[[Tensor], Batch]  # positions [B] -> rows
@@ -352,6 +461,9 @@ class CachedNet:
 
     def jvp(self, x: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
         return jvp(self, x, direction)
+
+    def stepped(self, loss: Tensor, lr: float, first_order: bool = False) -> Net:
+        raise TypeError("a phase with cached features runs no body, so it has no step of all weights")
 
     def at(self, weights: Tensor, buffers: Tensor, train: bool = False) -> Net:
         return self._net.at(weights, buffers, train)

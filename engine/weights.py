@@ -48,6 +48,7 @@ class FlatNet:
             features=self.model.head.in_features,
             image=image,
             has_batchnorm=bool(self.norm_names),
+            units=self._unit_ends(body),
         )
         # Gradients of a slice are computed for the parameters that lie in it.
         self.slices = {
@@ -58,7 +59,7 @@ class FlatNet:
         self.weights = torch.cat([p.detach().reshape(-1) for p in self.parameters])
         self.grad = torch.zeros_like(self.weights)
         names = {id(p): name for name, p in self.model.named_parameters()}
-        self._names = [names[id(p)] for p in self.parameters]
+        self.names = [names[id(p)] for p in self.parameters]
         for parameter, view in zip(self.parameters, self._views_of(self.weights), strict=True):
             parameter.data = view
         self.buffers = torch.empty(self.layout.buffers, device=device, dtype=dtype)
@@ -103,9 +104,12 @@ class FlatNet:
     def jvp(self, x: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
         return jvp(self, x, direction)
 
+    def stepped(self, loss: Tensor, lr: float, first_order: bool = False) -> Net:
+        return _At(self, {}, train=self.model.training, frozen=False).stepped(loss, lr, first_order)
+
     def at(self, weights: Tensor, buffers: Tensor, train: bool = False) -> Net:
         tensors: dict[str, Tensor] = dict(self.model.named_buffers())  # integer counters stay the module's
-        tensors.update(zip(self._names, self._views_of(weights.detach()), strict=True))
+        tensors.update(zip(self.names, self._views_of(weights.detach()), strict=True))
         # A clone, because a forward pass in train mode updates running statistics in place.
         for path, _, name, view in self._buffer_views(buffers.detach().clone()):
             tensors[f"{path}.{name}"] = view
@@ -115,6 +119,16 @@ class FlatNet:
         return _At(self, narrowed(self.model, width), train=self.model.training, frozen=False)
 
     # --- layout ---------------------------------------------------------------------------------------
+
+    def _unit_ends(self, body: list[nn.Parameter]) -> tuple[int, ...]:
+        """See :attr:`Layout.units`: a unit ends with the last of its modules, in the order in which they come."""
+        inside, total, ends = {id(p) for p in body}, 0, dict[str, int]()
+        for path, module in self.model.named_modules():
+            total += sum(p.numel() for p in module.parameters(recurse=False) if id(p) in inside)
+            ends[path] = total
+        return tuple(
+            max(end for path, end in ends.items() if f"{path}.".startswith(f"{name}.")) for name in self.tap_names
+        )
 
     def _views_of(self, vector: Tensor) -> list[Tensor]:
         """A piece for each of :attr:`parameters`, in their shapes."""
@@ -158,6 +172,15 @@ class _At:
 
     def jvp(self, x: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
         return jvp(self, x, direction)
+
+    def stepped(self, loss: Tensor, lr: float, first_order: bool = False) -> Net:
+        base = self._base
+        parameters = [self._tensors.get(name, p) for name, p in zip(base.names, base.parameters, strict=True)]
+        grads = torch.autograd.grad(
+            loss, parameters, create_graph=not first_order, allow_unused=True, materialize_grads=True
+        )
+        moved = {name: p - lr * g for name, p, g in zip(base.names, parameters, grads, strict=True)}
+        return _At(base, {**self._tensors, **moved}, self._train, frozen=False)
 
     def at(self, weights: Tensor, buffers: Tensor, train: bool = False) -> Net:
         return self._base.at(weights, buffers, train)

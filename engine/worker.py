@@ -9,8 +9,9 @@ What all blocks of a round share is received once, by :meth:`Worker.receive`, be
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, islice
 from typing import Any, Literal
 
@@ -19,10 +20,22 @@ import torch
 from torch import Tensor
 
 from engine import seeds
-from engine.algorithm import Algorithm, Batch, Client, ClientView, Context, Merge, Net, Tensors, Workbench
+from engine.algorithm import (
+    Algorithm,
+    Batch,
+    Client,
+    ClientView,
+    Context,
+    Kind,
+    Merge,
+    Net,
+    Phase,
+    Tensors,
+    Workbench,
+)
 from engine.data import Assignment, Dataset
 from engine.data.batches import Rows, orders
-from engine.entries import Arrays, floats, to_numpy, to_torch
+from engine.entries import Arrays, floats, opened, to_numpy, to_torch
 from engine.experiment import Experiment, Local
 from engine.models import build_model
 from engine.training import Sums, Trained, Trainer
@@ -42,6 +55,17 @@ class TrainJob:
     probe: bool  # measure the objective before and after
     test_locally: bool  # measure each local model on the test set
     keep_models: bool = False  # return each local model, as it ended, beside the sums
+    test_own: bool = False  # measure clients' own models on their own test rows, before and after
+
+
+@dataclass(frozen=True)
+class PersonalJob:
+    """Clients' own models, on their own test rows."""
+
+    algorithm: Algorithm
+    local: Local
+    context: Context
+    fine_tuning: Phase | None  # none: they are measured as they are, and not once more
 
 
 @dataclass(frozen=True)
@@ -52,6 +76,7 @@ class MapJob:
     context: Context
     merge: Merge | None = None  # the results of a block into one
     stateful: bool = False  # whether the clients' states came along
+    kinds: Mapping[str, Kind] = field(default_factory=dict)  # of these states' entries
 
 
 @dataclass(frozen=True)
@@ -85,6 +110,15 @@ class ClientReport:
 
 
 @dataclass(frozen=True)
+class OwnScores:
+    """A client's own model on its own test rows."""
+
+    client: int
+    point: str  # received | post_local | post_server | fine_tuned, see results.py
+    scores: Scores
+
+
+@dataclass(frozen=True)
 class BlockSums:
     """A block's sums on the wire; see :class:`~engine.training.Sums`."""
 
@@ -96,6 +130,7 @@ class BlockSums:
     stacked: list[Arrays]
     reports: list[ClientReport]
     models: list[Arrays] = field(default_factory=list)  # "weights" and "buffers" of each client, if asked for
+    personal: list[OwnScores] = field(default_factory=list)  # of clients' own models, if asked for
 
 
 @dataclass
@@ -167,9 +202,10 @@ class Worker:
         sums, stacked, models = Sums(), list[Arrays](), list[Arrays]()
         reports: list[ClientReport] = []
         new_states: list[Arrays] = []
+        personal: list[OwnScores] = []
         for row, (number, newcomer, state) in enumerate(zip(ids, newcomers, states, strict=True)):
-            began = time.perf_counter()
-            trained = self.trainer.train(
+            own_test = self._own_test(number) if job.test_own else None
+            about = (
                 algorithm,
                 job.local,
                 number,
@@ -177,9 +213,14 @@ class Worker:
                 job.context,
                 {**self._shared, **{name: tensor[row] for name, tensor in rows.items()}},
                 {} if state is None else to_torch(state, self.device),
-                newcomer=newcomer,
-                probe=job.probe,
+                newcomer,
             )
+            if own_test is not None:
+                self.trainer.personalise(*about)
+                personal.append(self._own_scores("received", algorithm, number, job.context, own_test))
+            began = time.perf_counter()
+            trained = self.trainer.train(*about, probe=job.probe)
+            seconds = time.perf_counter() - began
             sums.add(trained)
             if algorithm.stack_uploads:
                 stacked.append(to_numpy(trained.upload))
@@ -193,11 +234,14 @@ class Worker:
                     steps=trained.steps,
                     loss_before=trained.loss_before,
                     loss_after=trained.loss_after,
-                    local_accuracy=self._local_accuracy(algorithm, trained) if job.test_locally else None,
+                    local_accuracy=self._local_accuracy(job, number, trained) if job.test_locally else None,
                     floats_up=floats(trained.upload) + trained.buffers.numel(),
-                    seconds=time.perf_counter() - began,
+                    seconds=seconds,
                 )
             )
+            if own_test is not None:
+                self.net.load(trained.personal["weights"], trained.personal["buffers"])
+                personal.append(self._own_scores("post_local", algorithm, number, job.context, own_test))
         assert sums.buffers is not None
         block = BlockSums(
             uploads=to_numpy(sums.uploads),
@@ -208,13 +252,39 @@ class Worker:
             stacked=stacked,
             reports=reports,
             models=models,
+            personal=personal,
         )
         return (block, *new_states) if job.stateful else block
 
     def evaluate(self, job: Algorithm, start: int, stop: int) -> Scores:
         """Score the test rows [start, stop) with the shared weights and buffers, as the algorithm predicts."""
         self.net.load(self._shared["weights"], self._shared["buffers"])
-        return self._scores(job, start, stop)
+        return self._scores(job.predict, torch.arange(start, stop, device=self.device))
+
+    def measure(
+        self,
+        job: PersonalJob,
+        ids: tuple[int, ...],
+        addressed: Arrays,
+        newcomers: tuple[bool, ...],
+        *states: Arrays | None,
+    ) -> list[OwnScores]:
+        """Score each client's own model, as it would be if it received what is shared now."""
+        rows = to_torch(addressed, self.device)
+        found = []
+        for row, (number, newcomer, state) in enumerate(zip(ids, newcomers, states, strict=True)):
+            own_test = self._own_test(number)
+            if own_test is None:
+                continue
+            received = {**self._shared, **{name: tensor[row] for name, tensor in rows.items()}}
+            stored = {} if state is None else to_torch(state, self.device)
+            indices, context = self._indices(number), job.context
+            self.trainer.personalise(job.algorithm, job.local, number, indices, context, received, stored, newcomer)
+            found.append(self._own_scores("post_server", job.algorithm, number, context, own_test))
+            if job.fine_tuning is not None:
+                self.trainer.fine_tune(job.algorithm, job.local, number, indices, context, job.fine_tuning)
+                found.append(self._own_scores("fine_tuned", job.algorithm, number, context, own_test))
+        return found
 
     def map(self, job: MapJob, ids: tuple[int, ...], *states: Arrays | None) -> Mapped:
         """The job's function of each client in turn; the net is at the shared weights each time."""
@@ -225,8 +295,11 @@ class Worker:
             if with_model:
                 self.net.load(self._shared["weights"], self._shared["buffers"])
                 self.net.train(False)
-            state = (to_torch(arrays, self.device) if arrays else {}) if job.stateful else None
-            view = _View(self.trainer, number, self._indices(number), job.context, state, with_model)
+            client = self.trainer.client(number, self._indices(number), job.context)
+            state = None
+            if job.stateful:
+                state = opened(job.kinds, to_torch(arrays, self.device), client) if arrays else {}
+            view = _View(self.trainer, client, self._indices(number), state, with_model)
             result = job.fn(view, self._shared)
             mapped.floats_up.append(floats(result))
             if job.merge is None:
@@ -248,24 +321,35 @@ class Worker:
     def _indices(self, number: int) -> Tensor:
         return torch.tensor(self.assignment.clients[number], device=self.device)
 
-    def _local_accuracy(self, algorithm: Algorithm, trained: Trained) -> float:
-        """Of the weights the client ended with, which are still in the net."""
-        self.net.buffers.copy_(trained.buffers)
-        scores = self._scores(algorithm, 0, len(self.test))
+    def _own_test(self, number: int) -> Tensor | None:
+        """The client's own test rows, if it has any."""
+        rows = self.assignment.tests[number] if self.assignment.tests else ()
+        return torch.tensor(rows, device=self.device) if len(rows) else None
+
+    def _local_accuracy(self, job: TrainJob, number: int, trained: Trained) -> float:
+        """On the whole test set, of what the client would use after its local work."""
+        self.net.load(trained.personal["weights"], trained.personal["buffers"])
+        rows = torch.arange(len(self.test), device=self.device)
+        scores = self._own_scores("post_local", job.algorithm, number, job.context, rows).scores
         return float(scores.correct.sum() / scores.count.sum())
 
+    def _own_scores(self, point: str, algorithm: Algorithm, number: int, context: Context, rows: Tensor) -> OwnScores:
+        """Of the client's own model, which is in the net."""
+        client = self.trainer.client(number, self._indices(number), context)
+        return OwnScores(number, point, self._scores(partial(algorithm.predict_own, client=client), rows))
+
     @torch.no_grad()
-    def _scores(self, algorithm: Algorithm, start: int, stop: int) -> Scores:
+    def _scores(self, predict: Callable[[Net, Tensor], Tensor], rows: Tensor) -> Scores:
+        """Of what is in the net, on test rows [n]."""
         self.net.train(False)
         classes = self.net.layout.classes
         loss = 0.0
         correct = torch.zeros(classes, dtype=torch.int64)
         count = torch.zeros(classes, dtype=torch.int64)
         size = self.experiment.evaluation.batch_size
-        for first in range(start, stop, size):
-            rows = torch.arange(first, min(first + size, stop), device=self.device)
-            x, y = self.test.batch(rows)
-            logits = algorithm.predict(self.net, x)
+        for part in rows.split(size):
+            x, y = self.test.batch(part)
+            logits = predict(self.net, x)
             loss += float(torch.nn.functional.cross_entropy(logits.double(), y, reduction="sum"))
             hit = logits.argmax(1) == y
             correct += torch.bincount(y[hit], minlength=classes).cpu()
@@ -277,13 +361,13 @@ class _View:
     """A client, to a function given to ``clients.map``."""
 
     def __init__(
-        self, trainer: Trainer, number: int, indices: Tensor, context: Context, state: Tensors | None, with_model: bool
+        self, trainer: Trainer, client: Client, indices: Tensor, state: Tensors | None, with_model: bool
     ) -> None:
         self._state = state
         self._trainer = trainer
         self._indices = indices
         self._with_model = with_model
-        self.client: Client = trainer.client(number, indices, context)
+        self.client = client
 
     @property
     def net(self) -> Net:

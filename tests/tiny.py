@@ -12,6 +12,7 @@ import numpy as np
 from algorithms import ALGORITHMS
 from engine.algorithm import Finisher
 from engine.data import Assignment, Dataset, Split
+from engine.data.partition import Iid
 from engine.driver import Driver
 from engine.experiment import Experiment
 from engine.pool import InProcessPool
@@ -47,6 +48,11 @@ def assignment(sizes: list[int], seed: int = 0) -> Assignment:
     order = np.random.default_rng(seed).permutation(sum(sizes))
     cuts = np.cumsum(sizes)[:-1]
     return Assignment(tuple(np.sort(part).astype(np.int64) for part in np.split(order, cuts)))
+
+
+def with_tests(parts: Assignment, data: Dataset) -> Assignment:
+    """With test rows for each client, unless it has some."""
+    return parts if parts.tests else Iid(clients=len(parts.clients)).share_tests(parts, data)
 
 
 BASE: dict[str, Any] = {
@@ -99,7 +105,7 @@ def open_driver(
     folder: Path, config: Experiment, data: Dataset | None = None, parts: Assignment | None = None
 ) -> Driver:
     data = data or dataset()
-    parts = parts or assignment(SIZES)
+    parts = with_tests(parts or assignment(SIZES), data)
     run_folder = RunFolder(folder)
     run_folder.create(config)
     return Driver(config, run_folder, data, parts, InProcessPool(config, data, parts))
@@ -117,7 +123,8 @@ def drive_with_store(
     folder: Path, config: Experiment, store: StageStore | None, until: int | None = None
 ) -> dict[str, Any]:
     """A run, to its end or to a round; its summary."""
-    data, parts, run_folder = dataset(), assignment(SIZES), RunFolder(folder)
+    data, run_folder = dataset(), RunFolder(folder)
+    parts = with_tests(assignment(SIZES), data)
     run_folder.create(config)
     reuse = Reuse(store, folder / "fetched") if store else None
     driver = Driver(config, run_folder, data, parts, InProcessPool(config, data, parts), reuse)

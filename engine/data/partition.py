@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from engine.data.dataset import largest_remainder
+from engine.data.dataset import Dataset, largest_remainder
 from engine.errors import ConfigError, DataError, require
 from engine.files import write_atomically
 from engine.seeds import numpy_generator
@@ -42,6 +42,7 @@ class Assignment:
     clients: tuple[np.ndarray, ...]
     dropped: np.ndarray = field(default_factory=_nobody)
     data: str = ""
+    tests: tuple[np.ndarray, ...] = ()
 
     def sizes(self) -> np.ndarray:
         """Samples of each client, int64 [K]."""
@@ -135,6 +136,18 @@ class Partition(ABC):
             f"was not reached in {MAX_DRAWS} draws, the best of which had {best}",
             f"set it to {best} or less, {repair}" if best > 0 else repair,
         )
+
+    def share_tests(self, assignment: Assignment, dataset: Dataset) -> Assignment:
+        num_classes, labels = len(dataset.classes), dataset.test.labels
+        held = assignment.class_counts(dataset.train.labels, num_classes)
+        rng = numpy_generator(self.seed, "test rows")
+        counts = np.zeros_like(held)
+        for c, total in enumerate(np.bincount(labels, minlength=num_classes)):
+            holders = rng.permutation(np.flatnonzero(held[:, c]))
+            if len(holders):
+                counts[holders, c] = largest_remainder(int(total), held[holders, c] / held[:, c].sum())
+        dealt = _deal(rng, labels, counts)
+        return replace(assignment, tests=tuple(np.sort(rows) for rows in dealt.clients))
 
     def _check_feasible(self, labels: np.ndarray) -> None:
         samples = len(labels)

@@ -1,0 +1,30 @@
+"""FedAvg on local labels, the baseline in PFLEGO's comparison (arXiv:2202.02502, released code).
+
+Each client counts its own classes 0, 1, ... in increasing order, and the k-th row of the one, averaged head is every
+client's k-th class, whichever that is. A model means something with a client's labels alone, after its local work.
+Heads have as many rows as the data have classes here, of which those beyond a client's classes are not trained; in the
+released code as many as a client has classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from algorithms.fedavg import FedAvg
+from engine.algorithm import Batch, Client, Net, Tensors
+from engine.labels import spread
+
+
+@dataclass(frozen=True)
+class FedAvgLocal(FedAvg):
+    global_model: ClassVar[bool] = False
+
+    def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
+        return F.cross_entropy(spread(net(batch.x), batch.client.class_counts), batch.y)
+
+    def predict_own(self, net: Net, x: Tensor, client: Client) -> Tensor:
+        return spread(net(x), client.class_counts)

@@ -1,0 +1,68 @@
+"""FedPer: averaged base layers under personal layers that stay with their client (Arivazhagan et al. 2019,
+arXiv:1912.00818).
+
+A client trains all layers together, sends the base layers and keeps the others. The paper's personal layers are the
+head, or the head and the last residual blocks before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from algorithms.personal_head import PersonalHead
+from engine.algorithm import Client, Context, Kind, Layout, LocalRun, Pooled, Tensors
+from engine.errors import ConfigError, require
+
+
+@dataclass(frozen=True)
+class FedPer(PersonalHead):
+    layers: int = 1  # personal ones, counted from the head: residual units, convolution blocks, hidden layers
+
+    entries: ClassVar[Mapping[str, Kind]] = {**PersonalHead.entries, "base": Kind.TENSOR, "top": Kind.TENSOR}
+    sent_once: ClassVar[frozenset[str]] = frozenset({"top"})  # where personal layers below the head start
+
+    def __post_init__(self) -> None:
+        require(self.layers >= 1, "layers", self.layers, "must be at least 1", "1 is the head alone")
+
+    def base_size(self, layout: Layout) -> int:
+        """How many of a weight vector's numbers are shared."""
+        if self.layers == 1:
+            return layout.body
+        if self.layers > len(layout.units):
+            raise ConfigError(
+                "algorithm.layers",
+                self.layers,
+                f"leaves nothing to share: the model has {len(layout.units)} layers below its head",
+                f"set it to {max(len(layout.units), 1)} or less",
+            )
+        return layout.units[-self.layers]
+
+    def init_server(self, parent: Tensors, context: Context) -> Tensors:
+        self.base_size(context.layout)  # refuses before anything is trained
+        return super().init_server(parent, context)
+
+    def broadcast(self, server: Tensors, context: Context) -> Tensors:
+        layout = context.layout
+        base, top = layout.body_of(server["weights"]).tensor_split([self.base_size(layout)])
+        return {"base": base, "top": top}
+
+    def init_state(self, received: Tensors, parent: Tensors, client: Client) -> Tensors:
+        body = torch.cat((received["base"], received["top"]))
+        return {"top": received["top"].clone(), **super().init_state({"body": body}, parent, client)}
+
+    def start(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
+        return torch.cat((received["base"], state["top"], state["head"]))
+
+    def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
+        layout = run.client.context.layout
+        base, top = layout.body_of(run.end).tensor_split([self.base_size(layout)])
+        return {"base": base}, {"top": top, "head": layout.head_of(run.end)}
+
+    def aggregate(self, server: Tensors, pooled: Pooled, context: Context) -> Tensors:
+        base = pooled.mean["base"]
+        return {**server, "weights": torch.cat((base, server["weights"][len(base) :].to(base)))}

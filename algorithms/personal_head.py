@@ -1,0 +1,64 @@
+"""What PFLEGO, FedPer and FedRep have in common: all clients share a body, and each keeps a head to itself.
+
+A client's head has rows for the classes of its own rows and is drawn when the client first takes part, from the run's
+seed and the client's number. It is client state: stored, checkpointed, never sent. The server averages bodies and has
+no head that means anything, so these methods are evaluated by clients' own models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import sqrt
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.algorithm import Algorithm, Batch, Client, Context, Kind, LocalRun, Net, Pooled, Tensors
+from engine.labels import own_logits
+
+
+@dataclass(frozen=True)
+class PersonalHead(Algorithm):
+    head_init: Literal["kaiming", "uniform01"] = "kaiming"  # uniform01, PFLEGO's code: rows of equal sign, slow
+
+    entries: ClassVar[Mapping[str, Kind]] = {
+        **Algorithm.entries,
+        "body": Kind.BODY,
+        "head": Kind.PERSONAL_HEAD,
+    }
+    global_model: ClassVar[bool] = False
+
+    def broadcast(self, server: Tensors, context: Context) -> Tensors:
+        return {"body": context.layout.body_of(server["weights"])}
+
+    def init_state(self, received: Tensors, parent: Tensors, client: Client) -> Tensors:
+        layout = client.context.layout
+        head = torch.rand(layout.head, generator=client.rng("head"))
+        if self.head_init == "kaiming":
+            head = (2 * head - 1) / sqrt(layout.features)
+        return {"head": head.to(received["body"])}  # device and precision
+
+    def start(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
+        return client.context.layout.join(received["body"], state["head"])
+
+    def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
+        return F.cross_entropy(own_logits(net(batch.x), batch.client), batch.y)
+
+    def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
+        layout = run.client.context.layout
+        return {"body": layout.body_of(run.end)}, {"head": layout.head_of(run.end)}
+
+    def aggregate(self, server: Tensors, pooled: Pooled, context: Context) -> Tensors:
+        return self.with_body(server, pooled.mean["body"], context)
+
+    def predict_own(self, net: Net, x: Tensor, client: Client) -> Tensor:
+        return own_logits(net(x), client)
+
+    @staticmethod
+    def with_body(server: Tensors, body: Tensor, context: Context) -> Tensors:
+        """The server with another body [P_body]; the head that it began with stays, and is nobody's."""
+        layout = context.layout
+        return {**server, "weights": layout.join(body, layout.head_of(server["weights"]).to(body))}

@@ -1,0 +1,95 @@
+"""After which rounds what is measured, and which of another run's measurements this run would have made.
+
+The global model, or clients' own models where there is no global one, give the headline: the row of
+``evaluations.parquet``. Clients' own models have rows of their own in ``personal.parquet``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from engine.algorithm import Algorithm
+from engine.checkpoints import Position
+from engine.experiment import Experiment
+from engine.results import Row
+
+DURING = ("received", "post_local")  # points that are measured while a round's participants train
+
+
+class Cadence:
+    """The section ``evaluation``, for the stages of an experiment."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self._chain = experiment.chain
+        self._evaluation = experiment.evaluation
+        self._ends = self._end_positions(experiment)
+
+    def headline(self, at: Position) -> bool:
+        """Whether the round ends with a headline."""
+        if not self._algorithm(at).global_model:
+            return self.personal(at)
+        every = self._evaluation.every
+        return at in self._ends or bool(every and at.round % every == 0)
+
+    def personal(self, at: Position) -> bool:
+        """Whether clients' own models are measured after the round; at the end too, if they are at all."""
+        every = self._personal_rounds(at)
+        if at in self._ends:
+            return every > 0 or not self._algorithm(at).global_model
+        return every > 0 and at.round % every == 0
+
+    def participants(self, at: Position) -> bool:
+        """Whether the round's participants are measured before and after their local work.
+
+        Never merely because a run ends there: another one that takes this round over need not end.
+        """
+        every = self._personal_rounds(at)
+        return every > 0 and at.round % every == 0
+
+    def fine_tuned(self, at: Position) -> bool:
+        """Whether clients' own models are measured once more after fine-tuning."""
+        return at in self._ends and self._evaluation.fine_tuning is not None and self.personal(at)
+
+    # --- another run's rows, of an equal stage ----------------------------------------------------------
+
+    def wants(self, row: Row, stage: int) -> bool:
+        """Whether a row of ``evaluations`` or ``personal`` is one that this run would have made.
+
+        The end of another run is measured whatever the cadence, and need not be the end of this one.
+        """
+        at = Position(stage, row["round"])
+        point = row.get("point")
+        if point in DURING:
+            return self.participants(at)
+        return {None: self.headline, "post_server": self.personal, "fine_tuned": self.fine_tuned}[point](at)
+
+    def lacks(self, rows: Mapping[str, Sequence[Row]], at: Position) -> bool:
+        """Whether rows leave out something that is due after the round: this run's end may not be another's."""
+        made = {row.get("point") for name in ("evaluations", "personal") for row in rows[name] if after(row, at)}
+        due = {None: self.headline(at), "post_server": self.personal(at), "fine_tuned": self.fine_tuned(at)}
+        return any(is_due and point not in made for point, is_due in due.items())
+
+    # --- pieces -----------------------------------------------------------------------------------------
+
+    def _algorithm(self, at: Position) -> Algorithm:
+        return self._chain[at.stage].at(at.round).algorithm
+
+    def _personal_rounds(self, at: Position) -> int:
+        """How often clients' own models are measured, in rounds; 0 is never."""
+        if self._evaluation.personal_every is not None:
+            return self._evaluation.personal_every
+        return 0 if self._algorithm(at).global_model else self._evaluation.every
+
+    def _end_positions(self, experiment: Experiment) -> set[Position]:
+        """The end of the run, and what a stage without rounds starts from and ends with."""
+        number_of = {stage.name: number for number, stage in enumerate(self._chain)}
+        stages = {len(self._chain) - 1}
+        for number, stage in enumerate(self._chain):
+            if stage.rounds == 0:
+                stages |= {number, number_of[stage.needs[0]]}
+        return {Position(number, experiment.spans[number].stop - 1) for number in stages}
+
+
+def after(row: Row, at: Position) -> bool:
+    """Whether a row of this stage measures what the round has come to."""
+    return row["round"] == at.round and row.get("point") not in DURING
