@@ -46,6 +46,7 @@ NUMERIC_PATH = (
     "engine.models.model",
     "engine.models.narrow",
     "engine.models.networks",
+    "engine.models.personal",
     "engine.models.resnet",
     "engine.models.resnet_imagenet",
     "engine.moments",
