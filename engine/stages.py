@@ -25,6 +25,7 @@ NUMERIC_PATH = (
     "engine.algorithm",
     "engine.blocks",
     "engine.data.annotations",
+    "engine.data.assignment",
     "engine.data.batches",
     "engine.data.dataset",
     "engine.data.finding",
