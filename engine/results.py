@@ -1,7 +1,7 @@
 """A run's folder: what is in it, and how it is written as the run goes.
 
     experiment.yaml       the resolved experiment
-    partition.parquet     which client holds which training row      partition.png  the same as a picture
+    partition.parquet     which client has which rows                partition.png  a picture of the training rows
     rounds.parquet        one row per round, and stage without any   curves.png     accuracy and loss over rounds
     clients.parquet       one row per client and round
     evaluations.parquet   one row per evaluation, with per-class accuracy

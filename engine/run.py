@@ -123,7 +123,7 @@ def prepare(experiment: Experiment, out: Path | None, overwrite: bool, dataset: 
     fingerprint = dataset.fingerprint
     if overwrite or not folder.has_experiment():
         assignment = experiment.partition.assign(dataset.train.labels, len(dataset.classes), dataset.train.owners)
-        assignment = replace(assignment, data=fingerprint)
+        assignment = experiment.partition.share_tests(replace(assignment, data=fingerprint), dataset)
     else:  # as saved: a run goes on with the partition it began with
         assignment = Assignment.load(folder.path / "partition.parquet")
         root = getattr(experiment.data, "root", None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -19,11 +20,15 @@ from engine.models import (
     CNN,
     MLP,
     MODELS,
+    FedRepCifar,
     LeNet,
     MobileNetV2,
     Model,
     ModelSpec,
     MoonCNN,
+    PflegoCifar,
+    PflegoMLP,
+    PflegoOmniglot,
     ResNet8,
     ResNet18,
     ResNet32,
@@ -32,7 +37,7 @@ from engine.models import (
     narrowed,
 )
 from engine.models.heads import NormalisedLinear
-from engine.models.layers import DepthwiseConv, PlaneLinear
+from engine.models.layers import DepthwiseConv, OverlapBlock, PlaneLinear
 from engine.models.mobilenet import InvertedResidual
 from engine.models.narrow import cuts
 from engine.seeds import generator
@@ -40,6 +45,7 @@ from engine.weights import FlatNet
 
 SMALL = (3, 16, 16)
 CIFAR = (3, 32, 32)
+MNIST = (1, 28, 28)
 
 
 def build(spec: ModelSpec, shape: tuple[int, int, int] = SMALL, classes: int = 10) -> Model:
@@ -75,7 +81,10 @@ def test_sizes(spec: ModelSpec, classes: int, parameters: int, buffers: int, nor
 
 @pytest.mark.parametrize(
     ("spec", "count"),
-    [(LeNet(), 2), (ResNet8(), 3), (ResNet32(), 15), (ResNet18(), 8), (ResNet50(), 16), (MobileNetV2(), 17)],
+    [
+        *((PflegoMLP(), 1), (PflegoCifar(), 2), (PflegoOmniglot(), 4), (FedRepCifar(), 2)),
+        *((LeNet(), 2), (ResNet8(), 3), (ResNet32(), 15), (ResNet18(), 8), (ResNet50(), 16), (MobileNetV2(), 17)),
+    ],
 )
 def test_taps(spec: ModelSpec, count: int) -> None:
     """Each block once, in order of depth. Kills: a unit left out, a tap inside of a unit."""
@@ -122,23 +131,10 @@ def test_inverted_residual(out: int, stride: int) -> None:
     assert sum(1 for _ in block.projection.parameters()) == (3 if (out, stride) == (16, 1) else 0)
 
 
-def test_lenet_layers() -> None:
-    """conv5x5(64), pool, conv5x5(64), pool, 384, 192, each with ReLU. Kills: "same" padding, a pool left out."""
-    model = build(LeNet(), CIFAR).double()
-    x = images(3, CIFAR)
-    own = {name.removeprefix("body."): tensor for name, tensor in model.named_parameters()}
-    z = x
-    for block in ("block1", "block2"):
-        z = F.max_pool2d(F.relu(F.conv2d(z, own[f"{block}.conv.weight"], own[f"{block}.conv.bias"])), 2)
-    z = z.flatten(1)
-    for layer in ("fc1", "fc2"):
-        z = F.relu(F.linear(z, own[f"{layer}.weight"], own[f"{layer}.bias"]))
-    assert z.shape == (3, 192)
-    torch.testing.assert_close(model.features(x), z)
-
-
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 9, 7), (1, 1, 1)])
-@pytest.mark.parametrize("spec", [ResNet8(), ResNet18(), ResNet18(stem="large"), ResNet50(), MobileNetV2()])
+@pytest.mark.parametrize(
+    "spec", [ResNet8(), ResNet18(), ResNet18(stem="large"), ResNet50(), MobileNetV2(), PflegoCifar()]
+)
 def test_any_image(spec: ModelSpec, shape: tuple[int, int, int]) -> None:
     """Kills: a pool of fixed size."""
     with torch.device("meta"):
@@ -146,11 +142,106 @@ def test_any_image(spec: ModelSpec, shape: tuple[int, int, int]) -> None:
     assert model(torch.empty(4, *shape, device="meta")).shape == (4, 10)
 
 
-def test_lenet_refuses_small_images() -> None:
+@pytest.mark.parametrize("name", ["lenet", "pflego_omniglot", "fedrep_cifar"])
+def test_small_images_are_refused(name: str) -> None:
     """Kills: a bound that is off by one, a torch error."""
-    assert build(LeNet(), (1, 16, 16))(images(2, (1, 16, 16), torch.float32)).shape == (2, 10)
-    with pytest.raises(ConfigError, match=r"model\.name=lenet: needs images of at least 16x16 pixels, these are 40x15"):
-        build(LeNet(), (1, 40, 15))
+    spec = MODELS.build({"name": name})
+    assert build(spec, (1, 16, 16))(images(2, (1, 16, 16), torch.float32)).shape == (2, 10)
+    sentence = rf"model\.name={name}: needs images of at least 16x16 pixels, these are 40x15; for example"
+    with pytest.raises(ConfigError, match=sentence):
+        build(spec, (1, 40, 15))
+
+
+# --- the personalised methods' networks (calibration spec 0.1) ----------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "shape", "body", "features"),
+    [
+        (PflegoMLP(), MNIST, 157_000, 200),
+        (PflegoCifar(), CIFAR, 1_754_496, 192),
+        (PflegoOmniglot(), MNIST, 111_424, 64),
+        (FedRepCifar(), CIFAR, 4_864 + 102_464 + 1600 * 120 + 120 + 120 * 64 + 64, 64),
+    ],
+)
+def test_floats_of_the_body(spec: ModelSpec, shape: tuple[int, int, int], body: int, features: int) -> None:
+    """What goes over the wire. Kills: a bias, a width or a padding changed."""
+    with torch.device("meta"):
+        model = spec.build(shape, 7)
+    assert sum(p.numel() for p in model.body.parameters()) == body
+    assert sum(p.numel() for p in model.head.parameters()) == 7 * (features + 1)
+    assert not list(model.buffers())
+
+
+def test_pflego_mlp_is_a_narrow_mlp() -> None:
+    """Kills: a second hidden layer; a head or a projection that does not reach it."""
+    for fields in ({}, {"head": "normalised", "projection": True}):
+        mine, wanted = build(PflegoMLP(**fields)), build(MLP((200,), **fields))
+        assert list(mine.state_dict()) == list(wanted.state_dict())
+        assert all(torch.equal(mine.state_dict()[name], tensor) for name, tensor in wanted.state_dict().items())
+        assert mine.tap_names == wanted.tap_names
+
+
+def plain_pool(x: Tensor) -> Tensor:
+    return F.max_pool2d(x, 2)
+
+
+def same_pool(x: Tensor) -> Tensor:
+    """3x3 maxima of stride 2 with TensorFlow's "same" padding, window by window, of [B, C, H, W]."""
+    ranges = []
+    for size in x.shape[2:]:
+        out = math.ceil(size / 2)
+        before = max(2 * (out - 1) + 3 - size, 0) // 2
+        starts = [2 * place - before for place in range(out)]
+        ranges.append([range(max(start, 0), min(start + 3, size)) for start in starts])
+    rows = [[x[:, :, a][:, :, :, b].amax((2, 3)) for b in ranges[1]] for a in ranges[0]]
+    return torch.stack([torch.stack(row, dim=2) for row in rows], dim=2)
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 2), (2, 3), (3, 4), (5, 5), (8, 8), (9, 6), (32, 32)])
+def test_overlapping_pooling(height: int, width: int) -> None:
+    """Kills: torch's padding of one pixel on either side, or its ``ceil_mode``; 2x2 windows; no window at the end."""
+    x = images(2, (3, height, width)).relu()
+    torch.testing.assert_close(OverlapBlock(3, 3, padding=2).pool(x), same_pool(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("spec", "shape", "blocks", "kernel", "padding", "pool", "units"),
+    [
+        (LeNet(), CIFAR, 2, 5, "valid", plain_pool, (384, 192)),
+        (FedRepCifar(), CIFAR, 2, 5, "valid", plain_pool, (120, 64)),
+        (PflegoCifar(), CIFAR, 2, 5, "same", same_pool, (384, 192)),
+        (PflegoCifar(), (1, 27, 30), 2, 5, "same", same_pool, (384, 192)),
+        (PflegoOmniglot(), MNIST, 4, 3, "same", plain_pool, ()),
+    ],
+)
+def test_layers(
+    spec: ModelSpec,
+    shape: tuple[int, int, int],
+    blocks: int,
+    kernel: int,
+    padding: str,
+    pool: Callable[[Tensor], Tensor],
+    units: tuple[int, ...],
+) -> None:
+    """Convolutions (64) with ReLU and pooling, then the units with ReLU. Kills: another of these, or one left out."""
+    model = build(spec, shape).double()
+    z = x = images(3, shape)
+    own = {name.removeprefix("body."): tensor for name, tensor in model.named_parameters()}
+    for block in range(1, blocks + 1):
+        weight, bias = own[f"block{block}.conv.weight"], own[f"block{block}.conv.bias"]
+        assert weight.shape[0] == 64 and weight.shape[2:] == (kernel, kernel)
+        z = pool(F.relu(F.conv2d(z, weight, bias, padding=padding)))
+    z = z.flatten(1)
+    for place, size in enumerate(units, 1):
+        z = F.relu(F.linear(z, own[f"fc{place}.weight"], own[f"fc{place}.bias"]))
+        assert z.shape == (3, size)
+    torch.testing.assert_close(model.features(x), z)
+
+
+def test_pflego_omniglot_has_64_features_of_larger_images_too() -> None:
+    """Kills: features that a sub-network would cut amid a plane."""
+    assert build(PflegoOmniglot(), (1, 40, 40)).features(images(2, (1, 40, 40), torch.float32)).shape == (2, 64)
 
 
 # --- sub-networks -------------------------------------------------------------------------------------
@@ -167,6 +258,8 @@ NARROW: dict[str, ModelSpec] = {
     "cnn normalised": CNN(norm="batch", head="normalised"),
     "mlp projection": MLP(hidden=(20, 10), projection=True),
     "moon_cnn normalised": MoonCNN(head="normalised"),
+    "pflego_cifar": PflegoCifar(),
+    "pflego_omniglot": PflegoOmniglot(),
     "resnet8 both": ResNet8(head="normalised", projection=True),
 }
 narrow = pytest.mark.parametrize("spec", NARROW.values(), ids=NARROW.keys())

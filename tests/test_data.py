@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from PIL import Image
 
 from engine.data import (
@@ -25,10 +26,12 @@ from engine.data import (
     FashionMnistSample,
     ImageFolder,
     Parquet,
+    Source,
     Split,
     Synthetic,
     sources,
 )
+from engine.data.batches import Rows
 from engine.data.dataset import channel_statistics, stratified
 from engine.data.pickled import read_pickled
 from engine.errors import ConfigError, DataError
@@ -449,6 +452,28 @@ def test_a_subset_is_stratified_fixed_and_in_order():
     rows = stratified(np.arange(1000) % 7, 100, "x")
     assert np.all(np.diff(rows) > 0)
     assert not np.array_equal(rows, np.arange(100))
+
+
+def test_pixels_stay_as_they_are_without_normalise():
+    """Between 0 and 1, whatever the precision. Kills: 0 to 255; the data's mean or std still at work; labels moved."""
+    plain = FashionMnistSample(normalise=False, train_samples=40, test_samples=20).load()
+    usual = FashionMnistSample(train_samples=40, test_samples=20).load()
+    assert (plain.mean, plain.std) == ((0.0,), (1.0,)) and usual.mean == sources.FASHION_MNIST_MEAN_STD[0]
+    assert plain.fingerprint != usual.fingerprint
+    for data, mean, std in ((plain, 0.0, 1.0), (usual, usual.mean[0], usual.std[0])):
+        x, y = Rows(data, data.test, torch.device("cpu"), torch.float64).batch(torch.arange(20))
+        np.testing.assert_allclose(x.numpy(), (data.test.images / 255 - mean) / std, rtol=0, atol=1e-12)
+        assert np.array_equal(y.numpy(), usual.test.labels)
+
+
+def test_normalise_leaves_features_alone_and_every_source_has_it():
+    """Kills: features divided by 255; a source that loads in a way of its own."""
+    for name in SOURCES:
+        assert SOURCES[name].load is Source.load and "normalise" in SOURCES.fields(name)
+    plain, usual = Synthetic(users=2, normalise=False).load(), Synthetic(users=2).load()
+    assert plain.fingerprint == usual.fingerprint
+    x, _ = Rows(plain, plain.test, torch.device("cpu"), torch.float32).batch(torch.arange(4))
+    assert np.array_equal(x.numpy(), usual.test.images[:4])
 
 
 def test_a_subset_of_parquet_is_that_of_the_whole(tmp_path):

@@ -10,9 +10,21 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.data import Cinic10, Dataset, ImageNet200, Natural, Omniglot, TinyImageNet, folders, formats, sources
+from engine.data import (
+    Assignment,
+    Cinic10,
+    Dataset,
+    ImageNet200,
+    Natural,
+    Omniglot,
+    TinyImageNet,
+    folders,
+    formats,
+    sources,
+)
 from engine.data.dataset import channel_statistics, stratified
 from engine.errors import ConfigError, DataError
+from engine.models import MODELS
 from tests.small_images import colours, encode, flat, write
 
 
@@ -146,6 +158,22 @@ def test_omniglot_splits_by_drawers_before_it_rotates(tmp_path):
     assert np.bincount(paper.test.labels).tolist() == [20] * 6
     with pytest.raises(AssertionError):
         check_no_twin_in_training(paper)
+
+
+@pytest.mark.parametrize("split", ["drawers", "images"])
+def test_omniglot_clients_are_tested_on_their_own_alphabet(tmp_path, split):
+    """PFLEGO's setting: 60 and 20 images of each character. Kills: test images without owners, or of other clients."""
+    write_omniglot(tmp_path)
+    data = Omniglot(root=str(tmp_path), split=split, normalise=False).load()
+    partition = Natural()
+    assignment = partition.assign(data.train.labels, len(data.classes), data.train.owners)
+    shared = partition.share_tests(assignment, data)
+    counts = shared.class_counts(data.train.labels, 6)
+    assert counts.tolist() == [[60, 60, 60, 0, 0, 0], [0, 0, 0, 60, 0, 0], [0, 0, 0, 0, 60, 60]]
+    tested = Assignment(shared.tests).class_counts(data.test.labels, 6)
+    assert np.array_equal(3 * tested, counts)
+    model = MODELS.build({"name": "pflego_omniglot"}).build(data.shape, len(data.classes))
+    assert model.head.in_features == 64
 
 
 def test_an_omniglot_character_without_a_drawing_is_named(tmp_path):

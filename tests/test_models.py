@@ -19,12 +19,15 @@ from engine.models import (
     CNN,
     MLP,
     MODELS,
+    FedRepCifar,
     LeNet,
     Logistic,
     MobileNetV2,
     Model,
     ModelSpec,
     MoonCNN,
+    PflegoCifar,
+    PflegoOmniglot,
     ResNet18,
     ResNet20,
     ResNet56,
@@ -55,6 +58,9 @@ VARIANTS: dict[str, ModelSpec] = {
     "resnet20 group pad": ResNet20(shortcut="pad", norm="group", group_size=4),
     "mlp projection": MLP(hidden=(20, 10), projection=True),
     "lenet": LeNet(),
+    "pflego_cifar": PflegoCifar(),
+    "pflego_omniglot": PflegoOmniglot(),
+    "fedrep_cifar": FedRepCifar(),
     "resnet18": ResNet18(),
     "mobilenetv2": MobileNetV2(),
     "mobilenetv2 group": MobileNetV2(norm="group"),
@@ -419,6 +425,7 @@ def test_registry() -> None:
     assert list(MODELS) == [
         *("logistic", "mlp", "cnn", "moon_cnn", "lenet"),
         *("resnet8", "resnet20", "resnet32", "resnet56", "resnet18", "resnet50", "mobilenetv2"),
+        *("pflego_mlp", "pflego_cifar", "pflego_omniglot", "fedrep_cifar"),
     ]
     for name in MODELS:
         spec = MODELS.build({"name": name})

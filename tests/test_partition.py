@@ -1,20 +1,23 @@
-"""Partitions: every sample exactly once, the rules of each, the figures of the CBFL code, bad input."""
+"""Partitions: every sample exactly once, the rules of each, test rows, the figures of the CBFL code, bad input."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from engine.data import PARTITIONS, Assignment, CbflCode, Partition
-from engine.data.dataset import largest_remainder
+from engine.data import PARTITIONS, Assignment, CbflCode, Dataset, Iid, Natural, Partition, Personalised, Split
+from engine.data.dataset import AS_IS, largest_remainder
 from engine.data.picture import draw_partition
 from engine.errors import ConfigError, DataError
+from engine.run import prepare
+from tests.tiny import experiment
 
 CIFAR10_LABELS = np.repeat(np.arange(10), 5000)  # the true counts; no rule but `iid` and `natural` sees the order
 CONSERVING = [name for name in PARTITIONS if name != "cbfl_code"]
@@ -42,6 +45,8 @@ def fields_for(name: str, clients: int, num_classes: int, alpha: float) -> dict[
         fields["alpha"] = max(alpha, 0.05) if name == "cbfl_code" else alpha
     if name == "classes_per_client":
         fields["classes"] = min(2, num_classes)
+    if name == "personalised":
+        fields["degree"] = "high" if num_classes > 1 else "none"
     return fields
 
 
@@ -202,6 +207,62 @@ def test_classes_per_client_is_exact_and_balanced(clients, classes):
         assert np.ptp(column[column > 0]) <= 1
 
 
+@pytest.mark.parametrize(("degree", "classes"), [("high", 2), ("medium", 5), ("none", 11)])
+def test_personalised_clients_have_that_many_classes(degree, classes):
+    """Kills: half rounded up, a class drawn twice, a deal in blocks, or from the last client on."""
+    labels = np.repeat(np.arange(11), 301)
+    counts = Personalised(clients=100, degree=degree).assign(labels, 11).class_counts(labels, 11)
+    assert np.all((counts > 0).sum(axis=1) == classes)
+    for column in counts.T:
+        held = column[column > 0]
+        assert np.ptp(held) <= 1 and np.all(np.diff(held) <= 0)  # in turn: whoever comes first has one more
+    holders = (counts > 0).sum(axis=0)
+    assert degree == "none" or holders.max() - holders.min() > 2  # drawn, not balanced
+    assert degree != "high" or holders[:2].max() < 50
+
+
+def test_diverse_clients_have_two_to_five_classes_alike():
+    """Each number 500 times of 2,000, 8 more or less. Kills: 1 or 6 classes; the released code's max(2, 1 to 5)."""
+    labels = np.repeat(np.arange(10), 2000)
+    assignment = Personalised(clients=2000, degree="diverse").assign(labels, 10)
+    numbers = np.bincount((assignment.class_counts(labels, 10) > 0).sum(axis=1), minlength=6)
+    assert numbers[:2].sum() == 0 and len(numbers) == 6
+    assert np.all(np.abs(numbers[2:] - 500) < 4 * np.sqrt(2000 * 0.25 * 0.75))
+
+
+@pytest.mark.parametrize(("num_classes", "clients"), [(10, 5), (7, 3), (10, 8), (7, 4), (2, 1), (3, 1)])
+def test_every_class_has_a_client(num_classes, clients):
+    """Kills: pairs of classes in their order, the odd class left out, a first client that keeps what it had, pairs
+    where no class was missing.
+    """
+    labels = np.repeat(np.arange(num_classes), 40)
+    firsts, pairs = set(), num_classes // 2
+    for seed in range(20):
+        counts = Personalised(clients=clients, seed=seed).assign(labels, num_classes).class_counts(labels, num_classes)
+        held = counts > 0
+        assert held.any(axis=0).all()
+        assert np.all(held[pairs:].sum(axis=1) == 2)
+        firsts.add(tuple(np.flatnonzero(held[0])))
+        if clients == pairs:
+            assert held.sum(axis=1).tolist() == [2 + num_classes % 2] + [2] * (pairs - 1)
+            assert np.all(held.sum(axis=0) == 1)
+    assert len(firsts) > 5 or num_classes <= 3
+    many = Personalised(clients=100).assign(np.repeat(np.arange(10), 100), 10).clients[:5]
+    assert len({row // 100 for part in many for row in part.tolist()}) < 10
+
+
+def test_medium_falls_back_to_pairs():
+    """Of 3 clients with 3 of 6 classes many leave one to nobody. Kills: more than two classes where pairs are dealt."""
+    labels = np.repeat(np.arange(6), 12)
+    seen = set()
+    for seed in range(40):
+        assignment = Personalised(clients=3, degree="medium", seed=seed).assign(labels, 6)
+        held = assignment.class_counts(labels, 6) > 0
+        assert held.any(axis=0).all()
+        seen.add(tuple(held.sum(axis=1)))
+    assert seen == {(3, 3, 3), (2, 2, 2)}
+
+
 def test_shards_hold_few_classes():
     """McMahan's setting. Kills: shards of unsorted labels, one shard dealt to two clients."""
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 600))
@@ -261,6 +322,7 @@ def test_redraw_reaches_the_minimum_and_is_bounded():
             "partition.on_small=repair: is not part of the authors' code",
         ),
         ({"name": "shards", "shards_per_client": 0}, "partition.shards_per_client=0"),
+        ({"name": "personalised", "degree": "low"}, "partition.degree=low: must be 'high', 'medium', 'none' or"),
         ({"name": "diriclet"}, "partition.name=diriclet.*did you mean 'dirichlet'"),
     ],
 )
@@ -297,6 +359,14 @@ def test_a_bad_field_is_named(fields, message):
             {"name": "cbfl_code", "clients": 3, "alpha": 1e-6},
             "partition.alpha=1e-06: is too small.*name=dirichlet",
         ),
+        (
+            {"name": "personalised", "clients": 1},
+            "partition.clients=1: leaves some of the 4 classes to nobody; set it to 2 or more",
+        ),
+        (
+            {"name": "personalised", "clients": 3, "degree": "diverse"},
+            "partition.degree=diverse: needs 5 classes, but the data have 4; set partition.degree=none",
+        ),
         ({"name": "natural"}, "partition.name=natural: needs data with owners"),
     ],
 )
@@ -312,6 +382,117 @@ def test_natural_refuses_another_number_of_clients():
         build("natural", clients=5).assign(np.zeros(3, dtype=np.int64), 1, np.arange(3))
 
 
+# ------------------------------------------------------------------------------------- test rows of clients
+def split_of(labels: np.ndarray, owners: np.ndarray | None = None) -> Split:
+    return Split(np.zeros((len(labels), 1, 1, 1), np.uint8), labels, owners)
+
+
+def data_of(train: Split, test: Split, num_classes: int) -> Dataset:
+    return Dataset("x", tuple(map(str, range(num_classes))), train, test, *AS_IS)
+
+
+def counts_of_tests(partition: Partition, assignment: Assignment, data: Dataset) -> np.ndarray:
+    """Test samples of each client and class, int64 [K, C]."""
+    tests = partition.share_tests(assignment, data).tests
+    return Assignment(tests).class_counts(data.test.labels, len(data.classes))
+
+
+@settings(max_examples=100, deadline=None)
+@given(problem=problems(), rows=st.lists(st.integers(0, 5), min_size=1, max_size=60), seed=st.integers(0, 99))
+def test_test_rows_follow_the_training_rows(problem, rows, seed):
+    """Kills: a row given twice, or to a client without the class; one client with all that rounding leaves; shares of
+    a client's rows in place of the class's; unsorted rows; a test class without clients that is given to somebody;
+    numbers that change with the order of the rows.
+    """
+    labels, num_classes, owners, _ = problem
+    test = np.array(rows, dtype=np.int64) % num_classes
+    data = data_of(split_of(labels), split_of(test), num_classes)
+    order = np.argsort(owners, kind="stable")
+    clients = np.split(order, np.cumsum(np.bincount(owners, minlength=5))[:-1])
+    partition, assignment = Iid(seed=seed), Assignment(tuple(clients), data="print")
+    shared = partition.share_tests(assignment, data)
+    assert shared.clients is assignment.clients and shared.data == "print"
+    assert len(shared.tests) == len(clients)
+    for part in shared.tests:
+        assert part.dtype == np.int64 and np.all(np.diff(part) > 0)
+    given_out = np.concatenate(shared.tests)
+    assert len(np.unique(given_out)) == len(given_out)
+    held, tested = assignment.class_counts(labels, num_classes), counts_of_tests(partition, assignment, data)
+    totals, is_held = np.bincount(test, minlength=num_classes), held.any(axis=0)
+    assert np.array_equal(tested.sum(axis=0), totals * is_held)
+    assert not tested[held == 0].any()
+    exact = held * totals / np.maximum(held.sum(axis=0), 1)
+    assert np.all(np.abs(tested - exact) < 1 - 1e-9)
+    mixed = np.random.default_rng(seed)
+    other = data_of(split_of(labels), split_of(mixed.permutation(test)), num_classes)
+    assert np.array_equal(counts_of_tests(partition, assignment, other), tested)
+
+
+def test_odd_test_rows_go_to_any_client():
+    """10 rows for 100 clients with one training row each. Kills: ties for the lower numbers; one draw for all seeds,
+    and for all classes.
+    """
+    labels, test = np.repeat(np.arange(2), 100), np.repeat(np.arange(2), 10)
+    data = data_of(split_of(labels), split_of(test), 2)
+    assignment = Assignment(tuple(np.array([k, 100 + k]) for k in range(100)))
+    tested = np.stack([counts_of_tests(Iid(seed=seed), assignment, data) for seed in range(50)])
+    assert np.all(tested.sum(axis=1) == 10)
+    won = tested[:, :, 0].sum(axis=0)
+    assert abs(won[:50].sum() - 250) < 5 * np.sqrt(50 * 10 / 4)
+    assert (won > 0).sum() > 80
+    assert not np.array_equal(tested[0, :, 0], tested[0, :, 1])
+    again = (Iid(seed=1).share_tests(assignment, data).tests for _ in range(2))
+    assert all(map(np.array_equal, *again))
+
+
+def test_which_test_rows_is_drawn():
+    """Kills: the first rows of a class for the first client; a draw without the partition's seed."""
+    labels, test = np.zeros(4, dtype=np.int64), np.zeros(40, dtype=np.int64)
+    data = data_of(split_of(labels), split_of(test), 1)
+    assignment = Assignment((np.arange(3), np.array([3])))
+    one, other = (Iid(seed=seed).share_tests(assignment, data).tests for seed in (0, 1))
+    assert [len(part) for part in one] == [30, 10]
+    assert not np.array_equal(one[0], np.arange(30)) and not np.array_equal(one[0], other[0])
+
+
+def test_natural_clients_are_tested_on_their_owners_rows():
+    """Kills: rows by class; a client for an owner of test rows alone; clients without test rows left out."""
+    train = split_of(np.array([0, 0, 1, 1]), np.array([3, 1, 3, 0]))
+    data = data_of(train, split_of(np.array([1, 0, 2, 0, 1]), np.array([3, 4, 1, 3, 5])), 3)
+    assignment = Natural().assign(train.labels, 3, train.owners)
+    tests = Natural().share_tests(assignment, data).tests
+    assert [part.tolist() for part in tests] == [[], [2], [], [0, 3]]
+    assert all(part.dtype == np.int64 for part in tests)
+
+
+def test_natural_clients_of_a_test_split_without_owners_share_it():
+    """Kills: clients without test rows where test images belong to nobody."""
+    train = split_of(np.array([0, 0, 0, 0, 1]), np.array([0, 0, 0, 1, 1]))
+    data = data_of(train, split_of(np.array([0] * 8 + [1] * 3 + [2])), 3)
+    assignment = Natural().assign(train.labels, 3, train.owners)
+    assert counts_of_tests(Natural(), assignment, data).tolist() == [[6, 0, 0], [2, 3, 0]]
+
+
+def test_a_run_has_test_rows_for_its_clients(tmp_path: Path):
+    """Also after a stop. Kills: a partition whose test rows are not drawn, or not saved."""
+    config = experiment(
+        data={"name": "fashion_mnist_sample", "train_samples": 200, "test_samples": 50},
+        partition={"name": "personalised", "clients": 10},
+    )
+    first = prepare(config, tmp_path, False)
+    first.write()
+    again = prepare(config, tmp_path, False)
+    for prepared in (first, again):
+        tests = prepared.assignment.tests
+        assert len(tests) == 10
+        assert np.array_equal(np.sort(np.concatenate(tests)), np.arange(50))
+        for client, rows in enumerate(tests):
+            assert np.array_equal(rows, first.assignment.tests[client])
+            trained = first.dataset.train.labels[first.assignment.clients[client]]
+            assert set(first.dataset.test.labels[rows]) <= set(trained)
+
+
+# -------------------------------------------------------------------------------------------------- files
 def test_saved_and_loaded(tmp_path: Path):
     """Kills: losing empty clients (also at the end) or the dropped samples."""
     saved = Assignment(
@@ -324,7 +505,35 @@ def test_saved_and_loaded(tmp_path: Path):
     assert loaded.dropped.tolist() == [2, 3]
     rows = pq.read_table(path).to_pydict()
     assert rows == {"client": [-1, -1, 0, 0, 2], "index": [2, 3, 1, 4, 0]}
+    assert loaded.tests == ()
     assert [p.name for p in tmp_path.iterdir()] == ["partition.parquet"]
+
+
+@pytest.mark.parametrize("tests", [([], [0, 3], [1], []), ([], [], [], [])])
+def test_test_rows_are_saved_and_loaded(tmp_path: Path, tests: tuple[list[int], ...]):
+    """Kills: test rows among the training rows, clients without any left out, none taken for not divided."""
+    clients = tuple(np.array(part, np.int64) for part in ([1, 4], [], [0], []))
+    saved = Assignment(clients, np.array([2, 3]), "print", tuple(np.array(part, np.int64) for part in tests))
+    path = tmp_path / "partition.parquet"
+    saved.save(path)
+    loaded = Assignment.load(path)
+    assert [part.tolist() for part in loaded.clients] == [[1, 4], [], [0], []]
+    assert (loaded.dropped.tolist(), loaded.data) == ([2, 3], "print")
+    assert [part.tolist() for part in loaded.tests] == list(tests)
+    assert all(part.dtype == np.int64 for part in loaded.tests)
+    table = pq.read_table(path)
+    assert table.schema.field("test").type == pa.bool_()
+    assert table["test"].to_pylist() == [False] * 5 + [True] * sum(map(len, tests))
+
+
+def test_test_rows_of_nobody_are_refused(tmp_path: Path):
+    """Kills: rows of client -1 that shift those of the others."""
+    path = tmp_path / "partition.parquet"
+    for client in (-1, 1):
+        table = pa.table({"client": [0, client], "index": [0, 0], "test": [False, True]})
+        pq.write_table(table.replace_schema_metadata({"clients": "1", "data": ""}), path)
+        with pytest.raises(DataError, match="a client is outside of 0 to 0"):
+            Assignment.load(path)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"PAR1 no"])

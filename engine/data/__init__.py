@@ -1,11 +1,11 @@
 """Data sets (``data.name``) and their division among clients (``partition.name``)."""
 
 from engine.data.annotations import INaturalist2019, INaturalistUser120k
+from engine.data.assignment import Assignment
 from engine.data.dataset import Dataset, Source, Split
 from engine.data.folders import Cinic10, ImageNet200, Omniglot, TinyImageNet
 from engine.data.own import ImageFolder, Parquet
 from engine.data.partition import (
-    Assignment,
     CbflCode,
     ClassesPerClient,
     Dirichlet,
@@ -14,6 +14,7 @@ from engine.data.partition import (
     Iid,
     Natural,
     Partition,
+    Personalised,
     Quantity,
     Shards,
 )
@@ -50,6 +51,7 @@ PARTITIONS = Registry(
         "dirichlet_capped": DirichletCapped,
         "dirichlet_client": DirichletClient,
         "classes_per_client": ClassesPerClient,
+        "personalised": Personalised,
         "shards": Shards,
         "quantity": Quantity,
         "natural": Natural,
@@ -83,6 +85,7 @@ __all__ = [
     "Omniglot",
     "Parquet",
     "Partition",
+    "Personalised",
     "Quantity",
     "Shards",
     "Source",

@@ -110,11 +110,13 @@ class Source(ABC):
     """Where a data set comes from.
 
     train_samples, test_samples: how many samples to keep; None keeps all. The subset has the class shares of
-    the whole, is the same for every seed, and keeps the order of the whole.
+    the whole, is the same for every seed, and keeps the order of the whole. normalise: by the data's mean and
+    std; without it pixels are trained on as they are, scaled to [0, 1] (PFLEGO's code), and features unchanged.
     """
 
     train_samples: int | None = None
     test_samples: int | None = None
+    normalise: bool = True  # neutral: False
 
     def __post_init__(self) -> None:
         for field in ("train_samples", "test_samples"):
@@ -126,14 +128,15 @@ class Source(ABC):
         """The whole data set; :class:`DataError` if it is missing or cannot be read."""
 
     def load(self) -> Dataset:
-        """The data set, reduced to ``train_samples`` and ``test_samples``."""
+        """The data set, reduced to ``train_samples`` and ``test_samples``; "as is" unless ``normalise``."""
         data = self.read()
         splits = {}
         for name in ("train", "test"):
             split = getattr(data, name)
             rows = self.chosen(name, split.labels)
             splits[name] = split if len(rows) == len(split) else split.take(rows)
-        return dataclasses.replace(data, **splits)
+        mean, std = (data.mean, data.std) if self.normalise else AS_IS
+        return dataclasses.replace(data, **splits, mean=mean, std=std)
 
     def chosen(self, split: str, labels: np.ndarray) -> np.ndarray:
         """The sorted rows int64 that ``load`` keeps of the split "train" or "test" with ``labels`` int64 [N].

@@ -1,7 +1,8 @@
-"""Which client holds which training sample.
+"""Rules by which samples are divided among clients.
 
 A partition has its own seed, apart from the seed of the run, so that methods and seeds share it. Every
-sample goes to exactly one client; only :class:`CbflCode` drops some, and says which.
+training sample goes to exactly one client; only :class:`CbflCode` drops some, and says which. Test samples
+follow them, for what a client evaluates on its own.
 
 K clients, C classes, N samples.
 """
@@ -10,84 +11,27 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
+from engine.data.assignment import Assignment
 from engine.data.dataset import Dataset, largest_remainder
-from engine.errors import ConfigError, DataError, require
-from engine.files import write_atomically
+from engine.errors import ConfigError, require
 from engine.seeds import numpy_generator
 
 MAX_DRAWS = 1000  # of a whole partition, for on_small=redraw
-
-
-def _nobody() -> np.ndarray:
-    return np.empty(0, dtype=np.int64)
-
-
-@dataclass(frozen=True, eq=False)
-class Assignment:
-    """The training samples of every client.
-
-    clients: for each client, its sorted sample indices (int64 [N_k], may be empty).
-    dropped: sorted indices that no client has (int64).
-    data: fingerprint of the data set whose samples these are, once it is known.
-    """
-
-    clients: tuple[np.ndarray, ...]
-    dropped: np.ndarray = field(default_factory=_nobody)
-    data: str = ""
-    tests: tuple[np.ndarray, ...] = ()
-
-    def sizes(self) -> np.ndarray:
-        """Samples of each client, int64 [K]."""
-        return np.array([len(indices) for indices in self.clients], dtype=np.int64)
-
-    def class_counts(self, labels: np.ndarray, num_classes: int) -> np.ndarray:
-        """Samples of each client and class, int64 [K, C]; ``labels`` int64 [N] of the training split."""
-        return np.stack([np.bincount(labels[indices], minlength=num_classes) for indices in self.clients])
-
-    def save(self, path: Path) -> None:
-        """Write as parquet: one row (client, index) for each sample; client -1 holds what is dropped."""
-        owners = np.repeat(np.arange(-1, len(self.clients)), [len(self.dropped), *self.sizes()])
-        indices = np.concatenate([self.dropped, *self.clients]).astype(np.int64)
-        table = pa.table({"client": owners.astype(np.int32), "index": indices})
-        # empty clients have no row, so the number of clients is kept apart
-        table = table.replace_schema_metadata({"clients": str(len(self.clients)), "data": self.data})
-        content = pa.BufferOutputStream()
-        pq.write_table(table, content, compression="zstd")
-        write_atomically(path, content.getvalue().to_pybytes())
-
-    @classmethod
-    def load(cls, path: Path) -> Assignment:
-        """Read what :meth:`save` wrote; :class:`DataError` if it is missing or something else."""
-        try:
-            table = pq.read_table(path)
-            count = int(table.schema.metadata[b"clients"])
-            data = table.schema.metadata[b"data"].decode()
-            owners, indices = table["client"].to_numpy(), table["index"].to_numpy()
-        except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
-            raise DataError(f"{path}: not a readable partition ({error})") from None
-        if len(owners) and (owners.min() < -1 or owners.max() >= count):
-            raise DataError(f"{path}: not a readable partition (a client is outside of 0 to {count - 1})")
-        order = np.lexsort((indices, owners))
-        cuts = np.cumsum(np.bincount(owners + 1, minlength=count + 1))[:-1]
-        parts = np.split(indices[order].astype(np.int64), cuts)
-        return cls(tuple(parts[1:]), parts[0], data)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Partition(ABC):
     """A rule that divides samples among clients.
 
-    clients: K. seed: of this partition, apart from the seed of the run. min_samples: the least a client may
-    have, enforced as on_small says: ``allow`` smaller clients (min_samples must be 0), ``redraw`` everything,
-    or ``repair`` by moving samples from those who hold most of a class. With ``allow`` clients may be empty.
+    clients: K. seed: of this partition, apart from the seed of the run. min_samples: the least training samples
+    a client may have, enforced as on_small says: ``allow`` smaller clients (min_samples must be 0), ``redraw``
+    everything, or ``repair`` by moving samples from those who hold most of a class. With ``allow`` clients may
+    be empty.
     """
 
     clients: int = 100
@@ -138,12 +82,18 @@ class Partition(ABC):
         )
 
     def share_tests(self, assignment: Assignment, dataset: Dataset) -> Assignment:
+        """``assignment``, which :meth:`assign` made, with the test samples that each client evaluates on.
+
+        Those of a class are divided in proportion to the clients' training samples of it, by largest remainder,
+        so a client is tested on classes that it trains on; a class without training samples is given to nobody.
+        How many a client gets depends on these counts and the seed, not on the order of the samples.
+        """
         num_classes, labels = len(dataset.classes), dataset.test.labels
         held = assignment.class_counts(dataset.train.labels, num_classes)
         rng = numpy_generator(self.seed, "test rows")
         counts = np.zeros_like(held)
         for c, total in enumerate(np.bincount(labels, minlength=num_classes)):
-            holders = rng.permutation(np.flatnonzero(held[:, c]))
+            holders = rng.permutation(np.flatnonzero(held[:, c]))  # equal remainders: the draw decides, not the number
             if len(holders):
                 counts[holders, c] = largest_remainder(int(total), held[holders, c] / held[:, c].sum())
         dealt = _deal(rng, labels, counts)
@@ -385,6 +335,64 @@ class ClassesPerClient(Partition):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Personalised(Partition):
+    """Random classes for each client, dealt out like cards: the samples of a class go one at a time, in turn, to
+    the clients that have it (the code published with PFLEGO).
+
+    degree: of personalisation, by the classes of a client: ``high`` 2, ``medium`` half of all (rounded down),
+    ``none`` all, ``diverse`` 2 to 5, each number as likely as the others (in that code 2 is twice as likely).
+
+    Where the draw leaves a class to nobody, the first clients have, in place of theirs, the pairs of a random
+    order of all classes; of an odd number of classes the first client has three.
+    """
+
+    degree: Literal["high", "medium", "none", "diverse"] = "high"
+
+    _least_classes: ClassVar[dict[str, int]] = {"high": 2, "medium": 2, "none": 1, "diverse": 5}
+
+    def draw(self, rng, labels, num_classes, owners):
+        require(
+            num_classes >= self._least_classes[self.degree],
+            "partition.degree",
+            self.degree,
+            f"needs {self._least_classes[self.degree]} classes, but the data have {num_classes}",
+            "set partition.degree=none",
+        )
+        held = np.zeros((self.clients, num_classes), dtype=bool)
+        for row in held:
+            row[rng.choice(num_classes, self._classes(rng, num_classes), replace=False)] = True
+        if not held.any(axis=0).all():
+            self._hand_out_all(rng, held)
+        counts = np.zeros(held.shape, dtype=np.int64)
+        for c, total in enumerate(np.bincount(labels, minlength=num_classes)):
+            holders = np.flatnonzero(held[:, c])
+            counts[holders, c] = np.bincount(np.arange(total) % len(holders), minlength=len(holders))
+        return _deal(rng, labels, counts)
+
+    def _classes(self, rng: np.random.Generator, num_classes: int) -> int:
+        """How many classes a client has."""
+        if self.degree == "diverse":
+            return int(rng.integers(2, 6))
+        return {"high": 2, "medium": num_classes // 2, "none": num_classes}[self.degree]
+
+    def _hand_out_all(self, rng: np.random.Generator, held: np.ndarray) -> None:
+        """Overwrite the first rows of ``held`` bool [K, C] so that every class has a client."""
+        pairs = held.shape[1] // 2
+        require(
+            self.clients >= pairs,
+            "partition.clients",
+            self.clients,
+            f"leaves some of the {held.shape[1]} classes to nobody",
+            f"set it to {pairs} or more",
+        )
+        order = rng.permutation(held.shape[1])
+        odd = len(order) % 2
+        held[:pairs] = False
+        held[np.arange(pairs)[:, None], order[odd:].reshape(pairs, 2)] = True
+        held[0, order[:odd]] = True
+
+
+@dataclass(frozen=True, kw_only=True)
 class Shards(Partition):
     """Samples sorted by label, cut into K * shards_per_client near-equal shards, dealt at random.
 
@@ -433,8 +441,11 @@ class Quantity(Partition):
 class Natural(Partition):
     """One client for each owner of the data (user, writer, device); client k is owner k.
 
-    clients: 0 for as many as there are owners; any other number must be that number. Nothing is drawn, so
-    ``seed`` has no effect, and samples do not move, so ``on_small`` stays ``allow``.
+    A client is tested on its owner's test samples, whatever their classes; those of owners who come after the
+    last with training samples are nobody's. A test split without owners is divided as in other partitions.
+
+    clients: 0 for as many as there are owners; any other number must be that number. Training samples are not
+    drawn, so ``seed`` has no effect on them, and they do not move, so ``on_small`` stays ``allow``.
     """
 
     clients: int = 0
@@ -464,9 +475,20 @@ class Natural(Partition):
             f"is not the number of owners, {count}",
             f"leave it out or set it to {count}",
         )
-        order = np.argsort(owners, kind="stable")
-        sizes = np.bincount(owners, minlength=count)
-        return Assignment(tuple(np.split(order, np.cumsum(sizes)[:-1])))
+        return Assignment(_by_owner(owners, count))
+
+    def share_tests(self, assignment: Assignment, dataset: Dataset) -> Assignment:
+        owners = dataset.test.owners
+        if owners is None:
+            return super().share_tests(assignment, dataset)
+        return replace(assignment, tests=_by_owner(owners, len(assignment.clients)))
+
+
+def _by_owner(owners: np.ndarray, count: int) -> tuple[np.ndarray, ...]:
+    """The sorted samples of each owner from 0 to ``count`` - 1; those of later owners are left out."""
+    order = np.argsort(owners, kind="stable")
+    ends = np.searchsorted(owners[order], np.arange(count), side="right")
+    return tuple(np.split(order, ends)[:count])
 
 
 @dataclass(frozen=True, kw_only=True)

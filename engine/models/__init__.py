@@ -4,6 +4,7 @@ from engine.models.mobilenet import MobileNetV2
 from engine.models.model import Model, ModelSpec, build_model, initialise
 from engine.models.narrow import narrowed
 from engine.models.networks import CNN, MLP, LeNet, Logistic, MoonCNN
+from engine.models.personal import FedRepCifar, PflegoCifar, PflegoMLP, PflegoOmniglot
 from engine.models.resnet import ResNet8, ResNet20, ResNet32, ResNet56
 from engine.models.resnet_imagenet import ResNet18, ResNet50
 from engine.registry import Registry
@@ -23,6 +24,10 @@ MODELS = Registry(
         "resnet18": ResNet18,
         "resnet50": ResNet50,
         "mobilenetv2": MobileNetV2,
+        "pflego_mlp": PflegoMLP,
+        "pflego_cifar": PflegoCifar,
+        "pflego_omniglot": PflegoOmniglot,
+        "fedrep_cifar": FedRepCifar,
     },
 )
 
@@ -30,12 +35,16 @@ __all__ = [
     "CNN",
     "MLP",
     "MODELS",
+    "FedRepCifar",
     "LeNet",
     "Logistic",
     "MobileNetV2",
     "Model",
     "ModelSpec",
     "MoonCNN",
+    "PflegoCifar",
+    "PflegoMLP",
+    "PflegoOmniglot",
     "ResNet8",
     "ResNet18",
     "ResNet20",

@@ -59,17 +59,35 @@ class MeanPool(nn.Module):
 class ConvBlock(nn.Module):
     """Convolution, norm, ReLU, 2x2 max pooling; [B, C, H, W] -> [B, out, H', W'].
 
-    H' = H // 2 with ``padding`` 2 ("same" for the 5x5 kernel), (H - 4) // 2 without.
+    H' = H // 2 with "same" ``padding`` (2 for the 5x5 ``kernel``, 1 for 3x3), (H - 4) // 2 without for 5x5.
     """
 
-    def __init__(self, channels: int, out: int, padding: int, norm: Norm = "none", group_size: int = 1) -> None:
+    def __init__(
+        self, channels: int, out: int, padding: int, norm: Norm = "none", group_size: int = 1, kernel: int = 5
+    ) -> None:
         super().__init__()
         # A norm subtracts what a bias adds, up to the group's mean: no bias then, as in ResNets.
-        self.conv = nn.Conv2d(channels, out, kernel_size=5, padding=padding, bias=norm == "none")
+        self.conv = nn.Conv2d(channels, out, kernel_size=kernel, padding=padding, bias=norm == "none")
         self.norm = norm_layer(norm, out, group_size)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.max_pool2d(F.relu(self.norm(self.conv(x))), 2)
+        return self.pool(F.relu(self.norm(self.conv(x))))
+
+    def pool(self, x: Tensor) -> Tensor:
+        """Of values from 0 on."""
+        return F.max_pool2d(x, 2)
+
+
+class OverlapBlock(ConvBlock):
+    """As :class:`ConvBlock`, with 3x3 max pooling of stride 2 and TensorFlow's "same" padding: H' = ceil(H / 2).
+
+    That pads the far side alone where H is even, so torch's own ``padding``, alike on both, would shift the windows.
+    """
+
+    def pool(self, x: Tensor) -> Tensor:
+        height, width = x.shape[-2:]
+        # 0 is as good as minus infinity beside what comes out of a ReLU
+        return F.max_pool2d(F.pad(x, (width % 2, 1, height % 2, 1)), 3, stride=2)
 
 
 def norm_layer(norm: Norm, channels: int, group_size: int) -> nn.Module:
