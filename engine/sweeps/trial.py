@@ -27,9 +27,10 @@ from engine.data import Dataset
 from engine.driver import weights_sha256
 from engine.errors import FedskewError, ResourceError, RunFolderError
 from engine.experiment import Change, Experiment
+from engine.last_rounds import of_last_rounds
 from engine.pool import Pool
 from engine.ray_pool import RayPool
-from engine.results import Row, RunFolder, of_last_rounds
+from engine.results import Row, RunFolder
 from engine.run import LocalDriver, Prepared, prepare
 from engine.store import StageStore
 from engine.sweeps.folder import SweepFolder, TrialRecord
