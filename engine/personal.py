@@ -37,7 +37,7 @@ class Figure:
     """A figure of a run, and the curve over rounds that it is taken from."""
 
     curve: str  # what is drawn over rounds, in words
-    short: str  # of the figure, for the head of a column
+    short: str  # of the figure, for a table
     point: str
     column: str = "accuracy"  # of :func:`by_round`
     over: Literal["last", "mean", "std"] = "last"  # of the last evaluated round, or of those in the last ten
@@ -51,14 +51,14 @@ _PERSONAL = "accuracy of personal models"
 _PARTICIPANTS = "accuracy of a round's participants after local work"
 _FINE_TUNED = "accuracy of personal models after fine-tuning"
 FIGURES = {
-    "personal_accuracy": Figure(_PERSONAL, "personal", "post_server"),
-    "personal_last10_accuracy": Figure(_PERSONAL, "personal, last 10 rounds", "post_server", over="mean"),
+    "personal_accuracy": Figure(_PERSONAL, "personal models", "post_server"),
+    "personal_last10_accuracy": Figure(_PERSONAL, "personal models, last 10", "post_server", over="mean"),
     "personal_client_accuracy": Figure(
-        f"{_PERSONAL}, mean over clients", "personal, by client", "post_server", "client_accuracy"
+        f"{_PERSONAL}, mean over clients", "personal models, by client", "post_server", "client_accuracy"
     ),
     "personal_worst_decile_accuracy": Figure(
         "accuracy of the worst tenth of clients, personal models",
-        "personal, worst tenth",
+        "personal models, worst tenth",
         "post_server",
         "worst_decile_accuracy",
     ),

@@ -1,17 +1,31 @@
-"""Figures of personal models: by hand, in a run's summary, as columns of the trials table, as reports to Tune."""
+"""Figures of personal models: by hand, in a run's summary and picture, on the terminal, as reports to Tune."""
 
 from __future__ import annotations
 
+import io
 import math
+import re
 import statistics
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
+from rich.console import Console
 
+from engine import cli, pictures
+from engine.driver import Driver
+from engine.errors import ConfigError
+from engine.experiment import Experiment
 from engine.personal import FIGURES, at_the_end, by_round, figures, tenth
-from engine.results import SCHEMAS
+from engine.results import SCHEMAS, RunFolder
+from engine.sweeps.definition import Sweep
+from engine.sweeps.folder import SweepFolder, TrialRecord
+from engine.sweeps.trial import Job, Trial, data_key
+from tests.small_sweeps import base
+from tests.sweep_folders import BASE, POINTS, WARM_UP, make_run
 
 
 def table(*rows: tuple[str, int, str, int, int, float]) -> Any:
@@ -112,3 +126,147 @@ def test_curves_agree_with_a_plain_loop() -> None:
         ranked = sorted(accuracy for _, accuracy in own)
         assert line["client_accuracy"] == pytest.approx(statistics.fmean(ranked))
         assert line["worst_decile_accuracy"] == pytest.approx(statistics.fmean(ranked[: math.ceil(len(ranked) / 10)]))
+
+
+# --- a run -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_summary_is_of_the_lineage(tmp_path: Path) -> None:
+    """Kills: rows of a branch that leads nowhere; a figure that the summary lacks or makes up; None in a summary."""
+    stages = [
+        {"name": "warm-up", "rounds": 3},
+        {"name": "main", "rounds": 5, "needs": ["warm-up"]},
+        {"name": "aside", "rounds": 4, "needs": ["warm-up"]},
+    ]
+    stages = [stages[0], stages[2], stages[1]]
+    run = RunFolder(make_run(tmp_path / "run", Experiment(**BASE | {"stages": stages}), personal=POINTS))
+    rows: Any = run.frame("personal")
+    assert set(rows["stage"]) == {"warm-up", "aside", "main"}
+    expected = figures(rows[rows["stage"] != "aside"], last=8)
+    summary = run.summary()
+    assert {name: summary[name] for name in FIGURES} == expected
+    assert summary["scope"] == "global"
+    plain = RunFolder(make_run(tmp_path / "plain")).summary()
+    assert not set(FIGURES) & set(plain)
+    served = RunFolder(make_run(tmp_path / "served", personal=["post_server"])).summary()
+    assert {name for name in FIGURES if name in served} == {name for name in FIGURES if name.startswith("personal")}
+
+
+def test_accuracies_of_two_scopes_are_not_mixed(tmp_path: Path) -> None:
+    """Kills: the best or the mean of ten rounds over the warm-up's global model too."""
+    staged = Experiment(**BASE | {"stages": WARM_UP})
+    run = RunFolder(make_run(tmp_path / "run", staged, scope="personal"))
+    table: Any = run.frame("evaluations")
+    table.loc[table["stage"] == "warm-up", "accuracy"] = 0.99
+    table.to_parquet(run.path / "evaluations.parquet")
+    summary = run.summarise(staged, {"status": "finished"})
+    own = table[table["stage"] == "main"]["accuracy"]
+    assert summary["scope"] == "personal"
+    assert (summary["best_accuracy"], summary["best_stage"]) == (own.max(), "main")
+    assert summary["last10_accuracy"] == pytest.approx(own.mean())
+    assert summary["stage_accuracy"]["warm-up"] == 0.99
+
+
+def test_the_end_of_a_run_on_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: figures that a run has and does not show; fractions; personal accuracies that pass for the global one."""
+    shown = {}
+    for name, fields in {"own": {"personal": POINTS, "scope": "personal"}, "plain": {}}.items():
+        run = RunFolder(make_run(tmp_path / name, **fields))
+        told = io.StringIO()
+        monkeypatch.setattr(cli, "console", Console(file=told, width=160))
+        cli._show(run.summary(), run, as_json=False)
+        shown[name] = told.getvalue()
+    rows = dict(re.findall(r"│ (.*?) +│ (.*?) +│", shown["own"]))
+    assert rows["test accuracy, personal models"] == f"{100 * figure_of(tmp_path, 'accuracy'):.2f} %"
+    for name, figure in FIGURES.items():
+        assert rows[figure.short] == f"{100 * figure_of(tmp_path, name):.2f} %"
+    assert "personal" not in shown["plain"] and "test accuracy " in shown["plain"]
+
+
+def figure_of(folder: Path, name: str) -> float:
+    return RunFolder(folder / "own").summary()[name]
+
+
+@pytest.mark.parametrize("scope", ["global", "personal"])
+def test_the_picture_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scope: str) -> None:
+    """Kills: a curve of other rows than its label says; one curve drawn twice; personal models called global."""
+    made: list[Figure] = []
+    monkeypatch.setattr(pictures, "Figure", lambda **style: made.append(Figure(**style)) or made[-1])
+    run = RunFolder(make_run(tmp_path / "run", personal=POINTS, scope=scope))
+    pictures.draw_curves(run, tmp_path / "curves.png")
+    accuracy, loss = made[0].axes
+    curves = {str(line.get_label()): np.asarray(line.get_ydata()) for line in accuracy.lines}
+    rounds = by_round(run.frame("personal"))
+    for point, label in (("post_server", "personal models"), ("fine_tuned", "personal models, fine-tuned")):
+        np.testing.assert_allclose(curves[label], 100 * rounds[rounds["point"] == point]["accuracy"])
+    assert len(accuracy.lines) == len(curves) == 3 + (scope == "global")  # with the local models
+    if scope == "global":
+        np.testing.assert_allclose(curves["global model"], 100 * run.frame("evaluations")["accuracy"])
+    headline = {"global": "global model, test", "personal": "personal models, test"}[scope]
+    assert next(line.get_label() for line in loss.lines) == headline
+    assert (tmp_path / "curves.png").stat().st_size > 10_000
+
+
+# --- reports to Tune -------------------------------------------------------------------------------------------------
+
+
+class Alone(Trial):
+    """A trial without Tune."""
+
+    trial_name = "00000"
+
+    def __init__(self, folder: Path, experiment: Experiment, step: int | None = 2) -> None:
+        job = Job(folder, {"00000": experiment}, experiment, {data_key(experiment): None}, None, 0, step, (), True)
+        self.setup({}, job)
+        self._datasets = {data_key(experiment): experiment.data.load()}
+
+
+def test_a_trial_reports_the_running_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: figures that come at the end alone, of rounds to come, of the round before; a failed trial's figures."""
+    evaluate = Driver._evaluate
+
+    def one_by_one(self: Driver) -> Any:
+        for point in ("post_local", "post_server"):
+            for client in range(3):
+                row = {"client": client, "point": point, "participant": True, "samples": 1 + client, "loss": 1.0}
+                accuracy = self.round * (1 + client) / 40
+                self.folder.personal.add({**row, "stage": self.stage.name, "round": self.round, "accuracy": accuracy})
+        return evaluate(self)
+
+    monkeypatch.setattr(Driver, "_evaluate", one_by_one)
+    experiment = base(**{"rounds": 6, "execution.actors": 0, "evaluation.every": 2})
+    SweepFolder(tmp_path).write(TrialRecord("00000", {}, 0))
+    trial = Alone(tmp_path, experiment)
+    reports = [trial.step() for _ in range(3)]
+    rows = RunFolder(tmp_path / "trials/00000").frame("personal")
+    assert [report["round"] for report in reports] == [2, 4, 6]
+    for report in reports:
+        expected = figures(rows[rows["round"] <= report["round"]], report["round"])
+        told = {name: report[name] for name in FIGURES}
+        assert told == pytest.approx({n: math.nan if v is None else v for n, v in expected.items()}, nan_ok=True)
+        assert told["personal_accuracy"] == pytest.approx(report["round"] * (1 + 4 + 9) / 6 / 40)
+    assert reports[-1]["done"] and math.isnan(reports[0]["participants_std"]) and reports[2]["participants_std"] > 0
+    again = Alone(tmp_path, experiment)  # as ``fedskew resume`` has it: from what is on disk
+    for report in reports:
+        old = again.step()
+        assert {name: old[name] for name in FIGURES} == pytest.approx({n: report[n] for n in FIGURES}, nan_ok=True)
+
+
+def test_a_trial_that_fails_has_all_keys(tmp_path: Path) -> None:
+    """Kills: a report without the sweep's metric, over which Tune ends the whole sweep."""
+    experiment = base(**{"rounds": 2, "execution.actors": 0, "local.lr": 1e30})
+    SweepFolder(tmp_path).write(TrialRecord("00000", {}, 0))
+    report = Alone(tmp_path, experiment).step()
+    assert report["failed"] and all(math.isnan(report[name]) for name in FIGURES)
+
+
+def test_a_sweep_by_a_figure_of_personal_models() -> None:
+    """Kills: a metric that is refused, or goes the wrong way; every sweep reading the tables of clients."""
+    assert Sweep(base(), {}, metric="participants_accuracy").needs_personal
+    assert Sweep(base(), {}, stop={"personal_accuracy": 0.5}).needs_personal
+    assert Sweep(base(), {}, metric="participants_std", mode="min").needs_personal
+    assert not Sweep(base(), {}, stop={"accuracy": 0.5}).needs_personal
+    with pytest.raises(ConfigError, match="mode=max: is not the way to a better participants_std"):
+        Sweep(base(), {}, metric="participants_std")
+    with pytest.raises(ConfigError, match="is no metric of which more is better"):
+        Sweep(base(), {}, stop={"participants_std": 0.1})
