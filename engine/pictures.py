@@ -19,11 +19,8 @@ SCOPES = {"global": ("global model", BLUE), "personal": ("personal models", GREE
 
 def draw_curves(folder: RunFolder, path: Path) -> None:
     """Accuracy and loss of the global model and of personal ones, beside the clients' objective in training."""
-    rounds, evaluations, clients = (
-        folder.frame("rounds"),
-        folder.frame("evaluations"),
-        by_round(folder.frame("personal")),
-    )
+    rounds, evaluations = folder.frame("rounds"), folder.frame("evaluations")
+    clients = by_round(folder.frame("personal"))
     figure = Figure(figsize=(9, 3.6), dpi=150, layout="constrained")
     left, right = figure.subplots(1, 2)
     served, tuned = (clients.loc[clients["point"] == point] for point in ("post_server", "fine_tuned"))

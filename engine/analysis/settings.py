@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 
 MARK = "breaks-privacy"  # of an oracle, wherever it is named; one word, since labels name cells as well
 SMALLER_IS_BETTER = (
-    *("loss", "rounds_to_target", "bytes_to_target", "participants_std", "seconds", "floats_up", "floats_down"),
+    "loss",
+    "participants_std",
+    "rounds_to_target",
+    "bytes_to_target",
+    "seconds",
+    "floats_up",
+    "floats_down",
 )
 
 

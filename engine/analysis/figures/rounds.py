@@ -28,7 +28,7 @@ MOST_ROUNDS, MOST_MARKS = 60, 16  # of a curve; more are thinned out
 
 
 @dataclass(frozen=True)
-class _Curve:
+class _Series:
     """A quantity over rounds."""
 
     name: str  # of the figure's files
@@ -85,14 +85,14 @@ def curves(results: Results, settings: list[Setting]) -> tuple[list[Drawing], pd
     return drawings, pd.concat(drawn, ignore_index=True) if drawn else pd.DataFrame()
 
 
-def _shown(results: Results) -> tuple[pd.DataFrame, list[_Curve]]:
+def _shown(results: Results) -> tuple[pd.DataFrame, list[_Series]]:
     """What is drawn, and the table that it is in."""
     figure = PERSONAL.get(results.metric)
     if figure is None:
         told = ("test accuracy", "accuracy"), ("test loss", "loss")
-        return results.curves(), [_Curve(column, words, words, column, quantity(column)) for words, column in told]
+        return results.curves(), [_Series(column, words, words, column, quantity(column)) for words, column in told]
     frame = results.personal_curves()
-    curve = _Curve(figure.point, figure.curve, "accuracy", figure.column, quantity("accuracy"))
+    curve = _Series(figure.point, figure.curve, "accuracy", figure.column, quantity("accuracy"))
     return frame.loc[frame["point"] == figure.point], [curve]
 
 
