@@ -31,6 +31,7 @@ from rich.table import Table
 from engine import __version__
 from engine.errors import ConfigError, FedskewError, nearest
 from engine.experiment import CHOICES, IDENTITY, Experiment
+from engine.personal import FIGURES as PERSONAL
 from engine.results import BREAKS_PRIVACY, RunFolder
 from engine.run import Run
 from engine.store import StageStore
@@ -348,11 +349,13 @@ def _show(summary: dict[str, Any], folder: RunFolder, as_json: bool) -> None:
     # Of a stage without rounds there is one evaluation, which is the test accuracy above.
     calibrated = folder.experiment().without_rounds.intersection(list(summary.get("stage_accuracy", {}))[-1:])
     last10 = [] if calibrated else [("mean of the last 10 rounds", _percent(summary["last10_accuracy"]))]
+    of = ", personal models" if summary.get("scope") == "personal" else ""
     for label, value in (
-        ("test accuracy", _percent(summary["accuracy"])),
+        (f"test accuracy{of}", _percent(summary["accuracy"])),
         *((f"after stage {stage}", _percent(accuracy)) for stage, accuracy in before),
         ("best", f"{_percent(summary['best_accuracy'])} in round {summary['best_round']}{best_of}"),
         *last10,
+        *((figure.short, _percent(summary[name])) for name, figure in PERSONAL.items() if name in summary),
         ("rounds", str(summary["rounds"])),
         ("seconds per round", f"{summary['seconds_per_round']:.3g}" if summary["seconds_per_round"] else "-"),
         ("floats up / down", f"{summary['floats_up']:,} / {summary['floats_down']:,}"),

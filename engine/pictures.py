@@ -4,28 +4,31 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from engine.personal import by_round
 from engine.results import BREAKS_PRIVACY, RunFolder
 
 BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#8a8a8a"  # of Okabe and Ito, told apart by everybody
+GREEN, PURPLE = "#009e73", "#cc79a7"
+SCOPES = {"global": ("global model", BLUE), "personal": ("personal models", GREEN)}
 
 
 def draw_curves(folder: RunFolder, path: Path) -> None:
-    """Accuracy and loss of the global model over rounds, beside the clients' objective in training."""
+    """Accuracy and loss of the global model and of personal ones, beside the clients' objective in training."""
     rounds, evaluations = folder.frame("rounds"), folder.frame("evaluations")
+    clients = by_round(folder.frame("personal"))
     figure = Figure(figsize=(9, 3.6), dpi=150, layout="constrained")
     left, right = figure.subplots(1, 2)
-    left.plot(
-        evaluations["round"],
-        100 * evaluations["accuracy"],
-        color=BLUE,
-        marker="o",
-        markersize=3,
-        label="global model",
-    )
+    served, tuned = (clients.loc[clients["point"] == point] for point in ("post_server", "fine_tuned"))
+    for scope, (name, colour) in SCOPES.items():
+        own = evaluations.loc[evaluations["scope"] == scope]
+        _over_rounds(left, served if scope == "personal" and len(served) else own, "accuracy", name, colour)
+        _over_rounds(right, own, "loss", f"{name}, test", colour)
+    _over_rounds(left, tuned, "accuracy", "personal models, fine-tuned", PURPLE)
     local = rounds.dropna(subset=["local_accuracy"])
     if len(local):
         left.plot(
@@ -43,17 +46,9 @@ def draw_curves(folder: RunFolder, path: Path) -> None:
             xytext=(5, 0),
             textcoords="offset points",
             va="center",
-            color=BLUE,
+            color=SCOPES[last["scope"]][1],
         )
     _label(left, "test accuracy (%)")
-    right.plot(
-        evaluations["round"],
-        evaluations["loss"],
-        color=BLUE,
-        marker="o",
-        markersize=3,
-        label="global model, test",
-    )
     measured = rounds.dropna(subset=["loss_before"])
     if len(measured):
         right.plot(measured["round"], measured["loss_before"], color=GREY, label="clients, before training")
@@ -65,6 +60,13 @@ def draw_curves(folder: RunFolder, path: Path) -> None:
         title += f" ({BREAKS_PRIVACY})"
     figure.suptitle(title, fontsize=10)
     figure.savefig(path)
+
+
+def _over_rounds(axes: Axes, rows: pd.DataFrame, column: str, label: str, colour: str) -> None:
+    """Of what is evaluated, if it is; accuracies in percent."""
+    if len(rows):
+        values = rows[column] * (100 if column == "accuracy" else 1)
+        axes.plot(rows["round"], values, color=colour, marker="o", markersize=3, label=label)
 
 
 def _label(axes: Axes, what: str) -> None:

@@ -5,6 +5,7 @@
     rounds.parquet        one row per round, and stage without any   curves.png     accuracy and loss over rounds
     clients.parquet       one row per client and round
     evaluations.parquet   one row per evaluation, with per-class accuracy
+    personal.parquet      one row per client and evaluation of its model on its own test rows, if there were any
     exchanges.parquet     one row per client and exchange outside rounds, if there were any
     summary.json          the run in a dozen figures                 log.txt        what happened
     checkpoints/          see checkpoints.py
@@ -20,7 +21,7 @@ import os
 import shutil
 import statistics
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from engine import personal
 from engine.checkpoints import Position
 from engine.errors import ConfigError, RunFolderError
 from engine.experiment import CHOICES, Experiment
 from engine.files import locked, write_atomically
+from engine.last_rounds import of_last_rounds
 
 Row = dict[str, Any]
 
@@ -44,8 +47,8 @@ OWN_FILES = (
     "rounds.parquet",
     "clients.parquet",
     "evaluations.parquet",
-    "exchanges.parquet",
     "personal.parquet",
+    "exchanges.parquet",
     "summary.json",
     "curves.png",
     "diagnosis",
@@ -157,16 +160,6 @@ SCHEMAS = {
 GROUP_ROWS = 20_000  # of a parquet row group: about a megabyte
 
 
-def of_last_rounds(evaluations: Sequence[Row], last: int, without_rounds: Collection[str]) -> list[float]:
-    """The accuracies in the ten rounds up to ``last``, of a lineage's evaluations in their order.
-
-    Where a stage without rounds came last, its accuracy alone: it is of another model than those of the rounds.
-    """
-    if evaluations and evaluations[-1]["stage"] in without_rounds:
-        return [evaluations[-1]["accuracy"]]
-    return [row["accuracy"] for row in evaluations if last - 10 < row["round"] <= last]
-
-
 def _is_own(path: Path) -> bool:
     """Whether a run wrote it; a kill may leave files behind that were about to be moved to their place."""
     name = path.name
@@ -262,8 +255,8 @@ class RunFolder:
         self.rounds = Table(path / "rounds.parquet", SCHEMAS["rounds"])
         self.clients = Table(path / "clients.parquet", SCHEMAS["clients"])
         self.evaluations = Table(path / "evaluations.parquet", SCHEMAS["evaluations"])
-        self.exchanges = Table(path / "exchanges.parquet", SCHEMAS["exchanges"])
         self.personal = Table(path / "personal.parquet", SCHEMAS["personal"])
+        self.exchanges = Table(path / "exchanges.parquet", SCHEMAS["exchanges"])
 
     # --- the experiment ---------------------------------------------------------------------------------
 
@@ -356,7 +349,7 @@ class RunFolder:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        return self.rounds, self.clients, self.evaluations, self.exchanges, self.personal
+        return self.rounds, self.clients, self.evaluations, self.personal, self.exchanges
 
     def flush(self) -> None:
         for table in self.tables:
@@ -372,7 +365,7 @@ class RunFolder:
             table.truncate(last_rounds)
 
     def frame(self, table: str) -> pd.DataFrame:
-        """``rounds``, ``clients``, ``evaluations`` or ``exchanges`` as far as written."""
+        """``rounds``, ``clients``, ``evaluations``, ``personal`` or ``exchanges`` as far as written."""
         path = self.path / f"{table}.parquet"
         return pd.read_parquet(path) if path.exists() else SCHEMAS[table].empty_table().to_pandas()
 
@@ -391,7 +384,9 @@ class RunFolder:
         """Write ``summary.json`` from the tables and from ``facts``; accuracies are fractions of the test set.
 
         Accuracies and rounds are those of the last stage and of the stages it comes from; costs are those of all,
-        and floats those of rounds and of the exchanges outside them, which are also given by themselves.
+        and floats those of rounds and of the exchanges outside them, which are also given by themselves. The best
+        accuracy and the mean of the last ten rounds are over evaluations of the same scope as the last one. The
+        figures of personal models (see personal.py) are there if the run has them.
         """
         lineage = experiment.lineage
         every: list[Row] = self.frame("rounds").to_dict("records")
@@ -404,13 +399,17 @@ class RunFolder:
             name: int(column.sum()) for name, column in self.frame("exchanges")[["floats_up", "floats_down"]].items()
         }
         last_round = rounds[-1]["round"] if rounds else 0
-        last10 = of_last_rounds(evaluations, last_round, without_rounds)
         final = evaluations[-1] if evaluations else {}
-        best = max(evaluations, key=lambda row: row["accuracy"]) if evaluations else {}
+        comparable = [row for row in evaluations if row["scope"] == final["scope"]]
+        last10 = of_last_rounds(comparable, last_round, without_rounds)
+        best = max(comparable, key=lambda row: row["accuracy"]) if comparable else {}
+        clients = personal.of_stages(self.frame("personal"), lineage)
+        of_clients = personal.figures(clients, last_round, without_rounds)
         summary = {
             "name": experiment.name,
             "experiment": experiment.digest,
             "algorithm": CHOICES["algorithm"].dump(experiment.chain[-1].algorithm),
+            "scope": final.get("scope"),
             "accuracy": final.get("accuracy"),
             "loss": final.get("loss"),
             "best_accuracy": best.get("accuracy"),
@@ -418,6 +417,7 @@ class RunFolder:
             "best_stage": best.get("stage"),
             "last10_accuracy": statistics.fmean(last10) if last10 else None,
             "stage_accuracy": {row["stage"]: row["accuracy"] for row in evaluations},  # after each stage's last round
+            **{name: value for name, value in of_clients.items() if value is not None},
             "breaks_privacy": any(s.algorithm.breaks_privacy for s in experiment.chain if s.name in lineage),
             "rounds": last_round,
             "rounds_asked": len(trained),

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import yaml
 
 from engine.data import Assignment, Dataset
 from engine.experiment import CHOICES, Experiment
+from engine.personal import EVERY_CLIENT
 from engine.results import SCHEMAS, Row, RunFolder, Table
 from engine.seeds import numpy_generator
 
@@ -38,6 +39,7 @@ MU = {"name": "mu", "key": "algorithm.mu", "kind": "grid", "values": [0.0, 0.01,
 ALPHA = {"name": "alpha", "key": "partition.alpha", "kind": "grid", "values": [0.05, 0.5], "log": True}
 EPOCHS = {"name": "epochs", "key": "local.epochs", "kind": "grid", "values": [1, 5], "log": False}
 
+POINTS = ("received", "post_local", "post_server", "fine_tuned")  # of personal.parquet
 PARAMETERS = 6_000
 _datasets: dict[str, Dataset] = {}
 
@@ -65,13 +67,16 @@ def make_sweep(
     stages: bool = False,
     base: Mapping[str, Any] | None = None,
     client_rows: bool = True,
+    personal: Collection[str] = (),
+    scope: Callable[[Mapping[str, Any]], str] = lambda setting: "global",
     **fields: Any,
 ) -> Path:
     """A sweep over ``axes`` (a grid, seeds innermost; an axis without values is drawn, one value for each trial).
 
     The trials numbered in ``failed`` died before they wrote a table; those in ``stopped`` were ended by a scheduler
-    after a third of their rounds; those in ``killed`` have tables and no summary. ``fields`` replace those of
-    sweep.yaml, for example ``claims`` and ``tables`` (mappings) or ``target_accuracy``.
+    after a third of their rounds; those in ``killed`` have tables and no summary. ``personal`` and, by setting,
+    ``scope``: see :func:`make_run`. ``fields`` replace those of sweep.yaml, for example ``claims`` and ``tables``
+    (mappings) or ``target_accuracy``.
     """
     values = {**BASE, **(base or {}), "rounds": rounds}
     if stages:
@@ -125,7 +130,7 @@ def make_sweep(
             sections = {key: changes.pop(key) for key in list(changes) if key in CHOICES}
             one = Experiment.from_mapping(experiment.to_mapping() | sections).replace(changes)
             final, done = accuracy(setting, seed), int(record["rounds"])
-            make_run(trial, one, final, done, summary=number not in killed, client_rows=client_rows)
+            make_run(trial, one, final, done, number not in killed, client_rows, personal, scope(setting))
     return folder
 
 
@@ -136,8 +141,14 @@ def make_run(
     rounds: int | None = None,
     summary: bool = True,
     client_rows: bool = True,
+    personal: Collection[str] = (),
+    scope: str = "global",
 ) -> Path:
-    """A run's folder whose accuracy climbs to ``final``; with fewer ``rounds`` than asked for it was stopped."""
+    """A run's folder whose accuracy climbs to ``final``; with fewer ``rounds`` than asked for it was stopped.
+
+    personal: the points of personal.parquet, at which clients are further apart than in the accuracy of all, those of
+    post_local and fine_tuned above it. scope: of the last stage.
+    """
     experiment = experiment or Experiment(**BASE)
     run = RunFolder(folder)
     run.create(experiment)
@@ -158,10 +169,11 @@ def make_run(
         measured = {"loss_before": 2.3 - 2 * grown, "loss_after": 2.2 - 2 * grown, "samples": 50 * cohort}
         floats = {"floats_up": cohort * PARAMETERS, "floats_down": cohort * PARAMETERS}
         _add(run.rounds, "rounds", position | measured | floats | {"clients": cohort, "lr": 0.05, "seconds": 0.25})
-        for client in rng.choice(experiment.partition.clients, cohort, replace=False) if client_rows else ():
+        drawn = rng.choice(experiment.partition.clients, cohort, replace=False) if client_rows else ()
+        for client in drawn:
             _add(run.clients, "clients", position | measured | {"client": int(client), "samples": 50, "seconds": 0.05})
         evaluation = {
-            "scope": "global",
+            "scope": scope if stage == experiment.chain[-1].name else "global",
             "accuracy": float(by_class @ tested / tested.sum()),
             "loss": float(2.3 - 2.1 * grown),
             "samples": int(tested.sum()),
@@ -169,6 +181,8 @@ def make_run(
             "class_samples": tested.tolist(),
         }
         _add(run.evaluations, "evaluations", position | evaluation)
+        for row in _personal(experiment, number, grown, personal):
+            _add(run.personal, "personal", position | row)
     run.flush()
     if summary:
         facts = {
@@ -179,6 +193,26 @@ def make_run(
         }
         run.summarise(experiment, facts)
     return folder
+
+
+def _personal(experiment: Experiment, number: int, grown: float, points: Collection[str]) -> Iterator[Row]:
+    clients, cohort = experiment.partition.clients, experiment.participation.count or experiment.partition.clients
+    rng = numpy_generator(experiment.seed, "personal", number)
+    taking_part = set(rng.choice(clients, cohort, replace=False).tolist())
+    luck = np.linspace(-0.3, 0.15, clients)  # the first clients are the worst served
+    for point in points:
+        gain = {"received": -0.1, "post_local": 0.1, "fine_tuned": 0.05}.get(point, 0.0)
+        for client in range(clients) if point in EVERY_CLIENT else sorted(taking_part):
+            samples = 10 + 3 * client
+            expected = min(max(grown + luck[client] + gain + 0.02 * rng.normal(), 0.0), 1.0)
+            yield {
+                "client": client,
+                "point": point,
+                "participant": client in taking_part,
+                "samples": samples,
+                "accuracy": round(expected * samples) / samples,
+                "loss": 2.3 - 2.1 * expected,
+            }
 
 
 def _dataset(experiment: Experiment) -> Dataset:

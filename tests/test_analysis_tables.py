@@ -69,8 +69,10 @@ def test_a_row_for_each_trial(swept: Path) -> None:
     assert trials.columns.tolist() == [
         *("trial", "status", "reason", "mu", "alpha", "seed", "accuracy", "best_accuracy", "best_round"),
         *("last10_accuracy", "loss", "rounds", "rounds_asked", "rounds_computed", "rounds_to_target"),
-        *("bytes_to_target", "worst_decile_accuracy", "class_accuracy", "seconds", "floats_up", "floats_down"),
-        *("breaks_privacy", "weights_sha256", "folder"),
+        *("bytes_to_target", "worst_decile_accuracy", "personal_accuracy", "personal_last10_accuracy"),
+        *("personal_client_accuracy", "personal_worst_decile_accuracy", "participants_accuracy", "participants_std"),
+        *("fine_tuned_accuracy", "fine_tuned_client_accuracy", "class_accuracy", "seconds", "floats_up", "floats_down"),
+        *("scope", "breaks_privacy", "weights_sha256", "folder"),
     ]
     assert trials["trial"].tolist() == [f"{number:05d}" for number in range(24)]
     for number in (0, 11, 23):
@@ -337,8 +339,9 @@ def test_trials_are_written_and_read_back(tmp_path: Path) -> None:
     assert write_trials(read(folder)).read_bytes() == content
     trials: Any = read(folder).trials
     written: Any = pd.read_parquet(path)
-    figures = [name for name in trials if name not in ("class_accuracy", "reason", "weights_sha256")]
+    figures = [name for name in trials if name not in ("class_accuracy", "reason", "scope", "weights_sha256")]
     assert_frame_equal(written[figures], trials[figures], check_dtype=False)
+    assert written["scope"].dropna().tolist() == ["global"] * 5
     assert written["class_accuracy"].iloc[0].tolist() == trials["class_accuracy"].iloc[0]
 
 

@@ -6,6 +6,8 @@ import math
 import re
 from dataclasses import dataclass
 
+from engine.personal import FIGURES as PERSONAL
+
 
 @dataclass(frozen=True)
 class Quantity:
@@ -61,6 +63,7 @@ _SHORT = {
     "rounds_to_target": "rounds to target",
     "bytes_to_target": "to target",
     "rounds_computed": "computed",
+    **{name: figure.short for name, figure in PERSONAL.items()},
 }
 _LABELS = {
     "accuracy": "final test accuracy",
@@ -68,6 +71,7 @@ _LABELS = {
     "last10_accuracy": "test accuracy, mean of the last 10 rounds",
     "worst_decile_accuracy": "accuracy of the worst tenth of clients",
     "loss": "test loss",
+    **{name: figure.label for name, figure in PERSONAL.items()},
 }
 
 
@@ -78,7 +82,7 @@ def quantity(column: str, target: float | None = None) -> Quantity:
         label = f"traffic to {goal}" if in_bytes else f"rounds to {goal}"
         return Quantity(column, label, "MB" if in_bytes else "", 1e-6 if in_bytes else 1.0)
     label = _LABELS.get(column, column.replace("_", " "))
-    if column.endswith("accuracy"):
+    if column.endswith("accuracy") or column in PERSONAL:
         return Quantity(column, label, "%", 100.0)
     return Quantity(column, label, "s" if column == "seconds" else "")
 

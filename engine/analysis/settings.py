@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from engine.analysis.tables import Results
 
 MARK = "breaks-privacy"  # of an oracle, wherever it is named; one word, since labels name cells as well
-SMALLER_IS_BETTER = ("loss", "rounds_to_target", "bytes_to_target", "seconds", "floats_up", "floats_down")
+SMALLER_IS_BETTER = (
+    "loss",
+    "participants_std",
+    "rounds_to_target",
+    "bytes_to_target",
+    "seconds",
+    "floats_up",
+    "floats_down",
+)
 
 
 def key(value: Any) -> Hashable:

@@ -4,6 +4,7 @@ results = load(Path("runs/drift.fedprox_mu-laptop-0123456789ab"))
 results.trials          one row per trial: its setting, seed, status and figures
 results.settings()      one row per setting: the metric over seeds
 results.curves()        one row per evaluation
+results.personal_curves()   one row per round and point in which clients were evaluated one by one
 
 What the figures of a trial are: see trials.py.
 """
@@ -42,12 +43,14 @@ from engine.analysis.trials import (
     RESERVED,
     TrialReader,
     class_counts,
+    personal_rows,
     read_json,
     read_yaml,
 )
 from engine.errors import RunFolderError, nearest, require
 from engine.experiment import Experiment
 from engine.files import write_atomically
+from engine.personal import EVERY_CLIENT, PLACE, at_the_end, by_round
 from engine.results import RunFolder
 
 log = logging.getLogger("fedskew")
@@ -89,23 +92,56 @@ class Results:
 
     @cached_property
     def _curves(self) -> pd.DataFrame:
-        names = [axis.name for axis in self.axes]
-        parts = []
-        for row in self.trials.filter(items=["trial", "seed", *names]).to_dict("records"):
-            part = self.evaluations[row["trial"]].to_pandas() if row["trial"] in self.evaluations else ()
-            if len(part):
-                # each value repeated as it is: pandas would spread a list or a mapping over the rows
-                same = {name: setting_column([row[name]] * len(part)) for name in ("trial", "seed", *names)}
-                parts.append(pd.DataFrame(same).join(part))
-        columns = ["trial", "seed", *names, "stage", "round", "accuracy", "loss", "class_accuracy"]
-        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+        parts = {trial: table.to_pandas() for trial, table in self.evaluations.items()}
+        return self._of_trials(parts, ["stage", "round", "scope", "accuracy", "loss", "class_accuracy"])
 
     def curves(self) -> pd.DataFrame:
-        """One row for each evaluation of the global model along a trial's lineage, whatever became of the trial.
+        """One row for each evaluation along a trial's lineage, whatever became of the trial.
 
-        trial, seed, the axes, stage, round, accuracy, loss, class_accuracy (array; NaN for a class without test data).
+        trial, seed, the axes, stage, round, scope (of the global model, or of all clients' personal models together),
+        accuracy, loss, class_accuracy (array; NaN for a class without test data).
         """
         return self._curves.copy()
+
+    @cached_property
+    def _personal(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        curves, ends = {}, {}
+        for trial, folder in zip(self.trials["trial"], self.trials["folder"], strict=True):
+            rows = personal_rows(self.path / folder)
+            curves[trial] = by_round(rows)
+            ends[trial] = pd.concat([at_the_end(rows, point) for point in EVERY_CLIENT])
+        shares = ["samples", "accuracy"]
+        return (
+            self._of_trials(curves, [*PLACE, *shares, "client_accuracy", "worst_decile_accuracy"]),
+            self._of_trials(ends, [*PLACE, "client", *shares]),
+        )
+
+    def personal_curves(self) -> pd.DataFrame:
+        """One row for each round and point at which clients' models were evaluated one by one, along a trial's lineage.
+
+        trial, seed, the axes, stage, round, point (see personal.py), samples, accuracy (by samples), client_accuracy
+        (the mean over clients), worst_decile_accuracy (the mean over the worst tenth of clients).
+        """
+        return self._personal[0].copy()
+
+    def personal_clients(self) -> pd.DataFrame:
+        """One row for each client at a point of all clients, in the last round in which that was evaluated.
+
+        trial, seed, the axes, stage, round, point, client, samples (the client's test rows), accuracy.
+        """
+        return self._personal[1].copy()
+
+    def _of_trials(self, parts: Mapping[str, pd.DataFrame], columns: list[str]) -> pd.DataFrame:
+        """Each trial's table, behind its name, seed and setting; in the order of the trials."""
+        names = ["trial", "seed", *(axis.name for axis in self.axes)]
+        found = []
+        for row in self.trials.filter(items=names).to_dict("records"):
+            part = parts.get(row["trial"])
+            if part is not None and len(part):
+                # each value repeated as it is: pandas would spread a list or a mapping over the rows
+                same = {name: setting_column([row[name]] * len(part)) for name in names}
+                found.append(pd.DataFrame(same).join(part[columns].reset_index(drop=True)))
+        return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=[*names, *columns])
 
     def settings(self, metric: str | None = None) -> pd.DataFrame:
         """One row per setting: the axes, the metric's mean, std, low and high over seeds, and how many.

@@ -2,18 +2,29 @@
 
 Accuracies are fractions.
 
-accuracy, loss, class_accuracy              of the global model after the last round
+scope                     what accuracies without a further word are of: "global", the global model on the test set;
+                          "personal", the personal models of an algorithm that has no global one, each on its client's
+                          own test rows, the rows of all clients together. Where stages differ, that of the last one.
+accuracy, loss, class_accuracy              after the last round
 best_accuracy, best_round, last10_accuracy  last10: mean over the evaluations of the last ten rounds
 rounds                    the last round, global: a stage counts on from the one it needs
 rounds_asked, rounds_computed   over all stages; what a stored prefix gave was not computed
 rounds_to_target          the first round, global and of the lineage (the last stage and those it comes from), whose
-                          global test accuracy is at least the sweep's target_accuracy; NaN if it never is
+                          accuracy (of that scope) is at least the sweep's target_accuracy; NaN if it never is
 bytes_to_target           4 bytes (8 in float64) for each float sent up or down in the lineage's rounds up to that one,
                           and in the exchanges outside rounds before it was evaluated
 worst_decile_accuracy     the mean over the worst tenth, ceil(K / 10) of the K clients that hold data, of the sum over
                           classes of (the client's share of the class) * (test accuracy on the class): the accuracy to
                           expect of the final global model on test data distributed as that client's classes are. It
-                          knows nothing of how clients differ within a class.
+                          knows nothing of how clients differ within a class. NaN where the scope is "personal".
+personal_accuracy, personal_last10_accuracy, personal_client_accuracy, personal_worst_decile_accuracy
+                          of what each client would receive next with what it keeps, on the client's own test rows: by
+                          test rows, the same as the mean of the last ten rounds, the mean over clients, the mean over
+                          the worst tenth of clients
+participants_accuracy, participants_std     of the cohorts' clients after local work, before the server's step: mean and
+                          standard deviation over the last ten rounds, in each of them by test rows
+fine_tuned_accuracy, fine_tuned_client_accuracy   after each client's fine-tuning: by test rows, the mean over clients
+                          (these eight are NaN unless the run has personal.parquet with such rows: see personal.py)
 seconds, floats_up, floats_down   over all stages; floats with those of exchanges outside rounds
 cka_logits, cka_lowest_other, cka_logits_margin, cka_mean, norm_correlation   of trials that ``fedskew diagnose`` has
                           looked into, in the last round that it has: see diagnosis.py
@@ -22,8 +33,8 @@ breaks_privacy            whether a stage of the lineage is an oracle that no cl
 A trial that failed has its reason and no figures (NaN); so has one without a summary, which was killed or is under
 way: its status is "running". One that a scheduler stopped early has the figures it had reached.
 
-Tables are read by column and YAML without building experiments, so that 500 trials take seconds; clients.parquet, the
-large one, is not read at all.
+Tables are read by column and YAML without building experiments, so that 500 trials take seconds; clients.parquet and
+personal.parquet, the large ones, are not read at all.
 """
 
 from __future__ import annotations
@@ -37,6 +48,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
@@ -44,6 +56,9 @@ import yaml
 from engine.data import SOURCES, Assignment
 from engine.errors import DataError, FedskewError, RunFolderError
 from engine.experiment import lineage_of
+from engine.personal import FIGURES as PERSONAL
+from engine.personal import of_stages, tenth
+from engine.results import SCHEMAS
 
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 MOST_COUNTS = 64  # partitions whose counts are kept in memory
@@ -57,6 +72,7 @@ SUMMARY = (  # what a trial's row has from its summary.json
     "seconds",
     "floats_up",
     "floats_down",
+    *PERSONAL,
 )
 FIGURES = (
     "accuracy",
@@ -70,17 +86,19 @@ FIGURES = (
     "rounds_to_target",
     "bytes_to_target",
     "worst_decile_accuracy",
+    *PERSONAL,
     "class_accuracy",
     "seconds",
     "floats_up",
     "floats_down",
+    "scope",
     "breaks_privacy",
     "weights_sha256",
     "folder",
 )
 DIAGNOSED = ("cka_logits", "cka_lowest_other", "cka_logits_margin", "cka_mean", "norm_correlation")
 LAYER = "cka_of_"  # and a layer's name: its mean CKA between clients, of a trial that was diagnosed
-NO_METRICS = ("class_accuracy", "breaks_privacy", "weights_sha256", "folder")
+NO_METRICS = ("class_accuracy", "scope", "breaks_privacy", "weights_sha256", "folder")
 METRICS = tuple(name for name in FIGURES if name not in NO_METRICS)
 RESERVED = (  # columns of the frames of this package, which no axis can be named after
     *(
@@ -92,6 +110,10 @@ RESERVED = (  # columns of the frames of this package, which no axis can be name
         *DIAGNOSED,
         "stage",
         "round",
+        "point",
+        "client",
+        "samples",
+        "client_accuracy",
         "setting",
         "reference",
         "p",
@@ -126,40 +148,41 @@ class TrialReader:
         table = self._evaluations(folder, experiment)
         if table is not None:
             self.evaluations[record["trial"]] = table
+        if table is not None and len(table):
+            row["scope"] = table["scope"][-1].as_py()
         if status in ("finished", "stopped") and summary is not None:
             row |= {name: summary.get(name) for name in (*SUMMARY, "breaks_privacy", "weights_sha256")}
             row["rounds"] = summary.get("rounds", row["rounds"])
             if table is not None and len(table):
                 by_class = table["class_accuracy"][-1].as_py()
                 row["class_accuracy"] = by_class
-                row["worst_decile_accuracy"] = self._worst_decile(folder, experiment, by_class)
+                if row["scope"] == "global":
+                    row["worst_decile_accuracy"] = self._worst_decile(folder, experiment, by_class)
                 row |= self._to_target(folder, experiment, table)
             row |= _diagnosed(folder)
         return row
 
     @staticmethod
     def _evaluations(folder: Path, experiment: Mapping[str, Any]) -> pa.Table | None:
-        """Of the global model along the lineage."""
+        """Along the lineage."""
         path = folder / "evaluations.parquet"
         if not path.exists():
             return None
         table = _columns(path, ["stage", "round", "scope", "accuracy", "loss", "class_accuracy"])
         lineage = _lineage(experiment)
-        keep = [
-            scope == "global" and stage in lineage
-            for scope, stage in zip(table["scope"].to_pylist(), table["stage"].to_pylist(), strict=True)
-        ]
-        return table.filter(pa.array(keep, pa.bool_())).drop_columns(["scope"])
+        keep = [stage in lineage for stage in table["stage"].to_pylist()]
+        return table.filter(pa.array(keep, pa.bool_()))
 
     def _to_target(self, folder: Path, experiment: Mapping[str, Any], evaluations: pa.Table) -> dict[str, int]:
         if self.target is None:
             return {}
         names = [stage["name"] for stage in experiment["stages"]] or ["train"]  # a stage comes after what it needs
         order = {name: number for number, name in enumerate(names) if name in _lineage(experiment)}
+        rows = evaluations.select(["stage", "round", "scope", "accuracy"]).to_pylist()
         reached = [
             (order[row["stage"]], row["round"])
-            for row in evaluations.select(["stage", "round", "accuracy"]).to_pylist()
-            if row["accuracy"] >= self.target
+            for row in rows
+            if row["scope"] == rows[-1]["scope"] and row["accuracy"] >= self.target
         ]
         if not reached:
             return {}
@@ -206,7 +229,16 @@ def worst_decile(class_counts: np.ndarray, class_accuracy: list[float | None]) -
     if not len(counts):
         return math.nan
     by_client = np.sort(counts @ accuracy[tested] / counts.sum(axis=1))
-    return float(by_client[: math.ceil(len(by_client) / 10)].mean())
+    return float(by_client[: tenth(len(by_client))].mean())
+
+
+def personal_rows(folder: Path) -> pd.DataFrame:
+    """personal.parquet along the lineage of the run in ``folder``, in the order of the file; empty if it has none."""
+    path = folder / "personal.parquet"
+    names = ["stage", "round", "point", "client", "samples", "accuracy"]
+    if not path.exists():
+        return SCHEMAS["personal"].empty_table().select(names).to_pandas()
+    return of_stages(_columns(path, names).to_pandas(), _lineage(read_yaml(folder / "experiment.yaml")))
 
 
 # --- the data behind them -----------------------------------------------------------------------------

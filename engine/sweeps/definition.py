@@ -23,14 +23,15 @@ import numpy as np
 from ray.tune.search.variant_generator import generate_variants
 
 from engine.analysis.claims import Claim, Layout
-from engine.analysis.settings import setting_label
+from engine.analysis.settings import SMALLER_IS_BETTER, setting_label
 from engine.analysis.trials import DIAGNOSED, LAYER, METRICS, RESERVED
 from engine.errors import ConfigError, FedskewError, nearest, require
 from engine.experiment import Experiment, parse_assignment
+from engine.personal import FIGURES as PERSONAL
 from engine.sweeps.space import axis, drawn_from, is_drawn, is_empty, is_grid, plain
 from engine.sweeps.user_file import load_module, told
 
-REPORTED = ("last10_accuracy", "accuracy", "best_accuracy", "loss")  # by a trial while it runs
+REPORTED = ("last10_accuracy", "accuracy", "best_accuracy", "loss", *PERSONAL)  # by a trial while it runs
 PROFILES = ("laptop", "paper")
 
 
@@ -92,9 +93,9 @@ class Sweep:
             ok = type(value) is int and value >= 1
             require(ok, name, value, "must be a whole number of at least 1", f"for example {name}=10")
         require(self.metric in REPORTED, "metric", self.metric, "is not reported", nearest(self.metric, REPORTED))
-        mode = "min" if self.metric == "loss" else "max"
+        mode = "min" if self.metric in SMALLER_IS_BETTER else "max"
         require(self.mode == mode, "mode", self.mode, f"is not the way to a better {self.metric}", f"set mode={mode!r}")
-        rising = [name for name in REPORTED if name != "loss"]
+        rising = [name for name in REPORTED if name not in SMALLER_IS_BETTER]
         for name in self.stop:  # Tune ends a trial whose value is at least that
             require(name in rising, "stop", name, "is no metric of which more is better", nearest(name, rising))
         self._check_space()
@@ -171,6 +172,11 @@ class Sweep:
             require(known, field_name, metric, "is no figure of a trial", nearest(metric, measured))
             for name in names:
                 require(name in axes, field_name, name, "is not varied by this sweep", nearest(name, axes))
+
+    @property
+    def needs_personal(self) -> bool:
+        """Whether a figure of personal models decides anything while trials run."""
+        return not {self.metric, *self.stop}.isdisjoint(PERSONAL)
 
     @property
     def fixed_steps(self) -> bool:

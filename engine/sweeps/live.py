@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from engine.analysis.quantities import quantity
 from engine.sweeps.definition import Sweep, label
 from engine.sweeps.folder import SweepFolder
 
@@ -116,7 +117,7 @@ class LiveTable(tune.Callback):
             )
         counts = ", ".join(f"{count} {status}" for status, count in self._counts.items() if count)
         value, name = self._best
-        scale, unit = (100, " %") if "accuracy" in self._metric else (1, "")
+        scale, unit = (100, " %") if quantity(self._metric).unit == "%" else (1, "")
         best = f"   best {self._metric}: {self._sign * scale * value:.4g}{unit} (trial {name})" if name else ""
         self._live.update(Group(self._bar, Text(f"{counts}{best}"), table), refresh=True)
 

@@ -128,6 +128,7 @@ def run_sweep(
             actors=mode.actors,
             step=sweep.step if sweep.fixed_steps else None,
             mutable=tuple(sweep.scheduler.mutations) if isinstance(sweep.scheduler, Pbt) else (),
+            personal=sweep.needs_personal,
         )
         begin = _Begin(folder)
         stopper = {Asha: "ASHA", Pbt: "PBT"}.get(type(sweep.scheduler), "the stopping rule")

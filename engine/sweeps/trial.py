@@ -27,9 +27,11 @@ from engine.data import Dataset
 from engine.driver import weights_sha256
 from engine.errors import FedskewError, ResourceError, RunFolderError
 from engine.experiment import Change, Experiment
+from engine.last_rounds import of_last_rounds
+from engine.personal import by_round, figures_of_rounds, of_stages
 from engine.pool import Pool
 from engine.ray_pool import RayPool
-from engine.results import Row, RunFolder, of_last_rounds
+from engine.results import SCHEMAS, Row, RunFolder
 from engine.run import LocalDriver, Prepared, prepare
 from engine.store import StageStore
 from engine.sweeps.folder import SweepFolder, TrialRecord
@@ -38,6 +40,7 @@ log = logging.getLogger("fedskew")
 REPORT_SECONDS = 1.0  # between two reports, where nothing depends on them
 # What may be different at the next try: Tune starts the trial again, from its last checkpoint.
 PASSING = (OSError, RayError, ResourceError, RunFolderError, torch.OutOfMemoryError)
+NO_PERSONAL = by_round(SCHEMAS["personal"].empty_table().to_pandas())
 LOCK_SECONDS = 60.0  # that a trial waits for the process that ran it before, on a node that was lost
 
 
@@ -53,6 +56,7 @@ class Job:
     actors: int  # client actors of a trial; 0: in its own process
     step: int | None  # rounds between two reports; None: about a second
     mutable: tuple[str, ...]  # hyper-parameters that a scheduler changes
+    personal: bool = False  # whether trials report the figures of personal models
 
 
 def data_key(experiment: Experiment) -> str:
@@ -85,6 +89,7 @@ class Trial(tune.Trainable):
         self._record = self._known_record()
         self._local: LocalDriver | None = None
         self._scores: list[Row] = []  # stage, round, accuracy and loss of each evaluation of the lineage
+        self._personal = NO_PERSONAL  # of the lineage, by round, as far as on disk
         self._lineage: set[str] = set()
         self._without_rounds: set[str] = set()  # of the lineage's stages
         self._replay: list[dict[str, Any]] | None = None
@@ -137,6 +142,11 @@ class Trial(tune.Trainable):
         self._without_rounds = experiment.without_rounds
         self._scores = []
         self._keep_scores(row for row in folder.frame("evaluations").to_dict("records") if row["round"] <= last)
+        self._read_personal(folder)
+
+    def _read_personal(self, folder: RunFolder) -> None:
+        if self._job.personal:
+            self._personal = by_round(of_stages(folder.frame("personal"), self._lineage))
 
     def _keep_scores(self, rows: Iterable[Row]) -> None:
         self._scores += [row for row in rows if row["accuracy"] is not None and row["stage"] in self._lineage]
@@ -188,6 +198,7 @@ class Trial(tune.Trainable):
         elif step is not None:  # the trial may end here without being told
             self._note(driver.summary(), "running")
             driver.let_go()
+        self._read_personal(driver.folder)
         return self._report(progress.round, driver.finished)
 
     def _note(self, summary: Mapping[str, Any], status: Any) -> None:
@@ -234,6 +245,10 @@ class Trial(tune.Trainable):
             "best_accuracy": max((score["accuracy"] for score in known), default=math.nan),
             "last10_accuracy": sum(last10) / len(last10) if last10 else math.nan,
         }
+        if self._job.personal:
+            reached = self._personal.loc[self._personal["round"] <= round]
+            personal = figures_of_rounds(reached, round, self._without_rounds)
+            figures |= {name: math.nan if value is None else value for name, value in personal.items()}
         failed = done and self._record.status == "failed"
         return {
             "round": round,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import matplotlib
@@ -12,14 +13,18 @@ from matplotlib.colors import Normalize
 from matplotlib.ticker import MaxNLocator
 
 from engine.analysis import statistics
-from engine.analysis.drawing import CATEGORIES, GRID, STYLE, Drawing, Sketch
+from engine.analysis.drawing import CATEGORIES, GRID, MUTED, STYLE, Drawing, Sketch
 from engine.analysis.figures.colours import HEAT, draw_cell, letter_size, room_for_cells
-from engine.analysis.figures.panels import MIDDLE, MOST_ROWS, PANEL, WIDE, name_rows, row_names
+from engine.analysis.figures.lines import Line, panels_of_lines
+from engine.analysis.figures.panels import MIDDLE, MOST_ROWS, PANEL, WIDE, limits, name_lines, name_rows, row_names
 from engine.analysis.quantities import percent, quantity
 from engine.analysis.scales import Setting, counted, describe, ranked, spread_out
 
 if TYPE_CHECKING:
     from engine.analysis.tables import Results
+
+POINTS = {"post_server": "personal model", "fine_tuned": "personal model after fine-tuning"}
+MOST_STEPS = 200  # of a distribution
 
 
 @matplotlib.rc_context(STYLE)
@@ -94,6 +99,66 @@ def worst_clients(results: Results, settings: list[Setting]) -> list[Drawing]:
     some = f"; {len(chosen)} of {len(known)} settings" if len(chosen) < len(known) else ""
     caption = f"The worst tenth of clients and the global model, mean and 95 % interval over seeds{some}."
     return [sketch.finish("clients", caption, wide)]
+
+
+@matplotlib.rc_context(STYLE)
+def client_accuracy(results: Results, settings: list[Setting]) -> list[Drawing]:
+    """The accuracies of clients' personal models at the end in rising order, the clients of all seeds together."""
+    clients = results.personal_clients()
+    name, panels, note = panels_of_lines(results, settings)
+    seeds = ", the clients of all seeds together" if len(results.seeds) > 1 else ""
+    drawings = []
+    for point, words in POINTS.items():
+        own = clients.loc[clients["point"] == point]
+        of_trial = {trial: own["accuracy"].to_numpy()[rows] for trial, rows in own.groupby("trial").indices.items()}
+        parts = [
+            [(line, np.concatenate(found)) for line in lines if (found := _of_finished(line.setting, of_trial))]
+            for _, lines in panels
+        ]
+        span = limits(100 * value for lines in parts for _, found in lines for value in (found.min(), found.max()))
+        if span is None:
+            continue
+        for number, ((title, _), lines) in enumerate(zip(panels, parts, strict=True), start=1):
+            sketch = Sketch(PANEL, 2.9)
+            axes = sketch.figure.subplots()
+            axes.set_xlim(0, 100)
+            axes.set_ylim(*span)
+            for line, found in lines:
+                _rising(sketch, axes, line, found)
+            ends = [(line.label, line.colour, 100 * float(found.max())) for line, found in lines]
+            name_lines(axes, name, [end for end in ends if end[0]])
+            axes.set_xlabel("clients, the worst-served first (%)")
+            axes.set_ylabel("accuracy (%)")
+            axes.set_title(title)
+            suffix = f"-{number}" if len(panels) > 1 else ""
+            caption = f"Accuracy of each client's {words} in rising order{seeds}{', ' + title if title else ''}. {note}"
+            drawings.append(sketch.finish(f"client-accuracy-{point}{suffix}", caption.strip()))
+    return drawings
+
+
+def _of_finished(setting: Setting, of_trial: Mapping[Any, np.ndarray]) -> list[np.ndarray]:
+    return [of_trial[row["trial"]] for row in setting.finished if row["trial"] in of_trial]
+
+
+def _rising(sketch: Sketch, axes: Axes, line: Line, accuracies: np.ndarray) -> None:
+    """Draw the empirical distribution, of many clients at evenly spaced quantiles."""
+    faint = line.colour == MUTED
+    shares = np.linspace(0, 1, min(len(accuracies), MOST_STEPS) + 1)
+    steps = _quantiles(accuracies, (shares[:-1] + shares[1:]) / 2)
+    style: dict[str, Any] = {"linewidth": 0.6, "alpha": 0.45} if faint else {"linewidth": 1.7}
+    axes.stairs(100 * steps, 100 * shares, baseline=None, color=line.colour, **style)
+    marked = np.array([0.5] if faint else [0.1, 0.25, 0.5, 0.75, 0.9])
+    values = _quantiles(accuracies, marked)
+    style = {"s": 4 if faint else 9, "linewidths": 0, "zorder": 3}
+    marks = axes.scatter(100 * marked, 100 * values, color=line.colour, **style)
+    measured, clients = quantity("accuracy"), counted(len(accuracies), "client")
+    told = [(percent(share), measured.text(value, unit=True)) for share, value in zip(marked, values, strict=True)]
+    sketch.tip(marks, [f"{line.setting.label}\n{share} of {clients}: at most {value}" for share, value in told])
+
+
+def _quantiles(accuracies: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """The smallest accuracy that so large a share of the clients does not exceed."""
+    return np.quantile(accuracies, shares, method="inverted_cdf")
 
 
 @matplotlib.rc_context(STYLE)

@@ -13,43 +13,49 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from engine.analysis import statistics
-from engine.analysis.drawing import MUTED, RAMP, STYLE, Drawing, Sketch
-from engine.analysis.figures.colours import line_colours
-from engine.analysis.figures.panels import MOST_LINES, PANEL, limits, name_lines
+from engine.analysis.drawing import MUTED, STYLE, Drawing, Sketch
+from engine.analysis.figures.lines import Line, panels_of_lines
+from engine.analysis.figures.panels import PANEL, limits, name_lines
 from engine.analysis.quantities import Quantity, quantity, with_unit
-from engine.analysis.scales import Setting, by_value, counted, ranked, scale_of, shown, spread_out, varied
-from engine.analysis.settings import key, setting_frame
+from engine.analysis.scales import Setting, capitalised, counted, spread_out
+from engine.analysis.settings import setting_frame
+from engine.personal import FIGURES as PERSONAL
 
 if TYPE_CHECKING:
     from engine.analysis.tables import Results
 
 MOST_ROUNDS, MOST_MARKS = 60, 16  # of a curve; more are thinned out
-MOST_COLOURED, MOST_GREY = 5, 40  # of settings too many for a line each
 
 
 @dataclass(frozen=True)
-class _Line:
-    setting: Setting
-    label: str
-    colour: str
+class _Series:
+    """A quantity over rounds."""
+
+    name: str  # of the figure's files
+    words: str
+    axis: str  # what stands along y
+    column: str
+    measured: Quantity
 
 
 @matplotlib.rc_context(STYLE)
 def curves(results: Results, settings: list[Setting]) -> tuple[list[Drawing], pd.DataFrame]:
     """Accuracy over rounds, a panel for each value of the second hyper-parameter; the loss too if there is room.
 
-    With the means and intervals that are drawn: a row for each setting, quantity and round.
+    Where the metric is of personal models, the curve that it is taken from. With the means and intervals that are
+    drawn: a row for each setting, quantity and round.
     """
-    frame = results.curves().drop_duplicates(["trial", "round"], keep="last")
-    name, panels, note = _panels(results, settings)
+    name, panels, note = panels_of_lines(results, settings)
+    frame, shown = _shown(results)
+    frame = frame.drop_duplicates(["trial", "round"], keep="last")
     drawings, drawn = [], []
-    for column in ("accuracy", "loss") if len(panels) == 1 else ("accuracy",):
-        measured = quantity(column)
+    for curve in shown if len(panels) == 1 else shown[:1]:
+        measured = curve.measured
         parts = [
             [
                 (line, part)
                 for line in lines
-                if len(part := _curve_of(frame, line.setting, column, line.colour != MUTED))
+                if len(part := _curve_of(frame, line.setting, curve.column, line.colour != MUTED))
             ]
             for _, lines in panels
         ]
@@ -68,58 +74,26 @@ def curves(results: Results, settings: list[Setting]) -> tuple[list[Drawing], pd
             _stage_borders(frame, axes)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             axes.set_xlabel("round")
-            axes.set_ylabel(with_unit(f"test {column}", measured.unit))
+            axes.set_ylabel(with_unit(curve.axis, measured.unit))
             axes.set_title(title)
             suffix = f"-{number}" if len(panels) > 1 else ""
-            caption = f"Test {column} over rounds{', ' + title if title else ''}. {note}".strip()
-            drawings.append(sketch.finish(f"curves-{column}{suffix}", caption))
+            caption = f"{capitalised(curve.words)} over rounds{', ' + title if title else ''}. {note}".strip()
+            drawings.append(sketch.finish(f"curves-{curve.name}{suffix}", caption))
         for line, part in every:
             same = setting_frame([line.setting.values] * len(part), line.setting.values, ())
-            drawn.append(same.assign(quantity=column).join(part[["round", "mean", "low", "high", "seeds"]]))
+            drawn.append(same.assign(quantity=curve.name).join(part[["round", "mean", "low", "high", "seeds"]]))
     return drawings, pd.concat(drawn, ignore_index=True) if drawn else pd.DataFrame()
 
 
-def _panels(results: Results, settings: list[Setting]) -> tuple[str, list[tuple[str, list[_Line]]], str]:
-    """What the lines are called, the panels (title, lines), and a sentence on what is not drawn."""
-    finished = ranked(settings, results.mode)
-    counts = varied(results, settings)
-    if len(counts) == 1 and len(settings) <= len(RAMP):
-        (name,) = counts
-        return name, [("", _lines(results, name, settings, settings))], ""
-    few = [name for name, count in counts.items() if count <= MOST_LINES]
-    if len(few) >= 2 and finished:
-        line, panel, *_ = few
-        fixed = {name: value for name, value in finished[0].values.items() if name not in (line, panel)}
-        within = [s for s in settings if all(key(s.values[name]) == key(value) for name, value in fixed.items())]
-        others = ", ".join(f"{name}={shown(value)}" for name, value in fixed.items())
-        return (
-            line,
-            [
-                (f"{panel}={value}", _lines(results, line, chosen, settings))
-                for value, chosen in by_value(scale_of(results, panel, within), within).items()
-            ],
-            f"All other hyper-parameters as in the best setting: {others}." if fixed else "",
-        )
-    if len(settings) <= MOST_LINES:
-        colours = line_colours(len(settings), ordered=False)
-        lines = [_Line(s, s.label if counts else "", colour) for s, colour in zip(settings, colours, strict=True)]
-        return "", [("", lines)], ""
-    best = finished[:MOST_COLOURED]
-    others = finished[MOST_COLOURED:] + [setting for setting in settings if math.isnan(setting.mean)]
-    rest = spread_out(others, MOST_GREY)
-    lines = [_Line(setting, "", MUTED) for setting in reversed(rest)]
-    lines += [_Line(s, s.label, colour) for s, colour in zip(best, line_colours(len(best), False), strict=True)]
-    return "", [("", lines)], f"In colour the best {len(best)} settings; in grey {len(rest)} of {len(others)} others."
-
-
-def _lines(results: Results, name: str, chosen: list[Setting], settings: list[Setting]) -> list[_Line]:
-    """A line for each of ``chosen``; a value has the same colour wherever it appears among ``settings``."""
-    scale = scale_of(results, name, settings)
-    colours = dict(zip(sorted(scale.places.values()), line_colours(len(scale.places), scale.ordered), strict=True))
-    return [
-        _Line(setting, shown(setting.values[name]), colours[scale.place(setting)])
-        for setting in sorted(chosen, key=scale.place)
-    ]
+def _shown(results: Results) -> tuple[pd.DataFrame, list[_Series]]:
+    """What is drawn, and the table that it is in."""
+    figure = PERSONAL.get(results.metric)
+    if figure is None:
+        told = ("test accuracy", "accuracy"), ("test loss", "loss")
+        return results.curves(), [_Series(column, words, words, column, quantity(column)) for words, column in told]
+    frame = results.personal_curves()
+    curve = _Series(figure.point, figure.curve, "accuracy", figure.column, quantity("accuracy"))
+    return frame.loc[frame["point"] == figure.point], [curve]
 
 
 def _curve_of(frame: pd.DataFrame, setting: Setting, column: str, interval: bool) -> pd.DataFrame:
@@ -141,7 +115,7 @@ def _curve_of(frame: pd.DataFrame, setting: Setting, column: str, interval: bool
     return curve.assign(round=wide.index.astype(int), seeds=np.isfinite(values).sum(axis=1))
 
 
-def _curve(sketch: Sketch, axes: Axes, line: _Line, part: pd.DataFrame, measured: Quantity) -> None:
+def _curve(sketch: Sketch, axes: Axes, line: Line, part: pd.DataFrame, measured: Quantity) -> None:
     rounds = part["round"].tolist()
     mean, low, high = (np.array(part[name].tolist()) * measured.factor for name in ("mean", "low", "high"))
     faint = line.colour == MUTED

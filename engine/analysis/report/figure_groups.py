@@ -25,6 +25,7 @@ EXPECTED = (
     "What the final global model is expected to score on test data distributed as a client's own classes are, "
     "averaged over the worst tenth of the clients."
 )
+ON_OWN_ROWS = "Each on its client's own test rows, after the last round in which all clients were evaluated."
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ def figure_groups(results: Results, settings: list[Setting]) -> tuple[list[Group
         Group("parallel", "All hyper-parameters at once", "Parallel", figures.parallel_coordinates(results, settings)),
         Group("classes", "Accuracy of each class", "Classes", figures.class_accuracy(results, settings)),
         Group("clients", "The worst-served clients", "Clients", figures.worst_clients(results, settings), EXPECTED),
+        Group("personal", "Clients one by one", "Personal", figures.client_accuracy(results, settings), ON_OWN_ROWS),
         Group("drift", "Client drift", "Drift", _drift(results)),
         Group("partitions", "Partitions", "Partitions", pictures, shown),
     ]

@@ -80,6 +80,14 @@ def _facts(results: Results, settings: list[Setting]) -> list[tuple[str, str, st
     oracles = sum(row["breaks_privacy"] == 1 for row in trials)
     if oracles:
         rows.append(("privacy", BREAKS_PRIVACY, f"{oracles:,} of {len(trials):,} trials" if results.axes else ""))
+    evaluated = [row for row in trials if row["scope"]]
+    personal = sum(row["scope"] == "personal" for row in evaluated)
+    if personal:
+        detail = "each client's on its own test rows"
+        if personal < len(evaluated):
+            detail += f", in {personal:,} of {len(evaluated):,} trials; not to be compared with the others', "
+            detail += "of the global model on the whole test set"
+        rows.append(("accuracy", "of personal models", detail))
     if best and results.axes:
         rows.append(("best", measured.text(best[0].mean, unit=True), best[0].label))
     elif best:

@@ -20,6 +20,7 @@ from engine.analysis.scales import Setting, ranked
 from engine.analysis.settings import MARK, setting_label
 from engine.analysis.tables import Results
 from engine.analysis.trials import read_json
+from engine.personal import FIGURES as PERSONAL
 
 MOST_SETTINGS = 15
 COLUMNS = (
@@ -29,6 +30,7 @@ COLUMNS = (
     "best_round",
     "worst_decile_accuracy",
     "loss",
+    *PERSONAL,
     "rounds_to_target",
     "bytes_to_target",
     "rounds",
@@ -72,7 +74,8 @@ def trials_sheet(results: Results) -> Sheet:
     changes = schedules(results)
     reasons = any(row["reason"] for row in trials)
     oracles = any(row["breaks_privacy"] == 1 for row in trials)
-    head = ["trial", "status", *names, "seed", *["privacy"] * oracles]
+    personal = any(row["scope"] == "personal" for row in trials)
+    head = ["trial", "status", *names, "seed", *["privacy"] * oracles, *["scope"] * personal]
     head += [one.short for one in columns]
     head += ["schedule"] * bool(changes) + ["weights"] + ["reason"] * bool(reasons)
     rows = []
@@ -81,6 +84,8 @@ def trials_sheet(results: Results) -> Sheet:
         cells += [*(value_cell(row[name]) for name in names), count_cell(row["seed"])]
         if oracles:
             cells.append(word_cell(MARK if row["breaks_privacy"] == 1 else ""))
+        if personal:
+            cells.append(word_cell(row["scope"] or ""))
         for one in columns:
             value = float(row[one.column])
             cells.append(Cell("" if math.isnan(value) else one.text(value), value))
@@ -91,6 +96,8 @@ def trials_sheet(results: Results) -> Sheet:
             cells.append(long_cell(row["reason"] or ""))
         rows.append(cells)
     note = "A click on a header sorts. trials.parquet beside this folder has all columns."
+    if personal:
+        note += " Accuracy and loss without a further word are of what the scope says."
     return Sheet("trials", "Trials", note, head, rows, results.trials, tall=len(rows) > 16)
 
 
