@@ -35,6 +35,8 @@ class PersonalHead(Algorithm):
         return {"body": context.layout.body_of(server["weights"])}
 
     def init_state(self, received: Tensors, parent: Tensors, client: Client) -> Tensors:
+        if "head" in parent:  # of another method with personal heads
+            return {"head": parent["head"]}
         layout = client.context.layout
         head = torch.rand(layout.head, generator=client.rng("head"))
         if self.head_init == "kaiming":

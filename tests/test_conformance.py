@@ -72,7 +72,7 @@ def test_stop_and_resume_is_the_straight_run(tmp_path: Path, name: str, store: s
     driver.close()
     resumed = drive(tmp_path / "stopped", settings)
     assert resumed.sha == straight.sha
-    for table in ("rounds", "clients", "evaluations"):
+    for table in ("rounds", "clients", "evaluations", "personal"):
         timing = ["seconds", "evaluation_seconds", "actor"]
         got, wanted = (run.folder.frame(table).drop(columns=timing, errors="ignore") for run in (resumed, straight))
         assert got.astype(str).equals(wanted.astype(str))

@@ -16,7 +16,7 @@ import torch
 from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Finisher, LocalRun, Tensors
-from tests.tiny import BATCHNORM, CLASSES, drive, experiment
+from tests.tiny import BATCHNORM, CLASSES, SIZES, assignment, dataset, drive, experiment
 
 Count = Callable[[int, int], int]
 
@@ -29,6 +29,13 @@ def nothing(d: int, b: int) -> int:
     return 0
 
 
+HEAD_ROW = 64 + 1  # numbers of resnet20's head for a class
+
+
+def body(d: int, b: int) -> int:
+    return d - CLASSES * HEAD_ROW + b
+
+
 @dataclass(frozen=True)
 class Row:
     """Numbers per client and round, and kept: d weights (a projection included, where there is one), b buffers."""
@@ -36,6 +43,7 @@ class Row:
     down: Count = model
     up: Count = model
     client: Count = nothing  # kept by a client that has taken part
+    per_class: int = 0  # kept by a client beside that, for each class of its rows
     server: Count = nothing  # kept by the server beside weights and buffers
     fields: dict[str, Any] = field(default_factory=dict)
 
@@ -74,6 +82,11 @@ TABLE: list[tuple[str, Row]] = [
     ("mixup_local", Row()),
     ("clsprox", Row()),
     ("clsnorm", Row()),
+    # A gradient of the body; the server keeps Adam's two moments of it and counts its steps.
+    ("pflego", Row(body, body, per_class=HEAD_ROW, server=lambda d, b: 2 * body(d, 0) + 1, fields={"tau": 2})),
+    ("pflego", Row(body, body, per_class=HEAD_ROW, fields={"tau": 2, "server_optimizer": "sgd"})),
+    ("fedper", Row(body, body, per_class=HEAD_ROW)),
+    ("fedavg_local", Row()),
 ]
 
 
@@ -87,11 +100,14 @@ def check_messages(folder: Path, name: str, row: Row) -> None:
     counted = {
         "down": set(clients["floats_down"]),
         "up": set(clients["floats_up"]),
-        "client": {sum(array.size for array in state.values()) for state in kept},
         "server": {sum(tensor.numel() for tensor in extra)},
     }
     wanted = {key: {getattr(row, key)(layout.size, layout.buffers)} for key in counted}
     assert counted == wanted
+    classes = (assignment(SIZES).class_counts(dataset().train.labels, CLASSES) > 0).sum(axis=1)
+    assert [sum(array.size for array in state.values()) for state in kept] == [
+        row.client(layout.size, layout.buffers) + row.per_class * number for number in classes
+    ]
     rounds = run.folder.frame("rounds")
     assert rounds["floats_up"].tolist() == clients.groupby("round")["floats_up"].sum().tolist()
     assert rounds["floats_down"].tolist() == clients.groupby("round")["floats_down"].sum().tolist()

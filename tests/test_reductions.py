@@ -47,6 +47,10 @@ REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "fedmix": [({"mix": 0.0}, FULL), ({"mix": 0.0}, PART), ({"mix": 0.0}, {**MOMENTUM, **BATCHNORM})],
     "naivemix": [({"mix": 0.0}, FULL), ({"mix": 0.0}, PART), ({"mix": 0.0}, {**MOMENTUM, **BATCHNORM})],
     "mixup_local": [({"gamma": 0.0}, FULL), ({"gamma": 0.0}, {**MOMENTUM, **BATCHNORM})],
+    # never: heads stay with their clients (PFLEGO's equality with FedPer: test_pflego.py)
+    "pflego": [],
+    "fedper": [],
+    "fedavg_local": [],  # only if every client has every class: test_fedavg_local.py
     # after FedAvg; no epochs leave what it has come to
     "ccvr": [({"epochs": 0}, FULL), ({"epochs": 0, "cov": "shared"}, {**PART, **BATCHNORM})],
     "iid_calibration": [({"epochs": 0}, FULL), ({"epochs": 0, "fraction": 1.0}, {**PART, **BATCHNORM})],
@@ -66,6 +70,18 @@ DIFFERS: dict[str, list[dict[str, Any]]] = {
     "fedmix": [{}, {"taylor_coef": "one"}, {"mash": 5}],
     "naivemix": [{}, {"mash": 5}],
     "mixup_local": [{}, {"gamma": 0.2}],
+    "pflego": [
+        {},
+        {"tau": 1},
+        {"head_lr": 0.1},
+        {"w_scale": "joint"},
+        {"server_optimizer": "sgd"},
+        {"server_optimizer": "yogi"},
+        {"batch_size": 4},
+        {"head_init": "uniform01"},
+    ],
+    "fedper": [{}, {"head_init": "uniform01"}],
+    "fedavg_local": [{}, {"server_lr": 0.5}],
     "ccvr": [{}, {"epochs": 0, "init": "random"}],
     "iid_calibration": [{}, {"epochs": 0, "init": "random"}],
 }
