@@ -663,7 +663,6 @@ def test_the_numeric_path_is_what_is_imported() -> None:
         "engine.data",
         "engine.errors",
         "engine.files",
-        "engine.cadence",
         "engine.last_rounds",
         "engine.models",
         "engine.personal",
