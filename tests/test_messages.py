@@ -74,6 +74,10 @@ TABLE: list[tuple[str, Row]] = [
     ("mixup_local", Row()),
     ("clsprox", Row()),
     ("clsnorm", Row()),
+    ("local", Row(down=nothing, up=nothing, client=model)),  # all start from what was sent once: test_local.py
+    ("ditto", Row(client=model)),
+    ("pfedme", Row(client=model, fields={"local_rounds": 2})),
+    ("perfedavg", Row()),
 ]
 
 
