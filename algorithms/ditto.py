@@ -1,9 +1,9 @@
 """Ditto: FedAvg, and a personal model of each client that is held near the global one (Li et al. 2021,
 arXiv:2012.04221, Alg. 1).
 
-With the received weights w, client k trains its v_k by the gradient of f_k(v) + lambda/2 ||v - w||^2 (eq. 2), and then
-w itself, which is all that the server sees. The two do not meet within a round, so their order is no matter; their
-draws are apart, so the server's part is FedAvg to the bit.
+With the received weights w, client k trains its v_k by the gradient of f_k(v) + lambda/2 ||v - w||^2, and then w
+itself, which is all that the server sees. The two do not meet within a round, so their order is no matter; their draws
+are apart, so the server's part is FedAvg to the bit. v_k starts at the first w that the client receives.
 """
 
 from __future__ import annotations
@@ -38,14 +38,8 @@ class Ditto(PersonalModel, FedAvg):
             "null is as many as for the global model",
         )
 
-    def start(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
-        return state["personal"]
-
-    def start_buffers(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
-        return state["personal_buffers"]
-
     def phases(self, context: Context) -> tuple[Phase, ...]:
-        # The global model last: what the engine takes for the client's buffers are those at the end.
+        # The global model is the last: the buffers that are averaged are those at the end.
         return Phase(name="personal", epochs=self.personal_epochs), Phase()
 
     def enter(self, previous: Ended, received: Tensors, state: Tensors, client: Client) -> Tensors:

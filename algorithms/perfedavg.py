@@ -1,7 +1,7 @@
 """Per-FedAvg: the global model is trained to be good after one gradient step on a client's own rows (Fallah, Mokhtari
 and Ozdaglar 2020, arXiv:2002.07948, Alg. 1).
 
-Client k minimises f_k(w - alpha grad f_k(w)) (eq. 4). A step halves its batch: the inner gradient is of the first half
+Client k minimises f_k(w - alpha grad f_k(w)). A step halves its batch: the inner gradient is of the first half
 D, the outer one of the second D', at the weights that the inner one leads to. With second derivatives it is
 
     (I - alpha hess f(w, D)) grad f(w - alpha grad f(w, D), D'),
@@ -9,8 +9,8 @@ D, the outer one of the second D', at the weights that the inner one leads to. W
 the exact gradient of f(w - alpha grad f(w, D), D'), where the paper draws a third batch for the Hessian and HF takes a
 difference of gradients for it. Its FO, without the Hessian, is ``first_order``.
 
-A batch of less than four rows is used whole for both, for BatchNorm needs two rows. The paper's means are uniform;
-ours are by samples.
+A batch of less than four rows is used whole for both, for BatchNorm needs two rows. ``local.weight_decay`` is of the
+outer step and of the adapting one. The paper's mean is uniform; ours is by samples.
 """
 
 from __future__ import annotations

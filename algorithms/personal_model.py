@@ -1,7 +1,7 @@
 """What methods have in common in which each client keeps a whole model of its own: weights and BatchNorm's statistics.
 
-A client's model is what it first receives until it takes part. It is client state, never sent; the engine measures it
-as the client's own (``personal.parquet``).
+A client's model is what it first receives until it takes part, and local training starts from it. It is client state,
+never sent; the engine measures it as the client's own (``personal.parquet``).
 """
 
 from __future__ import annotations
@@ -25,6 +25,12 @@ class PersonalModel(Algorithm):
 
     def init_state(self, received: Tensors, parent: Tensors, client: Client) -> Tensors:
         return self.keeping(received["weights"], received["buffers"])
+
+    def start(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
+        return state["personal"]
+
+    def start_buffers(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
+        return state["personal_buffers"]
 
     def personal(self, received: Tensors, state: Tensors, client: Client) -> Tensors:
         return {"weights": state["personal"], "buffers": state["personal_buffers"]}

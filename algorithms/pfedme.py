@@ -5,8 +5,8 @@ In each of R local rounds a client goes K steps from its w towards the minimum t
 w||^2 on one mini-batch, drawn anew, and then w <- w - eta lambda (w - theta), a step down the envelope. The server
 takes w <- (1 - beta) w + beta mean of w_k. The last theta is the client's own model.
 
-eta is the round's learning rate, ``local.lr``; ``local.epochs`` and ``local.steps`` are not read. As in the authors'
-code, and unlike the paper, the mean is by samples.
+eta is the round's learning rate, ``local.lr``; ``local.epochs`` and ``local.steps`` are not read. The K steps begin at
+w; in the authors' code they go on from the last theta. The mean is by samples, as in that code; the paper's is uniform.
 """
 
 from __future__ import annotations
@@ -41,9 +41,15 @@ class PFedMe(PersonalModel, FedAvg):
             0 < self.personal_lr < 2 / self.lam,
             "personal_lr",
             self.personal_lr,
-            f"must be greater than 0 and below 2 / lam = {2 / self.lam:g}, where steps begin to grow",
+            f"must be greater than 0 and below 2 / lam = {2 / self.lam:g}, beyond which no steps converge",
             "for example 0.01",
         )
+
+    def start(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
+        return received["weights"]
+
+    def start_buffers(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
+        return received["buffers"]
 
     def phases(self, context: Context) -> tuple[Phase, ...]:
         inner = Phase(name="theta", steps=self.inner_steps, repeat=self.inner_steps, lr=self.personal_lr)

@@ -183,7 +183,7 @@ class Phase:
     name: str = ""  # with one: client.phase during it, draws of its own, and what it ends with is kept in run.ends
     epochs: int | None = None  # passes over the rows; None and steps None: local.epochs / local.steps
     steps: int | None = None  # or optimizer steps
-    repeat: int = 1  # steps on each batch before the next one is drawn
+    repeat: int = 1  # steps on each batch, augmented anew each time, before the next one is drawn
     trainable: Literal["all", "body", "head"] = "all"  # the rest gets no update, no decay, no momentum
     rows: Literal["all", "support", "query"] = "all"  # disjoint parts, drawn per (round, client)
     support: float = 0.5  # the share of a client's rows that is support, the same in all phases
