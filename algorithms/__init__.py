@@ -3,6 +3,7 @@
 from algorithms.ccvr import Ccvr
 from algorithms.clsnorm import ClsNorm
 from algorithms.clsprox import ClsProx
+from algorithms.ditto import Ditto
 from algorithms.fedavg import FedAvg
 from algorithms.fedavg_local import FedAvgLocal
 from algorithms.fedavgm import FedAvgM
@@ -12,9 +13,12 @@ from algorithms.fednova import FedNova
 from algorithms.fedper import FedPer
 from algorithms.fedprox import FedProx
 from algorithms.iid_calibration import IidCalibration
+from algorithms.local import LocalOnly
 from algorithms.mixup_local import MixupLocal
 from algorithms.moon import Moon
 from algorithms.naivemix import NaiveMix
+from algorithms.perfedavg import PerFedAvg
+from algorithms.pfedme import PFedMe
 from algorithms.pflego import Pflego
 from algorithms.scaffold import Scaffold
 from engine.registry import Registry
@@ -37,6 +41,10 @@ ALGORITHMS = Registry(
         "pflego": Pflego,
         "fedper": FedPer,
         "fedavg_local": FedAvgLocal,
+        "local": LocalOnly,
+        "ditto": Ditto,
+        "pfedme": PFedMe,
+        "perfedavg": PerFedAvg,
         "ccvr": Ccvr,
         "iid_calibration": IidCalibration,
     },

@@ -116,7 +116,7 @@ class Client:
     class_counts: Tensor  # [C] of its own rows; never leaves the client unless an upload says so
     context: Context
     rng: Callable[[str], torch.Generator]  # keyed (seed, purpose, round, client), consumed in step order
-    phase: str = ""  # name of the phase that is under way
+    phase: str = ""  # name of the phase that is under way; if it has one, that is part of rng's key
 
 
 @dataclass(frozen=True)
@@ -180,10 +180,10 @@ class Net(Protocol):
 class Phase:
     """One stretch of local training. ``Phase()`` is what the experiment's ``local`` section says."""
 
-    name: str = ""  # with one, what the phase ends with is kept in run.ends, and client.phase is the name during it
+    name: str = ""  # with one: client.phase during it, draws of its own, and what it ends with is kept in run.ends
     epochs: int | None = None  # passes over the rows; None and steps None: local.epochs / local.steps
     steps: int | None = None  # or optimizer steps
-    repeat: int = 1  # steps on each batch before the next one is drawn
+    repeat: int = 1  # steps on each batch, augmented anew each time, before the next one is drawn
     trainable: Literal["all", "body", "head"] = "all"  # the rest gets no update, no decay, no momentum
     rows: Literal["all", "support", "query"] = "all"  # disjoint parts, drawn per (round, client)
     support: float = 0.5  # the share of a client's rows that is support, the same in all phases
@@ -219,7 +219,7 @@ class LocalRun:
     client: Client
     net: Net  # at the end weights, in eval mode
     rows: Callable[[], Iterator[Batch]]  # one pass over the client's rows, in order, not augmented
-    ends: Mapping[str, Ended] = field(default_factory=dict)  # of the phases that have a name
+    ends: Mapping[str, Ended] = field(default_factory=dict)  # of the phases that have a name; of several, the last
 
 
 def accumulation(momentum: float, steps: Scalar, nesterov: bool = False) -> Scalar:
@@ -410,7 +410,8 @@ class Algorithm(ABC):
     def enter(self, previous: Ended, received: Tensors, state: Tensors, client: Client) -> Tensors:
         """Where the phase ``client.phase`` starts: "weights" [P] and "buffers" [Q], if not at the end of the previous.
 
-        Not called for the first phase.
+        Not called for the first phase. With "buffers" it is another model that is trained from there on, and the
+        losses that are reported of local training are that model's.
         """
         return {}
 

@@ -531,7 +531,7 @@ class Driver:
     def _send_once(self, algorithm: Algorithm, context: Context) -> None:
         """Count what every client gets at the stage's start and keeps, though here it comes with each broadcast."""
         if algorithm.sent_once:
-            sent = algorithm.broadcast(self._server, context)
+            sent = {**algorithm.broadcast(self._server, context), "buffers": self._server["buffers"]}
             count = floats({name: tensor for name, tensor in sent.items() if name in algorithm.sent_once})
             if count:
                 numbers = dict.fromkeys(self._clients, (0, count))

@@ -253,6 +253,8 @@ PLAIN: dict[str, tuple[dict[str, Any], int]] = {
     "mixup_local": ({"gamma": 0.0}, 3),
     "clsprox": ({"mu": 0.0}, 3),
     "clsnorm": ({}, 3),
+    "ditto": ({}, 3),
+    "perfedavg": ({"alpha": 0.0}, 3),
 }
 
 
@@ -274,8 +276,10 @@ def test_one_client_is_plain_training(tmp_path: Path, name: str, model: dict[str
     assert torch.equal(run.server["weights"], plain_training(settings, data, settings.rounds))
 
 
-# FedDC weights clients equally, and takes the mean step twice (O-DC2); Mixup has another loss; calibrations no step.
-NO_CENTRAL_STEP = {"feddc", "fedmix", "naivemix", "mixup_local", "ccvr", "iid_calibration"}
+# FedDC weights clients equally, and takes the mean step twice (O-DC2); Mixup and Per-FedAvg have another loss, pFedMe
+# another step; local training and calibrations have none.
+NO_CENTRAL_STEP = {"feddc", "fedmix", "naivemix", "mixup_local", "perfedavg", "pfedme", "local"}
+NO_CENTRAL_STEP |= {"ccvr", "iid_calibration"}
 
 
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in NO_CENTRAL_STEP])

@@ -87,6 +87,10 @@ TABLE: list[tuple[str, Row]] = [
     ("pflego", Row(body, body, per_class=HEAD_ROW, fields={"tau": 2, "server_optimizer": "sgd"})),
     ("fedper", Row(body, body, per_class=HEAD_ROW)),
     ("fedavg_local", Row()),
+    ("local", Row(down=nothing, up=nothing, client=model)),  # all start from what was sent once: test_local.py
+    ("ditto", Row(client=model)),
+    ("pfedme", Row(client=model, fields={"local_rounds": 2})),
+    ("perfedavg", Row()),
 ]
 
 

@@ -51,6 +51,13 @@ REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "pflego": [],
     "fedper": [],
     "fedavg_local": [],  # only if every client has every class: test_fedavg_local.py
+    # never: nothing is averaged (one client: test_local.py)
+    "local": [],
+    # always: personal models are beside it
+    "ditto": [({}, FULL), ({"personal_epochs": 1}, PART), ({"lam": 3.0}, {**MOMENTUM, **BATCHNORM})],
+    # but for rounding, with one inner step and eta lambda = 1: test_pfedme.py
+    "pfedme": [],
+    "perfedavg": [({"alpha": 0.0}, FULL), ({"alpha": 0.0, "first_order": True}, {**MOMENTUM, **BATCHNORM})],
     # after FedAvg; no epochs leave what it has come to
     "ccvr": [({"epochs": 0}, FULL), ({"epochs": 0, "cov": "shared"}, {**PART, **BATCHNORM})],
     "iid_calibration": [({"epochs": 0}, FULL), ({"epochs": 0, "fraction": 1.0}, {**PART, **BATCHNORM})],
@@ -82,6 +89,15 @@ DIFFERS: dict[str, list[dict[str, Any]]] = {
     ],
     "fedper": [{}, {"head_init": "uniform01"}],
     "fedavg_local": [{}, {"server_lr": 0.5}],
+    "local": [{}],
+    "ditto": [],  # never; what its options do to personal models: test_ditto.py
+    "pfedme": [
+        {"local_rounds": 4},
+        {"local_rounds": 4, "inner_steps": 2},
+        {"local_rounds": 4, "lam": 5.0},
+        {"local_rounds": 4, "personal_lr": 0.02},
+    ],
+    "perfedavg": [{}, {"alpha": 0.1}, {"first_order": True}],
     "ccvr": [{}, {"epochs": 0, "init": "random"}],
     "iid_calibration": [{}, {"epochs": 0, "init": "random"}],
 }

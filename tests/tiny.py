@@ -97,6 +97,18 @@ class Driven:
         return self.summary["weights_sha256"]
 
     @property
+    def shas(self) -> tuple[str, str | None]:
+        """Of the weights, and of what clients keep, if anything."""
+        return self.sha, self.summary["states_sha256"]
+
+    @property
+    def states(self) -> list[dict[str, Any]]:
+        """What each client keeps, as arrays; empty for one that has not taken part."""
+        driver = self.driver
+        handles = driver._states.read(range(len(driver._sizes)))
+        return [{} if handle is None else driver.pool.fetch(handle) for handle in handles]
+
+    @property
     def server(self) -> dict[str, Any]:
         return self.driver._server
 
