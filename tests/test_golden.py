@@ -68,7 +68,7 @@ def test_sum_of_two_clients_by_hand() -> None:
 def _trained(upload: Tensors, rows: int) -> Any:
     from engine.training import Trained
 
-    return Trained(upload, {}, torch.zeros(0), torch.zeros(0), float(rows), rows, 1, None, None)
+    return Trained(upload, {}, torch.zeros(0), torch.zeros(0), float(rows), rows, 1, None, None, {})
 
 
 def test_identical_clients_give_the_same_model() -> None:
@@ -280,6 +280,7 @@ def test_one_client_is_plain_training(tmp_path: Path, name: str, model: dict[str
 # another step; local training and calibrations have none.
 NO_CENTRAL_STEP = {"feddc", "fedmix", "naivemix", "mixup_local", "perfedavg", "pfedme", "local"}
 NO_CENTRAL_STEP |= {"ccvr", "iid_calibration"}
+NO_CENTRAL_STEP |= {"pflego", "fedper", "fedavg_local"}  # personal heads and labels: test_pflego.py
 
 
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in NO_CENTRAL_STEP])
