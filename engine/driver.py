@@ -317,7 +317,7 @@ class Driver:
         received = checked(algorithm, "broadcast", algorithm.broadcast(server, context), self.layout)
         received = {**received, "buffers": server["buffers"]}
         addressed = self._addressed(algorithm, server, cohort, context)
-        stateful = _is_stateful(algorithm)
+        stateful = algorithm.stateful
         job = TrainJob(
             algorithm=algorithm,
             local=stage.local,
@@ -472,7 +472,7 @@ class Driver:
         shared = to_numpy({**received, "buffers": self._server["buffers"]})
         fine_tuning = self.experiment.evaluation.fine_tuning if self._cadence.fine_tuned(self._position) else None
         job = PersonalJob(algorithm, stage.local, context, fine_tuning)
-        calls = self._calls(ids, self._addressed(algorithm, self._server, ids, context), _is_stateful(algorithm))
+        calls = self._calls(ids, self._addressed(algorithm, self._server, ids, context), algorithm.stateful)
         results = self.pool.run("measure", shared, job, calls, what=f"clients' own models after round {self.round}")
         found: list[OwnScores] = [one for result in results for one in result.value]
         self._record_personal(found, self._cohort_of_last_round())
@@ -741,10 +741,6 @@ class Driver:
         nothing = {"accuracy": None, "loss": None}
         rows = [row for row in found.rows["rounds"] if row["round"] > began]
         return [{**row, "reused": True, **scores.get(row["round"], nothing)} for row in rows]
-
-
-def _is_stateful(algorithm: Algorithm) -> bool:
-    return type(algorithm).init_state is not Algorithm.init_state
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
