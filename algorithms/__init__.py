@@ -6,11 +6,14 @@ from algorithms.clsprox import ClsProx
 from algorithms.fedavg import FedAvg
 from algorithms.fedavg_local import FedAvgLocal
 from algorithms.fedavgm import FedAvgM
+from algorithms.fedbabu import FedBabu
 from algorithms.feddc import FedDC
 from algorithms.fedmix import FedMix
 from algorithms.fednova import FedNova
 from algorithms.fedper import FedPer
 from algorithms.fedprox import FedProx
+from algorithms.fedrecon import FedRecon
+from algorithms.fedrep import FedRep
 from algorithms.iid_calibration import IidCalibration
 from algorithms.mixup_local import MixupLocal
 from algorithms.moon import Moon
@@ -36,6 +39,9 @@ ALGORITHMS = Registry(
         "clsnorm": ClsNorm,
         "pflego": Pflego,
         "fedper": FedPer,
+        "fedrep": FedRep,
+        "fedbabu": FedBabu,
+        "fedrecon": FedRecon,
         "fedavg_local": FedAvgLocal,
         "ccvr": Ccvr,
         "iid_calibration": IidCalibration,

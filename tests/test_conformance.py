@@ -161,7 +161,7 @@ def test_batchnorm_buffers_are_the_plain_sample_mean(tmp_path: Path, name: str) 
 
 
 # With BatchNorm in training mode, and without it; a frozen body has none. The others train for two epochs.
-STEPS_ON_ONE_ROW = {"pflego": (49, 49)}
+STEPS_ON_ONE_ROW = {"pflego": (49, 49), "fedrep": (10, 11)}
 
 
 @ALL

@@ -10,19 +10,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Finisher, LocalRun, Tensors
-from tests.tiny import BATCHNORM, CLASSES, drive, experiment
+from tests.tiny import BATCHNORM, CLASSES, SIZES, assignment, dataset, drive, experiment
 
 Count = Callable[[int, int], int]
 
 
+HEAD = CLASSES * (64 + 1)  # numbers of the head of ``BATCHNORM``'s model
+
+
 def model(d: int, b: int) -> int:
     return d + b
+
+
+def body(d: int, b: int) -> int:
+    return d - HEAD + b
 
 
 def nothing(d: int, b: int) -> int:
@@ -36,6 +44,7 @@ class Row:
     down: Count = model
     up: Count = model
     client: Count = nothing  # kept by a client that has taken part
+    heads: int = 0  # kept beside that: so many rows of a head for each of the client's classes
     server: Count = nothing  # kept by the server beside weights and buffers
     fields: dict[str, Any] = field(default_factory=dict)
 
@@ -74,6 +83,21 @@ TABLE: list[tuple[str, Row]] = [
     ("mixup_local", Row()),
     ("clsprox", Row()),
     ("clsnorm", Row()),
+    # calibration spec 0.2, without the count, which the simulation has
+    ("fedrep", Row(down=body, up=body, heads=1)),
+    ("fedbabu", Row(down=body, up=body)),  # its head travels once: test_fedbabu.py
+    ("fedbabu", Row(fields={"train_head": True})),
+    ("fedrecon", Row(down=body, up=body)),
+    ("fedrecon", Row(down=body, up=body, heads=1, fields={"reset_head": False})),
+    (
+        "fedrecon",
+        Row(
+            down=body,
+            up=body,
+            server=lambda d, b: 2 * (d - HEAD) + 1,  # two moments and a count of steps
+            fields={"grad_only": True, "server_optimizer": "adam", "server_lr": 0.003},
+        ),
+    ),
 ]
 
 
@@ -82,12 +106,14 @@ def check_messages(folder: Path, name: str, row: Row) -> None:
     run = drive(folder, config)
     layout = run.driver.layout
     clients = run.folder.frame("clients")
-    kept = [run.driver._states.read([client])[0] or {} for client in range(8)]
+    kept = [run.driver._states.read([client])[0] or {} for client in range(len(SIZES))]
+    labels = [dataset().train.labels[rows] for rows in assignment(SIZES).clients]
+    heads = [row.heads * len(np.unique(own)) * (layout.features + 1) for own in labels]
     extra = [tensor for key, tensor in run.server.items() if key not in ("weights", "buffers")]
     counted = {
         "down": set(clients["floats_down"]),
         "up": set(clients["floats_up"]),
-        "client": {sum(array.size for array in state.values()) for state in kept},
+        "client": {sum(array.size for array in state.values()) - head for state, head in zip(kept, heads, strict=True)},
         "server": {sum(tensor.numel() for tensor in extra)},
     }
     wanted = {key: {getattr(row, key)(layout.size, layout.buffers)} for key in counted}

@@ -47,6 +47,14 @@ REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "fedmix": [({"mix": 0.0}, FULL), ({"mix": 0.0}, PART), ({"mix": 0.0}, {**MOMENTUM, **BATCHNORM})],
     "naivemix": [({"mix": 0.0}, FULL), ({"mix": 0.0}, PART), ({"mix": 0.0}, {**MOMENTUM, **BATCHNORM})],
     "mixup_local": [({"gamma": 0.0}, FULL), ({"gamma": 0.0}, {**MOMENTUM, **BATCHNORM})],
+    # never: heads are clients' own
+    "fedrep": [],
+    "fedrecon": [],
+    # without what it is about
+    "fedbabu": [
+        ({"train_head": True, "weighting": "samples"}, PART),
+        ({"train_head": True, "weighting": "samples"}, {**MOMENTUM, **BATCHNORM}),
+    ],
     # after FedAvg; no epochs leave what it has come to
     "ccvr": [({"epochs": 0}, FULL), ({"epochs": 0, "cov": "shared"}, {**PART, **BATCHNORM})],
     "iid_calibration": [({"epochs": 0}, FULL), ({"epochs": 0, "fraction": 1.0}, {**PART, **BATCHNORM})],
@@ -66,6 +74,27 @@ DIFFERS: dict[str, list[dict[str, Any]]] = {
     "fedmix": [{}, {"taylor_coef": "one"}, {"mash": 5}],
     "naivemix": [{}, {"mash": 5}],
     "mixup_local": [{}, {"gamma": 0.2}],
+    "fedrep": [{}, {"head_init": "uniform01"}, {"head_epochs": 0}, {"body_epochs": 2}],
+    "fedbabu": [{}, {"weighting": "samples"}, {"head_init": "orthogonal"}, {"train_head": True}, {"server_lr": 0.5}],
+    "fedrecon": [
+        {},
+        *(
+            {"recon_steps": 3, **fields}
+            for fields in (
+                {},
+                {"head_init": "uniform01"},
+                {"recon_lr": 0.01},
+                {"query_steps": 3},
+                {"support_frac": 0.8},
+                {"support_frac": 1.0},
+                {"reset_head": False},
+                {"grad_only": True},
+                {"server_lr": 0.5},
+                {"server_lr": 0.5, "server_optimizer": "adam"},
+                {"server_lr": 0.5, "server_optimizer": "yogi"},
+            )
+        ),
+    ],
     "ccvr": [{}, {"epochs": 0, "init": "random"}],
     "iid_calibration": [{}, {"epochs": 0, "init": "random"}],
 }
