@@ -44,7 +44,7 @@ class Row:
     down: Count = model
     up: Count = model
     client: Count = nothing  # kept by a client that has taken part
-    heads: int = 0  # kept beside that: so many rows of a head for each of the client's classes
+    heads: int = 0  # personal ones kept beside that, of D + 1 numbers for each of the client's classes
     server: Count = nothing  # kept by the server beside weights and buffers
     fields: dict[str, Any] = field(default_factory=dict)
 
