@@ -7,11 +7,14 @@ from algorithms.ditto import Ditto
 from algorithms.fedavg import FedAvg
 from algorithms.fedavg_local import FedAvgLocal
 from algorithms.fedavgm import FedAvgM
+from algorithms.fedbabu import FedBabu
 from algorithms.feddc import FedDC
 from algorithms.fedmix import FedMix
 from algorithms.fednova import FedNova
 from algorithms.fedper import FedPer
 from algorithms.fedprox import FedProx
+from algorithms.fedrecon import FedRecon
+from algorithms.fedrep import FedRep
 from algorithms.iid_calibration import IidCalibration
 from algorithms.local import LocalOnly
 from algorithms.mixup_local import MixupLocal
@@ -40,6 +43,9 @@ ALGORITHMS = Registry(
         "clsnorm": ClsNorm,
         "pflego": Pflego,
         "fedper": FedPer,
+        "fedrep": FedRep,
+        "fedbabu": FedBabu,
+        "fedrecon": FedRecon,
         "fedavg_local": FedAvgLocal,
         "local": LocalOnly,
         "ditto": Ditto,

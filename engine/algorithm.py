@@ -186,7 +186,7 @@ class Phase:
     repeat: int = 1  # steps on each batch, augmented anew each time, before the next one is drawn
     trainable: Literal["all", "body", "head"] = "all"  # the rest gets no update, no decay, no momentum
     rows: Literal["all", "support", "query"] = "all"  # disjoint parts, drawn per (round, client)
-    support: float = 0.5  # the share of a client's rows that is support, the same in all phases
+    support: float = 0.5  # the share of a client's rows that is support, equal in all phases; one row is always query
     batch: int | Literal["local", "full"] = "local"  # "full": exact gradient over all rows, accumulated
     lr: float | None = None  # None: context.lr
     features: Literal["live", "cached"] = "live"  # cached: body once, in eval mode, without augmentation
@@ -201,6 +201,7 @@ class Ended:
     start: Tensor  # [P]
     end: Tensor  # [P]
     buffers: Tensor  # [Q] at the end
+    num_examples: Scalar  # rows that it was about
 
 
 @dataclass(frozen=True)
@@ -391,6 +392,11 @@ class Algorithm(ABC):
         return server
 
     # --- on one client -------------------------------------------------------------------------------
+
+    @property
+    def stateful(self) -> bool:
+        """Whether clients keep a state. If not, :meth:`init_state` gives what they have for a round, each time."""
+        return type(self).init_state is not Algorithm.init_state
 
     def init_state(self, received: Tensors, parent: Tensors, client: Client) -> Tensors:
         """At a client's first participation in the stage; ``parent`` is what it kept of the stage before, if any.

@@ -319,7 +319,7 @@ class Driver:
         received = checked(algorithm, "broadcast", algorithm.broadcast(server, context), self.layout)
         received = {**received, "buffers": server["buffers"]}
         addressed = self._addressed(algorithm, server, cohort, context)
-        stateful = _is_stateful(algorithm)
+        stateful = algorithm.stateful
         job = TrainJob(
             algorithm=algorithm,
             local=stage.local,
@@ -471,7 +471,7 @@ class Driver:
         algorithm = stage.algorithm
         received = checked(algorithm, "broadcast", algorithm.broadcast(self._server, context), self.layout)
         shared = to_numpy({**received, "buffers": self._server["buffers"]})
-        calls = self._calls(ids, self._addressed(algorithm, self._server, ids, context), _is_stateful(algorithm))
+        calls = self._calls(ids, self._addressed(algorithm, self._server, ids, context), algorithm.stateful)
         fine_tuning = self.experiment.evaluation.fine_tuning if self._cadence.fine_tuned(self._position) else None
         job = PersonalJob(algorithm, stage.local, context, fine_tuning)
         cohort = self._cohort(self.round) if stage.rounds else ()
@@ -693,10 +693,6 @@ class Driver:
         nothing = {"accuracy": None, "loss": None}
         rows = [row for row in found.rows["rounds"] if row["round"] > began]
         return [{**row, "reused": True, **scores.get(row["round"], nothing)} for row in rows]
-
-
-def _is_stateful(algorithm: Algorithm) -> bool:
-    return type(algorithm).init_state is not Algorithm.init_state
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:

@@ -166,8 +166,11 @@ class Trainer:
                 f"{course.steps} steps with lr={course.lr:g}; lower local.lr"
             )
         upload, new_state = algorithm.upload(run, received, state)
-        if new_state and type(algorithm).init_state is Algorithm.init_state:
-            raise TypeError(f"{type(algorithm).__name__}.upload keeps a state, but init_state gives it no first one")
+        if new_state and not algorithm.stateful:
+            raise TypeError(
+                f"{type(algorithm).__name__}.upload keeps a state, but init_state gives it no first one, or stateful "
+                "says that there is none"
+            )
         new_state = checked(algorithm, "upload", new_state, context.layout)
         return Trained(
             upload=sent(algorithm, upload, context.layout),
@@ -280,7 +283,8 @@ class Course:
             self._start = self.net.weights.clone() if remembers or phase.name else None
             self.run(phase)
             if self._start is not None and (phase.name or hooks.enter is not Algorithm.enter):
-                self._previous = Ended(self._start, self.net.weights.clone(), self.net.buffers.clone())
+                rows = len(self._part(phase))
+                self._previous = Ended(self._start, self.net.weights.clone(), self.net.buffers.clone(), rows)
                 if phase.name:
                     self.ends[phase.name] = self._previous
         self.net.train(False)
@@ -361,7 +365,7 @@ class Course:
             return self.indices
         if self._halves is None:  # one draw a round, so that support and query stay disjoint
             order = torch.randperm(len(self.indices), generator=self._client.rng("support"))
-            cut = round(phase.support * len(order))
+            cut = min(round(phase.support * len(order)), len(order) - 1)
             self._halves = {"support": self.indices[order[:cut]], "query": self.indices[order[cut:]]}
         return self._halves[phase.rows]
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from algorithms import ALGORITHMS
 from engine import seeds
-from engine.algorithm import Net
+from engine.algorithm import Kind, Net
 from engine.data import Assignment
 from engine.experiment import Local
 from engine.models import MLP
@@ -33,7 +33,7 @@ from tests.bench import CPU, FEW, Bench
 from tests.tiny import CLASSES, Driven, assignment, dataset, drive, experiment, open_driver
 
 ROOT = Path(__file__).parents[1]
-NAMES = ("fedrep", "cbfl", "fedser", "cbhma")
+NAMES = ("cbfl", "fedser", "cbhma")
 RESNET = {"name": "resnet20"}
 FULL: dict[str, Any] = {"rounds": 2, "participation": {}}
 
@@ -103,7 +103,6 @@ def test_neutral_values_are_fedavg_to_the_bit(tmp_path: Path, sketches: Any, nam
 def test_two_rounds_move_the_model_and_resume(tmp_path: Path, sketches: Any, name: str) -> None:
     """Kills: an entry that no checkpoint holds; an undeclared one; an algorithm that only imports."""
     fields = {
-        "fedrep": {"head_epochs": 1},
         "cbfl": {"generator_steps": 2, "fake_batch": 4},
         "fedser": {"sizes": [8, 6]},
         "cbhma": {"epochs": 1},
@@ -114,31 +113,6 @@ def test_two_rounds_move_the_model_and_resume(tmp_path: Path, sketches: Any, nam
     assert torch.isfinite(done.server["weights"]).all()
     body = done.driver.layout.body
     assert not torch.equal(done.server["weights"][:body], fresh[:body])
-
-
-# --- FedRep -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("heads", "bodies"), [(2, 0), (0, 2), (2, 2)])
-def test_fedrep_touches_each_part_in_its_phase_only(sketches: Any, heads: int, bodies: int) -> None:
-    """Kills: decay or momentum on the frozen part; BatchNorm that learns in the head's phase (oracle 10 of 2.9)."""
-    bench = Bench(ResNet20())
-    local = Local(epochs=1, batch_size=4, lr=0.1, momentum=0.9, weight_decay=0.1)
-    trained = bench.train(sketches["fedrep"].FedRep(head_epochs=heads, body_epochs=bodies), 0, local=local)
-    layout = bench.net.layout
-    assert torch.equal(trained.upload["body"], layout.body_of(bench.start["weights"])) == (bodies == 0)
-    assert torch.equal(trained.state["head"], layout.head_of(bench.start["weights"])) == (heads == 0)
-    assert torch.equal(trained.buffers, bench.start["buffers"]) == (bodies == 0)
-
-
-def test_fedrep_sends_bodies_and_keeps_heads(tmp_path: Path, sketches: Any) -> None:
-    """Kills: a head that is averaged, or that travels."""
-    done = run(tmp_path, "fedrep", fields={"head_epochs": 1})
-    layout = done.driver.layout
-    rows = done.folder.frame("clients")
-    assert set(rows["floats_up"]) == set(rows["floats_down"]) == {layout.body}
-    assert len({state["head"].tobytes() for state in states(done)}) == len(FEW)
-    assert torch.equal(layout.head_of(done.server["weights"]), layout.head_of(done.driver._fresh["weights"]))
 
 
 # --- CBFL ---------------------------------------------------------------------------------------------
@@ -324,5 +298,41 @@ def test_a_state_without_a_beginning_is_refused() -> None:
         def upload(self, run: Any, received: Any, state: Any) -> Any:
             return {"weights": run.end}, {"weights": run.end}
 
-    with pytest.raises(TypeError, match="keeps a state, but init_state gives it no first one"):
-        Bench(MLP(hidden=(8,))).train(Forgetful(), 0)
+    class Denying(Forgetful):
+        def init_state(self, received: Any, parent: Any, client: Any) -> Any:
+            return {"weights": received["weights"]}
+
+        @property
+        def stateful(self) -> bool:
+            return False
+
+    for algorithm in (Forgetful(), Denying()):
+        with pytest.raises(TypeError, match="keeps a state, but init_state gives it no first one, or stateful says"):
+            Bench(MLP(hidden=(8,))).train(algorithm, 0)
+
+
+def test_what_is_not_kept_is_made_for_every_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a client that is no newcomer any more and has nothing; one whose first state depends on the round."""
+    from algorithms.fedavg import FedAvg
+
+    rounds: list[float] = []
+
+    class Fresh(FedAvg):
+        entries = {**FedAvg.entries, "draw": Kind.SCALAR}  # noqa: RUF012
+
+        @property
+        def stateful(self) -> bool:
+            return False
+
+        def init_state(self, received: Any, parent: Any, client: Any) -> Any:
+            return {"draw": torch.rand((), generator=client.rng("draw"))}
+
+        def upload(self, run: Any, received: Any, state: Any) -> Any:
+            rounds.append(float(state["draw"]))
+            return {"weights": run.end}, {}
+
+    monkeypatch.setitem(ALGORITHMS, "fedavg", Fresh)
+    done = drive(tmp_path, experiment(rounds=3, participation={}), dataset(sum(FEW)), assignment(FEW))
+    assert rounds[:3] == rounds[3:6] == rounds[6:]
+    assert len(set(rounds)) == len(FEW)
+    assert done.driver._states.read(range(len(FEW))) == [None] * len(FEW)

@@ -21,15 +21,15 @@ from tests.tiny import BATCHNORM, CLASSES, SIZES, assignment, dataset, drive, ex
 Count = Callable[[int, int], int]
 
 
+HEAD_ROW = 64 + 1  # numbers of the head of ``BATCHNORM``'s model for a class
+
+
 def model(d: int, b: int) -> int:
     return d + b
 
 
 def nothing(d: int, b: int) -> int:
     return 0
-
-
-HEAD_ROW = 64 + 1  # numbers of resnet20's head for a class
 
 
 def body(d: int, b: int) -> int:
@@ -91,6 +91,21 @@ TABLE: list[tuple[str, Row]] = [
     ("ditto", Row(client=model)),
     ("pfedme", Row(client=model, fields={"local_rounds": 2})),
     ("perfedavg", Row()),
+    # calibration spec 0.2, without the count, which the simulation has
+    ("fedrep", Row(down=body, up=body, per_class=HEAD_ROW)),
+    ("fedbabu", Row(down=body, up=body)),  # its head travels once: test_fedbabu.py
+    ("fedbabu", Row(fields={"train_head": True})),
+    ("fedrecon", Row(down=body, up=body)),
+    ("fedrecon", Row(down=body, up=body, per_class=HEAD_ROW, fields={"reset_head": False})),
+    (
+        "fedrecon",
+        Row(
+            down=body,
+            up=body,
+            server=lambda d, b: 2 * body(d, 0) + 1,  # two moments and a count of steps
+            fields={"grad_only": True, "server_optimizer": "adam", "server_lr": 0.003},
+        ),
+    ),
 ]
 
 
@@ -99,7 +114,7 @@ def check_messages(folder: Path, name: str, row: Row) -> None:
     run = drive(folder, config)
     layout = run.driver.layout
     clients = run.folder.frame("clients")
-    kept = [run.driver._states.read([client])[0] or {} for client in range(8)]
+    kept = [run.driver._states.read([client])[0] or {} for client in range(len(SIZES))]
     extra = [tensor for key, tensor in run.server.items() if key not in ("weights", "buffers")]
     counted = {
         "down": set(clients["floats_down"]),

@@ -58,6 +58,14 @@ REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     # but for rounding, with one inner step and eta lambda = 1: test_pfedme.py
     "pfedme": [],
     "perfedavg": [({"alpha": 0.0}, FULL), ({"alpha": 0.0, "first_order": True}, {**MOMENTUM, **BATCHNORM})],
+    # never: heads are clients' own
+    "fedrep": [],
+    "fedrecon": [],
+    # without what it is about
+    "fedbabu": [
+        ({"train_head": True, "weighting": "samples"}, PART),
+        ({"train_head": True, "weighting": "samples"}, {**MOMENTUM, **BATCHNORM}),
+    ],
     # after FedAvg; no epochs leave what it has come to
     "ccvr": [({"epochs": 0}, FULL), ({"epochs": 0, "cov": "shared"}, {**PART, **BATCHNORM})],
     "iid_calibration": [({"epochs": 0}, FULL), ({"epochs": 0, "fraction": 1.0}, {**PART, **BATCHNORM})],
@@ -98,6 +106,27 @@ DIFFERS: dict[str, list[dict[str, Any]]] = {
         {"local_rounds": 4, "personal_lr": 0.02},
     ],
     "perfedavg": [{}, {"alpha": 0.1}, {"first_order": True}],
+    "fedrep": [{}, {"head_init": "uniform01"}, {"head_epochs": 0}, {"body_epochs": 2}],
+    "fedbabu": [{}, {"weighting": "samples"}, {"head_init": "orthogonal"}, {"train_head": True}, {"server_lr": 0.5}],
+    "fedrecon": [
+        {},
+        *(
+            {"recon_steps": 3, **fields}
+            for fields in (
+                {},
+                {"head_init": "uniform01"},
+                {"recon_lr": 0.01},
+                {"query_steps": 3},
+                {"support_frac": 0.8},
+                {"support_frac": 1.0},
+                {"reset_head": False},
+                {"grad_only": True},
+                {"server_lr": 0.5},
+                {"server_lr": 0.5, "server_optimizer": "adam"},
+                {"server_lr": 0.5, "server_optimizer": "yogi"},
+            )
+        ),
+    ],
     "ccvr": [{}, {"epochs": 0, "init": "random"}],
     "iid_calibration": [{}, {"epochs": 0, "init": "random"}],
 }
