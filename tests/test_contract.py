@@ -278,18 +278,6 @@ class View:
 # --- what holds for all -------------------------------------------------------------------------------
 
 
-def test_a_first_state_does_not_depend_on_the_round(sketches: Any) -> None:
-    """Kills: a head drawn from the round in which its client happens to come first."""
-    bench = Bench(MLP(hidden=(8,)))
-    pflego = sketches["pflego"].Pflego(tau=2, head_lr=0.0, server_lr=0.0)
-    heads = []
-    for number in (1, 7):
-        bench.context = dataclasses.replace(bench.context, round=number, stage_round=number)
-        heads.append(bench.train(pflego, 0).state["head"])
-    assert torch.equal(heads[0], heads[1])
-    assert not torch.equal(heads[0], bench.train(pflego, 1).state["head"])
-
-
 def test_a_state_without_a_beginning_is_refused() -> None:
     """Kills: state that is dropped without a word because no init_state announces it."""
     from algorithms.fedavg import FedAvg
