@@ -21,6 +21,7 @@ from engine.run import Messages
 WITH_RAY = ("test_cluster.py", "test_sweeps.py")
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the marks in a hook of its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several test processes, all that starts Ray goes to one of them, and first: two Rays would share the cores
     and see each other's actors."""
