@@ -1,16 +1,17 @@
-"""FedBABU (Oh, Kim and Yun 2022, arXiv:2106.06042): methods by classes of a client and participation, after fine-tuning.
+"""FedBABU (Oh, Kim and Yun 2022, arXiv:2106.06042): methods by classes of a client and by participation, fine-tuned.
 
-Profiles: ``paper`` is the setting of the released scripts: CIFAR-100, 100 clients, SGD with 0.1 and momentum 0.9, batches
-of 50, 320 epochs in all, in one of three ways: 320 rounds of 1 epoch, 80 of 4, 32 of 10. The learning rate falls to a
-tenth after half of the rounds and again after three quarters. Their network is MobileNet; ``mobilenetv2`` is the nearest
-that is here. ``laptop`` is 40 epochs on the embedded images with fully connected layers, batches of 10, 0.01, and 2, 5
-or 10 classes. FedRep trains heads for as many epochs as bodies.
+Profiles: ``paper`` is the setting of the released scripts: CIFAR-100, 100 clients, SGD with 0.1 and momentum 0.9,
+batches of 50, 320 epochs in all, in one of three ways: 320 rounds of 1 epoch, 80 of 4, 32 of 10. The learning rate
+falls to a tenth after half of the rounds and again after three quarters. Their network is MobileNet; ``mobilenetv2``
+is the nearest that is here. ``laptop`` is 40 epochs on the embedded images with fully connected layers, batches of
+10, 0.01, and 2, 5 or 10 classes. FedRep trains heads for as many epochs as bodies.
 
 A schedule names rounds, so each of the three ways is a sweep of its own.
 
-At the end every client fine-tunes the whole model for 5 epochs, at the learning rate of the last round, and the mean is
-over clients, each with the same weight: ``fine_tuned_client_accuracy``. Before that it is ``personal_client_accuracy``:
-of FedAvg and FedBABU, whose head nobody trains, the global model on the client's test rows.
+At the end every client fine-tunes the whole model for 5 epochs, at the learning rate of the last round, and the mean
+is over clients, each with the same weight: ``fine_tuned_client_accuracy``. Before that it is
+``personal_client_accuracy``: of FedAvg and FedBABU, whose head nobody trains, the global model on the client's test
+rows.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
 """FedPer (Arivazhagan et al. 2019, arXiv:1912.00818) by the classes of a client and by the number of personal layers.
 
 Profiles: ``paper`` is the setting of Flower's reproduction: CIFAR-10, 10 clients, all of them in each of 50 rounds, 4
-local epochs, batches of 128, SGD with 0.01; its networks are ResNet-34 and MobileNet, and the nearest that are here are
-``resnet18`` and ``mobilenetv2``. ``laptop`` is the same on the embedded images with fully connected layers, and 0.05.
+local epochs, batches of 128, SGD with 0.01; its networks are ResNet-34 and MobileNet, and the nearest that are here
+are ``resnet18`` and ``mobilenetv2``. ``laptop`` is the same on the embedded images with fully connected layers, and
+0.05.
 
 All clients are measured on their own test rows, FedAvg's with the global model.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from ray import tune
 
@@ -41,7 +40,7 @@ def base(profile: str) -> Experiment:
 
 def heterogeneity(profile: str) -> Sweep:
     """FedPer and FedAvg by the number of classes of a client."""
-    networks = ["resnet18", "mobilenetv2"] if profile == "paper" else ["mlp", "cnn"]
+    networks = ["resnet18", "mobilenetv2"] if profile == "paper" else ["mlp", "moon_cnn"]
     return Sweep(
         base=base(profile),
         space={

@@ -1,9 +1,10 @@
 """FedRecon (Singhal et al. 2021, arXiv:2102.03448) on images: whether heads are kept, rows are split, and how long.
 
-The paper's data, MovieLens and Stack Overflow, are no images; what is varied here are the options of its method and of
-the other readings of it. Profiles: ``paper`` is CIFAR-10 with FedRep's network, 100 clients of 2 classes, a tenth of them
-in each of 100 rounds; ``laptop`` is 50 rounds on the embedded images with fully connected layers. The rates are those of
-the paper's experiments, 0.1 for heads and 0.3 for the body (of Stack Overflow), with plain means on the server.
+The paper's data, MovieLens and Stack Overflow, are no images; what is varied here are the options of its method and
+of the other readings of it. Profiles: ``paper`` is CIFAR-10 with FedRep's network, 100 clients of 2 classes, a tenth
+of them in each of 100 rounds; ``laptop`` is 50 rounds on the embedded images with fully connected layers. The rates
+are those of the paper's experiments, 0.1 for heads and 0.3 for the body (of Stack Overflow), with plain means on the
+server.
 
 Clients are measured after the reconstruction of their heads, all of them: those that have never taken part as well as
 those that have. The two are not told apart.

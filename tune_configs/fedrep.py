@@ -1,12 +1,12 @@
 """FedRep (Collins et al. 2021, arXiv:2102.07078): its table of methods by (users, classes of a user).
 
-Profiles: ``paper`` is the setting of the released scripts: 100 rounds of a tenth of the users, batches of 10, SGD with
-0.01 and momentum 0.5, 10 epochs of the head and then 1 of the body (5 for CIFAR-100), and for the methods that train all
-at once 1 epoch. For (1000, 2) the scripts have 5 epochs of the body and 5 of FedAvg, here as elsewhere 1. ``laptop`` has
-50 rounds on the embedded images with fully connected layers.
+Profiles: ``paper`` is the setting of the released scripts: 100 rounds of a tenth of the users, batches of 10, SGD
+with 0.01 and momentum 0.5, 10 epochs of the head and then 1 of the body (5 for CIFAR-100), and for the methods that
+train all at once 1 epoch. For (1000, 2) the scripts have 5 epochs of the body and 5 of FedAvg, here as elsewhere 1.
+``laptop`` has 50 rounds on the embedded images with fully connected layers.
 
-The scripts' accuracy is the mean of the last 10 rounds. After them every user trains the head for 10 epochs more, and so
-does it here for all methods, single models among them: ``fine_tuned_accuracy``.
+The scripts' accuracy is the mean of the last 10 rounds. After them every user trains the head for 10 epochs more, and
+so does it here for all methods, single models among them: ``fine_tuned_accuracy``.
 
 The paper's figures are not at hand, so none stands beside ours. Its FEMNIST and Sent140 are not among the data sets.
 """
@@ -53,7 +53,7 @@ def table1(profile: str) -> Sweep:
 
 
 def table1_cifar100(profile: str) -> Sweep:
-    """The same on CIFAR-100, with 5 epochs of the body; on a laptop again on the embedded images, with 3 and 8 classes."""
+    """The same on CIFAR-100, with 5 epochs of the body; on a laptop with 3 and 8 classes of the embedded images."""
     settings = [_users(100, 5), _users(100, 20)] if profile == "paper" else [_users(100, 3), _users(100, 8)]
     return _table(profile, "cifar100", settings, {**FEDREP, "body_epochs": 5})
 
