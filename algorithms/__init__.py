@@ -3,18 +3,25 @@
 from algorithms.ccvr import Ccvr
 from algorithms.clsnorm import ClsNorm
 from algorithms.clsprox import ClsProx
+from algorithms.ditto import Ditto
 from algorithms.fedavg import FedAvg
 from algorithms.fedavg_local import FedAvgLocal
 from algorithms.fedavgm import FedAvgM
+from algorithms.fedbabu import FedBabu
 from algorithms.feddc import FedDC
 from algorithms.fedmix import FedMix
 from algorithms.fednova import FedNova
 from algorithms.fedper import FedPer
 from algorithms.fedprox import FedProx
+from algorithms.fedrecon import FedRecon
+from algorithms.fedrep import FedRep
 from algorithms.iid_calibration import IidCalibration
+from algorithms.local import LocalOnly
 from algorithms.mixup_local import MixupLocal
 from algorithms.moon import Moon
 from algorithms.naivemix import NaiveMix
+from algorithms.perfedavg import PerFedAvg
+from algorithms.pfedme import PFedMe
 from algorithms.pflego import Pflego
 from algorithms.scaffold import Scaffold
 from engine.registry import Registry
@@ -36,7 +43,14 @@ ALGORITHMS = Registry(
         "clsnorm": ClsNorm,
         "pflego": Pflego,
         "fedper": FedPer,
+        "fedrep": FedRep,
+        "fedbabu": FedBabu,
+        "fedrecon": FedRecon,
         "fedavg_local": FedAvgLocal,
+        "local": LocalOnly,
+        "ditto": Ditto,
+        "pfedme": PFedMe,
+        "perfedavg": PerFedAvg,
         "ccvr": Ccvr,
         "iid_calibration": IidCalibration,
     },

@@ -1,8 +1,8 @@
-"""What PFLEGO, FedPer and FedRep have in common: all clients share a body, and each keeps a head to itself.
+"""What PFLEGO, FedPer, FedRep and FedRecon have in common: all clients share a body, and each has a head to itself.
 
 A client's head has rows for the classes of its own rows and is drawn when the client first takes part, from the run's
-seed and the client's number. It is client state: stored, checkpointed, never sent. The server averages bodies and has
-no head that means anything, so these methods are evaluated by clients' own models.
+seed and the client's number. It is client state: checkpointed (but for FedRecon's), never sent. The server averages
+bodies and has no head that means anything, so these methods are evaluated by clients' own models.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ class PersonalHead(Algorithm):
         return {"body": context.layout.body_of(server["weights"])}
 
     def init_state(self, received: Tensors, parent: Tensors, client: Client) -> Tensors:
+        if "head" in parent:  # of another method with personal heads
+            return {"head": parent["head"]}
         layout = client.context.layout
         head = torch.rand(layout.head, generator=client.rng("head"))
         if self.head_init == "kaiming":

@@ -68,9 +68,7 @@ class Pflego(ServerSteps, PersonalHead):
 
     def check_change(self, later: Algorithm) -> None:
         assert isinstance(later, Pflego)
-        before, after = self.server_optimizer, later.server_optimizer
-        rule = "cannot change in mid-run: what one optimizer remembers means nothing to another"
-        require(before == after, "server_optimizer", after, rule, f"keep {before}")
+        self.check_same_optimizer(later)
 
     def phases(self, context: Context) -> tuple[Phase, ...]:
         batch = self.batch_size or "full"

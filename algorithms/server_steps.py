@@ -39,6 +39,12 @@ class ServerSteps:
         require(inside, "server_betas", self.server_betas, "must be at least 0 and below 1", "[0.9, 0.999] is usual")
         require(self.server_eps > 0, "server_eps", self.server_eps, "must be greater than 0", "for example 1e-8")
 
+    def check_same_optimizer(self, later: ServerSteps) -> None:
+        """Refuse that a schedule makes ``later`` of this one with another optimizer."""
+        before, after = self.server_optimizer, later.server_optimizer
+        rule = "cannot change in mid-run: what one optimizer remembers means nothing to another"
+        require(before == after, "server_optimizer", after, rule, f"keep {before}")
+
     def stepped(self, server: Tensors, weights: Tensor, gradient: Tensor) -> tuple[Tensor, Tensors]:
         """``weights`` [n] after one step down ``gradient`` [n], and what the server remembers of it."""
         if self.server_optimizer == "sgd":

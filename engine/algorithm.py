@@ -116,7 +116,7 @@ class Client:
     class_counts: Tensor  # [C] of its own rows; never leaves the client unless an upload says so
     context: Context
     rng: Callable[[str], torch.Generator]  # keyed (seed, purpose, round, client), consumed in step order
-    phase: str = ""  # name of the phase that is under way
+    phase: str = ""  # name of the phase that is under way; if it has one, that is part of rng's key
 
 
 @dataclass(frozen=True)
@@ -180,13 +180,13 @@ class Net(Protocol):
 class Phase:
     """One stretch of local training. ``Phase()`` is what the experiment's ``local`` section says."""
 
-    name: str = ""  # with one, what the phase ends with is kept in run.ends, and client.phase is the name during it
+    name: str = ""  # with one: client.phase during it, draws of its own, and what it ends with is kept in run.ends
     epochs: int | None = None  # passes over the rows; None and steps None: local.epochs / local.steps
     steps: int | None = None  # or optimizer steps
-    repeat: int = 1  # steps on each batch before the next one is drawn
+    repeat: int = 1  # steps on each batch, augmented anew each time, before the next one is drawn
     trainable: Literal["all", "body", "head"] = "all"  # the rest gets no update, no decay, no momentum
     rows: Literal["all", "support", "query"] = "all"  # disjoint parts, drawn per (round, client)
-    support: float = 0.5  # the share of a client's rows that is support, the same in all phases
+    support: float = 0.5  # the share of a client's rows that is support, equal in all phases; one row is always query
     batch: int | Literal["local", "full"] = "local"  # "full": exact gradient over all rows, accumulated
     lr: float | None = None  # None: context.lr
     features: Literal["live", "cached"] = "live"  # cached: body once, in eval mode, without augmentation
@@ -201,6 +201,7 @@ class Ended:
     start: Tensor  # [P]
     end: Tensor  # [P]
     buffers: Tensor  # [Q] at the end
+    num_examples: Scalar  # rows that it was about
 
 
 @dataclass(frozen=True)
@@ -219,7 +220,7 @@ class LocalRun:
     client: Client
     net: Net  # at the end weights, in eval mode
     rows: Callable[[], Iterator[Batch]]  # one pass over the client's rows, in order, not augmented
-    ends: Mapping[str, Ended] = field(default_factory=dict)  # of the phases that have a name
+    ends: Mapping[str, Ended] = field(default_factory=dict)  # of the phases that have a name; of several, the last
 
 
 def accumulation(momentum: float, steps: Scalar, nesterov: bool = False) -> Scalar:
@@ -392,6 +393,11 @@ class Algorithm(ABC):
 
     # --- on one client -------------------------------------------------------------------------------
 
+    @property
+    def stateful(self) -> bool:
+        """Whether clients keep a state. If not, :meth:`init_state` gives what they have for a round, each time."""
+        return type(self).init_state is not Algorithm.init_state
+
     def init_state(self, received: Tensors, parent: Tensors, client: Client) -> Tensors:
         """At a client's first participation in the stage; ``parent`` is what it kept of the stage before, if any.
 
@@ -410,7 +416,8 @@ class Algorithm(ABC):
     def enter(self, previous: Ended, received: Tensors, state: Tensors, client: Client) -> Tensors:
         """Where the phase ``client.phase`` starts: "weights" [P] and "buffers" [Q], if not at the end of the previous.
 
-        Not called for the first phase.
+        Not called for the first phase. With "buffers" it is another model that is trained from there on, and the
+        losses that are reported of local training are that model's.
         """
         return {}
 

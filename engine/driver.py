@@ -15,7 +15,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -35,6 +35,7 @@ from engine.errors import ResourceError, RunError
 from engine.exchanges import EveryClient, Exchanges, ServerSide
 from engine.experiment import Experiment, Participation, Stage
 from engine.files import link_or_copy
+from engine.measurements import Measurements, Place
 from engine.pool import Call, Pool
 from engine.results import Row, RunFolder
 from engine.reuse import NotYet, Reuse, Segment, may_share, segments_of
@@ -53,8 +54,6 @@ from engine.worker import (
 )
 
 log = logging.getLogger("fedskew")
-
-EVALUATION_ROWS = 2000  # test rows of one block
 
 
 def draw_cohort(seed: int, round: int, clients: Sequence[int], participation: Participation) -> tuple[int, ...]:
@@ -135,7 +134,7 @@ class Driver:
         self._sizes = assignment.sizes()
         self._exchanges = Exchanges(folder.exchanges, self._sizes, pool, experiment.execution.block)
         self._clients = self._exchanges.clients  # those that hold data
-        self._test_rows = len(dataset.test.labels)
+        self._measurements = Measurements(folder, pool, len(dataset.test.labels))
         tests = assignment.tests
         self._testers = [client for client in self._clients if tests and len(tests[client])]
         self._chain = experiment.chain
@@ -297,7 +296,7 @@ class Driver:
         number = self._position.round + 1
         stage = self.stage.at(number)
         algorithm = stage.algorithm
-        cohort = draw_cohort(self.experiment.seed, number, self._clients, self.experiment.participation)
+        cohort = self._cohort(number)
         context = self._context(number, len(cohort))
         server = algorithm.before_round(self._server, ServerSide(self.pool, context), context)
         server = cast(algorithm, checked(algorithm, "before_round", server, self.layout), self._fresh["weights"].dtype)
@@ -312,12 +311,15 @@ class Driver:
         self._position = replace(self._position, round=number)
         return self._record(stage, context, outcome, norm, time.perf_counter() - began)
 
+    def _cohort(self, round: int) -> tuple[int, ...]:
+        return draw_cohort(self.experiment.seed, round, self._clients, self.experiment.participation)
+
     def _train(self, stage: Stage, cohort: tuple[int, ...], server: Tensors, context: Context) -> Outcome:
         algorithm, evaluation = stage.algorithm, self.experiment.evaluation
         received = checked(algorithm, "broadcast", algorithm.broadcast(server, context), self.layout)
         received = {**received, "buffers": server["buffers"]}
         addressed = self._addressed(algorithm, server, cohort, context)
-        stateful = _is_stateful(algorithm)
+        stateful = algorithm.stateful
         job = TrainJob(
             algorithm=algorithm,
             local=stage.local,
@@ -426,7 +428,7 @@ class Driver:
             row |= {"stage": stage.name, "round": context.round, "actor": actor, "floats_down": outcome.floats_down}
             rows.append(row)
             self.folder.clients.add(row)
-        self._record_personal(outcome.personal, {row["client"] for row in rows})
+        self._measurements.record(self._place, outcome.personal, {row["client"] for row in rows})
         samples = [row["samples"] for row in rows]
         return {
             "stage": stage.name,
@@ -451,83 +453,33 @@ class Driver:
         }
 
     def _evaluate(self) -> Row:
-        """What is due after the last round; the row of ``evaluations.parquet``, or nothing."""
-        global_model = self.stage.at(self.round).algorithm.global_model
-        row: Row = {}
-        if global_model and self._cadence.headline(self._position):
-            row = self._evaluate_global()
+        """Measure what is due after the last round; the row of ``evaluations.parquet``, or nothing."""
+        algorithm, place, row = self.stage.at(self.round).algorithm, self._place, Row()
+        if algorithm.global_model and self._cadence.headline(self._position):
+            row = self._measurements.global_model(place, algorithm, self._server)
         if self._cadence.personal(self._position):
-            scores = self._evaluate_personal()
-            if not global_model:
-                row = self._headline("personal", scores)
+            scores = self._measure_own_models()
+            if not algorithm.global_model:
+                row = self._measurements.headline(place, "personal", scores)
         return row
 
-    def _evaluate_personal(self) -> list[Scores]:
-        """Clients' own models on their own test rows, with what they would receive now; those before fine-tuning."""
+    def _measure_own_models(self) -> list[Scores]:
+        """With what clients would receive now."""
         if not self._testers:
             raise RunError("no client has a test row, so there is nothing to measure clients' own models on")
-        stage, context = self.stage.at(self.round), self._context(self.round, 0)
-        algorithm, ids = stage.algorithm, tuple(self._testers)
+        stage, context, ids = self.stage.at(self.round), self._context(self.round, 0), tuple(self._testers)
+        algorithm = stage.algorithm
         received = checked(algorithm, "broadcast", algorithm.broadcast(self._server, context), self.layout)
         shared = to_numpy({**received, "buffers": self._server["buffers"]})
+        calls = self._calls(ids, self._addressed(algorithm, self._server, ids, context), algorithm.stateful)
         fine_tuning = self.experiment.evaluation.fine_tuning if self._cadence.fine_tuned(self._position) else None
         job = PersonalJob(algorithm, stage.local, context, fine_tuning)
-        calls = self._calls(ids, self._addressed(algorithm, self._server, ids, context), _is_stateful(algorithm))
-        results = self.pool.run("measure", shared, job, calls, what=f"clients' own models after round {self.round}")
-        found: list[OwnScores] = [one for result in results for one in result.value]
-        self._record_personal(found, self._cohort_of_last_round())
-        return [one.scores for one in found if one.point == "post_server"]
+        cohort = self._cohort(self.round) if stage.rounds else ()
+        return self._measurements.own_models(self._place, job, shared, calls, cohort)
 
-    def _cohort_of_last_round(self) -> set[int]:
-        if self.stage.rounds == 0:
-            return set()
-        return set(draw_cohort(self.experiment.seed, self.round, self._clients, self.experiment.participation))
-
-    def _record_personal(self, found: Sequence[OwnScores], participants: Collection[int]) -> None:
-        """Rows of ``personal.parquet``."""
-        for one in found:
-            samples = int(one.scores.count.sum())
-            self.folder.personal.add(
-                {
-                    "stage": self.stage.name,
-                    "round": self.round,
-                    "client": one.client,
-                    "point": one.point,
-                    "participant": one.client in participants,
-                    "samples": samples,
-                    "accuracy": float(one.scores.correct.sum() / samples),
-                    "loss": one.scores.loss / samples,
-                }
-            )
-
-    def _evaluate_global(self) -> Row:
-        """The global model on the test set, in blocks of rows on the pool."""
-        starts = range(0, self._test_rows, EVALUATION_ROWS)
-        calls = [
-            Call(label=f"test rows from {start}", args=(start, min(start + EVALUATION_ROWS, self._test_rows)))
-            for start in starts
-        ]
-        shared = to_numpy({name: self._server[name] for name in ("weights", "buffers")})
-        algorithm = self.stage.at(self.round).algorithm
-        results = self.pool.run("evaluate", shared, algorithm, calls, what=f"evaluation after round {self.round}")
-        return self._headline("global", [result.value for result in results])
-
-    def _headline(self, scope: str, scores: Sequence[Scores]) -> Row:
-        """The row of ``evaluations.parquet``, of all these test rows together."""
-        correct = np.sum([score.correct for score in scores], axis=0)
-        count = np.sum([score.count for score in scores], axis=0)
-        row = {
-            "stage": self.stage.name,
-            "round": self.round,
-            "scope": scope,
-            "accuracy": float(correct.sum() / count.sum()),
-            "loss": sum(score.loss for score in scores) / float(count.sum()),
-            "samples": int(count.sum()),
-            "class_accuracy": [float(c / n) if n else None for c, n in zip(correct, count, strict=True)],
-            "class_samples": count.tolist(),
-        }
-        self.folder.evaluations.add(row)
-        return row
+    @property
+    def _place(self) -> Place:
+        return Place(self.stage.name, self.round)
 
     def _summarise(self) -> dict[str, Any]:
         empty = int((self._sizes == 0).sum())
@@ -579,7 +531,7 @@ class Driver:
     def _send_once(self, algorithm: Algorithm, context: Context) -> None:
         """Count what every client gets at the stage's start and keeps, though here it comes with each broadcast."""
         if algorithm.sent_once:
-            sent = algorithm.broadcast(self._server, context)
+            sent = {**algorithm.broadcast(self._server, context), "buffers": self._server["buffers"]}
             count = floats({name: tensor for name, tensor in sent.items() if name in algorithm.sent_once})
             if count:
                 numbers = dict.fromkeys(self._clients, (0, count))
@@ -741,10 +693,6 @@ class Driver:
         nothing = {"accuracy": None, "loss": None}
         rows = [row for row in found.rows["rounds"] if row["round"] > began]
         return [{**row, "reused": True, **scores.get(row["round"], nothing)} for row in rows]
-
-
-def _is_stateful(algorithm: Algorithm) -> bool:
-    return type(algorithm).init_state is not Algorithm.init_state
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:

@@ -19,7 +19,7 @@ import torch
 
 from engine.data import Assignment, Dataset
 from engine.driver import Driver
-from engine.errors import FedskewError, require
+from engine.errors import DataError, FedskewError, require
 from engine.experiment import Experiment, no_gpu
 from engine.pool import InProcessPool, Pool
 from engine.results import Row, RunFolder
@@ -90,6 +90,9 @@ def check_against_data(experiment: Experiment, dataset: Dataset, assignment: Ass
     with torch.device("meta"):
         experiment.model.build(dataset.shape, len(dataset.classes))
     holders = int((assignment.sizes() > 0).sum())
+    own = experiment.evaluation.personal_every or not all(stage.algorithm.global_model for stage in experiment.chain)
+    if own and not any(map(len, assignment.tests)):
+        raise DataError("no client has a test row to measure its own model on: keep more test samples")
     count = experiment.participation.count
     require(
         count is None or count <= holders,

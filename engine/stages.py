@@ -24,6 +24,7 @@ from engine.experiment import Experiment, Stage
 NUMERIC_PATH = (
     "engine.algorithm",
     "engine.blocks",
+    "engine.cadence",
     "engine.data.annotations",
     "engine.data.assignment",
     "engine.data.batches",
@@ -51,6 +52,7 @@ NUMERIC_PATH = (
     "engine.models.personal",
     "engine.models.resnet",
     "engine.models.resnet_imagenet",
+    "engine.measurements",
     "engine.moments",
     "engine.seeds",
     "engine.training",

@@ -56,7 +56,7 @@ class Trained:
     weight: float
     num_examples: int
     steps: int
-    loss_before: float | None  # the objective on the client's first batch, at the weights it started from
+    loss_before: float | None  # the objective on the first batch, where the training of ``weights`` began
     loss_after: float | None  # the same batch, at the weights it ended with
     personal: Tensors  # "weights" and "buffers" that the client would use now
 
@@ -160,15 +160,17 @@ class Trainer:
             rows=partial(self.one_pass, client, indices),
             ends=course.ends,
         )
-        low, high = torch.aminmax(run.end)  # not a number if anything is; cheaper than isfinite
-        if not (math.isfinite(low) and math.isfinite(high)):
+        if not all(map(_finite, (run.end, *(ended.end for ended in run.ends.values())))):
             raise RunError(
                 f"client {number} diverged in round {context.round}: its weights are not finite after "
                 f"{course.steps} steps with lr={course.lr:g}; lower local.lr"
             )
         upload, new_state = algorithm.upload(run, received, state)
-        if new_state and type(algorithm).init_state is Algorithm.init_state:
-            raise TypeError(f"{type(algorithm).__name__}.upload keeps a state, but init_state gives it no first one")
+        if new_state and not algorithm.stateful:
+            raise TypeError(
+                f"{type(algorithm).__name__}.upload keeps a state, but init_state gives it no first one, or stateful "
+                "says that there is none"
+            )
         new_state = checked(algorithm, "upload", new_state, context.layout)
         return Trained(
             upload=sent(algorithm, upload, context.layout),
@@ -251,7 +253,7 @@ class Course:
         self.rows = trainer.rows
         self.algorithm = algorithm
         self.local = local
-        self.client = client
+        self.client = client  # as the phase that is under way has it
         self.indices = indices
         self.received = received
         self.state = state
@@ -260,6 +262,7 @@ class Course:
         self.lr = client.context.lr
         self.gradient: Tensor | None = None  # [P] of the last phase that emits one
         self.ends: dict[str, Ended] = {}
+        self._client = client  # as the round has it
         self._previous: Ended | None = None
         self._start: Tensor | None = None  # [P] of the phase, where somebody may ask
         self._first: tuple[Batch, Tensor, bool] | None = None  # its objective before any step; training mode
@@ -270,15 +273,18 @@ class Course:
         hooks = type(self.algorithm)
         remembers = hooks.enter is not Algorithm.enter or hooks.gradient is not Algorithm.gradient
         for number, phase in enumerate(phases):
-            self.client = replace(self.client, phase=phase.name)
+            self.client = _in_phase(self._client, phase.name)
             if number and self._previous is not None:
                 entry = self.algorithm.enter(self._previous, self.received, self.state, self.client)
                 if entry:
                     self.net.load(entry["weights"], entry.get("buffers", self.net.buffers))
+                if "buffers" in entry:
+                    self._first = None  # another model is trained from here on
             self._start = self.net.weights.clone() if remembers or phase.name else None
             self.run(phase)
             if self._start is not None and (phase.name or hooks.enter is not Algorithm.enter):
-                self._previous = Ended(self._start, self.net.weights.clone(), self.net.buffers.clone())
+                rows = len(self._part(phase))
+                self._previous = Ended(self._start, self.net.weights.clone(), self.net.buffers.clone(), rows)
                 if phase.name:
                     self.ends[phase.name] = self._previous
         self.net.train(False)
@@ -358,8 +364,8 @@ class Course:
         if phase.rows == "all":
             return self.indices
         if self._halves is None:  # one draw a round, so that support and query stay disjoint
-            order = torch.randperm(len(self.indices), generator=self.client.rng("support"))
-            cut = round(phase.support * len(order))
+            order = torch.randperm(len(self.indices), generator=self._client.rng("support"))
+            cut = min(round(phase.support * len(order)), len(order) - 1)
             self._halves = {"support": self.indices[order[:cut]], "query": self.indices[order[cut:]]}
         return self._halves[phase.rows]
 
@@ -470,6 +476,18 @@ class CachedNet:
 
     def narrow(self, width: float) -> Net:
         raise TypeError("a phase with cached features runs no body, so it cannot be narrowed")
+
+
+def _in_phase(client: Client, name: str) -> Client:
+    """The client during a phase; in one with a name it draws apart, so that what other phases draw is no matter."""
+    if not name:
+        return client
+    return replace(client, phase=name, rng=lambda purpose: client.rng(f"{name}/{purpose}"))
+
+
+def _finite(weights: Tensor) -> bool:
+    low, high = torch.aminmax(weights)  # not a number if anything is; cheaper than isfinite
+    return math.isfinite(low) and math.isfinite(high)
 
 
 def _moved(value: Any, device: torch.device) -> Any:

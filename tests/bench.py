@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from engine import seeds
-from engine.algorithm import Batch, Client, Context
+from engine.algorithm import Batch, Client, Context, Kind, Tensors
 from engine.data.batches import Rows
+from engine.entries import kept
 from engine.experiment import Local
 from engine.models import Model, ModelSpec, build_model
 from engine.training import Trainer
@@ -53,10 +57,36 @@ class Bench:
     def batch(self, number: int) -> Batch:
         return next(self.trainer.one_pass(self.client(number), self.parts[number]))
 
-    def train(self, algorithm: Any, number: int, state: Any = None, local: Local | None = None) -> Any:
+    def received(self, algorithm: Any) -> Tensors:
+        """What clients get of a server that starts now."""
         server = {**algorithm.init_server(self.start, self.context), "buffers": self.start["buffers"]}
-        received = {**algorithm.broadcast(server, self.context), "buffers": self.start["buffers"]}
+        return {**algorithm.broadcast(server, self.context), "buffers": self.start["buffers"]}
+
+    def newcomer(self, number: int) -> Client:
+        """The client as ``init_state`` sees it."""
+        return self.trainer.client(number, self.parts[number], replace(self.context, round=0))
+
+    def stored(self, number: int, weights: Tensor) -> Tensors:
+        """The state, as it is stored, of a client that keeps the head of ``weights`` [P]."""
+        head = self.net.layout.head_of(weights).clone()
+        return kept({"head": Kind.PERSONAL_HEAD}, {"head": head}, self.client(number))
+
+    def train(self, algorithm: Any, number: int, state: Any = None, local: Local | None = None) -> Any:
+        received = self.received(algorithm)
         local = local or Local(epochs=2, batch_size=4, lr=0.1)
         return self.trainer.train(
             algorithm, local, number, self.parts[number], self.context, received, state or {}, newcomer=state is None
         )
+
+
+def descend(net: FlatNet, part: Literal["body", "head"], batch: Batch, steps: int, **sgd: float) -> None:
+    """By torch.optim and autograd: steps at one part of what is in the net, on all of the batch's rows, and on the
+    classes that its client has."""
+    net.train(False)
+    optimizer = torch.optim.SGD(getattr(net.model, part).parameters(), **sgd)  # pyright: ignore[reportArgumentType]
+    for _ in range(steps):
+        logits = net.model(batch.x).masked_fill(batch.client.class_counts == 0, -torch.inf)
+        net.model.zero_grad()
+        F.cross_entropy(logits, batch.y).backward()
+        optimizer.step()
+    net.model.zero_grad()

@@ -33,12 +33,17 @@ def regression(targets: list[float]) -> tuple[Trainer, FlatNet]:
     return Trainer(net, Rows(data, data.train, CPU, torch.float64), seed=0), net
 
 
+def weight_of(net: Net) -> torch.Tensor:
+    """[] w, as the head has it: a net at the end of a step has no weights of its own to look at."""
+    one = torch.ones(1, 1, dtype=torch.float64)
+    return (net.head(one) - net.head(0 * one)).view(())
+
+
 def quadratic(curvature: float = 1.0) -> Any:
     """loss = curvature/2 * mean (w - x)^2, as an override for any algorithm."""
 
     def loss(self: Algorithm, net: Net, batch: Batch, received: Tensors, state: Tensors) -> torch.Tensor:
-        weight = net.model.head.weight.view(())  # type: ignore[attr-defined]
-        return curvature / 2 * (weight - batch.x.view(-1)).square().mean()
+        return curvature / 2 * (weight_of(net) - batch.x.view(-1)).square().mean()
 
     return loss
 
@@ -87,13 +92,18 @@ class Federation:
         return self.server["weights"][0].item()
 
     def train(self, client: int) -> Trained:
+        return self.trainer.train(*self._about(client))
+
+    def own(self, client: int) -> float:
+        """The weight that a client would use, with what it would receive now."""
+        self.trainer.personalise(*self._about(client))
+        return self.net.weights[0].item()
+
+    def _about(self, client: int) -> tuple[Any, ...]:
         received = {**self.algorithm.broadcast(self.server, self.context), "buffers": self.net.buffers}
         state = self.states[client]
         local = Local(**{"lr": self.lr, "steps": self.steps[client], "batch_size": 1000, **self.local})
-        rows = self.rows[client]
-        return self.trainer.train(
-            self.algorithm, local, client, rows, self.context, received, state or {}, newcomer=state is None
-        )
+        return self.algorithm, local, client, self.rows[client], self.context, received, state or {}, state is None
 
     def round(self, cohort: list[int] | None = None) -> list[Trained]:
         """One round of all clients, or of ``cohort``; the clients' uploads and states."""

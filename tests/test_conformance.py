@@ -13,7 +13,7 @@ import torch
 
 from algorithms import ALGORITHMS
 from engine import seeds
-from engine.algorithm import Algorithm, Context, Finisher, Tensors
+from engine.algorithm import Algorithm, Context, Finisher, Kind, Tensors
 from engine.data import Assignment
 from engine.data.batches import Rows
 from engine.entries import kept
@@ -23,7 +23,7 @@ from engine.models import MLP, build_model
 from engine.training import Streams, Trainer
 from engine.weights import FlatNet, _At
 from engine.worker import _View
-from tests.tiny import BATCHNORM, CLASSES, SIZES, assignment, dataset, drive, experiment_of, open_driver
+from tests.tiny import BATCHNORM, CLASSES, SIZES, Driven, assignment, dataset, drive, experiment_of, open_driver
 
 ALL = pytest.mark.parametrize("name", list(ALGORITHMS))
 SETTING: dict[str, Any] = {"participation": {"count": 4}, "rounds": 4}
@@ -33,9 +33,21 @@ SETTING: dict[str, Any] = {"participation": {"count": 4}, "rounds": 4}
 ORDER_IS_NO_MATTER: dict[str, dict[str, Any]] = {"iid_calibration": {"batch_size": 1000, "fraction": 1.0}}
 
 
+# Fields that keep a round as short as the others', where those that local training is measured by do not.
+SHORT: dict[str, dict[str, Any]] = {"pfedme": {"local_rounds": 4, "inner_steps": 2, "personal_lr": 0.1}}
+
+
 def config(name: str, fields: dict[str, Any] | None = None, **changes: Any) -> Any:
     """FedAvg and then the algorithm, where that has no rounds."""
-    return experiment_of(name, fields, **{**SETTING, **changes})
+    return experiment_of(name, {**SHORT.get(name, {}), **(fields or {})}, **{**SETTING, **changes})
+
+
+def come_to(run: Driven, turned: bool = False) -> torch.Tensor:
+    """[n] what training changes: the global weights, then what clients keep, the last client first if ``turned``."""
+    states = run.states[::-1] if turned else run.states
+    kept = [torch.as_tensor(state[name]) for state in states for name in sorted(state)]
+    vectors = [run.server["weights"], *(tensor for tensor in kept if tensor.is_floating_point())]
+    return torch.cat([vector.reshape(-1).double() for vector in vectors])
 
 
 @ALL
@@ -45,14 +57,15 @@ def test_equal_runs_have_equal_bits(tmp_path: Path, name: str) -> None:
     first = drive(tmp_path / "a", config(name, **BATCHNORM, rounds=2))
     torch.manual_seed(2)
     np.random.seed(3)  # noqa: NPY002 (that it changes nothing is the point)
-    assert drive(tmp_path / "b", config(name, **BATCHNORM, rounds=2)).sha == first.sha
+    assert drive(tmp_path / "b", config(name, **BATCHNORM, rounds=2)).shas == first.shas
 
 
 @ALL
 def test_seed_changes_the_run_but_not_the_partition(tmp_path: Path, name: str) -> None:
     """Kills: a seed that is read nowhere; a partition drawn from the run's seed."""
     first, other = config(name), config(name, seed=1)
-    assert drive(tmp_path / "a", first).sha != drive(tmp_path / "b", other).sha
+    for one, two in zip(drive(tmp_path / "a", first).shas, drive(tmp_path / "b", other).shas, strict=True):
+        assert one != two or one is None  # without state
     labels = dataset().train.labels
     for one, two in zip(*(c.partition.assign(labels, CLASSES, None).clients for c in (first, other)), strict=True):
         np.testing.assert_array_equal(one, two)
@@ -71,8 +84,8 @@ def test_stop_and_resume_is_the_straight_run(tmp_path: Path, name: str, store: s
         driver.advance()
     driver.close()
     resumed = drive(tmp_path / "stopped", settings)
-    assert resumed.sha == straight.sha
-    for table in ("rounds", "clients", "evaluations"):
+    assert resumed.shas == straight.shas
+    for table in ("rounds", "clients", "evaluations", "personal"):
         timing = ["seconds", "evaluation_seconds", "actor"]
         got, wanted = (run.folder.frame(table).drop(columns=timing, errors="ignore") for run in (resumed, straight))
         assert got.astype(str).equals(wanted.astype(str))
@@ -85,7 +98,7 @@ def test_precision_is_float64_throughout(tmp_path: Path, name: str) -> None:
     run = drive(tmp_path, config(name, execution=execution))
     assert run.server["weights"].dtype == torch.float64
     low = drive(tmp_path / "low", config(name))
-    gap = (run.server["weights"] - low.server["weights"].double()).abs().max()
+    gap = (come_to(run) - come_to(low)).abs().max()
     assert 0 < gap < 1e-4
 
 
@@ -99,9 +112,9 @@ def test_relabelling_clients_changes_nothing_but_the_order_of_sums(
     settings = config(name, ORDER_IS_NO_MATTER.get(name), **full, execution=execution)
     parts = assignment(SIZES)
     turned = Assignment(parts.clients[::-1])
-    one = drive(tmp_path / "a", settings, parts=parts).server["weights"]
+    one = come_to(drive(tmp_path / "a", settings, parts=parts))
     turn_draws(monkeypatch, name)
-    two = drive(tmp_path / "b", settings, parts=turned).server["weights"]
+    two = come_to(drive(tmp_path / "b", settings, parts=turned), turned=True)
     torch.testing.assert_close(one, two, rtol=0, atol=1e-12)
 
 
@@ -132,12 +145,13 @@ def test_a_block_of_any_size_gives_the_same_weights(tmp_path: Path, name: str) -
         for block in (1, 3, 100)
     ]
     for run in runs[1:]:
-        torch.testing.assert_close(run.server["weights"], runs[0].server["weights"], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(come_to(run), come_to(runs[0]), rtol=1e-5, atol=1e-6)
 
 
 @ALL
 def test_batchnorm_buffers_are_the_plain_sample_mean(tmp_path: Path, name: str) -> None:
-    """Kills: a control variate, a momentum or a weight that reaches BatchNorm's statistics."""
+    """Kills: a control variate, a momentum or a weight that reaches BatchNorm's statistics; statistics of a phase that
+    is the client's own affair; any that are sent where they are not shared."""
     settings = config(name, **BATCHNORM, rounds=2, participation={"count": 3})
     driver = open_driver(tmp_path, settings)
     driver.advance()
@@ -153,6 +167,10 @@ def test_batchnorm_buffers_are_the_plain_sample_mean(tmp_path: Path, name: str) 
 
     trainer.train = spy
     driver.advance()
+    if not ALGORITHMS[name].shares_buffers:
+        assert all(len(buffers) == 0 for _, buffers in trained)
+        assert torch.equal(driver._server["buffers"], before["buffers"])
+        return
     total = sum(count for count, _ in trained)
     mean = sum(count * buffers.double() for count, buffers in trained) / total
     torch.testing.assert_close(driver._server["buffers"], mean.float(), rtol=0, atol=0)
@@ -161,7 +179,7 @@ def test_batchnorm_buffers_are_the_plain_sample_mean(tmp_path: Path, name: str) 
 
 
 # With BatchNorm in training mode, and without it; a frozen body has none. The others train for two epochs.
-STEPS_ON_ONE_ROW = {"pflego": (49, 49)}
+STEPS_ON_ONE_ROW = {"pflego": (49, 49), "fedrep": (10, 11), "ditto": (0, 4), "pfedme": (0, 8)}
 
 
 @ALL
@@ -172,7 +190,7 @@ def test_clients_of_one_row_and_of_one_class(tmp_path: Path, name: str) -> None:
     parts = Assignment((by_class[0][:1], by_class[1], by_class[2][:9], np.empty(0, np.int64), by_class[3][:8]))
     for model in ({"name": "resnet20"}, {"name": "mlp", "hidden": [6]}):
         run = drive(tmp_path / model["name"], config(name, model=model, participation={}, rounds=3), parts=parts)
-        assert torch.isfinite(run.server["weights"]).all()
+        assert torch.isfinite(come_to(run)).all()
         rows = run.folder.frame("clients")
         assert set(rows["client"]) == {0, 1, 2, 4}  # client 3 holds nothing and is never drawn
         steps = rows.set_index(["round", "client"])["steps"]
@@ -305,10 +323,15 @@ def test_running_variances_stay_positive(tmp_path: Path, name: str) -> None:
     sizes = [90, 2, 3, 17, 8]
     driver = open_driver(tmp_path, config(name, **BATCHNORM, participation={}), parts=assignment(sizes))
     variances = variance_mask(driver.pool._worker.net)  # type: ignore[attr-defined]
+    own = {entry for entry, kind in ALGORITHMS[name].entries.items() if kind is Kind.BUFFERS}
     while not driver.finished:
         driver.advance()
-        assert (driver._server["buffers"][variances] > 0).all()
-        assert len(driver._server["buffers"]) == driver.layout.buffers  # floating ones alone: counters never travel
+        kept = [
+            state[entry] for state in driver._states.read(range(len(sizes))) if state for entry in own & state.keys()
+        ]
+        for buffers in (driver._server["buffers"], *map(torch.as_tensor, kept)):
+            assert (buffers[variances] > 0).all()
+            assert len(buffers) == driver.layout.buffers  # floating ones alone: counters never travel
     driver.close()
 
 

@@ -24,17 +24,16 @@ from torch import Tensor
 
 from algorithms import ALGORITHMS
 from engine import seeds
-from engine.algorithm import Batch, Net, Pooled
+from engine.algorithm import Kind, Net
 from engine.data import Assignment
 from engine.experiment import Local
 from engine.models import MLP
 from engine.models.resnet import ResNet20
-from engine.weights import FlatNet
 from tests.bench import CPU, FEW, Bench
 from tests.tiny import CLASSES, Driven, assignment, dataset, drive, experiment, open_driver
 
 ROOT = Path(__file__).parents[1]
-NAMES = ("pflego", "fedrep", "cbfl", "fedser", "cbhma")
+NAMES = ("cbfl", "fedser", "cbhma")
 RESNET = {"name": "resnet20"}
 FULL: dict[str, Any] = {"rounds": 2, "participation": {}}
 
@@ -104,8 +103,6 @@ def test_neutral_values_are_fedavg_to_the_bit(tmp_path: Path, sketches: Any, nam
 def test_two_rounds_move_the_model_and_resume(tmp_path: Path, sketches: Any, name: str) -> None:
     """Kills: an entry that no checkpoint holds; an undeclared one; an algorithm that only imports."""
     fields = {
-        "pflego": {"tau": 3},
-        "fedrep": {"head_epochs": 1},
         "cbfl": {"generator_steps": 2, "fake_batch": 4},
         "fedser": {"sizes": [8, 6]},
         "cbhma": {"epochs": 1},
@@ -116,116 +113,6 @@ def test_two_rounds_move_the_model_and_resume(tmp_path: Path, sketches: Any, nam
     assert torch.isfinite(done.server["weights"]).all()
     body = done.driver.layout.body
     assert not torch.equal(done.server["weights"][:body], fresh[:body])
-
-
-# --- PFLEGO -------------------------------------------------------------------------------------------
-
-
-def test_pflego_full_participation_is_one_step_on_the_joint_loss(tmp_path: Path, sketches: Any) -> None:
-    """Kills: 1/pi or n_i/n lost; a gradient before the head steps; a head in the upload (oracles 1, 2 and 8 of 2.9)."""
-    for tau in (1, 3):
-        bench = Bench(MLP(hidden=(8,)))
-        pflego = sketches["pflego"].Pflego(tau=tau, head_lr=0.05, server_lr=0.2, head_scale="joint")
-        layout = bench.net.layout
-        weights = bench.start["weights"].clone().requires_grad_()
-        body = layout.body_of(weights)
-        joint, heads, uploads, kept = torch.zeros((), dtype=torch.float64), [], [], []
-        for number, size in enumerate(FEW):
-            trained = bench.train(pflego, number)
-            assert set(trained.upload) == {"body_gradient"}
-            assert trained.upload["body_gradient"].shape == (layout.body,)
-            uploads.append(trained.upload["body_gradient"] * size)
-            kept.append(trained.state["head"])
-            newcomer = dataclasses.replace(bench.client(number), rng=lambda p, n=number: seeds.generator(0, p, 0, n))
-            head = pflego.init_state({"body": body.detach(), **bench.start}, {}, newcomer)["head"].requires_grad_()
-            for _ in range(tau - 1):
-                loss = objective(bench.net, pflego, layout.join(body.detach(), head), bench.batch(number))
-                (grad,) = torch.autograd.grad(loss, head)
-                head = (head - 0.05 * grad).detach().requires_grad_()
-            heads.append(head)
-            joint = joint + size / sum(FEW) * objective(bench.net, pflego, layout.join(body, head), bench.batch(number))
-        grads = torch.autograd.grad(joint, [weights, *heads])
-        torch.testing.assert_close(sum(uploads) / sum(FEW), layout.body_of(grads[0]), rtol=0, atol=1e-12)
-        for head, grad, got in zip(heads, grads[1:], kept, strict=True):
-            torch.testing.assert_close(got, head.detach() - 0.2 * grad, rtol=0, atol=1e-12)
-
-
-def objective(net: FlatNet, algorithm: Any, weights: Tensor, batch: Batch) -> Tensor:
-    """The loss of an MLP of one hidden layer as a function of its weight vector, by hand."""
-    sizes = [parameter.shape for parameter in net.parameters]
-    first, bias, head, offset = (
-        part.view(shape) for part, shape in zip(weights.split([s.numel() for s in sizes]), sizes, strict=True)
-    )
-    logits = F.relu(batch.x.flatten(1) @ first.T + bias) @ head.T + offset
-    return F.cross_entropy(logits.masked_fill(batch.client.class_counts == 0, -torch.inf), batch.y)
-
-
-def test_pflego_scales_by_the_probability_and_counts_no_head(tmp_path: Path, sketches: Any) -> None:
-    """Kills: a step by the cohort's size where the expectation belongs; a broadcast or upload with a head in it."""
-    kept = []
-    for probability in (1.0, 0.5):
-        bench = Bench(MLP(hidden=(8,)), participation=probability)
-        trained = bench.train(sketches["pflego"].Pflego(tau=1, server_lr=0.1), 0)
-        kept.append(trained.state["head"])
-    newcomer = dataclasses.replace(bench.client(0), rng=lambda purpose: seeds.generator(0, purpose, 0, 0))
-    start = sketches["pflego"].Pflego().init_state({"body": bench.start["weights"]}, {}, newcomer)["head"]
-    torch.testing.assert_close(2 * (kept[0] - start), kept[1] - start, rtol=0, atol=1e-12)
-    done = run(tmp_path, "pflego", fields={"tau": 2})
-    rows = done.folder.frame("clients")
-    assert set(rows["floats_up"]) == set(rows["floats_down"]) == {done.driver.layout.body}
-
-
-def test_pflego_server_step_is_unbiased(sketches: Any) -> None:
-    """Kills: a server step without 1/pi, or with the cohort's examples for all (oracle 3 of 2.9, by enumeration)."""
-    bench = Bench(MLP(hidden=(8,)), participation=2 / 3)
-    pflego = sketches["pflego"].Pflego(tau=1, server_lr=0.3)
-    gradients = [bench.train(pflego, number).upload["body_gradient"] for number in range(3)]
-    server = pflego.init_server(bench.start, bench.context)
-    moves = []
-    for pair in ((0, 1), (0, 2), (1, 2)):
-        weight = sum(FEW[number] for number in pair)
-        mean = sum(FEW[number] * gradients[number] for number in pair) / weight
-        pooled = Pooled({"body_gradient": torch.as_tensor(mean)}, weight, 2)
-        moves.append(pflego.aggregate(server, pooled, bench.context)["weights"] - server["weights"])
-    full = sum(size * gradient for size, gradient in zip(FEW, gradients, strict=True)) / sum(FEW)
-    torch.testing.assert_close(bench.net.layout.body_of(sum(moves) / 3), -0.3 * full, rtol=0, atol=1e-12)
-
-
-def test_personal_models_rule_out_absent_classes(sketches: Any) -> None:
-    """Kills: a personal model that predicts a class its client has never had."""
-    bench = Bench(MLP(hidden=(8,)))
-    pflego = sketches["pflego"].Pflego(tau=2)
-    bench.parts[0] = torch.as_tensor(np.flatnonzero(bench.rows.train.labels < 2))
-    trained = bench.train(pflego, 0)
-    assert torch.isfinite(trained.state["head"]).all()
-    model = pflego.personal({**bench.start}, trained.state, bench.client(0))
-    bench.net.load(model["weights"], model["buffers"])
-    assert int(bench.net(bench.batch(1).x).argmax(1).max()) < 2
-
-
-# --- FedRep -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("heads", "bodies"), [(2, 0), (0, 2), (2, 2)])
-def test_fedrep_touches_each_part_in_its_phase_only(sketches: Any, heads: int, bodies: int) -> None:
-    """Kills: decay or momentum on the frozen part; BatchNorm that learns in the head's phase (oracle 10 of 2.9)."""
-    bench = Bench(ResNet20())
-    local = Local(epochs=1, batch_size=4, lr=0.1, momentum=0.9, weight_decay=0.1)
-    trained = bench.train(sketches["fedrep"].FedRep(head_epochs=heads, body_epochs=bodies), 0, local=local)
-    layout = bench.net.layout
-    assert torch.equal(trained.upload["body"], layout.body_of(bench.start["weights"])) == (bodies == 0)
-    assert torch.equal(trained.state["head"], layout.head_of(bench.start["weights"])) == (heads == 0)
-    assert torch.equal(trained.buffers, bench.start["buffers"]) == (bodies == 0)
-
-
-def test_fedrep_sends_bodies_and_keeps_heads(tmp_path: Path, sketches: Any) -> None:
-    """Kills: a head that is averaged, or that travels."""
-    done = run(tmp_path, "fedrep", fields={"head_epochs": 1})
-    layout = done.driver.layout
-    rows = done.folder.frame("clients")
-    assert set(rows["floats_up"]) == set(rows["floats_down"]) == {layout.body}
-    assert len({state["head"].tobytes() for state in states(done)}) == len(FEW)
-    assert torch.equal(layout.head_of(done.server["weights"]), layout.head_of(done.driver._fresh["weights"]))
 
 
 # --- CBFL ---------------------------------------------------------------------------------------------
@@ -391,18 +278,6 @@ class View:
 # --- what holds for all -------------------------------------------------------------------------------
 
 
-def test_a_first_state_does_not_depend_on_the_round(sketches: Any) -> None:
-    """Kills: a head drawn from the round in which its client happens to come first."""
-    bench = Bench(MLP(hidden=(8,)))
-    pflego = sketches["pflego"].Pflego(tau=2, head_lr=0.0, server_lr=0.0)
-    heads = []
-    for number in (1, 7):
-        bench.context = dataclasses.replace(bench.context, round=number, stage_round=number)
-        heads.append(bench.train(pflego, 0).state["head"])
-    assert torch.equal(heads[0], heads[1])
-    assert not torch.equal(heads[0], bench.train(pflego, 1).state["head"])
-
-
 def test_a_state_without_a_beginning_is_refused() -> None:
     """Kills: state that is dropped without a word because no init_state announces it."""
     from algorithms.fedavg import FedAvg
@@ -411,5 +286,41 @@ def test_a_state_without_a_beginning_is_refused() -> None:
         def upload(self, run: Any, received: Any, state: Any) -> Any:
             return {"weights": run.end}, {"weights": run.end}
 
-    with pytest.raises(TypeError, match="keeps a state, but init_state gives it no first one"):
-        Bench(MLP(hidden=(8,))).train(Forgetful(), 0)
+    class Denying(Forgetful):
+        def init_state(self, received: Any, parent: Any, client: Any) -> Any:
+            return {"weights": received["weights"]}
+
+        @property
+        def stateful(self) -> bool:
+            return False
+
+    for algorithm in (Forgetful(), Denying()):
+        with pytest.raises(TypeError, match="keeps a state, but init_state gives it no first one, or stateful says"):
+            Bench(MLP(hidden=(8,))).train(algorithm, 0)
+
+
+def test_what_is_not_kept_is_made_for_every_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a client that is no newcomer any more and has nothing; one whose first state depends on the round."""
+    from algorithms.fedavg import FedAvg
+
+    rounds: list[float] = []
+
+    class Fresh(FedAvg):
+        entries = {**FedAvg.entries, "draw": Kind.SCALAR}  # noqa: RUF012
+
+        @property
+        def stateful(self) -> bool:
+            return False
+
+        def init_state(self, received: Any, parent: Any, client: Any) -> Any:
+            return {"draw": torch.rand((), generator=client.rng("draw"))}
+
+        def upload(self, run: Any, received: Any, state: Any) -> Any:
+            rounds.append(float(state["draw"]))
+            return {"weights": run.end}, {}
+
+    monkeypatch.setitem(ALGORITHMS, "fedavg", Fresh)
+    done = drive(tmp_path, experiment(rounds=3, participation={}), dataset(sum(FEW)), assignment(FEW))
+    assert rounds[:3] == rounds[3:6] == rounds[6:]
+    assert len(set(rounds)) == len(FEW)
+    assert done.driver._states.read(range(len(FEW))) == [None] * len(FEW)

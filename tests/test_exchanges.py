@@ -182,7 +182,7 @@ def test_states_come_along_only_where_they_are_asked_for(tmp_path: Path) -> None
     def nothing(ids: Any) -> Any:
         raise AssertionError("states were read")
 
-    unread = EveryClient(driver._exchanges, "train", context, "finish", nothing)
+    unread = EveryClient(driver._exchanges, "train", context, "finish", nothing, {})
     assert unread.map(count, {})["total"] == sum(SIZES)
 
 

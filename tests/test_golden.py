@@ -68,7 +68,7 @@ def test_sum_of_two_clients_by_hand() -> None:
 def _trained(upload: Tensors, rows: int) -> Any:
     from engine.training import Trained
 
-    return Trained(upload, {}, torch.zeros(0), torch.zeros(0), float(rows), rows, 1, None, None)
+    return Trained(upload, {}, torch.zeros(0), torch.zeros(0), float(rows), rows, 1, None, None, {})
 
 
 def test_identical_clients_give_the_same_model() -> None:
@@ -253,6 +253,8 @@ PLAIN: dict[str, tuple[dict[str, Any], int]] = {
     "mixup_local": ({"gamma": 0.0}, 3),
     "clsprox": ({"mu": 0.0}, 3),
     "clsnorm": ({}, 3),
+    "ditto": ({}, 3),
+    "perfedavg": ({"alpha": 0.0}, 3),
 }
 
 
@@ -274,8 +276,12 @@ def test_one_client_is_plain_training(tmp_path: Path, name: str, model: dict[str
     assert torch.equal(run.server["weights"], plain_training(settings, data, settings.rounds))
 
 
-# FedDC weights clients equally, and takes the mean step twice (O-DC2); Mixup has another loss; calibrations no step.
-NO_CENTRAL_STEP = {"feddc", "fedmix", "naivemix", "mixup_local", "ccvr", "iid_calibration"}
+# FedDC weights clients equally, and takes the mean step twice (O-DC2); Mixup and Per-FedAvg have another loss, pFedMe
+# another step; local training and calibrations have none.
+NO_CENTRAL_STEP = {"feddc", "fedmix", "naivemix", "mixup_local", "perfedavg", "pfedme", "local"}
+NO_CENTRAL_STEP |= {"ccvr", "iid_calibration"}
+# Personal heads and labels, or one head that is not trained: test_pflego.py and the like.
+NO_CENTRAL_STEP |= {"pflego", "fedper", "fedrep", "fedbabu", "fedrecon", "fedavg_local"}
 
 
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in NO_CENTRAL_STEP])

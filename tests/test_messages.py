@@ -16,9 +16,12 @@ import torch
 from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Finisher, LocalRun, Tensors
-from tests.tiny import BATCHNORM, CLASSES, drive, experiment
+from tests.tiny import BATCHNORM, CLASSES, SIZES, assignment, dataset, drive, experiment
 
 Count = Callable[[int, int], int]
+
+
+HEAD_ROW = 64 + 1  # numbers of the head of ``BATCHNORM``'s model for a class
 
 
 def model(d: int, b: int) -> int:
@@ -29,6 +32,10 @@ def nothing(d: int, b: int) -> int:
     return 0
 
 
+def body(d: int, b: int) -> int:
+    return d - CLASSES * HEAD_ROW + b
+
+
 @dataclass(frozen=True)
 class Row:
     """Numbers per client and round, and kept: d weights (a projection included, where there is one), b buffers."""
@@ -36,6 +43,7 @@ class Row:
     down: Count = model
     up: Count = model
     client: Count = nothing  # kept by a client that has taken part
+    per_class: int = 0  # kept by a client beside that, for each class of its rows
     server: Count = nothing  # kept by the server beside weights and buffers
     fields: dict[str, Any] = field(default_factory=dict)
 
@@ -74,6 +82,30 @@ TABLE: list[tuple[str, Row]] = [
     ("mixup_local", Row()),
     ("clsprox", Row()),
     ("clsnorm", Row()),
+    # A gradient of the body; the server keeps Adam's two moments of it and counts its steps.
+    ("pflego", Row(body, body, per_class=HEAD_ROW, server=lambda d, b: 2 * body(d, 0) + 1, fields={"tau": 2})),
+    ("pflego", Row(body, body, per_class=HEAD_ROW, fields={"tau": 2, "server_optimizer": "sgd"})),
+    ("fedper", Row(body, body, per_class=HEAD_ROW)),
+    ("fedavg_local", Row()),
+    ("local", Row(down=nothing, up=nothing, client=model)),  # all start from what was sent once: test_local.py
+    ("ditto", Row(client=model)),
+    ("pfedme", Row(client=model, fields={"local_rounds": 2})),
+    ("perfedavg", Row()),
+    # calibration spec 0.2, without the count, which the simulation has
+    ("fedrep", Row(down=body, up=body, per_class=HEAD_ROW)),
+    ("fedbabu", Row(down=body, up=body)),  # its head travels once: test_fedbabu.py
+    ("fedbabu", Row(fields={"train_head": True})),
+    ("fedrecon", Row(down=body, up=body)),
+    ("fedrecon", Row(down=body, up=body, per_class=HEAD_ROW, fields={"reset_head": False})),
+    (
+        "fedrecon",
+        Row(
+            down=body,
+            up=body,
+            server=lambda d, b: 2 * body(d, 0) + 1,  # two moments and a count of steps
+            fields={"grad_only": True, "server_optimizer": "adam", "server_lr": 0.003},
+        ),
+    ),
 ]
 
 
@@ -82,16 +114,19 @@ def check_messages(folder: Path, name: str, row: Row) -> None:
     run = drive(folder, config)
     layout = run.driver.layout
     clients = run.folder.frame("clients")
-    kept = [run.driver._states.read([client])[0] or {} for client in range(8)]
+    kept = [run.driver._states.read([client])[0] or {} for client in range(len(SIZES))]
     extra = [tensor for key, tensor in run.server.items() if key not in ("weights", "buffers")]
     counted = {
         "down": set(clients["floats_down"]),
         "up": set(clients["floats_up"]),
-        "client": {sum(array.size for array in state.values()) for state in kept},
         "server": {sum(tensor.numel() for tensor in extra)},
     }
     wanted = {key: {getattr(row, key)(layout.size, layout.buffers)} for key in counted}
     assert counted == wanted
+    classes = (assignment(SIZES).class_counts(dataset().train.labels, CLASSES) > 0).sum(axis=1)
+    assert [sum(array.size for array in state.values()) for state in kept] == [
+        row.client(layout.size, layout.buffers) + row.per_class * number for number in classes
+    ]
     rounds = run.folder.frame("rounds")
     assert rounds["floats_up"].tolist() == clients.groupby("round")["floats_up"].sum().tolist()
     assert rounds["floats_down"].tolist() == clients.groupby("round")["floats_down"].sum().tolist()

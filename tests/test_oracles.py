@@ -28,6 +28,7 @@ WANTED = [
     *series("DC", 6),  # FedDC
     *series("FM", 6),  # FedMix
     *(f"1.12.{number}" for number in range(1, 12)),  # CCVR: section 1.12 of its specification
+    *("P-5", "P-9", "P-10"),  # FedRecon, FedBABU, FedRep: section 2.9 of the same
 ]
 
 COVERED: dict[str, list[str]] = {
@@ -150,6 +151,9 @@ COVERED: dict[str, list[str]] = {
         "test_cka.py::test_unrelated_activations",
     ],
     "1.12.11": ["test_ccvr.py::test_on_real_features_nothing_beats_the_oracle"],
+    "P-5": ["test_fedrecon.py::test_gradients_are_pflegos"],
+    "P-9": ["test_fedbabu.py::test_the_head_is_constant", "test_reductions.py::test_reduces_to_fedavg"],
+    "P-10": ["test_fedrep.py::test_without_head_epochs_it_is_fedbabu", "test_fedrep.py::test_parts_and_phases"],
 }
 
 KILLED: dict[str, list[str]] = {  # public bugs, by their id in the specification or by where they are
@@ -179,6 +183,8 @@ KILLED: dict[str, list[str]] = {  # public bugs, by their id in the specificatio
     "CCVR 1.11, moments of smduan, FL-bench and flearn": ["test_moments.py::test_public_bugs_are_caught"],
     "CCVR 1.11, a variance for a standard deviation": ["test_ccvr.py::test_a_wrong_sampler_is_caught"],
     "G-06, Flower's FedAvgM is Nesterov's": ["test_fedavgm.py::test_mutants_are_killed"],
+    "FL-bench, FedBABU whose fixed head decays": ["test_fedbabu.py::test_heads_that_move_are_killed"],
+    "KarhouTam and PFLEGO, FedRecon's heads kept or drawn anew": ["test_fedrecon.py::test_wrong_rounds_are_killed"],
 }
 
 

@@ -49,8 +49,9 @@ def begin_and_kill(under_way: Run, victim: int) -> Any:
     return pending
 
 
-# Of each way of using the engine one: state of clients, scalars, frozen models, exchanges, work at the end.
-DISTURBED = ("fedavg", "scaffold", "fednova", "moon", "fedmix", "ccvr", "iid_calibration")
+# Of each way of using the engine one: state of clients, scalars, frozen models, exchanges, clients' own models, work at
+# the end.
+DISTURBED = ("fedavg", "scaffold", "fednova", "moon", "fedmix", "pflego", "ccvr", "iid_calibration")
 
 
 @pytest.mark.parametrize("algorithm", DISTURBED)
@@ -70,6 +71,7 @@ def test_bits_do_not_depend_on_actors_deaths_and_resumes(tmp_path: Path, algorit
     at_end = issubclass(ALGORITHMS[algorithm], Finisher)  # works with all clients at the end: on two actors
     resumed = run(cell(2 if at_end else 1, algorithm), tmp_path / "disturbed")
     assert resumed["weights_sha256"] == reference["weights_sha256"]
+    assert resumed["states_sha256"] == reference["states_sha256"]
     assert resumed["accuracy"] == reference["accuracy"]
 
 

@@ -47,6 +47,25 @@ REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "fedmix": [({"mix": 0.0}, FULL), ({"mix": 0.0}, PART), ({"mix": 0.0}, {**MOMENTUM, **BATCHNORM})],
     "naivemix": [({"mix": 0.0}, FULL), ({"mix": 0.0}, PART), ({"mix": 0.0}, {**MOMENTUM, **BATCHNORM})],
     "mixup_local": [({"gamma": 0.0}, FULL), ({"gamma": 0.0}, {**MOMENTUM, **BATCHNORM})],
+    # never: heads stay with their clients (PFLEGO's equality with FedPer: test_pflego.py)
+    "pflego": [],
+    "fedper": [],
+    "fedavg_local": [],  # only if every client has every class: test_fedavg_local.py
+    # never: nothing is averaged (one client: test_local.py)
+    "local": [],
+    # always: personal models are beside it
+    "ditto": [({}, FULL), ({"personal_epochs": 1}, PART), ({"lam": 3.0}, {**MOMENTUM, **BATCHNORM})],
+    # but for rounding, with one inner step and eta lambda = 1: test_pfedme.py
+    "pfedme": [],
+    "perfedavg": [({"alpha": 0.0}, FULL), ({"alpha": 0.0, "first_order": True}, {**MOMENTUM, **BATCHNORM})],
+    # never: heads are clients' own
+    "fedrep": [],
+    "fedrecon": [],
+    # without what it is about
+    "fedbabu": [
+        ({"train_head": True, "weighting": "samples"}, PART),
+        ({"train_head": True, "weighting": "samples"}, {**MOMENTUM, **BATCHNORM}),
+    ],
     # after FedAvg; no epochs leave what it has come to
     "ccvr": [({"epochs": 0}, FULL), ({"epochs": 0, "cov": "shared"}, {**PART, **BATCHNORM})],
     "iid_calibration": [({"epochs": 0}, FULL), ({"epochs": 0, "fraction": 1.0}, {**PART, **BATCHNORM})],
@@ -66,6 +85,48 @@ DIFFERS: dict[str, list[dict[str, Any]]] = {
     "fedmix": [{}, {"taylor_coef": "one"}, {"mash": 5}],
     "naivemix": [{}, {"mash": 5}],
     "mixup_local": [{}, {"gamma": 0.2}],
+    "pflego": [
+        {},
+        {"tau": 1},
+        {"head_lr": 0.1},
+        {"w_scale": "joint"},
+        {"server_optimizer": "sgd"},
+        {"server_optimizer": "yogi"},
+        {"batch_size": 4},
+        {"head_init": "uniform01"},
+    ],
+    "fedper": [{}, {"head_init": "uniform01"}],
+    "fedavg_local": [{}, {"server_lr": 0.5}],
+    "local": [{}],
+    "ditto": [],  # never; what its options do to personal models: test_ditto.py
+    "pfedme": [
+        {"local_rounds": 4},
+        {"local_rounds": 4, "inner_steps": 2},
+        {"local_rounds": 4, "lam": 5.0},
+        {"local_rounds": 4, "personal_lr": 0.02},
+    ],
+    "perfedavg": [{}, {"alpha": 0.1}, {"first_order": True}],
+    "fedrep": [{}, {"head_init": "uniform01"}, {"head_epochs": 0}, {"body_epochs": 2}],
+    "fedbabu": [{}, {"weighting": "samples"}, {"head_init": "orthogonal"}, {"train_head": True}, {"server_lr": 0.5}],
+    "fedrecon": [
+        {},
+        *(
+            {"recon_steps": 3, **fields}
+            for fields in (
+                {},
+                {"head_init": "uniform01"},
+                {"recon_lr": 0.01},
+                {"query_steps": 3},
+                {"support_frac": 0.8},
+                {"support_frac": 1.0},
+                {"reset_head": False},
+                {"grad_only": True},
+                {"server_lr": 0.5},
+                {"server_lr": 0.5, "server_optimizer": "adam"},
+                {"server_lr": 0.5, "server_optimizer": "yogi"},
+            )
+        ),
+    ],
     "ccvr": [{}, {"epochs": 0, "init": "random"}],
     "iid_calibration": [{}, {"epochs": 0, "init": "random"}],
 }

@@ -370,6 +370,21 @@ def test_support_and_query_are_halves_of_the_rows() -> None:
     assert [len(half) for half in halves] == [10, 11]
 
 
+def test_a_query_is_never_empty() -> None:
+    """Kills: a client all of whose rows are support, so that its upload would weigh nothing."""
+    for rows, support in ((1, 0.9), (4, 0.9), (3, 1.0)):
+        run = course(network(), rows=rows)
+        halves = [run._part(Phase(rows=half, support=support)) for half in ("support", "query")]  # type: ignore[arg-type]
+        assert [len(half) for half in halves] == [rows - 1, 1]
+
+
+def test_a_phase_that_has_ended_says_over_how_many_rows() -> None:
+    """Kills: the client's rows for those of the phase."""
+    run = course(network(), rows=21)
+    run.run_all([Phase(name, rows=name) for name in ("support", "query", "all")])  # type: ignore[arg-type]
+    assert {name: ended.num_examples for name, ended in run.ends.items()} == {"support": 10, "query": 11, "all": 21}
+
+
 def test_a_phase_has_its_own_learning_rate_and_momentum() -> None:
     """Kills: an optimizer that outlives its phase."""
     net = network()

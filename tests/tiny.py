@@ -97,6 +97,18 @@ class Driven:
         return self.summary["weights_sha256"]
 
     @property
+    def shas(self) -> tuple[str, str | None]:
+        """Of the weights, and of what clients keep, if anything."""
+        return self.sha, self.summary["states_sha256"]
+
+    @property
+    def states(self) -> list[dict[str, Any]]:
+        """What each client keeps, as arrays; empty for one that has not taken part."""
+        driver = self.driver
+        handles = driver._states.read(range(len(driver._sizes)))
+        return [{} if handle is None else driver.pool.fetch(handle) for handle in handles]
+
+    @property
     def server(self) -> dict[str, Any]:
         return self.driver._server
 
@@ -120,13 +132,13 @@ def drive(folder: Path, config: Experiment, data: Dataset | None = None, parts: 
 
 
 def drive_with_store(
-    folder: Path, config: Experiment, store: StageStore | None, until: int | None = None
+    folder: Path, config: Experiment, store: StageStore | None, until: int | None = None, keep_all: bool = False
 ) -> dict[str, Any]:
-    """A run, to its end or to a round; its summary."""
+    """A run, to its end or to a round; its summary. ``keep_all``: leave every snapshot in the store."""
     data, run_folder = dataset(), RunFolder(folder)
     parts = with_tests(assignment(SIZES), data)
     run_folder.create(config)
-    reuse = Reuse(store, folder / "fetched") if store else None
+    reuse = Reuse(store, folder / "fetched", keep_all=keep_all) if store else None
     driver = Driver(config, run_folder, data, parts, InProcessPool(config, data, parts), reuse)
     while not driver.finished and (until is None or driver.round < until):
         driver.advance(until=until)

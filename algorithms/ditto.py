@@ -1,0 +1,55 @@
+"""Ditto: FedAvg, and a personal model of each client that is held near the global one (Li et al. 2021,
+arXiv:2012.04221, Alg. 1).
+
+With the received weights w, client k trains its v_k by the gradient of f_k(v) + lambda/2 ||v - w||^2, and then w
+itself, which is all that the server sees. The two do not meet within a round, so their order is no matter; their draws
+are apart, so the server's part is FedAvg to the bit. v_k starts at the first w that the client receives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from algorithms.fedavg import FedAvg
+from algorithms.personal_model import PersonalModel
+from engine.algorithm import Client, Context, Ended, LocalRun, Phase, Tensors
+from engine.errors import require
+
+
+@dataclass(frozen=True)
+class Ditto(PersonalModel, FedAvg):
+    lam: float = 0.1  # lambda; 0 is local training beside FedAvg
+    personal_epochs: int | None = None  # passes for the personal model; null: as many as for the global one
+
+    symbols: ClassVar[Mapping[str, str]] = {**FedAvg.symbols, "lambda": "lam"}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.lam >= 0, "lam", self.lam, "must be at least 0", "0 is local training beside FedAvg")
+        require(
+            self.personal_epochs is None or self.personal_epochs >= 1,
+            "personal_epochs",
+            self.personal_epochs,
+            "must be at least 1",
+            "null is as many as for the global model",
+        )
+
+    def phases(self, context: Context) -> tuple[Phase, ...]:
+        # The global model is the last: the buffers that are averaged are those at the end.
+        return Phase(name="personal", epochs=self.personal_epochs), Phase()
+
+    def enter(self, previous: Ended, received: Tensors, state: Tensors, client: Client) -> Tensors:
+        return {"weights": received["weights"], "buffers": received["buffers"]}
+
+    def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
+        if self.lam == 0 or client.phase != "personal":
+            return grad
+        return grad + self.lam * (weights - received["weights"])  # grad f_k(v) + lambda (v - w)
+
+    def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
+        own = run.ends["personal"]
+        return {"weights": run.end}, self.keeping(own.end, own.buffers)

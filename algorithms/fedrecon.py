@@ -1,0 +1,109 @@
+"""FedRecon: heads that nobody keeps, reconstructed whenever they are needed (Singhal et al. 2021, arXiv:2102.03448).
+
+Whenever a client takes part it starts its head where it always does and reconstructs it: ``recon_steps`` steps on the
+support part of its rows, the body frozen. Then it trains the body on the query part, the head frozen, as the section
+``local`` says, and sends it. The server takes a step of its optimizer as if the gradient were the mean of
+
+    body sent to the client - body it ended with        weighted by query rows
+
+which is what the paper's clients send, before minus after; a delta is after minus before everywhere else here. Where
+a client's model is used it is reconstructed in the same way, on all of its rows.
+
+Other readings in released code:
+
+* PFLEGO's (arXiv:2202.02502): the head is kept, nothing is split, and clients send one gradient of the body after the
+  head's steps, for Adam. That is ``reset_head=False``, ``support_frac=1``, ``grad_only=True`` with
+  ``local.batch_size=full``. If told to reset, it draws another head at each visit; here a client's is always the same.
+* KarhouTam/FedRecon keeps a client's head and its split from the first visit on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from algorithms.personal_head import PersonalHead
+from algorithms.server_steps import ServerSteps
+from engine.algorithm import Context, Kind, LocalRun, Phase, Pooled, Scalar, Tensors
+from engine.errors import require
+
+if TYPE_CHECKING:
+    from engine.algorithm import Algorithm
+
+
+@dataclass(frozen=True)
+class FedRecon(ServerSteps, PersonalHead):
+    recon_steps: int = 50  # at the head; 0 leaves it where it starts
+    recon_lr: float = 0.1
+    query_steps: int | None = None  # at the body; null: local.epochs or local.steps
+    support_frac: float = 0.5  # share of a client's rows for the head; 1 splits nothing: all rows for both parts
+    reset_head: bool = True  # False: heads are kept, and go on from where they are
+    grad_only: bool = False  # True: one gradient of the body over all query rows is sent, and no step taken
+    server_optimizer: Literal["sgd", "adam", "yogi"] = "sgd"
+    server_lr: float = 1.0  # with sgd 1 takes the mean of bodies; adam and yogi want far less
+
+    entries: ClassVar[Mapping[str, Kind]] = {
+        **PersonalHead.entries,
+        **ServerSteps.moments,
+        "body_gradient": Kind.BODY,
+    }
+
+    def __post_init__(self) -> None:
+        self.check_server()
+        require(self.recon_steps >= 0, "recon_steps", self.recon_steps, "must be at least 0", "for example 50")
+        require(self.recon_lr > 0, "recon_lr", self.recon_lr, "must be greater than 0", "for example 0.1")
+        steps = self.query_steps
+        require(steps is None or steps >= 1, "query_steps", steps, "must be at least 1", "null is as local says")
+        rule = "is not for grad_only, where the body takes no step"
+        require(steps is None or not self.grad_only, "query_steps", steps, rule, "set query_steps=null")
+        require(
+            0 < self.support_frac <= 1,
+            "support_frac",
+            self.support_frac,
+            "must be greater than 0 and at most 1",
+            "1 is no split",
+        )
+
+    def check_change(self, later: Algorithm) -> None:
+        assert isinstance(later, FedRecon)
+        self.check_same_optimizer(later)
+        rule = "cannot change in mid-run: clients have kept their heads, or have not"
+        require(self.reset_head == later.reset_head, "reset_head", later.reset_head, rule, f"keep {self.reset_head}")
+
+    @property
+    def stateful(self) -> bool:
+        return not self.reset_head
+
+    def phases(self, context: Context) -> tuple[Phase, ...]:
+        split = self.support_frac < 1
+        rows: Literal["all", "query"] = "query" if split else "all"
+        body = Phase("query", steps=self.query_steps, trainable="body", rows=rows, support=self.support_frac)
+        if self.grad_only:
+            body = replace(body, steps=1, batch="full", emit="gradient")
+        return *self._reconstruction("support" if split else "all"), body
+
+    def adapt(self, context: Context) -> tuple[Phase, ...]:
+        return self._reconstruction("all")
+
+    def _reconstruction(self, rows: Literal["all", "support"]) -> tuple[Phase, ...]:
+        if self.recon_steps == 0:
+            return ()
+        heads = Phase(steps=self.recon_steps, trainable="head", features="cached", lr=self.recon_lr)
+        return (replace(heads, rows=rows, support=self.support_frac),)
+
+    def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
+        sent, kept = super().upload(run, received, state)
+        if self.grad_only:
+            assert run.gradient is not None  # of the query phase
+            sent = {"body_gradient": run.client.context.layout.body_of(run.gradient)}
+        return sent, {} if self.reset_head else kept
+
+    def weight(self, run: LocalRun) -> Scalar:
+        return run.ends["query"].num_examples
+
+    def aggregate(self, server: Tensors, pooled: Pooled, context: Context) -> Tensors:
+        body = context.layout.body_of(server["weights"])
+        gradient = pooled.mean["body_gradient"] if self.grad_only else body - pooled.mean["body"]
+        body, remembered = self.stepped(server, body, gradient)
+        return self.with_body({**server, **remembered}, body, context)

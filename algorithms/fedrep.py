@@ -1,0 +1,30 @@
+"""FedRep: heads first, then the shared body (Collins et al. 2021, arXiv:2102.07078, Alg. 1).
+
+A client trains its own head with the body frozen, then the body with that head frozen; bodies are averaged by rows.
+How long, the fields say, and not ``local.epochs`` or ``local.steps``; the rest of the section ``local`` holds for both
+phases. In the released code all clients train their heads once more at the end, for 10 epochs:
+``evaluation.fine_tune_epochs=10``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from algorithms.personal_head import PersonalHead
+from engine.algorithm import Context, Phase
+from engine.errors import require
+
+
+@dataclass(frozen=True)
+class FedRep(PersonalHead):
+    head_epochs: int = 10  # 0 leaves heads as they were drawn
+    body_epochs: int = 1  # 0 leaves the body; the released code has 1 for CIFAR-10 and 5 for its other data
+
+    def __post_init__(self) -> None:
+        require(self.head_epochs >= 0, "head_epochs", self.head_epochs, "must be at least 0", "the paper's is 10")
+        require(self.body_epochs >= 0, "body_epochs", self.body_epochs, "must be at least 0", "the paper's is 1")
+
+    def phases(self, context: Context) -> tuple[Phase, ...]:
+        heads = Phase(epochs=self.head_epochs, trainable="head", features="cached")
+        body = Phase(epochs=self.body_epochs, trainable="body")
+        return (heads, body) if self.head_epochs else (body,)

@@ -1,0 +1,25 @@
+"""Local training alone: every client goes on from its own weights, and nothing is sent. What federations must beat.
+
+The server has nothing but the weights that all started from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from algorithms.personal_model import PersonalModel
+from engine.algorithm import Context, LocalRun, Pooled, Tensors
+
+
+@dataclass(frozen=True)
+class LocalOnly(PersonalModel):
+    sent_once: ClassVar[frozenset[str]] = frozenset({"weights", "buffers"})
+    global_model: ClassVar[bool] = False
+    shares_buffers: ClassVar[bool] = False
+
+    def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
+        return {}, self.keeping(run.end, run.buffers)
+
+    def aggregate(self, server: Tensors, pooled: Pooled, context: Context) -> Tensors:
+        return server

@@ -1,0 +1,64 @@
+"""Per-FedAvg: the global model is trained to be good after one gradient step on a client's own rows (Fallah, Mokhtari
+and Ozdaglar 2020, arXiv:2002.07948, Alg. 1).
+
+Client k minimises f_k(w - alpha grad f_k(w)). A step halves its batch: the inner gradient is of the first half
+D, the outer one of the second D', at the weights that the inner one leads to. With second derivatives it is
+
+    (I - alpha hess f(w, D)) grad f(w - alpha grad f(w, D), D'),
+
+the exact gradient of f(w - alpha grad f(w, D), D'), where the paper draws a third batch for the Hessian and HF takes a
+difference of gradients for it. Its FO, without the Hessian, is ``first_order``.
+
+A batch of less than four rows is used whole for both, for BatchNorm needs two rows. ``local.weight_decay`` is of the
+outer step and of the adapting one. The paper's mean is uniform; ours is by samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from algorithms.fedavg import FedAvg
+from engine.algorithm import Batch, Context, Net, Phase, Tensors
+from engine.errors import require
+
+if TYPE_CHECKING:
+    from engine.experiment import Experiment, Local
+
+
+@dataclass(frozen=True)
+class PerFedAvg(FedAvg):
+    alpha: float = 0.01  # size of the step that a client's own model is away; 0 is FedAvg
+    first_order: bool = False  # leave out second derivatives: the paper's FO
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.alpha >= 0, "alpha", self.alpha, "must be at least 0", "0 is FedAvg")
+
+    def check(self, experiment: Experiment, local: Local) -> None:
+        plain = {"optimizer": "sgd", "nesterov": False}
+        for field, value in plain.items() if self.alpha > 0 else ():
+            found = getattr(local, field)
+            rule = "is not for perfedavg, whose clients adapt by one plain gradient step"
+            require(found == value, f"local.{field}", found, rule, f"set local.{field}={str(value).lower()}")
+
+    def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
+        if self.alpha == 0 or batch.client.phase == "adapt":
+            return super().loss(net, batch, received, state)
+        inner, outer = halves(batch)
+        stepped = net.stepped(super().loss(net, inner, received, state), self.alpha, self.first_order)
+        return super().loss(stepped, outer, received, state)
+
+    def adapt(self, context: Context) -> tuple[Phase, ...]:
+        return (Phase(name="adapt", steps=1, batch="full", lr=self.alpha),) if self.alpha > 0 else ()
+
+
+def halves(batch: Batch) -> tuple[Batch, Batch]:
+    """Two batches without a row in common, or the whole one twice where that would leave less than two rows."""
+    cut = len(batch.y) // 2
+    if cut < 2:
+        return batch, batch
+    first, second = (replace(batch, x=batch.x[rows], y=batch.y[rows]) for rows in (slice(cut), slice(cut, None)))
+    return first, second

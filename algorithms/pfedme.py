@@ -1,0 +1,69 @@
+"""pFedMe: the global model is trained on Moreau envelopes of the clients' losses (Dinh, Tran and Nguyen 2020,
+arXiv:2006.08848, Alg. 1).
+
+In each of R local rounds a client goes K steps from its w towards the minimum theta of f(theta) + lambda/2 ||theta -
+w||^2 on one mini-batch, drawn anew, and then w <- w - eta lambda (w - theta), a step down the envelope. The server
+takes w <- (1 - beta) w + beta mean of w_k. The last theta is the client's own model.
+
+eta is the round's learning rate, ``local.lr``; ``local.epochs`` and ``local.steps`` are not read. The K steps begin at
+w; in the authors' code they go on from the last theta. The mean is by samples, as in that code; the paper's is uniform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from algorithms.fedavg import FedAvg
+from algorithms.personal_model import PersonalModel
+from engine.algorithm import Client, Context, Ended, LocalRun, Phase, Tensors
+from engine.errors import require
+
+
+@dataclass(frozen=True)
+class PFedMe(PersonalModel, FedAvg):
+    lam: float = 15.0  # lambda
+    local_rounds: int = 20  # R, mini-batches of a round
+    inner_steps: int = 5  # K, on each of them
+    personal_lr: float = 0.01  # of these steps
+
+    symbols: ClassVar[Mapping[str, str]] = {**FedAvg.symbols, "lambda": "lam", "beta": "server_lr"}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.lam > 0, "lam", self.lam, "must be greater than 0", "the paper's is 15")
+        require(self.local_rounds >= 1, "local_rounds", self.local_rounds, "must be at least 1", "the paper's is 20")
+        require(self.inner_steps >= 1, "inner_steps", self.inner_steps, "must be at least 1", "the paper's is 5")
+        require(
+            0 < self.personal_lr < 2 / self.lam,
+            "personal_lr",
+            self.personal_lr,
+            f"must be greater than 0 and below 2 / lam = {2 / self.lam:g}, beyond which no steps converge",
+            "for example 0.01",
+        )
+
+    def start(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
+        return received["weights"]
+
+    def start_buffers(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
+        return received["buffers"]
+
+    def phases(self, context: Context) -> tuple[Phase, ...]:
+        inner = Phase(name="theta", steps=self.inner_steps, repeat=self.inner_steps, lr=self.personal_lr)
+        return (inner,) * self.local_rounds
+
+    def enter(self, previous: Ended, received: Tensors, state: Tensors, client: Client) -> Tensors:
+        return {"weights": self.outer(previous, client)}
+
+    def outer(self, inner: Ended, client: Client) -> Tensor:
+        """[P] w after a local round that came to theta = ``inner.end``."""
+        return inner.start - client.context.lr * self.lam * (inner.start - inner.end)
+
+    def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
+        return grad + self.lam * (weights - received["phase_start"])  # grad f(theta) + lambda (theta - w)
+
+    def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
+        return {"weights": self.outer(run.ends["theta"], run.client)}, self.keeping(run.end, run.buffers)
