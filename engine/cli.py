@@ -349,13 +349,20 @@ def _show(summary: dict[str, Any], folder: RunFolder, as_json: bool) -> None:
     # Of a stage without rounds there is one evaluation, which is the test accuracy above.
     calibrated = folder.experiment().without_rounds.intersection(list(summary.get("stage_accuracy", {}))[-1:])
     last10 = [] if calibrated else [("mean of the last 10 rounds", _percent(summary["last10_accuracy"]))]
-    of = ", personal models" if summary.get("scope") == "personal" else ""
+    is_personal = summary.get("scope") == "personal"
+    of = ", personal models" if is_personal else ""
+    said_above = ("personal_accuracy", "personal_last10_accuracy") if is_personal else ()
+    own = [
+        (figure.short, _percent(summary[name]))
+        for name, figure in PERSONAL.items()
+        if name in summary.keys() - said_above
+    ]
     for label, value in (
         (f"test accuracy{of}", _percent(summary["accuracy"])),
         *((f"after stage {stage}", _percent(accuracy)) for stage, accuracy in before),
         ("best", f"{_percent(summary['best_accuracy'])} in round {summary['best_round']}{best_of}"),
         *last10,
-        *((figure.short, _percent(summary[name])) for name, figure in PERSONAL.items() if name in summary),
+        *own,
         ("rounds", str(summary["rounds"])),
         ("seconds per round", f"{summary['seconds_per_round']:.3g}" if summary["seconds_per_round"] else "-"),
         ("floats up / down", f"{summary['floats_up']:,} / {summary['floats_down']:,}"),

@@ -17,6 +17,21 @@ import torch
 
 from engine.run import Messages
 
+# They start Ray in processes of their own, or look at all processes of the machine.
+WITH_RAY = ("test_cluster.py", "test_sweeps.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With several test processes, all that starts Ray goes to one of them, and first: two Rays would share the cores
+    and see each other's actors."""
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        if "ray_session" in fixtures or item.path.name in WITH_RAY:
+            item.add_marker(pytest.mark.xdist_group("ray"))
+        elif "sweep" in fixtures:
+            item.add_marker(pytest.mark.xdist_group("sweep"))  # one folder and one report for all
+    items.sort(key=lambda item: not any(mark.args == ("ray",) for mark in item.iter_markers("xdist_group")))
+
 
 @pytest.fixture(scope="session")
 def ray_session() -> Iterator[None]:

@@ -28,7 +28,7 @@ WANTED = [
     *series("DC", 6),  # FedDC
     *series("FM", 6),  # FedMix
     *(f"1.12.{number}" for number in range(1, 12)),  # CCVR: section 1.12 of its specification
-    *("P-5", "P-9", "P-10"),  # FedRecon, FedBABU, FedRep: section 2.9 of the same
+    *(f"2.9.{number}" for number in range(1, 14)),  # PFLEGO and its family: section 2.9 of the same
 ]
 
 COVERED: dict[str, list[str]] = {
@@ -151,9 +151,26 @@ COVERED: dict[str, list[str]] = {
         "test_cka.py::test_unrelated_activations",
     ],
     "1.12.11": ["test_ccvr.py::test_on_real_features_nothing_beats_the_oracle"],
-    "P-5": ["test_fedrecon.py::test_gradients_are_pflegos"],
-    "P-9": ["test_fedbabu.py::test_the_head_is_constant", "test_reductions.py::test_reduces_to_fedavg"],
-    "P-10": ["test_fedrep.py::test_without_head_epochs_it_is_fedbabu", "test_fedrep.py::test_parts_and_phases"],
+    "2.9.1": [
+        "test_pflego.py::test_a_full_round_is_one_step_on_the_joint_loss",
+        "test_pflego.py::test_a_full_round_of_a_run_is_that_step_too",
+    ],
+    "2.9.2": ["test_pflego.py::test_a_full_round_is_one_step_on_the_joint_loss"],
+    "2.9.3": ["test_pflego.py::test_steps_are_unbiased_over_all_cohorts"],
+    "2.9.4": ["test_pflego.py::test_fedper_with_one_full_step_is_pflego_without_head_steps"],
+    "2.9.5": ["test_fedrecon.py::test_gradients_are_pflegos"],
+    "2.9.6": ["test_pflego.py::test_without_head_rate_tau_is_no_matter"],
+    "2.9.7": ["test_pflego.py::test_cached_features_give_the_heads_gradient"],
+    "2.9.8": [
+        "test_pflego.py::test_who_does_not_take_part_keeps_its_head_and_bodies_do_not_move_on_clients",
+        "test_pflego.py::test_no_head_travels",
+        "test_pflego.py::test_a_head_in_an_upload_is_refused",
+    ],
+    "2.9.9": ["test_fedbabu.py::test_the_head_is_constant", "test_reductions.py::test_reduces_to_fedavg"],
+    "2.9.10": ["test_fedrep.py::test_without_head_epochs_it_is_fedbabu", "test_fedrep.py::test_parts_and_phases"],
+    "2.9.11": ["test_pflego.py::test_one_client_is_central_training"],
+    "2.9.12": ["test_pflego.py::test_ten_times_the_gradient"],
+    "2.9.13": ["test_pflego.py::test_the_joint_loss_falls_in_every_round"],
 }
 
 KILLED: dict[str, list[str]] = {  # public bugs, by their id in the specification or by where they are
@@ -182,6 +199,7 @@ KILLED: dict[str, list[str]] = {  # public bugs, by their id in the specificatio
     "G-01, a Taylor term B times too small": ["test_fedmix.py::test_a_term_that_is_b_times_too_small_is_no_expansion"],
     "CCVR 1.11, moments of smduan, FL-bench and flearn": ["test_moments.py::test_public_bugs_are_caught"],
     "CCVR 1.11, a variance for a standard deviation": ["test_ccvr.py::test_a_wrong_sampler_is_caught"],
+    "PFLEGO 2.8, I / |I_t| and alpha of the cohort": ["test_pflego.py::test_the_released_codes_scales_are_biased"],
     "G-06, Flower's FedAvgM is Nesterov's": ["test_fedavgm.py::test_mutants_are_killed"],
     "FL-bench, FedBABU whose fixed head decays": ["test_fedbabu.py::test_heads_that_move_are_killed"],
     "KarhouTam and PFLEGO, FedRecon's heads kept or drawn anew": ["test_fedrecon.py::test_wrong_rounds_are_killed"],
