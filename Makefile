@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo sweep test check bench learning bits sweeps methods calibration clean
+.PHONY: demo sweep test check bench learning bits sweeps methods calibration personal clean
 
 demo: $(VENV)/installed  ## a federated run on real images, on Ray
 	$(BIN)/fedskew run
@@ -30,6 +30,9 @@ sweeps: $(VENV)/installed  ## overhead per trial and memory of sweeps of 50 to 5
 
 calibration: $(VENV)/installed  ## CCVR's claims on real images; CIFAR10=folder for real CIFAR-10
 	$(BIN)/python -m benchmarks.calibration $(if $(CIFAR10),--cifar10 $(CIFAR10))
+
+personal: $(VENV)/installed  ## PFLEGO's claims on real images (hours); CIFAR10=folder for real CIFAR-10
+	$(BIN)/python -m benchmarks.personal $(if $(CIFAR10),--cifar10 $(CIFAR10))
 
 methods: $(VENV)/installed  ## what each method's local step costs beside FedAvg's (10 minutes)
 	$(BIN)/python -m benchmarks.method_cost

@@ -9,23 +9,19 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from ray import tune
 from rich.console import Console
-from rich.table import Table
 
+from benchmarks import claims
 from benchmarks.common import RESULTS, save
-from engine import cli_sweeps
-from engine.analysis import tables
-from engine.analysis.claims import Claim, Layout, judge
+from engine.analysis.claims import Claim, Layout
 from engine.sweeps.definition import Sweep
-from engine.sweeps.running import How
 from tune_configs import ccvr
 
 ROUNDS = 12
+METRICS = ("accuracy", "cka_logits", "cka_lowest_other", "cka_mean")
 DATA = {"fashion_mnist": [], "cifar10": ["data.root={}"]}
 
 
@@ -61,20 +57,6 @@ def gain(profile: str) -> Sweep:
     )
 
 
-def measured(folder: Path) -> dict[str, Any]:
-    """A finished sweep: each setting's figures, each claim's verdict with effect and interval."""
-    results = tables.load(folder)
-    claims = []
-    for verdict in judge(results):
-        about = {name: value for name, value in asdict(verdict).items() if name not in ("claim", "cells")}
-        claims.append({"text": verdict.claim.text, "margin": verdict.claim.margin, **about})
-    metrics = [
-        metric for metric in ("accuracy", "cka_logits", "cka_lowest_other", "cka_mean") if metric in results.trials
-    ]
-    settings = {metric: results.settings(metric).to_dict("records") for metric in metrics}
-    return {"settings": settings, "claims": claims}
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cifar10", help="folder of CIFAR-10; without it Fashion-MNIST alone")
@@ -95,17 +77,8 @@ def main() -> int:
             ]
             for name, more in ((f"{Path(__file__).resolve()}:gain", []), ("ccvr.cka", [f"rounds={ROUNDS}"])):
                 folder = runs / f"{data}-{name.rpartition(':')[2].rpartition('.')[2]}"
-                cli_sweeps.sweep(console, name, "laptop", [*changes, *more], folder, How(), None)
-                found[folder.name] = measured(folder)
-    table = Table(
-        "sweep", "claim", "verdict", "effect", "95 % interval", title="seeds 0 to 2; accuracies are fractions"
-    )
-    for name, result in found.items():
-        for one in result["claims"]:
-            table.add_row(
-                name, one["text"], one["verdict"], f"{one['effect']:+.3f}", f"{one['low']:+.3f} to {one['high']:+.3f}"
-            )
-    console.print(table)
+                found[folder.name] = claims.measure(console, name, [*changes, *more], folder, METRICS)
+    console.print(claims.table(found))
     save("calibration", found, options.results)
     return 0
 

@@ -1,0 +1,51 @@
+"""Benchmarks that are sweeps with claims: run or gone on with, judged, as a table and as data for a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from engine import cli_sweeps
+from engine.analysis import tables
+from engine.analysis.claims import judge
+from engine.sweeps.running import How
+
+
+def measure(
+    console: Console, sweep: str, overrides: Iterable[str], folder: Path, metrics: Iterable[str]
+) -> dict[str, Any]:
+    """Run the laptop profile of a sweep in ``folder``, or what is left of it; see :func:`measured`.
+
+    Ends the benchmark if it was interrupted, or if every trial failed.
+    """
+    code = cli_sweeps.sweep(console, sweep, "laptop", list(overrides), folder, How(), None)
+    if code:
+        raise SystemExit(code)
+    return measured(folder, metrics)
+
+
+def measured(folder: Path, metrics: Iterable[str]) -> dict[str, Any]:
+    """A finished sweep: each setting's figures, each claim's verdict with effect and interval."""
+    results = tables.load(folder)
+    claims = []
+    for verdict in judge(results):
+        about = {name: value for name, value in asdict(verdict).items() if name not in ("claim", "cells")}
+        effects = [cell.effect for cell in verdict.cells]  # each the mean over seeds
+        claims.append({"text": verdict.claim.text, "margin": verdict.claim.margin, **about, "effects": effects})
+    settings = {metric: results.settings(metric).to_dict("records") for metric in metrics if metric in results.trials}
+    return {"settings": settings, "claims": claims}
+
+
+def table(found: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Of what :func:`measured` made of several sweeps, by their names."""
+    drawn = Table("sweep", "claim", "verdict", "effect", "95 % interval", title="accuracies are fractions")
+    for name, result in found.items():
+        for one in result["claims"]:
+            interval = f"{one['low']:+.3f} to {one['high']:+.3f}"
+            drawn.add_row(name, one["text"], one["verdict"], f"{one['effect']:+.3f}", interval)
+    return drawn
