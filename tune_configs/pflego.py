@@ -2,8 +2,8 @@
 
 Profiles: ``paper`` is the setting of the published code, which the figures of the authors' poster are taken to be of:
 100 clients, 20 of them in a round, 200 rounds, tau = 50 gradients at the head, 0.007 as the clients' learning rate,
-Adam with 0.003 on the server, pixels in [0, 1]; CIFAR-10 where nothing else is said. ``laptop`` is 100 rounds on
-Fashion-MNIST, on 10,000 of its images but in ``table`` and ``time``.
+Adam on the server, pixels in [0, 1]; the server's rate is not known but for Omniglot. CIFAR-10 where nothing else is
+said. ``laptop`` is 100 rounds on Fashion-MNIST, on 10,000 of its images but in ``table`` and ``time``.
 
 PFLEGO has fields of its own for its steps and ignores the section ``local``, by which the others take as many steps
 over all rows of a client, 50. So one base serves all.
@@ -27,7 +27,9 @@ from engine.sweeps.definition import Sweep
 
 POSTER = "Nikoloutsopoulos et al., poster of AAMAS 2023"
 ABSTRACT = "Nikoloutsopoulos et al. 2022, abstract"
-PFLEGO = {"name": "pflego"}
+# The server's rate was chosen on seed 100 among 0.003, the published code's for Omniglot, and 0.001: with the former,
+# clients of two classes on Fashion-MNIST do not settle.
+PFLEGO = {"name": "pflego", "server_lr": 0.001}
 FEDPER = {"name": "fedper"}
 FEDAVG = {"name": "fedavg_local"}
 METHODS = [PFLEGO, FEDPER, FEDAVG]
@@ -198,10 +200,11 @@ def _network(spec: Any) -> str:
 def _published(paper: bool, degrees: list[str]) -> list[Published]:
     """The poster's figures; beside Fashion-MNIST, which it does not have, those of MNIST to look at."""
     found = []
+    methods = {method["name"]: method for method in METHODS}
     for data in PRINTED if paper else ("mnist",):
         for method, figures in PRINTED[data].items():
             for degree, (figure, spread) in zip(degrees, figures, strict=True):
-                setting = {"algorithm": {"name": method}, DEGREE: degree, **({"data.name": data} if paper else {})}
+                setting = {"algorithm": methods[method], DEGREE: degree, **({"data.name": data} if paper else {})}
                 note = f"± {spread} there, over seeds or rounds; its setting is that of the published code"
                 elsewhere = "" if paper else "MNIST and 200 rounds there; "
                 found.append(Published(setting, figure / 100, same_setting=paper, note=elsewhere + note))
@@ -284,7 +287,7 @@ def participation(profile: str) -> Sweep:
 def errata(profile: str) -> Sweep:
     """How much PFLEGO's errata matter: the head's last step as printed or of the joint loss, by the server's optimizer.
 
-    The learning rate goes with the optimizer: 0.003 for Adam, 0.1 for SGD.
+    The learning rate goes with the optimizer: 0.001 for Adam, 0.1 for SGD.
     """
     return Sweep(
         base=small(profile),
@@ -315,7 +318,7 @@ def errata(profile: str) -> Sweep:
 
 
 def _server_lr(spec: Any) -> float:
-    return {"adam": 0.003, "sgd": 0.1}[spec.config["server_optimizer"]]
+    return {"adam": 0.001, "sgd": 0.1}[spec.config["server_optimizer"]]
 
 
 def _target(profile: str) -> float:
@@ -387,7 +390,7 @@ def omniglot(profile: str) -> Sweep:
         "local.steps": 10,
         "evaluation.personal_every": 5,
     }
-    pflego = PFLEGO if paper else {**PFLEGO, "tau": 10}
+    pflego = {"name": "pflego", "server_lr": 0.003, **({} if paper else {"tau": 10})}
     return Sweep(
         base=base(profile, {**changes, **({} if paper else fewer)}),
         space={"algorithm": tune.grid_search([pflego, FEDPER, FEDAVG])},
