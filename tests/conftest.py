@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 # Read by Ray at import: no token file in the home folder, no statistics.
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
@@ -14,24 +15,24 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
 
 import pytest
 import torch
+from xdist.scheduler import LoadScopeScheduling
 
 from engine.run import Messages
 
-# They start Ray in processes of their own, or look at all processes of the machine.
-WITH_RAY = ("test_cluster.py", "test_sweeps.py")
+# Two Rays would share the cores and see each other's actors.
+WITH_RAY = ("test_cluster.py", "test_diagnosis.py", "test_ray.py", "test_sweeps.py")
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the marks in a hook of its own
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several test processes, all that starts Ray goes to one of them, and first: two Rays would share the cores
-    and see each other's actors."""
-    for item in items:
-        fixtures = getattr(item, "fixturenames", ())
-        if "ray_session" in fixtures or item.path.name in WITH_RAY:
-            item.add_marker(pytest.mark.xdist_group("ray"))
-        elif "sweep" in fixtures:
-            item.add_marker(pytest.mark.xdist_group("sweep"))  # one folder and one report for all
-    items.sort(key=lambda item: not any(mark.args == ("ray",) for mark in item.iter_markers("xdist_group")))
+class ByFile(LoadScopeScheduling):
+    """With several test processes, a file goes to one of them, and all that starts Ray to the same one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0].rpartition("/")[2]
+        return "ray" if file in WITH_RAY else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")
