@@ -177,7 +177,7 @@ def test_fine_tuning_is_measured_at_the_end(tmp_path: Path, part: str) -> None:
 
 
 @pytest.mark.parametrize("fine_tune", [0, 1])
-@pytest.mark.parametrize("every", [1, 2, 3])
+@pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize(("first", "second"), [(4, 6), (6, 4)])
 def test_taken_over_rounds_leave_the_same_tables(
     tmp_path: Path, every: int, fine_tune: int, first: int, second: int
@@ -244,13 +244,13 @@ def test_a_thousand_personal_heads(tmp_path: Path) -> None:
         model={"name": "mlp", "hidden": [300, 7]},
         partition={"name": "iid", "clients": 1000},
         participation={"count": 500},
-        rounds=4,
-        evaluation={"every": 4},
+        rounds=2,
+        evaluation={"every": 2},
         execution={"actors": 0, "device": "cpu", "state_store": "disk"},
     )
     straight = drive(tmp_path / "straight", settings, data, parts)
     driver = open_driver(tmp_path / "stopped", settings, data, parts)
-    driver.advance(until=2)
+    driver.advance(until=1)
     driver.close()
     resumed = drive(tmp_path / "stopped", settings, data, parts)
     assert resumed.sha == straight.sha
@@ -262,7 +262,7 @@ def test_a_thousand_personal_heads(tmp_path: Path) -> None:
         state = straight.driver.pool.fetch(straight.driver._states.read([number])[0])
         assert {name: array.shape for name, array in state.items()} == {"head": ((counts[number] > 0).sum(), 8)}
         numbers += state["head"].size
-    assert len(taken_part) > 800
+    assert len(taken_part) > 600
     files = list((tmp_path / "straight" / "checkpoints" / "states").iterdir())
     on_disk = sum(path.stat().st_size for path in files)
     assert on_disk < len(files) * 200 + 2 * 4 * numbers  # a header each; two checkpoints are kept

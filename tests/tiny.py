@@ -61,7 +61,7 @@ BASE: dict[str, Any] = {
     "local": {"epochs": 2, "batch_size": 8, "lr": 0.1},
     "execution": {"actors": 0, "device": "cpu"},
 }
-BATCHNORM = {"model": {"name": "resnet20"}}
+BATCHNORM = {"model": {"name": "resnet8"}}
 SIZES = [20, 13, 7, 30, 9, 1, 24, 16]  # 120 in all; one client of a single row
 
 
