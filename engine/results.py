@@ -17,6 +17,7 @@ and holds no round that the checkpoint beside it does not.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import statistics
@@ -115,7 +116,7 @@ SCHEMAS = {
             # on its own share of the test rows, all rows together
             ("scope", pa.string()),
             ("accuracy", pa.float64()),  # a fraction
-            ("loss", pa.float64()),  # mean cross entropy
+            ("loss", pa.float64()),  # mean cross entropy; null: not finite, as for a class that the model cannot name
             ("samples", pa.int64()),
             ("class_accuracy", pa.list_(pa.float64())),
             ("class_samples", pa.list_(pa.int64())),
@@ -136,7 +137,7 @@ SCHEMAS = {
             ("participant", pa.bool_()),  # in the round's cohort
             ("samples", pa.int64()),  # the client's test rows, at least one
             ("accuracy", pa.float64()),  # a fraction
-            ("loss", pa.float64()),  # mean cross entropy
+            ("loss", pa.float64()),  # mean cross entropy; null: not finite, as for a class that the model cannot name
             ("reused", pa.bool_()),
         ]
     ),
@@ -165,6 +166,11 @@ def _is_own(path: Path) -> bool:
     name = path.name
     left_behind = name.startswith(".") and (name.endswith(".tmp") or name.startswith(BEFORE))
     return left_behind or name in (*OWN_FILES, TRIAL)
+
+
+def finite(value: float | None) -> float | None:
+    """None for infinity and NaN, which JSON has no word for."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 class Table:
@@ -411,7 +417,7 @@ class RunFolder:
             "algorithm": CHOICES["algorithm"].dump(experiment.chain[-1].algorithm),
             "scope": final.get("scope"),
             "accuracy": final.get("accuracy"),
-            "loss": final.get("loss"),
+            "loss": finite(final.get("loss")),
             "best_accuracy": best.get("accuracy"),
             "best_round": best.get("round"),
             "best_stage": best.get("stage"),
@@ -430,5 +436,5 @@ class RunFolder:
             "exchange_floats_down": exchanged["floats_down"],
             **facts,
         }
-        write_atomically(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
+        write_atomically(self.path / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
         return summary

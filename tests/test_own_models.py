@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ import pandas as pd
 import pytest
 import torch
 
+from engine import cli
+from engine.analysis import report
 from engine.cadence import Cadence
 from engine.checkpoints import Position
 from engine.driver import draw_cohort
 from engine.entries import opened
 from engine.errors import RunError
+from engine.pictures import draw_curves
 from engine.results import RunFolder
 from engine.store import StageStore
 from tests.tiny import SIZES, Driven, assignment, dataset, drive, drive_with_store, experiment, open_driver
@@ -267,3 +271,29 @@ def test_a_thousand_personal_heads(tmp_path: Path) -> None:
     on_disk = sum(path.stat().st_size for path in files)
     assert on_disk < len(files) * 200 + 2 * 4 * numbers  # a header each; two checkpoints are kept
     assert straight.driver.layout.size > 100 * numbers / len(taken_part)
+
+
+def test_a_loss_that_is_not_finite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Kills: an infinite loss of clients that are tested on classes they do not train on, in a table, in JSON, or in
+    a figure that is made of it; an accuracy that goes with it; a null that the terminal, a picture or a report trips
+    over."""
+    data = dataset()
+    by_class = np.split(np.argsort(data.train.labels, kind="stable"), 8)
+    parts = type(assignment(SIZES))(tuple(map(np.sort, by_class)), tests=tuple(np.split(np.arange(40), 8)))
+    settings = experiment(algorithm={"name": "fedper"})
+    driver = open_driver(tmp_path, settings, data, parts)
+    shown = driver.advance(until=2)
+    assert cli._now(shown[-1]) == f"accuracy {shown[-1]['accuracy']:.3f}  loss -"
+    driver.advance()
+    driver.close()
+    run = RunFolder(tmp_path)
+    rows, headline = (pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("personal", "evaluations"))
+    assert rows["loss"].isna().any() and not np.isinf(rows["loss"]).any()
+    assert headline["loss"].isna().all() and headline["accuracy"].between(0, 1).all()
+    cli._show(run.summary(), run, as_json=True)
+    for text in (capsys.readouterr().out, (tmp_path / "summary.json").read_text()):
+        summary = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+        assert summary["loss"] is None and summary["accuracy"] == headline["accuracy"].iloc[-1]
+    draw_curves(run, tmp_path / "curves.png")
+    report.write(tmp_path)
+    assert "inf" not in (tmp_path / "report/report.md").read_text()

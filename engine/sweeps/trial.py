@@ -241,7 +241,7 @@ class Trial(tune.Trainable):
         latest = known[-1] if known else {"accuracy": math.nan, "loss": math.nan}
         figures = {
             "accuracy": latest["accuracy"],
-            "loss": latest["loss"],
+            "loss": math.nan if latest["loss"] is None else latest["loss"],
             "best_accuracy": max((score["accuracy"] for score in known), default=math.nan),
             "last10_accuracy": sum(last10) / len(last10) if last10 else math.nan,
         }
