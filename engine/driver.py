@@ -465,8 +465,6 @@ class Driver:
 
     def _measure_own_models(self) -> list[Scores]:
         """With what clients would receive now."""
-        if not self._testers:
-            raise RunError("no client has a test row, so there is nothing to measure clients' own models on")
         stage, context, ids = self.stage.at(self.round), self._context(self.round, 0), tuple(self._testers)
         algorithm = stage.algorithm
         received = checked(algorithm, "broadcast", algorithm.broadcast(self._server, context), self.layout)
