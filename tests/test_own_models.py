@@ -135,8 +135,8 @@ def test_when_is_what_measured(
     participants: list[int],
 ) -> None:
     """Kills: a cadence that is read for another scope; a last round that is not measured; participants of a last round
-    that another run would not have measured; models of clients that are nobody else's and not measured unless asked for;
-    fine-tuning that is silently passed over where personal_every is not set."""
+    that another run would not have measured; models that differ from the global one and are not measured unless
+    asked for; fine-tuning that is silently passed over where personal_every is not set."""
     settings = experiment(algorithm={"name": algorithm}, evaluation=evaluation, rounds=5)
     run = drive(tmp_path, settings)
     rows = run.folder.frame("personal")
