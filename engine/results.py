@@ -37,7 +37,7 @@ from engine.checkpoints import Position
 from engine.errors import ConfigError, RunFolderError
 from engine.experiment import CHOICES, Experiment
 from engine.files import locked, write_atomically
-from engine.last_rounds import of_last_rounds
+from engine.last_rounds import comparable, of_last_rounds
 
 Row = dict[str, Any]
 
@@ -406,9 +406,9 @@ class RunFolder:
         }
         last_round = rounds[-1]["round"] if rounds else 0
         final = evaluations[-1] if evaluations else {}
-        comparable = [row for row in evaluations if row["scope"] == final["scope"]]
-        last10 = of_last_rounds(comparable, last_round, without_rounds)
-        best = max(comparable, key=lambda row: row["accuracy"]) if comparable else {}
+        same_scope = comparable(evaluations)
+        last10 = of_last_rounds(same_scope, last_round, without_rounds)
+        best = max(same_scope, key=lambda row: row["accuracy"]) if same_scope else {}
         clients = personal.of_stages(self.frame("personal"), lineage)
         of_clients = personal.figures(clients, last_round, without_rounds)
         summary = {

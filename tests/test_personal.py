@@ -257,6 +257,33 @@ def test_a_trial_reports_the_running_figures(tmp_path: Path, monkeypatch: pytest
         assert {name: old[name] for name in FIGURES} == pytest.approx({n: report[n] for n in FIGURES}, nan_ok=True)
 
 
+def test_a_trial_reports_one_scope(tmp_path: Path) -> None:
+    """Kills: the best or the mean of ten rounds over the warm-up's global model too, in what Tune decides by; scopes
+    that are known only of rounds on disk; a null loss in a report."""
+    stages = [
+        {"name": "warm-up", "rounds": 3, "algorithm": {"name": "fedavg"}},
+        {"name": "own", "rounds": 2, "needs": ["warm-up"], "algorithm": {"name": "fedper"}},
+    ]
+    experiment = Experiment(**{**base(**{"execution.actors": 0}).to_mapping(), "stages": stages})
+    SweepFolder(tmp_path).write(TrialRecord("00000", {}, 0))
+    trial, run = Alone(tmp_path, experiment, step=1), RunFolder(tmp_path / "trials/00000")
+    for report in (trial.step() for _ in range(5)):
+        rows: Any = run.frame("evaluations")
+        own = rows[rows["scope"] == rows["scope"].iloc[-1]]["accuracy"]
+        assert len(own) == (report["round"] if report["round"] <= 3 else report["round"] - 3)
+        assert report["best_accuracy"] == own.max()
+        assert report["last10_accuracy"] == pytest.approx(own.mean())
+        assert isinstance(report["loss"], float)
+    summary = run.summary()
+    assert (report["best_accuracy"], report["last10_accuracy"]) == tuple(
+        pytest.approx(summary[name]) for name in ("best_accuracy", "last10_accuracy")
+    )
+    again = Alone(tmp_path, experiment, step=1)  # from what is on disk
+    assert [again.step() for _ in range(5)][-1]["best_accuracy"] == summary["best_accuracy"]
+    trial._scores[-1]["loss"] = None  # not finite
+    assert math.isnan(trial._report(5, done=False)["loss"])
+
+
 def test_a_trial_that_fails_has_all_keys(tmp_path: Path) -> None:
     """Kills: a report without the sweep's metric, over which Tune ends the whole sweep."""
     experiment = base(**{"rounds": 2, "execution.actors": 0, "local.lr": 1e30})
