@@ -96,7 +96,7 @@ def _shown(results: Results) -> tuple[pd.DataFrame, list[_Series], str]:
     if figure is None:
         told = ("test accuracy", "accuracy"), ("test loss", "loss")
         every = results.curves()
-        frame = every[every["scope"] == every.groupby("trial")["scope"].transform("last")]
+        frame = every.loc[every["scope"] == every.groupby("trial")["scope"].transform("last")]
         left_out = "" if len(frame) == len(every) else LEFT_OUT
         return frame, [_Series(column, words, words, column, quantity(column)) for words, column in told], left_out
     frame = results.personal_curves()
