@@ -10,10 +10,26 @@ from collections.abc import Mapping, Sequence
 
 from engine.algorithm import Algorithm
 from engine.checkpoints import Position
-from engine.experiment import Experiment
+from engine.experiment import Evaluation, Experiment
 from engine.results import Row
 
 DURING = ("received", "post_local")  # points that are measured while a round's participants train
+
+
+def measures_own_models(evaluation: Evaluation, algorithm: Algorithm) -> bool:
+    """Whether clients' own models of a stage are measured at all: at the end of the run, if not before."""
+    if not algorithm.global_model or evaluation.fine_tuning is not None:
+        return True
+    if evaluation.personal_every is not None:
+        return evaluation.personal_every > 0
+    return _differ_from_the_global_model(algorithm)
+
+
+def _differ_from_the_global_model(algorithm: Algorithm) -> bool:
+    """Whether clients use something else than what the server has, so that there is something else to measure."""
+    kind = type(algorithm)
+    own = kind.personal is not Algorithm.personal or kind.adapt is not Algorithm.adapt
+    return own or not algorithm.global_model
 
 
 class Cadence:
@@ -33,10 +49,9 @@ class Cadence:
 
     def personal(self, at: Position) -> bool:
         """Whether clients' own models are measured after the round; at the end too, if they are at all."""
-        every = self._personal_rounds(at)
         if at in self._ends:
-            return every > 0 or not self._algorithm(at).global_model
-        return every > 0 and at.round % every == 0
+            return measures_own_models(self._evaluation, self._algorithm(at))
+        return self.participants(at)
 
     def participants(self, at: Position) -> bool:
         """Whether the round's participants are measured before and after their local work.
@@ -48,7 +63,7 @@ class Cadence:
 
     def fine_tuned(self, at: Position) -> bool:
         """Whether clients' own models are measured once more after fine-tuning."""
-        return at in self._ends and self._evaluation.fine_tuning is not None and self.personal(at)
+        return at in self._ends and self._evaluation.fine_tuning is not None
 
     # --- another run's rows, of an equal stage ----------------------------------------------------------
 
@@ -78,7 +93,7 @@ class Cadence:
         """How often clients' own models are measured, in rounds; 0 is never."""
         if self._evaluation.personal_every is not None:
             return self._evaluation.personal_every
-        return 0 if self._algorithm(at).global_model else self._evaluation.every
+        return self._evaluation.every if _differ_from_the_global_model(self._algorithm(at)) else 0
 
     def _end_positions(self, experiment: Experiment) -> set[Position]:
         """The end of the run, and what a stage without rounds starts from and ends with."""

@@ -32,7 +32,7 @@ from engine import __version__
 from engine.errors import ConfigError, FedskewError, nearest
 from engine.experiment import CHOICES, IDENTITY, Experiment
 from engine.personal import FIGURES as PERSONAL
-from engine.results import BREAKS_PRIVACY, RunFolder
+from engine.results import BREAKS_PRIVACY, Row, RunFolder
 from engine.run import Run
 from engine.store import StageStore
 from tune_configs import EXPERIMENTS, SWEEPS
@@ -294,7 +294,13 @@ def _advance(run: Run, interrupts: _Interrupts, until: int | None) -> None:
             scores = [row for row in progress.rows if row["accuracy"] is not None]
             bar.update(task, completed=progress.done)
             if scores:
-                bar.update(task, now=f"accuracy {scores[-1]['accuracy']:.3f}  loss {scores[-1]['loss']:.3f}")
+                bar.update(task, now=_now(scores[-1]))
+
+
+def _now(score: Row) -> str:
+    """A headline, for the progress bar; a loss may not be finite, and then there is none."""
+    loss = "-" if score["loss"] is None else f"{score['loss']:.3f}"
+    return f"accuracy {score['accuracy']:.3f}  loss {loss}"
 
 
 class _Interrupts:
@@ -372,7 +378,7 @@ def _show(summary: dict[str, Any], folder: RunFolder, as_json: bool) -> None:
         table.add_row(label, value)
     console.print(table)
     if as_json:
-        print(json.dumps(summary))
+        print(json.dumps(summary, allow_nan=False))
 
 
 def _percent(fraction: float | None) -> str:

@@ -271,7 +271,7 @@ class Driver:
             self._save()
         if self._reuse is not None:
             self._share(self._reuse, due, wanted, self._at_end)
-        return [{**row, "accuracy": evaluation.get("accuracy"), "loss": evaluation.get("loss")}]
+        return [{**row, **_shown(evaluation)}]
 
     @property
     def _followed(self) -> bool:
@@ -465,8 +465,6 @@ class Driver:
 
     def _measure_own_models(self) -> list[Scores]:
         """With what clients would receive now."""
-        if not self._testers:
-            raise RunError("no client has a test row, so there is nothing to measure clients' own models on")
         stage, context, ids = self.stage.at(self.round), self._context(self.round, 0), tuple(self._testers)
         algorithm = stage.algorithm
         received = checked(algorithm, "broadcast", algorithm.broadcast(self._server, context), self.layout)
@@ -689,10 +687,13 @@ class Driver:
         self._save()
         rounds = f"rounds {began + 1} to {self.round} were" if stage.rounds else "it was"
         log.info("stage %s: %s there already", stage.name, rounds)
-        scores = {round: {"accuracy": row["accuracy"], "loss": row["loss"]} for round, row in measured.items()}
-        nothing = {"accuracy": None, "loss": None}
         rows = [row for row in found.rows["rounds"] if row["round"] > began]
-        return [{**row, "reused": True, **scores.get(row["round"], nothing)} for row in rows]
+        return [{**row, "reused": True, **_shown(measured.get(row["round"], {}))} for row in rows]
+
+
+def _shown(evaluation: Row) -> Row:
+    """What a round's row for display has of its headline, if it has one."""
+    return {name: evaluation.get(name) for name in ("scope", "accuracy", "loss")}
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:

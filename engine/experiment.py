@@ -109,8 +109,9 @@ class Evaluation(Section):
     every: int = Field(default=1, ge=0)  # the global model on the test set
     local_every: int = Field(default=0, ge=0)  # each local model on the test set, before aggregation
     personal_every: int | None = Field(default=None, ge=0)  # each client's own model on its share of the test set;
-    # null: as every for algorithms that have no global model, else never
-    fine_tune_epochs: int = Field(default=0, ge=0)  # at the end, of each client's own model before it is measured again
+    # null: as every for algorithms by which clients use something else than the global model, else never
+    fine_tune_epochs: int = Field(default=0, ge=0)  # at the end, of each client's own model, which is measured before
+    # and after, whatever personal_every is
     fine_tune_steps: int | None = Field(default=None, ge=1)  # or optimizer steps
     fine_tune_part: Literal["head", "body", "all"] = "head"
     fine_tune_lr: float | None = Field(default=None, gt=0)  # null: the last round's

@@ -1,9 +1,14 @@
-"""The mean of the last ten rounds: which evaluations it is of."""
+"""Which evaluations the figures over rounds are of: the best, and the mean of the last ten."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+
+
+def comparable(evaluations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Those of the same scope as the last one: accuracies of global and of personal models do not compare."""
+    return [row for row in evaluations if row["scope"] == evaluations[-1]["scope"]]
 
 
 def of_last_rounds(

@@ -13,7 +13,7 @@ import numpy as np
 from engine.algorithm import Algorithm, Tensors
 from engine.entries import Arrays, to_numpy
 from engine.pool import Call, Pool
-from engine.results import Row, RunFolder
+from engine.results import Row, RunFolder, finite
 from engine.worker import OwnScores, PersonalJob, Scores
 
 BLOCK_ROWS = 2000  # test rows of one block
@@ -66,7 +66,7 @@ class Measurements:
                     "participant": one.client in participants,
                     "samples": samples,
                     "accuracy": float(one.scores.correct.sum() / samples),
-                    "loss": one.scores.loss / samples,
+                    "loss": finite(one.scores.loss / samples),
                 }
             )
 
@@ -79,7 +79,7 @@ class Measurements:
             "round": place.round,
             "scope": scope,
             "accuracy": float(correct.sum() / count.sum()),
-            "loss": sum(score.loss for score in scores) / float(count.sum()),
+            "loss": finite(sum(score.loss for score in scores) / float(count.sum())),
             "samples": int(count.sum()),
             "class_accuracy": [float(c / n) if n else None for c, n in zip(correct, count, strict=True)],
             "class_samples": count.tolist(),

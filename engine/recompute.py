@@ -176,7 +176,8 @@ def until(experiment: Experiment, stage: str, number: int) -> Experiment:
     """
     spans = dict(zip([one.name for one in experiment.chain], experiment.spans, strict=True))
     values = experiment.to_mapping()
-    values["evaluation"] |= {"every": 0, "local_every": 0, "client_loss": False}
+    values["evaluation"] |= {"every": 0, "local_every": 0, "personal_every": 0, "client_loss": False}
+    values["evaluation"] |= {"fine_tune_epochs": 0, "fine_tune_steps": None}
     values["checkpoint"] = {"every": number + 1, "keep": 2}
     values["schedule"] = [change for change in values["schedule"] if change["round"] <= number + 1]
     if not experiment.stages:

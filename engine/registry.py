@@ -7,10 +7,12 @@ config becomes ``FedProx(mu=0.1)`` here, with one-sentence errors for unknown na
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import pydantic
+from pydantic_core import ErrorDetails
 
 from engine.errors import ConfigError, nearest
 
@@ -58,13 +60,28 @@ class Registry(dict[str, type]):
         return {"name": self.name_of(choice), **dataclasses.asdict(choice)}
 
 
+def field_path(error: ErrorDetails) -> str:
+    """Where one of pydantic's errors is, without the branches of a union that it names there."""
+    return ".".join(str(part) for part in error["loc"] if not _BRANCH.fullmatch(str(part)))
+
+
+_BRANCH = re.compile(r"literal\[.*\]|constrained-\w+|int|function-before")
+
+
+def _is_of_its_type(error: ErrorDetails) -> bool:
+    """Whether the branch of a union that says so is the one that was meant: words are for literals alone."""
+    is_literal = any(str(part).startswith("literal[") for part in error["loc"])
+    return is_literal == isinstance(error["input"], str)
+
+
 def config_error(
     error: pydantic.ValidationError, section: str = "", defaults: Mapping[str, Any] | None = None
 ) -> ConfigError:
     """The first of pydantic's errors as one sentence."""
-    first = error.errors(include_url=False)[0]
+    errors = error.errors(include_url=False)
+    path = field_path(errors[0])
+    first = max((one for one in errors if field_path(one) == path), key=_is_of_its_type)  # of equal ones the first
     cause = first.get("ctx", {}).get("error")
-    path = ".".join(str(part) for part in first["loc"] if part != "function-before")
     if isinstance(cause, ConfigError):
         prefix = ".".join(part for part in (section, path) if part and not cause.field.startswith(f"{part}."))
         return cause.under(prefix) if prefix and not cause.field.startswith(prefix) else cause

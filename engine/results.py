@@ -17,6 +17,7 @@ and holds no round that the checkpoint beside it does not.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import statistics
@@ -36,7 +37,7 @@ from engine.checkpoints import Position
 from engine.errors import ConfigError, RunFolderError
 from engine.experiment import CHOICES, Experiment
 from engine.files import locked, write_atomically
-from engine.last_rounds import of_last_rounds
+from engine.last_rounds import comparable, of_last_rounds
 
 Row = dict[str, Any]
 
@@ -115,7 +116,7 @@ SCHEMAS = {
             # on its own share of the test rows, all rows together
             ("scope", pa.string()),
             ("accuracy", pa.float64()),  # a fraction
-            ("loss", pa.float64()),  # mean cross entropy
+            ("loss", pa.float64()),  # mean cross entropy; null: not finite, as for a class that the model cannot name
             ("samples", pa.int64()),
             ("class_accuracy", pa.list_(pa.float64())),
             ("class_samples", pa.list_(pa.int64())),
@@ -136,7 +137,7 @@ SCHEMAS = {
             ("participant", pa.bool_()),  # in the round's cohort
             ("samples", pa.int64()),  # the client's test rows, at least one
             ("accuracy", pa.float64()),  # a fraction
-            ("loss", pa.float64()),  # mean cross entropy
+            ("loss", pa.float64()),  # mean cross entropy; null: not finite, as for a class that the model cannot name
             ("reused", pa.bool_()),
         ]
     ),
@@ -165,6 +166,11 @@ def _is_own(path: Path) -> bool:
     name = path.name
     left_behind = name.startswith(".") and (name.endswith(".tmp") or name.startswith(BEFORE))
     return left_behind or name in (*OWN_FILES, TRIAL)
+
+
+def finite(value: float | None) -> float | None:
+    """None for infinity and NaN, which JSON has no word for."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 class Table:
@@ -400,9 +406,9 @@ class RunFolder:
         }
         last_round = rounds[-1]["round"] if rounds else 0
         final = evaluations[-1] if evaluations else {}
-        comparable = [row for row in evaluations if row["scope"] == final["scope"]]
-        last10 = of_last_rounds(comparable, last_round, without_rounds)
-        best = max(comparable, key=lambda row: row["accuracy"]) if comparable else {}
+        same_scope = comparable(evaluations)
+        last10 = of_last_rounds(same_scope, last_round, without_rounds)
+        best = max(same_scope, key=lambda row: row["accuracy"]) if same_scope else {}
         clients = personal.of_stages(self.frame("personal"), lineage)
         of_clients = personal.figures(clients, last_round, without_rounds)
         summary = {
@@ -411,7 +417,7 @@ class RunFolder:
             "algorithm": CHOICES["algorithm"].dump(experiment.chain[-1].algorithm),
             "scope": final.get("scope"),
             "accuracy": final.get("accuracy"),
-            "loss": final.get("loss"),
+            "loss": finite(final.get("loss")),
             "best_accuracy": best.get("accuracy"),
             "best_round": best.get("round"),
             "best_stage": best.get("stage"),
@@ -430,5 +436,5 @@ class RunFolder:
             "exchange_floats_down": exchanged["floats_down"],
             **facts,
         }
-        write_atomically(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
+        write_atomically(self.path / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
         return summary

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import torch
 
+from engine.cadence import measures_own_models
 from engine.data import Assignment, Dataset
 from engine.driver import Driver
 from engine.errors import DataError, FedskewError, require
@@ -90,7 +91,7 @@ def check_against_data(experiment: Experiment, dataset: Dataset, assignment: Ass
     with torch.device("meta"):
         experiment.model.build(dataset.shape, len(dataset.classes))
     holders = int((assignment.sizes() > 0).sum())
-    own = experiment.evaluation.personal_every or not all(stage.algorithm.global_model for stage in experiment.chain)
+    own = any(measures_own_models(experiment.evaluation, stage.algorithm) for stage in experiment.chain)
     if own and not any(map(len, assignment.tests)):
         raise DataError("no client has a test row to measure its own model on: keep more test samples")
     count = experiment.participation.count

@@ -144,7 +144,8 @@ class Trainer:
         start = algorithm.start(received, state, client)
         self.net.load(start, algorithm.start_buffers(received, state, client))
         course = Course(self, algorithm, local, client, indices, received, state)
-        course.run_all(algorithm.phases(context))
+        phases = algorithm.phases(context)
+        course.run_all(phases)
         run = LocalRun(
             start=start,
             end=self.net.weights.clone(),
@@ -163,7 +164,7 @@ class Trainer:
         if not all(map(_finite, (run.end, *(ended.end for ended in run.ends.values())))):
             raise RunError(
                 f"client {number} diverged in round {context.round}: its weights are not finite after "
-                f"{course.steps} steps with lr={course.lr:g}; lower local.lr"
+                f"{course.steps} steps{_lower_rates(phases, course.lr)}"
             )
         upload, new_state = algorithm.upload(run, received, state)
         if new_state and not algorithm.stateful:
@@ -234,6 +235,13 @@ class Trainer:
         """A client's rows in order, not augmented."""
         for part in indices.split(CHUNK):
             yield Batch(*self.rows.batch(part), client)
+
+
+def _lower_rates(phases: Sequence[Phase], lr: float) -> str:
+    """The end of a sentence on what diverged: the rate and the repair, where one rate alone can be to blame."""
+    if all(phase.lr is None and phase.emit == "step" for phase in phases):
+        return f" with lr={lr:g}; lower local.lr"
+    return "; lower the algorithm's own learning rates and local.lr"
 
 
 class Course:

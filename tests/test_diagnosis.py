@@ -34,6 +34,7 @@ from engine.sweeps.definition import NamedSweep, Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
 from engine.training import Trainer
 from engine.weights import FlatNet
+from engine.worker import Worker
 from tests.test_cli import call
 
 assert call  # a fixture
@@ -136,6 +137,22 @@ def test_local_models_are_those_of_the_run(tmp_path: Path, trained: Any, variant
             assert models.weights_sha256 == summary["weights_sha256"]
     assert content(tmp_path) == before
     assert not list(tmp_path.glob(".again-*"))
+
+
+def test_nothing_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: clients' own models that are measured, or fine-tuned, in every round that is computed again."""
+    evaluation = {"personal_every": 1, "local_every": 1, "fine_tune_steps": 1}
+    run(config(algorithm={"name": "ditto"}, evaluation=evaluation), tmp_path)
+
+    def scores(*args: Any) -> Any:
+        pytest.fail("something is measured")
+
+    monkeypatch.setattr(Worker, "_scores", scores)
+    for number in (1, 6):
+        with local_models(find(tmp_path, number)) as models:
+            assert models.clients
+    again = until(RunFolder(tmp_path).experiment(), "train", 6)
+    assert again.evaluation.personal_every == 0 and again.evaluation.fine_tuning is None
 
 
 def test_the_mean_of_the_local_models_is_the_next_global_one(finished: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,16 @@ import pandas as pd
 import pytest
 import torch
 
+from engine import cli
+from engine.analysis import report
 from engine.cadence import Cadence
 from engine.checkpoints import Position
 from engine.driver import draw_cohort
 from engine.entries import opened
-from engine.errors import RunError
+from engine.errors import DataError
+from engine.pictures import draw_curves
 from engine.results import RunFolder
+from engine.run import check_against_data
 from engine.store import StageStore
 from tests.tiny import SIZES, Driven, assignment, dataset, drive, drive_with_store, experiment, open_driver
 
@@ -112,6 +118,12 @@ def test_the_headline_is_of_all_rows_together(tmp_path: Path) -> None:
         ("pflego", {"every": 2}, [2, 4, 5], [2, 4, 5], [2, 4]),
         ("pflego", {"every": 2, "personal_every": 3}, [3, 5], [3, 5], [3]),
         ("pflego", {"every": 0}, [5], [5], []),
+        ("ditto", {"every": 2}, [2, 4, 5], [2, 4, 5], [2, 4]),
+        ("pfedme", {"every": 0}, [5], [5], []),
+        ("perfedavg", {"every": 2, "personal_every": 0}, [2, 4, 5], [], []),
+        ("perfedavg", {"every": 2, "personal_every": 3}, [2, 4, 5], [3, 5], [3]),
+        ("fedavg", {"fine_tune_epochs": 1}, [1, 2, 3, 4, 5], [5], []),
+        ("ditto", {"every": 3, "personal_every": 0, "fine_tune_steps": 1}, [3, 5], [5], []),
     ],
 )
 def test_when_is_what_measured(
@@ -123,7 +135,8 @@ def test_when_is_what_measured(
     participants: list[int],
 ) -> None:
     """Kills: a cadence that is read for another scope; a last round that is not measured; participants of a last round
-    that another run would not have measured."""
+    that another run would not have measured; models that differ from the global one and are not measured unless
+    asked for; fine-tuning that is silently passed over where personal_every is not set."""
     settings = experiment(algorithm={"name": algorithm}, evaluation=evaluation, rounds=5)
     run = drive(tmp_path, settings)
     rows = run.folder.frame("personal")
@@ -131,6 +144,8 @@ def test_when_is_what_measured(
     assert rows[rows["point"] == "post_server"]["round"].drop_duplicates().tolist() == everyone
     for point in ("received", "post_local"):
         assert rows[rows["point"] == point]["round"].drop_duplicates().tolist() == participants
+    tuned = [5] if settings.evaluation.fine_tuning else []
+    assert rows[rows["point"] == "fine_tuned"]["round"].drop_duplicates().tolist() == tuned
     cadence = Cadence(settings)
     assert [round for round in range(1, 6) if cadence.headline(Position(0, round))] == headline
 
@@ -213,13 +228,27 @@ def test_stages_of_both_kinds(tmp_path: Path) -> None:
     assert set(run.folder.frame("personal")["stage"]) == {"own"}
 
 
-def test_no_test_rows_is_said(tmp_path: Path) -> None:
-    """Kills: a division by zero where a sentence is due."""
+@pytest.mark.parametrize(
+    ("algorithm", "evaluation", "said"),
+    [
+        (PFLEGO, {"every": 0, "personal_every": 0}, True),
+        ({"name": "ditto"}, {}, True),
+        ({"name": "ditto"}, {"personal_every": 0}, False),
+        ({"name": "fedavg"}, {}, False),
+        ({"name": "fedavg"}, {"personal_every": 2}, True),
+        ({"name": "fedavg"}, {"personal_every": 0, "fine_tune_steps": 1}, True),
+    ],
+)
+def test_no_test_rows_is_said(algorithm: dict[str, Any], evaluation: dict[str, int], said: bool) -> None:
+    """Kills: a division by zero at the end of a run where a sentence is due before it; the sentence where nothing is
+    measured on clients' rows; a check that does not ask what the driver asks."""
     parts = assignment(SIZES)
     parts = type(parts)(parts.clients, tests=tuple(np.empty(0, np.int64) for _ in SIZES))
-    driver = open_driver(tmp_path, experiment(algorithm=PFLEGO), parts=parts)
-    with pytest.raises(RunError, match="no client has a test row"):
-        driver.advance()
+    settings = experiment(algorithm=algorithm, evaluation=evaluation)
+    with pytest.raises(DataError, match="no client has a test row") if said else nullcontext():
+        check_against_data(settings, dataset(), parts)
+    cadence = Cadence(settings)
+    assert any(cadence.personal(Position(0, number)) for number in (1, 2, 3)) == said
 
 
 def test_a_local_model_is_what_the_client_would_use(tmp_path: Path) -> None:
@@ -267,3 +296,29 @@ def test_a_thousand_personal_heads(tmp_path: Path) -> None:
     on_disk = sum(path.stat().st_size for path in files)
     assert on_disk < len(files) * 200 + 2 * 4 * numbers  # a header each; two checkpoints are kept
     assert straight.driver.layout.size > 100 * numbers / len(taken_part)
+
+
+def test_a_loss_that_is_not_finite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Kills: an infinite loss of clients that are tested on classes they do not train on, in a table, in JSON, or in
+    a figure that is made of it; an accuracy that goes with it; a null that the terminal, a picture or a report trips
+    over."""
+    data = dataset()
+    by_class = np.split(np.argsort(data.train.labels, kind="stable"), 8)
+    parts = type(assignment(SIZES))(tuple(map(np.sort, by_class)), tests=tuple(np.split(np.arange(40), 8)))
+    settings = experiment(algorithm={"name": "fedper"})
+    driver = open_driver(tmp_path, settings, data, parts)
+    shown = driver.advance(until=2)
+    assert cli._now(shown[-1]) == f"accuracy {shown[-1]['accuracy']:.3f}  loss -"
+    driver.advance()
+    driver.close()
+    run = RunFolder(tmp_path)
+    rows, headline = (pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("personal", "evaluations"))
+    assert rows["loss"].isna().any() and not np.isinf(rows["loss"]).any()
+    assert headline["loss"].isna().all() and headline["accuracy"].between(0, 1).all()
+    cli._show(run.summary(), run, as_json=True)
+    for text in (capsys.readouterr().out, (tmp_path / "summary.json").read_text()):
+        summary = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+        assert summary["loss"] is None and summary["accuracy"] == headline["accuracy"].iloc[-1]
+    draw_curves(run, tmp_path / "curves.png")
+    report.write(tmp_path)
+    assert "inf" not in (tmp_path / "report/report.md").read_text()

@@ -168,7 +168,8 @@ def test_accuracies_of_two_scopes_are_not_mixed(tmp_path: Path) -> None:
 
 
 def test_the_end_of_a_run_on_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: figures that a run has and does not show; fractions; personal accuracies that pass for the global one."""
+    """Kills: figures that a run has and does not show; fractions; personal accuracies that pass for the global one, or
+    that are told twice, as the headline and as a figure."""
     shown = {}
     for name, fields in {"own": {"personal": POINTS, "scope": "personal"}, "plain": {}}.items():
         run = RunFolder(make_run(tmp_path / name, **fields))
@@ -178,8 +179,11 @@ def test_the_end_of_a_run_on_the_terminal(tmp_path: Path, monkeypatch: pytest.Mo
         shown[name] = told.getvalue()
     rows = dict(re.findall(r"│ (.*?) +│ (.*?) +│", shown["own"]))
     assert rows["test accuracy, personal models"] == f"{100 * figure_of(tmp_path, 'accuracy'):.2f} %"
-    for name, figure in FIGURES.items():
-        assert rows[figure.short] == f"{100 * figure_of(tmp_path, name):.2f} %"
+    headline = {"personal_accuracy", "personal_last10_accuracy"}  # the first rows, in other words
+    assert rows["mean of the last 10 rounds"] == f"{100 * figure_of(tmp_path, 'last10_accuracy'):.2f} %"
+    assert not rows.keys() & {FIGURES[name].short for name in headline}
+    for name in FIGURES.keys() - headline:
+        assert rows[FIGURES[name].short] == f"{100 * figure_of(tmp_path, name):.2f} %"
     assert "personal" not in shown["plain"] and "test accuracy " in shown["plain"]
 
 
@@ -226,7 +230,8 @@ def test_a_trial_reports_the_running_figures(tmp_path: Path, monkeypatch: pytest
     evaluate = Driver._evaluate
 
     def one_by_one(self: Driver) -> Any:
-        for point in ("post_local", "post_server"):
+        due = self._cadence.headline(self._position)
+        for point in ("post_local", "post_server") if due else ():
             for client in range(3):
                 row = {"client": client, "point": point, "participant": True, "samples": 1 + client, "loss": 1.0}
                 accuracy = self.round * (1 + client) / 40
@@ -250,6 +255,33 @@ def test_a_trial_reports_the_running_figures(tmp_path: Path, monkeypatch: pytest
     for report in reports:
         old = again.step()
         assert {name: old[name] for name in FIGURES} == pytest.approx({n: report[n] for n in FIGURES}, nan_ok=True)
+
+
+def test_a_trial_reports_one_scope(tmp_path: Path) -> None:
+    """Kills: the best or the mean of ten rounds over the warm-up's global model too, in what Tune decides by; scopes
+    that are known only of rounds on disk; a null loss in a report."""
+    stages = [
+        {"name": "warm-up", "rounds": 3, "algorithm": {"name": "fedavg"}},
+        {"name": "own", "rounds": 2, "needs": ["warm-up"], "algorithm": {"name": "fedper"}},
+    ]
+    experiment = Experiment(**{**base(**{"execution.actors": 0}).to_mapping(), "stages": stages})
+    SweepFolder(tmp_path).write(TrialRecord("00000", {}, 0))
+    trial, run = Alone(tmp_path, experiment, step=1), RunFolder(tmp_path / "trials/00000")
+    for report in (trial.step() for _ in range(5)):
+        rows: Any = run.frame("evaluations")
+        own = rows[rows["scope"] == rows["scope"].iloc[-1]]["accuracy"]
+        assert len(own) == (report["round"] if report["round"] <= 3 else report["round"] - 3)
+        assert report["best_accuracy"] == own.max()
+        assert report["last10_accuracy"] == pytest.approx(own.mean())
+        assert isinstance(report["loss"], float)
+    summary = run.summary()
+    assert (report["best_accuracy"], report["last10_accuracy"]) == tuple(
+        pytest.approx(summary[name]) for name in ("best_accuracy", "last10_accuracy")
+    )
+    again = Alone(tmp_path, experiment, step=1)  # from what is on disk
+    assert [again.step() for _ in range(5)][-1]["best_accuracy"] == summary["best_accuracy"]
+    trial._scores[-1]["loss"] = None  # not finite
+    assert math.isnan(trial._report(5, done=False)["loss"])
 
 
 def test_a_trial_that_fails_has_all_keys(tmp_path: Path) -> None:

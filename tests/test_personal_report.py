@@ -103,6 +103,20 @@ def test_accuracies_of_two_scopes_are_not_mixed(tmp_path: Path) -> None:
     assert results.curves()["scope"].tolist() == ["global"] * 5 + ["personal"] * 7
 
 
+def test_a_curve_is_of_one_scope(tmp_path: Path) -> None:
+    """Kills: one line through the warm-up's global model and clients' own; rounds that are left out and not said to be;
+    a scope that is left out where it is the only one."""
+    for scope, first in (("personal", 6), ("global", 1)):
+        folder = make_sweep(tmp_path / scope, seeds=[0], axes=[], stages=True, scope=lambda _, one=scope: one)
+        results: Any = load(folder)
+        drawings, frame = figures.curves(results, settings_of(results))
+        assert sorted(set(frame["round"])) == list(range(first, 13))
+        evaluations = results.curves().set_index("round")["accuracy"]
+        drawn = frame[frame["quantity"] == "accuracy"].set_index("round")["mean"]
+        assert drawn.tolist() == pytest.approx(evaluations[drawn.index].tolist())
+        assert ["are left out" in drawing.caption for drawing in drawings] == [scope == "personal"] * len(drawings)
+
+
 @pytest.mark.parametrize("metric", FIGURES)
 def test_the_curve_behind_a_figure_is_drawn(swept: Path, metric: str) -> None:
     """Kills: the curve of the headline, of another point or of another mean; a panel of losses beside it."""

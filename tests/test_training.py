@@ -13,8 +13,11 @@ import torch
 import torch.nn.functional as F
 
 from algorithms.fedavg import FedAvg
+from algorithms.fedrecon import FedRecon
+from algorithms.pfedme import PFedMe
+from algorithms.pflego import Pflego
 from engine import seeds
-from engine.algorithm import Context, Phase
+from engine.algorithm import Algorithm, Context, Phase
 from engine.data.batches import Rows, augmented, orders
 from engine.entries import checked, floats, sliced, to_torch
 from engine.errors import RunError
@@ -470,6 +473,26 @@ def test_divergence_is_named_where_it_arises() -> None:
     received = {"weights": torch.full_like(net.weights, torch.nan), "buffers": net.buffers}
     with pytest.raises(RunError, match="client 5 diverged in round 7"):
         trainer(net).train(FedAvg(), Local(), 5, torch.arange(20), context(net, round=7), received, {})
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "repair"),
+    [
+        (FedAvg(), r" 3 steps with lr=0.1; lower local.lr"),
+        (FedRecon(), r"steps; lower the algorithm's own learning rates and local.lr"),
+        (PFedMe(), r"steps; lower the algorithm's own learning rates and local.lr"),
+        (Pflego(tau=1), r"steps; lower the algorithm's own learning rates and local.lr"),
+    ],
+    ids=str,
+)
+def test_the_rates_to_lower_are_those_of_the_training(algorithm: Algorithm, repair: str) -> None:
+    """Kills: local.lr, or a rate that is not to blame, as the repair where phases have rates of their own."""
+    net = network()
+    numbers = {"weights": net.weights, "body": net.layout.body_of(net.weights), "buffers": net.buffers}
+    received = {name: torch.full_like(tensor, torch.nan) for name, tensor in numbers.items()}
+    local = Local(batch_size=8, augment="none")
+    with pytest.raises(RunError, match=f"{repair}$"):
+        trainer(net).train(algorithm, local, 5, torch.arange(20), context(net), received, {}, newcomer=True)
 
 
 # --- entries ------------------------------------------------------------------------------------------

@@ -56,6 +56,7 @@ import yaml
 from engine.data import SOURCES, Assignment
 from engine.errors import DataError, FedskewError, RunFolderError
 from engine.experiment import lineage_of
+from engine.last_rounds import comparable
 from engine.personal import FIGURES as PERSONAL
 from engine.personal import of_stages, tenth
 from engine.results import SCHEMAS
@@ -179,11 +180,7 @@ class TrialReader:
         names = [stage["name"] for stage in experiment["stages"]] or ["train"]  # a stage comes after what it needs
         order = {name: number for number, name in enumerate(names) if name in _lineage(experiment)}
         rows = evaluations.select(["stage", "round", "scope", "accuracy"]).to_pylist()
-        reached = [
-            (order[row["stage"]], row["round"])
-            for row in rows
-            if row["scope"] == rows[-1]["scope"] and row["accuracy"] >= self.target
-        ]
+        reached = [(order[row["stage"]], row["round"]) for row in comparable(rows) if row["accuracy"] >= self.target]
         if not reached:
             return {}
         tables = [folder / "rounds.parquet", *[p for p in [folder / "exchanges.parquet"] if p.exists()]]

@@ -27,7 +27,7 @@ from engine.data import Dataset
 from engine.driver import weights_sha256
 from engine.errors import FedskewError, ResourceError, RunFolderError
 from engine.experiment import Change, Experiment
-from engine.last_rounds import of_last_rounds
+from engine.last_rounds import comparable, of_last_rounds
 from engine.personal import by_round, figures_of_rounds, of_stages
 from engine.pool import Pool
 from engine.ray_pool import RayPool
@@ -88,7 +88,7 @@ class Trial(tune.Trainable):
         self._config = dict(config)
         self._record = self._known_record()
         self._local: LocalDriver | None = None
-        self._scores: list[Row] = []  # stage, round, accuracy and loss of each evaluation of the lineage
+        self._scores: list[Row] = []  # stage, round, scope, accuracy and loss of each evaluation of the lineage
         self._personal = NO_PERSONAL  # of the lineage, by round, as far as on disk
         self._lineage: set[str] = set()
         self._without_rounds: set[str] = set()  # of the lineage's stages
@@ -236,12 +236,12 @@ class Trial(tune.Trainable):
 
     def _report(self, round: int, done: bool) -> dict[str, Any]:
         """A dozen figures: tables are in the trial's folder."""
-        known = [score for score in self._scores if score["round"] <= round]
+        known = comparable([score for score in self._scores if score["round"] <= round])
         last10 = of_last_rounds(known, round, self._without_rounds)
         latest = known[-1] if known else {"accuracy": math.nan, "loss": math.nan}
         figures = {
             "accuracy": latest["accuracy"],
-            "loss": latest["loss"],
+            "loss": math.nan if latest["loss"] is None else latest["loss"],
             "best_accuracy": max((score["accuracy"] for score in known), default=math.nan),
             "last10_accuracy": sum(last10) / len(last10) if last10 else math.nan,
         }

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 MOST_ROUNDS, MOST_MARKS = 60, 16  # of a curve; more are thinned out
 
+LEFT_OUT = (
+    "Stages whose accuracies are of other models (global, or clients' own) than those at a run's end are left out."
+)
+
 
 @dataclass(frozen=True)
 class _Series:
@@ -42,11 +46,12 @@ class _Series:
 def curves(results: Results, settings: list[Setting]) -> tuple[list[Drawing], pd.DataFrame]:
     """Accuracy over rounds, a panel for each value of the second hyper-parameter; the loss too if there is room.
 
-    Where the metric is of personal models, the curve that it is taken from. With the means and intervals that are
-    drawn: a row for each setting, quantity and round.
+    Where the metric is of personal models, the curve that it is taken from; otherwise the evaluations of the scope that
+    a trial ends with. With the means and intervals that are drawn: a row for each setting, quantity and round.
     """
     name, panels, note = panels_of_lines(results, settings)
-    frame, shown = _shown(results)
+    frame, shown, left_out = _shown(results)
+    note = f"{note} {left_out}".strip()
     frame = frame.drop_duplicates(["trial", "round"], keep="last")
     drawings, drawn = [], []
     for curve in shown if len(panels) == 1 else shown[:1]:
@@ -85,15 +90,18 @@ def curves(results: Results, settings: list[Setting]) -> tuple[list[Drawing], pd
     return drawings, pd.concat(drawn, ignore_index=True) if drawn else pd.DataFrame()
 
 
-def _shown(results: Results) -> tuple[pd.DataFrame, list[_Series]]:
-    """What is drawn, and the table that it is in."""
+def _shown(results: Results) -> tuple[pd.DataFrame, list[_Series], str]:
+    """The table of what is drawn, that, and a sentence on what of a run's evaluations is not drawn, if anything."""
     figure = PERSONAL.get(results.metric)
     if figure is None:
         told = ("test accuracy", "accuracy"), ("test loss", "loss")
-        return results.curves(), [_Series(column, words, words, column, quantity(column)) for words, column in told]
+        every = results.curves()
+        frame = every.loc[every["scope"] == every.groupby("trial")["scope"].transform("last")]
+        left_out = "" if len(frame) == len(every) else LEFT_OUT
+        return frame, [_Series(column, words, words, column, quantity(column)) for words, column in told], left_out
     frame = results.personal_curves()
     curve = _Series(figure.point, figure.curve, "accuracy", figure.column, quantity("accuracy"))
-    return frame.loc[frame["point"] == figure.point], [curve]
+    return frame.loc[frame["point"] == figure.point], [curve], ""
 
 
 def _curve_of(frame: pd.DataFrame, setting: Setting, column: str, interval: bool) -> pd.DataFrame:
