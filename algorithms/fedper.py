@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -17,6 +17,9 @@ from torch import Tensor
 from algorithms.personal_head import PersonalHead
 from engine.algorithm import Client, Context, Kind, Layout, LocalRun, Pooled, Tensors
 from engine.errors import ConfigError, require
+
+if TYPE_CHECKING:
+    from engine.algorithm import Algorithm
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,11 @@ class FedPer(PersonalHead):
             )
         return layout.units[-self.layers]
 
+    def check_change(self, later: Algorithm) -> None:
+        assert isinstance(later, FedPer)
+        rule = "cannot change in mid-run: clients have kept their layers"
+        require(self.layers == later.layers, "layers", later.layers, rule, f"keep {self.layers}")
+
     def init_server(self, parent: Tensors, context: Context) -> Tensors:
         self.base_size(context.layout)  # refuses before anything is trained
         return super().init_server(parent, context)
@@ -53,7 +61,11 @@ class FedPer(PersonalHead):
 
     def init_state(self, received: Tensors, parent: Tensors, client: Client) -> Tensors:
         body = torch.cat((received["base"], received["top"]))
-        return {"top": received["top"].clone(), **super().init_state({"body": body}, parent, client)}
+        fresh = received["top"].clone()
+        kept = parent.get("top", fresh[:0])  # methods whose heads alone are personal keep none
+        if len(kept) != len(fresh):  # a head without the layers that it was trained on is worth nothing
+            return {"top": fresh, **super().init_state({"body": body}, {}, client)}
+        return {"top": kept, **super().init_state({"body": body}, parent, client)}
 
     def start(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
         return torch.cat((received["base"], state["top"], state["head"]))

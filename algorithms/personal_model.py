@@ -1,7 +1,8 @@
 """What methods have in common in which each client keeps a whole model of its own: weights and BatchNorm's statistics.
 
 A client's model is what it first receives until it takes part, and local training starts from it; a stage after one
-with such models goes on from them. It is client state, never sent; the engine measures it as the client's own (``personal.parquet``).
+with such models goes on from them. It is client state, never sent; the engine measures it as the client's own
+(``personal.parquet``).
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -145,3 +146,23 @@ def test_a_head_is_read_in_the_next_stage(tmp_path: Path, first: str, monkeypatc
     monkeypatch.setattr(FedPer, "init_state", spy)
     run = drive(tmp_path, experiment(stages=stages))
     assert seen == {(run.driver.layout.head,)}
+
+
+@pytest.mark.parametrize(("before", "kept"), [(2, True), (1, False), (3, False)])
+def test_personal_layers_go_on_together(tmp_path: Path, before: int, kept: bool) -> None:
+    """Kills: heads that go on over layers that begin anew, or over layers of another cut. Steps of 1e-30 leave what
+    clients keep as it is."""
+    setting: dict[str, object] = {"model": {"name": "mlp", "hidden": [10, 8, 6]}}
+    later: dict[str, object] = {"algorithm": {"name": "fedper", "layers": 2}, "local": {"lr": 1e-30}, "rounds": 1}
+    stages = [
+        {"name": "one", "rounds": 2, "algorithm": {"name": "fedper", "layers": before}},
+        {"name": "two", "needs": ["one"], **later},
+    ]
+    first = drive(tmp_path / "a", experiment(stages=stages[:1], **setting))
+    both = drive(tmp_path / "b", experiment(stages=stages, **setting))
+    fresh = drive(tmp_path / "c", experiment(**setting, **later))
+    layout = both.driver.layout
+    servers = layout.body_of(first.server["weights"])[layout.units[-2] :].numpy()
+    for state, old, new in zip(both.states, first.states, fresh.states, strict=True):
+        assert np.array_equal(state["head"], (old if kept else new)["head"])
+        assert np.array_equal(state["top"], old["top"] if kept else servers)

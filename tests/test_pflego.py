@@ -452,6 +452,15 @@ def test_as_many_personal_layers_as_the_model_has_are_refused(tmp_path: Path) ->
         drive(tmp_path, settings)
 
 
+def test_personal_layers_stay_as_many() -> None:
+    """Kills: a cut that moves in mid-run, which no client's state fits."""
+    change = [{"round": 2, "set": {"algorithm.layers": 2}}]
+    with pytest.raises(ConfigError, match=r"layers=2: cannot change in mid-run: .*; keep 1$"):
+        experiment(algorithm={"name": "fedper"}, model={"name": "mlp", "hidden": [10, 8]}, schedule=change)
+    change[0]["set"] = {"local.lr": 0.2}
+    assert experiment(algorithm={"name": "fedper"}, schedule=change)
+
+
 def test_personal_layers_below_the_head(tmp_path: Path) -> None:
     """Kills: a cut in the wrong place; counted on the wire: the layers up to the last but one."""
     settings = experiment(
