@@ -485,6 +485,11 @@ class Algorithm(ABC):
 class Finisher(Algorithm):
     """An algorithm for a stage without rounds, after one that has trained: all it does is :meth:`finish`."""
 
+    @property
+    def keeps_head(self) -> bool:
+        """Whether it goes on from the head of the stage before, which must then be a global model's."""
+        return True
+
     @abstractmethod
     def finish(self, server: Tensors, clients: Clients, compute: Compute, context: Context) -> Tensors:
         """What is to be done with what the stage before has come to."""

@@ -564,6 +564,19 @@ def test_the_embedding_decides_as_the_run_does(tmp_path: Path) -> None:
         assert (frame[stage] == frame["label"]).mean() == pytest.approx(accuracy, abs=1e-12)
 
 
+def test_the_embedding_is_of_global_models(call: Any, tmp_path: Path) -> None:
+    """Kills: decisions of a head that nobody has trained, or that is one client's."""
+    random = {**CALIBRATED[1]["algorithm"], "init": "random"}
+    stages = [{**CALIBRATED[0], "algorithm": {"name": "fedper"}}, {**CALIBRATED[1], "algorithm": random}]
+    run(config(stages=stages), tmp_path)
+    first, last = (stage["name"] for stage in stages)
+    for words, option in ((["--before", last, "--after", first], "after"), ([], "before")):
+        code, _, err = call("embed", str(tmp_path), "--probe", "40", *words)
+        assert code == 2
+        assert f"--{option}={first}: has no global model, only those of single clients; name a stage" in err
+    assert embedding.embed(tmp_path, before=last, probe=40).stages == (last,)
+
+
 def test_places_in_the_plane() -> None:
     """Kills: features that are not centred; t-SNE that differs from run to run."""
     x = np.random.default_rng(0).normal(size=(30, 6)) * [5, 3, 1, 1, 1, 1] + 7

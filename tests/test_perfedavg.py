@@ -145,7 +145,7 @@ def test_adaptation(local: dict[str, Any]) -> None:
     ],
 )
 def test_bad_values_are_refused(fields: dict[str, Any], local: dict[str, Any], message: str) -> None:
-    """Kills: a missing check; an adaptation that is no gradient step; a sum over parts of a batch, none of them whole."""
+    """Kills: a missing check; an adaptation that is no gradient step; a loss of parts of a batch."""
     with pytest.raises(ConfigError) as error:
         experiment(algorithm={"name": "perfedavg", **fields}, local=local)
     assert str(error.value).startswith(message)
