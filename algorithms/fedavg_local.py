@@ -22,6 +22,7 @@ from engine.labels import spread
 @dataclass(frozen=True)
 class FedAvgLocal(FedAvg):
     global_model: ClassVar[bool] = False
+    local_labels: ClassVar[bool] = True
 
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
         return F.cross_entropy(spread(net(batch.x), batch.client.class_counts), batch.y)

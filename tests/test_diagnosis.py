@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from engine import seeds
-from engine.analysis import diagnosis, diagnosis_page, embedding
+from engine.analysis import diagnosis, diagnosis_page, drift_figures, embedding
 from engine.analysis.cka import linear_cka
 from engine.analysis.claims import Claim, judge
 from engine.analysis.diagnosis import Options, balanced_rows, correlation, diagnose, measure
@@ -322,6 +322,28 @@ def test_matrices_and_norms_are_those_of_the_models(
     figures = found.figures
     assert figures["cka_lowest_other"] == layers["cka"].drop("logits").min()
     assert figures["cka_logits_margin"] == pytest.approx(figures["cka_lowest_other"] - layers["cka"]["logits"])
+
+
+@pytest.mark.parametrize("name", ["fedrep", "fedavg_local"])
+def test_heads_that_know_their_own_classes(tmp_path: Path, name: str) -> None:
+    """Kills: rows of absent classes, which are 0 by construction, beside their zero samples; the k-th row taken for
+    class k where it is the client's k-th class; a picture that cannot be drawn with gaps."""
+    run(config(algorithm={"name": name}, rounds=1), tmp_path)
+    with local_models(find(tmp_path)) as models:
+        found = measure(models, FEW)
+        counts = models.assignment.class_counts(models.dataset.train.labels, 10)
+        assert (counts[list(models.clients)] == 0).any()
+        for client, part in found.norms.groupby("client"):
+            own = np.flatnonzero(counts[client])
+            head = models[client]["weights"][-(12 * 10 + 10) : -10].reshape(10, 12).astype(np.float64)
+            wanted = np.full(10, np.nan)
+            wanted[own] = np.linalg.norm(head[own if name == "fedrep" else range(len(own))], axis=1)
+            np.testing.assert_allclose(part["norm"], wanted, rtol=1e-12)
+            told = found.heads.set_index("client")["correlation"][client]
+            by_hand = correlation(counts[client][own], wanted[own])
+            np.testing.assert_allclose(told, by_hand)
+    for draw in (drift_figures.norms, drift_figures.norms_over_counts):
+        assert draw(found).png.startswith(b"\x89PNG")
 
 
 def check_drift(found: diagnosis.Diagnosis) -> None:
