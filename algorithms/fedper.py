@@ -2,11 +2,13 @@
 arXiv:1912.00818).
 
 A client trains all layers together, sends the base layers and keeps the others. The paper's personal layers are the
-head, or the head and the last residual blocks before it.
+head, or the head and the last residual blocks before it. ``layers`` counts the head as one, and then the model's blocks
+(``Net.tap_names``) from the last on; fully connected layers between the last block and the head go with that block.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -21,10 +23,12 @@ from engine.errors import ConfigError, require
 if TYPE_CHECKING:
     from engine.algorithm import Algorithm
 
+log = logging.getLogger("fedskew")
+
 
 @dataclass(frozen=True)
 class FedPer(PersonalHead):
-    layers: int = 1  # personal ones, counted from the head: residual units, convolution blocks, hidden layers
+    layers: int = 1  # personal ones: the head, and blocks below it (residual units, convolutions, hidden layers)
 
     entries: ClassVar[Mapping[str, Kind]] = {**PersonalHead.entries, "base": Kind.TENSOR, "top": Kind.TENSOR}
     sent_once: ClassVar[frozenset[str]] = frozenset({"top"})  # where personal layers below the head start
@@ -40,7 +44,7 @@ class FedPer(PersonalHead):
             raise ConfigError(
                 "algorithm.layers",
                 self.layers,
-                f"leaves nothing to share: the model has {len(layout.units)} layers below its head",
+                f"leaves no block to share: the model has {len(layout.units)} below its head",
                 f"set it to {max(len(layout.units), 1)} or less",
             )
         return layout.units[-self.layers]
@@ -51,7 +55,8 @@ class FedPer(PersonalHead):
         require(self.layers == later.layers, "layers", later.layers, rule, f"keep {self.layers}")
 
     def init_server(self, parent: Tensors, context: Context) -> Tensors:
-        self.base_size(context.layout)  # refuses before anything is trained
+        shared = self.base_size(context.layout)  # refuses before anything is trained
+        log.info("fedper: %d of the model's %d parameters are shared", shared, context.layout.size)
         return super().init_server(parent, context)
 
     def broadcast(self, server: Tensors, context: Context) -> Tensors:
