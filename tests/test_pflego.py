@@ -477,7 +477,7 @@ def test_personal_layers_below_the_head(tmp_path: Path) -> None:
 
 
 def test_fully_connected_layers_go_with_the_last_block(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Kills: a cut between the last convolution and the hidden layer above it; a run that does not say what is shared."""
+    """Kills: a cut between the last convolution and the hidden layer above it; a run silent on what is shared."""
     settings = experiment(algorithm={"name": "fedper", "layers": 2}, model={"name": "cnn"}, rounds=1)
     with caplog.at_level("INFO", "fedskew"):
         driver = open_driver(tmp_path, settings)
