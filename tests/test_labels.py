@@ -54,11 +54,12 @@ def test_heads_go_there_and_back(counts: torch.Tensor, features: int, bias: bool
 @given(counts=COUNTS)
 @settings(max_examples=50, deadline=None)
 def test_spread_logits_give_the_local_labels_loss(counts: torch.Tensor) -> None:
-    """Kills: local logits put in the wrong global places."""
+    """Kills: local logits put in the wrong global places, or in others than labels are."""
     present = torch.nonzero(counts).view(-1)
     logits = torch.randn(5, len(counts), generator=seeds.generator(0, "logits"))
     labels = present[torch.arange(5) % len(present)]
     wide = spread(logits, counts)
+    assert torch.equal(wide[:, to_global(torch.arange(len(present)), counts)], logits[:, : len(present)])
     wanted = F.cross_entropy(logits[:, : len(present)], to_local(labels, counts))
     torch.testing.assert_close(F.cross_entropy(wide, labels), wanted)
     assert set(wide.argmax(1).tolist()) <= set(present.tolist())
@@ -70,7 +71,7 @@ def test_absent_classes_have_no_gradient_and_no_probability() -> None:
     bench.rows.train.labels[bench.parts[1]] = 2  # one class alone
     client = bench.client(1)
     head = torch.randn(4, 5, dtype=torch.float64, generator=seeds.generator(0, "head")).requires_grad_()
-    logits = own_logits(torch.ones(3, 5, dtype=torch.float64) @ head.T, client)
+    logits = own_logits(torch.ones(3, 5, dtype=torch.float64) @ head.T, client.class_counts)
     assert torch.softmax(logits, 1)[:, 2].tolist() == [1.0, 1.0, 1.0]
     (grad,) = torch.autograd.grad(F.cross_entropy(logits, torch.tensor([2, 2, 2])), head)
     assert torch.equal(grad, torch.zeros_like(grad))

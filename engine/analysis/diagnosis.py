@@ -32,6 +32,7 @@ from engine.data import Dataset
 from engine.data.batches import Rows
 from engine.errors import ConfigError, nearest, require
 from engine.experiment import Experiment
+from engine.labels import own_logits, spread
 from engine.recompute import LocalModels, find, local_models
 from engine.worker import open_model
 
@@ -239,14 +240,12 @@ def balanced_rows(labels: np.ndarray, probe: int) -> np.ndarray:
 
 def class_norms(rows: np.ndarray, counts: np.ndarray, algorithm: Algorithm) -> np.ndarray:
     """[C] norms of a client's classifier, by row -> by class, NaN for a class that the classifier knows nothing of."""
-    own, norms = counts > 0, np.full(len(rows), math.nan)
+    norms, held = torch.from_numpy(rows), torch.from_numpy(counts)
     if algorithm.local_labels:
-        norms[own] = rows[: own.sum()]
-        return norms
-    if Kind.PERSONAL_HEAD in algorithm.entries.values():
-        norms[own] = rows[own]
-        return norms
-    return rows
+        norms = spread(norms, held)
+    elif Kind.PERSONAL_HEAD in algorithm.entries.values():
+        norms = own_logits(norms, held)
+    return torch.where(norms.isfinite(), norms, math.nan).numpy()
 
 
 def correlation(a: Any, b: Any) -> float:
