@@ -64,6 +64,10 @@ class HeadCalibration(Finisher):
         require(head == "linear", "model.head", head, "is not the linear head that is trained anew", "set it to linear")
 
     @property
+    def keeps_head(self) -> bool:
+        return self.init == "aggregated"
+
+    @property
     def changes_nothing(self) -> bool:
         return self.epochs == 0 and self.init == "aggregated"
 

@@ -2,8 +2,8 @@
 
 Each client counts its own classes 0, 1, ... in increasing order, and the k-th row of the one, averaged head is every
 client's k-th class, whichever that is. A model means something with a client's labels alone, after its local work.
-Heads have as many rows as the data have classes here, of which those beyond a client's classes are not trained; in the
-released code as many as a client has classes.
+Heads have as many rows as the data have classes here; in the released code as many as a client has classes. The rows
+beyond a client's classes have no gradient there, but ``local.weight_decay`` shrinks them as it does the others.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from engine.labels import spread
 @dataclass(frozen=True)
 class FedAvgLocal(FedAvg):
     global_model: ClassVar[bool] = False
+    local_labels: ClassVar[bool] = True
 
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
         return F.cross_entropy(spread(net(batch.x), batch.client.class_counts), batch.y)

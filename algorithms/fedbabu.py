@@ -36,7 +36,9 @@ class FedBabu(FedAvg):
     def check_change(self, later: Algorithm) -> None:
         assert isinstance(later, FedBabu)
         rule = "cannot change in mid-run: clients get the fixed head at the start"
-        require(self.train_head == later.train_head, "train_head", later.train_head, rule, f"keep {self.train_head}")
+        for field in ("train_head", "head_init"):
+            fixed, found = getattr(self, field), getattr(later, field)
+            require(fixed == found, field, found, rule, f"leave it at {fixed}")
 
     def init_server(self, parent: Tensors, context: Context) -> Tensors:
         weights, layout = parent["weights"], context.layout

@@ -2,14 +2,16 @@
 arXiv:1912.00818).
 
 A client trains all layers together, sends the base layers and keeps the others. The paper's personal layers are the
-head, or the head and the last residual blocks before it.
+head, or the head and the last residual blocks before it. ``layers`` counts the head as one, and then the model's blocks
+(``Net.tap_names``) from the last on; fully connected layers between the last block and the head go with that block.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -18,10 +20,15 @@ from algorithms.personal_head import PersonalHead
 from engine.algorithm import Client, Context, Kind, Layout, LocalRun, Pooled, Tensors
 from engine.errors import ConfigError, require
 
+if TYPE_CHECKING:
+    from engine.algorithm import Algorithm
+
+log = logging.getLogger("fedskew")
+
 
 @dataclass(frozen=True)
 class FedPer(PersonalHead):
-    layers: int = 1  # personal ones, counted from the head: residual units, convolution blocks, hidden layers
+    layers: int = 1  # personal ones: the head, and blocks below it (residual units, convolutions, hidden layers)
 
     entries: ClassVar[Mapping[str, Kind]] = {**PersonalHead.entries, "base": Kind.TENSOR, "top": Kind.TENSOR}
     sent_once: ClassVar[frozenset[str]] = frozenset({"top"})  # where personal layers below the head start
@@ -37,13 +44,19 @@ class FedPer(PersonalHead):
             raise ConfigError(
                 "algorithm.layers",
                 self.layers,
-                f"leaves nothing to share: the model has {len(layout.units)} layers below its head",
+                f"leaves no block to share: the model has {len(layout.units)} below its head",
                 f"set it to {max(len(layout.units), 1)} or less",
             )
         return layout.units[-self.layers]
 
+    def check_change(self, later: Algorithm) -> None:
+        assert isinstance(later, FedPer)
+        rule = "cannot change in mid-run: clients have kept their layers"
+        require(self.layers == later.layers, "layers", later.layers, rule, f"keep {self.layers}")
+
     def init_server(self, parent: Tensors, context: Context) -> Tensors:
-        self.base_size(context.layout)  # refuses before anything is trained
+        shared = self.base_size(context.layout)  # refuses before anything is trained
+        log.info("fedper: %d of the model's %d parameters are shared", shared, context.layout.size)
         return super().init_server(parent, context)
 
     def broadcast(self, server: Tensors, context: Context) -> Tensors:
@@ -53,7 +66,11 @@ class FedPer(PersonalHead):
 
     def init_state(self, received: Tensors, parent: Tensors, client: Client) -> Tensors:
         body = torch.cat((received["base"], received["top"]))
-        return {"top": received["top"].clone(), **super().init_state({"body": body}, parent, client)}
+        fresh = received["top"].clone()
+        kept = parent.get("top", fresh[:0])  # methods whose heads alone are personal keep none
+        if len(kept) != len(fresh):  # a head without the layers that it was trained on is worth nothing
+            return {"top": fresh, **super().init_state({"body": body}, {}, client)}
+        return {"top": kept, **super().init_state({"body": body}, parent, client)}
 
     def start(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
         return torch.cat((received["base"], state["top"], state["head"]))

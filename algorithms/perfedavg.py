@@ -38,6 +38,9 @@ class PerFedAvg(FedAvg):
         require(self.alpha >= 0, "alpha", self.alpha, "must be at least 0", "0 is FedAvg")
 
     def check(self, experiment: Experiment, local: Local) -> None:
+        rule = "is not for perfedavg, whose loss of many rows is no mean over parts of them"
+        full = self.alpha > 0 and local.batch_size == "full"
+        require(not full, "local.batch_size", local.batch_size, rule, "set it to a number")
         plain = {"optimizer": "sgd", "nesterov": False}
         for field, value in plain.items() if self.alpha > 0 else ():
             found = getattr(local, field)

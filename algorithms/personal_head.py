@@ -47,7 +47,7 @@ class PersonalHead(Algorithm):
         return client.context.layout.join(received["body"], state["head"])
 
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
-        return F.cross_entropy(own_logits(net(batch.x), batch.client), batch.y)
+        return F.cross_entropy(own_logits(net(batch.x), batch.client.class_counts), batch.y)
 
     def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
         layout = run.client.context.layout
@@ -57,7 +57,7 @@ class PersonalHead(Algorithm):
         return self.with_body(server, pooled.mean["body"], context)
 
     def predict_own(self, net: Net, x: Tensor, client: Client) -> Tensor:
-        return own_logits(net(x), client)
+        return own_logits(net(x), client.class_counts)
 
     @staticmethod
     def with_body(server: Tensors, body: Tensor, context: Context) -> Tensors:

@@ -1,7 +1,8 @@
 """What methods have in common in which each client keeps a whole model of its own: weights and BatchNorm's statistics.
 
-A client's model is what it first receives until it takes part, and local training starts from it. It is client state,
-never sent; the engine measures it as the client's own (``personal.parquet``).
+A client's model is what it first receives until it takes part, and local training starts from it; a stage after one
+with such models goes on from them. It is client state, never sent; the engine measures it as the client's own
+(``personal.parquet``).
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ class PersonalModel(Algorithm):
     }
 
     def init_state(self, received: Tensors, parent: Tensors, client: Client) -> Tensors:
+        if "personal" in parent:  # of another method whose clients keep whole models, or of this one
+            return self.keeping(parent["personal"], parent["personal_buffers"])
         return self.keeping(received["weights"], received["buffers"])
 
     def start(self, received: Tensors, state: Tensors, client: Client) -> Tensor:

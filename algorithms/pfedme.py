@@ -30,7 +30,13 @@ class PFedMe(PersonalModel, FedAvg):
     inner_steps: int = 5  # K, on each of them
     personal_lr: float = 0.01  # of these steps
 
-    symbols: ClassVar[Mapping[str, str]] = {**FedAvg.symbols, "lambda": "lam", "beta": "server_lr"}
+    symbols: ClassVar[Mapping[str, str]] = {
+        **FedAvg.symbols,
+        "lambda": "lam",
+        "beta": "server_lr",
+        "R": "local_rounds",
+        "K": "inner_steps",
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()

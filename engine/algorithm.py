@@ -347,6 +347,7 @@ class Algorithm(ABC):
     linear_optimizer: ClassVar[bool] = False  # True: reads run.accumulation, so local.optimizer must be sgd
     model_needs: ClassVar[Mapping[str, Any]] = {}  # fields of every model (head, projection) and what they must be
     global_model: ClassVar[bool] = True  # False: the server's weights alone are no model; evaluated by clients' own
+    local_labels: ClassVar[bool] = False  # True: a head's k-th row is a client's k-th class, whichever that is
     shares_buffers: ClassVar[bool] = True  # False: clients' buffers are not sent, the server keeps those it has
 
     def check(self, experiment: Experiment, local: Local) -> None:  # noqa: B027 (most refuse nothing)
@@ -484,6 +485,11 @@ class Algorithm(ABC):
 @dataclass(frozen=True)
 class Finisher(Algorithm):
     """An algorithm for a stage without rounds, after one that has trained: all it does is :meth:`finish`."""
+
+    @property
+    def keeps_head(self) -> bool:
+        """Whether it goes on from the head of the stage before, which must then be a global model's."""
+        return True
 
     @abstractmethod
     def finish(self, server: Tensors, clients: Clients, compute: Compute, context: Context) -> Tensors:

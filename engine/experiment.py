@@ -367,6 +367,15 @@ class Experiment(Section):
             f"{algorithm} asks clients for what only its rounds use",
             f"set stages.{stage.name}.algorithm to fedavg, which hands the model on as it is",
         )
+        if isinstance(stage.algorithm, Finisher) and stage.algorithm.keeps_head:
+            before = next(other for other in self.chain if other.name == stage.needs[0]).algorithm
+            require(
+                before.global_model,
+                f"stages.{stage.name}.algorithm",
+                algorithm,
+                f"goes on from the server's head, and {ALGORITHMS.name_of(before)} trains none",
+                f"train with a method that has a global model, or set stages.{stage.name}.algorithm.init=random",
+            )
 
     def _check_schedule(self) -> None:
         rounds = [change.round for change in self.schedule]

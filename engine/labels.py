@@ -10,28 +10,32 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from engine.algorithm import Client, Layout
+from engine.algorithm import Layout
 
 
-def own_logits(logits: Tensor, client: Client) -> Tensor:
-    """[B, C] logits with -inf for the classes that the client has no rows of."""
-    return logits.masked_fill(client.class_counts == 0, -torch.inf)
+def own_logits(logits: Tensor, class_counts: Tensor) -> Tensor:
+    """[..., C] logits with -inf for the classes that ``class_counts`` [C] has no rows of."""
+    return logits.masked_fill(class_counts == 0, -torch.inf)
 
 
 def to_local(labels: Tensor, class_counts: Tensor) -> Tensor:
-    """[B] global labels of classes that ``class_counts`` [C] has -> [B] local ones."""
-    return (torch.cumsum(class_counts > 0, 0) - 1)[labels]
+    """[B] global labels of the client's classes -> [B] local ones."""
+    return _numbers(class_counts)[labels]
 
 
 def to_global(labels: Tensor, class_counts: Tensor) -> Tensor:
     """[B] local labels -> [B] global ones; the inverse of :func:`to_local`."""
-    return torch.nonzero(class_counts > 0).view(-1)[labels]
+    return torch.searchsorted(_numbers(class_counts), labels)  # the first class with that number has rows
 
 
 def spread(logits: Tensor, class_counts: Tensor) -> Tensor:
-    """Logits [B, C] of which the first K_i are the client's classes -> [B, C] in global order, -inf elsewhere."""
-    positions = (torch.cumsum(class_counts > 0, 0) - 1).clamp(min=0)
-    return logits[:, positions].masked_fill(class_counts == 0, -torch.inf)
+    """Logits [..., C] of which the first K_i are the client's classes -> [..., C] in global order, -inf elsewhere."""
+    return own_logits(logits[..., _numbers(class_counts).clamp(min=0)], class_counts)
+
+
+def _numbers(class_counts: Tensor) -> Tensor:
+    """[C] the local label of each of the client's classes; another class has that of the one before it, or -1."""
+    return torch.cumsum(class_counts > 0, 0) - 1
 
 
 def packed(head: Tensor, class_counts: Tensor, layout: Layout) -> Tensor:

@@ -35,7 +35,7 @@ from engine.results import RunFolder
 from engine.reuse import Reuse
 from engine.store import StageStore
 from engine.worker import MapJob
-from tests.tiny import BATCHNORM, SIZES, Driven, assignment, dataset, drive, experiment_of, open_driver
+from tests.tiny import BATCHNORM, SIZES, Driven, assignment, dataset, drive, experiment, experiment_of, open_driver
 
 D, C = 16, 4
 SHAPE = (1, 4, 4)
@@ -591,6 +591,24 @@ def test_a_crash_in_the_calibration_costs_the_calibration(tmp_path: Path, monkey
     assert [(row["stage"], row["round"]) for row in rows] == [("end", 3)]
     assert rows[0]["accuracy"] == straight.summary["accuracy"]
     assert resumed.close()["weights_sha256"] == straight.sha
+
+
+@pytest.mark.parametrize("name", ["ccvr", "iid_calibration"])
+def test_there_must_be_a_head_to_go_on_from(name: str) -> None:
+    """Kills: the head that the server began with, taken for a global model's; a refusal of one that is drawn anew."""
+
+    def after(first: str, **fields: Any) -> Any:
+        end = {"name": "end", "rounds": 0, "needs": ["train"], "algorithm": {"name": name, **fields}}
+        return experiment(stages=[{"name": "train", "rounds": 1, "algorithm": {"name": first}}, end])
+
+    told = (
+        rf"^stages.end.algorithm={name}: goes on from the server's head, and fedper trains none; "
+        r"train with a method that has a global model, or set stages.end.algorithm.init=random$"
+    )
+    for fields in ({}, {"epochs": 0}):
+        with pytest.raises(ConfigError, match=told):
+            after("fedper", **fields)
+    assert after("fedper", init="random") and after("fedbabu")
 
 
 def test_the_row_of_a_calibration_is_of_the_calibrated_model(tmp_path: Path) -> None:

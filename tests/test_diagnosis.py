@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from engine import seeds
-from engine.analysis import diagnosis, diagnosis_page, embedding
+from engine.analysis import diagnosis, diagnosis_page, drift_figures, embedding
 from engine.analysis.cka import linear_cka
 from engine.analysis.claims import Claim, judge
 from engine.analysis.diagnosis import Options, balanced_rows, correlation, diagnose, measure
@@ -341,6 +341,28 @@ def test_matrices_and_norms_are_those_of_the_models(
     assert figures["cka_logits_margin"] == pytest.approx(figures["cka_lowest_other"] - layers["cka"]["logits"])
 
 
+@pytest.mark.parametrize("name", ["fedrep", "fedavg_local"])
+def test_heads_that_know_their_own_classes(tmp_path: Path, name: str) -> None:
+    """Kills: rows of absent classes, which are 0 by construction, beside their zero samples; the k-th row taken for
+    class k where it is the client's k-th class; a picture that cannot be drawn with gaps."""
+    run(config(algorithm={"name": name}, rounds=1), tmp_path)
+    with local_models(find(tmp_path)) as models:
+        found = measure(models, FEW)
+        counts = models.assignment.class_counts(models.dataset.train.labels, 10)
+        assert (counts[list(models.clients)] == 0).any()
+        for client, part in found.norms.groupby("client"):
+            own = np.flatnonzero(counts[client])
+            head = models[client]["weights"][-(12 * 10 + 10) : -10].reshape(10, 12).astype(np.float64)
+            wanted = np.full(10, np.nan)
+            wanted[own] = np.linalg.norm(head[own if name == "fedrep" else range(len(own))], axis=1)
+            np.testing.assert_allclose(part["norm"], wanted, rtol=1e-12)
+            told = found.heads.set_index("client")["correlation"][client]
+            by_hand = correlation(counts[client][own], wanted[own])
+            np.testing.assert_allclose(told, by_hand)
+    for draw in (drift_figures.norms, drift_figures.norms_over_counts):
+        assert draw(found).png.startswith(b"\x89PNG")
+
+
 def check_drift(found: diagnosis.Diagnosis) -> None:
     """What skewed clients must show after training: heads that differ, and not more alike than the first layer."""
     means = found.layers.set_index("layer")["cka"]
@@ -579,6 +601,19 @@ def test_the_embedding_decides_as_the_run_does(tmp_path: Path) -> None:
     frame = embedding.embed(tmp_path, probe=100).frame  # the whole test set
     for stage, accuracy in summary["stage_accuracy"].items():
         assert (frame[stage] == frame["label"]).mean() == pytest.approx(accuracy, abs=1e-12)
+
+
+def test_the_embedding_is_of_global_models(call: Any, tmp_path: Path) -> None:
+    """Kills: decisions of a head that nobody has trained, or that is one client's."""
+    random = {**CALIBRATED[1]["algorithm"], "init": "random"}
+    stages = [{**CALIBRATED[0], "algorithm": {"name": "fedper"}}, {**CALIBRATED[1], "algorithm": random}]
+    run(config(stages=stages), tmp_path)
+    first, last = (stage["name"] for stage in stages)
+    for words, option in ((["--before", last, "--after", first], "after"), ([], "before")):
+        code, _, err = call("embed", str(tmp_path), "--probe", "40", *words)
+        assert code == 2
+        assert f"--{option}={first}: has no global model, only those of single clients; name a stage" in err
+    assert embedding.embed(tmp_path, before=last, probe=40).stages == (last,)
 
 
 def test_places_in_the_plane() -> None:

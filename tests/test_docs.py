@@ -11,6 +11,8 @@ import pytest
 import yaml
 from pydantic_core import PydanticUndefined
 
+from algorithms import ALGORITHMS
+from engine.algorithm import Kind
 from engine.experiment import CHOICES, IDENTITY, SECTIONS, Experiment, keys
 
 PAGE = (Path(__file__).parents[1] / "docs" / "config.md").read_text(encoding="utf-8")
@@ -98,3 +100,18 @@ def test_what_is_said_to_be_hashed_is() -> None:
     identity = Experiment().identity()
     assert "evaluation" in identity
     assert not {"name", "checkpoint"} & set(identity)
+
+
+def test_no_algorithm_that_is_there_is_said_to_come() -> None:
+    """Kills: an algorithm whose symbols have keys that the table keeps to itself."""
+    rows = table("Symbols of the papers")
+    assert {row[3].lower() for row in rows if row[3]}.isdisjoint(ALGORITHMS)
+    assert all(row[2] for row in rows if not row[3])
+
+
+def test_the_contract_tells_every_kind_of_entry() -> None:
+    """Kills: a kind that authors do not find, or take for another."""
+    page = (Path(__file__).parents[1] / "docs" / "contract.md").read_text(encoding="utf-8")
+    kinds = page.split("| kind | shape |")[1].split("\n\n")[0]
+    named = [name for row in kinds.splitlines()[2:] for name in re.findall(r"`([A-Z_]+)`", row.split("|")[1])]
+    assert sorted(named) == sorted(kind.name for kind in Kind)

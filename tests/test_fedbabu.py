@@ -207,9 +207,12 @@ def test_fine_tuning_is_for_the_evaluation_alone(tmp_path: Path) -> None:
 
 
 def test_what_is_refused() -> None:
-    """Kills: a head that is trained for some rounds, and sent to nobody."""
+    """Kills: a head that is trained for some rounds, and sent to nobody; another first head in mid-run."""
     change = [{"round": 2, "set": {"algorithm.train_head": True}}]
-    with pytest.raises(ConfigError, match=r"train_head=True: cannot change in mid-run: .*; keep False"):
+    with pytest.raises(ConfigError, match=r"train_head=True: cannot change in mid-run: .*; leave it at False$"):
+        experiment(algorithm={"name": "fedbabu"}, schedule=change)
+    change = [{"round": 2, "set": {"algorithm.head_init": "orthogonal"}}]
+    with pytest.raises(ConfigError, match=r"head_init=orthogonal: cannot change in mid-run: .*; leave it at keep$"):
         experiment(algorithm={"name": "fedbabu"}, schedule=change)
     with pytest.raises(ConfigError, match=r"^server_lr=0: must be greater than 0"):
         FedBabu(server_lr=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -53,11 +54,12 @@ def test_heads_go_there_and_back(counts: torch.Tensor, features: int, bias: bool
 @given(counts=COUNTS)
 @settings(max_examples=50, deadline=None)
 def test_spread_logits_give_the_local_labels_loss(counts: torch.Tensor) -> None:
-    """Kills: local logits put in the wrong global places."""
+    """Kills: local logits put in the wrong global places, or in others than labels are."""
     present = torch.nonzero(counts).view(-1)
     logits = torch.randn(5, len(counts), generator=seeds.generator(0, "logits"))
     labels = present[torch.arange(5) % len(present)]
     wide = spread(logits, counts)
+    assert torch.equal(wide[:, to_global(torch.arange(len(present)), counts)], logits[:, : len(present)])
     wanted = F.cross_entropy(logits[:, : len(present)], to_local(labels, counts))
     torch.testing.assert_close(F.cross_entropy(wide, labels), wanted)
     assert set(wide.argmax(1).tolist()) <= set(present.tolist())
@@ -69,7 +71,7 @@ def test_absent_classes_have_no_gradient_and_no_probability() -> None:
     bench.rows.train.labels[bench.parts[1]] = 2  # one class alone
     client = bench.client(1)
     head = torch.randn(4, 5, dtype=torch.float64, generator=seeds.generator(0, "head")).requires_grad_()
-    logits = own_logits(torch.ones(3, 5, dtype=torch.float64) @ head.T, client)
+    logits = own_logits(torch.ones(3, 5, dtype=torch.float64) @ head.T, client.class_counts)
     assert torch.softmax(logits, 1)[:, 2].tolist() == [1.0, 1.0, 1.0]
     (grad,) = torch.autograd.grad(F.cross_entropy(logits, torch.tensor([2, 2, 2])), head)
     assert torch.equal(grad, torch.zeros_like(grad))
@@ -145,3 +147,23 @@ def test_a_head_is_read_in_the_next_stage(tmp_path: Path, first: str, monkeypatc
     monkeypatch.setattr(FedPer, "init_state", spy)
     run = drive(tmp_path, experiment(stages=stages))
     assert seen == {(run.driver.layout.head,)}
+
+
+@pytest.mark.parametrize(("before", "kept"), [(2, True), (1, False), (3, False)])
+def test_personal_layers_go_on_together(tmp_path: Path, before: int, kept: bool) -> None:
+    """Kills: heads that go on over layers that begin anew, or over layers of another cut. Steps of 1e-30 leave what
+    clients keep as it is."""
+    setting: dict[str, object] = {"model": {"name": "mlp", "hidden": [10, 8, 6]}}
+    later: dict[str, object] = {"algorithm": {"name": "fedper", "layers": 2}, "local": {"lr": 1e-30}, "rounds": 1}
+    stages = [
+        {"name": "one", "rounds": 2, "algorithm": {"name": "fedper", "layers": before}},
+        {"name": "two", "needs": ["one"], **later},
+    ]
+    first = drive(tmp_path / "a", experiment(stages=stages[:1], **setting))
+    both = drive(tmp_path / "b", experiment(stages=stages, **setting))
+    fresh = drive(tmp_path / "c", experiment(**setting, **later))
+    layout = both.driver.layout
+    servers = layout.body_of(first.server["weights"])[layout.units[-2] :].numpy()
+    for state, old, new in zip(both.states, first.states, fresh.states, strict=True):
+        assert np.array_equal(state["head"], (old if kept else new)["head"])
+        assert np.array_equal(state["top"], old["top"] if kept else servers)

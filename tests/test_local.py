@@ -93,6 +93,41 @@ def test_a_stage_goes_on_from_the_one_before(tmp_path: Path) -> None:
         np.testing.assert_array_equal(state["personal"], run.server["weights"].numpy())
 
 
+@pytest.mark.parametrize("participation", [{}, {"count": 3}], ids=["all", "some"])
+def test_two_stages_are_one(tmp_path: Path, participation: dict[str, Any]) -> None:
+    """Kills: personal models that are thrown away where a stage of the same method follows. To the bit, BatchNorm's
+    statistics included, and for a client that takes part in one stage alone."""
+    setting: dict[str, Any] = {
+        "model": {"name": "resnet8"},
+        "algorithm": {"name": "local"},
+        "local": {"momentum": 0.9, "lr_decay": 0.9},
+        "participation": participation,
+    }
+    stages = [{"name": "one", "rounds": 2}, {"name": "two", "rounds": 2, "needs": ["one"]}]
+    whole = drive(tmp_path / "a", experiment(rounds=4, **setting))
+    halves = drive(tmp_path / "b", experiment(stages=stages, **setting))
+    cohorts = halves.folder.frame("clients").groupby("stage")["client"]
+    again = set(cohorts.get_group("two"))
+    assert again & set(cohorts.get_group("one"))
+    for client in again:
+        for entry in ("personal", "personal_buffers"):
+            np.testing.assert_array_equal(halves.states[client][entry], whole.states[client][entry])
+
+
+@pytest.mark.parametrize("name", ["ditto", "pfedme"])
+def test_other_methods_go_on_from_the_same_models(tmp_path: Path, name: str) -> None:
+    """Kills: a method that overrides the first state. Steps of 1e-30 leave models as they are."""
+    stages: list[dict[str, Any]] = [
+        {"name": "alone", "rounds": 1, "algorithm": {"name": name}},
+        {"name": "on", "rounds": 1, "needs": ["alone"], "algorithm": {"name": "local"}, "local": {"lr": 1e-30}},
+    ]
+    before = drive(tmp_path / "a", experiment(stages=stages[:1]))
+    after = drive(tmp_path / "b", experiment(stages=stages))
+    for kept, state in zip(before.states, after.states, strict=True):
+        assert not np.array_equal(kept["personal"], before.server["weights"].numpy())
+        np.testing.assert_array_equal(state["personal"], kept["personal"])
+
+
 # --- mutants ------------------------------------------------------------------------------------------
 
 

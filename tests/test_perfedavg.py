@@ -141,10 +141,11 @@ def test_adaptation(local: dict[str, Any]) -> None:
             "local.nesterov=True: is not for perfedavg, whose clients adapt by one plain gradient step; "
             "set local.nesterov=false",
         ),
+        ({}, {"batch_size": "full"}, "local.batch_size=full: is not for perfedavg, whose loss of many rows is no mean"),
     ],
 )
 def test_bad_values_are_refused(fields: dict[str, Any], local: dict[str, Any], message: str) -> None:
-    """Kills: a missing check; an adaptation that is no gradient step."""
+    """Kills: a missing check; an adaptation that is no gradient step; a loss of parts of a batch."""
     with pytest.raises(ConfigError) as error:
         experiment(algorithm={"name": "perfedavg", **fields}, local=local)
     assert str(error.value).startswith(message)
@@ -152,7 +153,7 @@ def test_bad_values_are_refused(fields: dict[str, Any], local: dict[str, Any], m
 
 def test_without_adaptation_any_optimizer_will_do() -> None:
     """Kills: a check of what is not done."""
-    assert experiment(algorithm={"name": "perfedavg", "alpha": 0.0}, local={"optimizer": "adam"})
+    assert experiment(algorithm={"name": "perfedavg", "alpha": 0.0}, local={"optimizer": "adam", "batch_size": "full"})
 
 
 # --- mutants ------------------------------------------------------------------------------------------

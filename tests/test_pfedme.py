@@ -150,6 +150,13 @@ def test_symbols() -> None:
     assert (settings.value_of("algorithm.lam"), settings.value_of("algorithm.server_lr")) == (7, 2)
 
 
+@pytest.mark.parametrize(("symbol", "keys"), [("R", "rounds or algorithm."), ("K", "partition.clients or ")])
+def test_symbols_of_two_keys_are_refused(symbol: str, keys: str) -> None:
+    """Kills: the paper's R and K taken for the number of rounds and of clients."""
+    with pytest.raises(ConfigError, match=rf"^{symbol}=5: stands for more than one key; write {keys}"):
+        experiment(algorithm={"name": "pfedme"}).override([f"{symbol}=5"])
+
+
 # --- mutants ------------------------------------------------------------------------------------------
 
 

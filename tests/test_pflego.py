@@ -26,7 +26,7 @@ from engine.models import Model, ModelSpec
 from engine.training import Streams, Trained
 from tests.bench import Bench
 from tests.pencil import pool
-from tests.tiny import dataset, drive, experiment
+from tests.tiny import dataset, drive, experiment, open_driver
 
 HIDDEN = 6
 SIZES = (12, 5, 9, 3, 7)
@@ -448,8 +448,20 @@ def test_an_optimizer_cannot_change_in_mid_run() -> None:
 def test_as_many_personal_layers_as_the_model_has_are_refused(tmp_path: Path) -> None:
     """Kills: a FedPer that shares nothing and does not say so."""
     settings = experiment(algorithm={"name": "fedper", "layers": 2}, rounds=1)
-    with pytest.raises(ConfigError, match=r"algorithm.layers=2: leaves nothing to share: the model has 1 layers"):
+    with pytest.raises(
+        ConfigError,
+        match=r"algorithm.layers=2: leaves no block to share: the model has 1 below",
+    ):
         drive(tmp_path, settings)
+
+
+def test_personal_layers_stay_as_many() -> None:
+    """Kills: a cut that moves in mid-run, which no client's state fits."""
+    change = [{"round": 2, "set": {"algorithm.layers": 2}}]
+    with pytest.raises(ConfigError, match=r"layers=2: cannot change in mid-run: .*; keep 1$"):
+        experiment(algorithm={"name": "fedper"}, model={"name": "mlp", "hidden": [10, 8]}, schedule=change)
+    change[0]["set"] = {"local.lr": 0.2}
+    assert experiment(algorithm={"name": "fedper"}, schedule=change)
 
 
 def test_personal_layers_below_the_head(tmp_path: Path) -> None:
@@ -462,3 +474,13 @@ def test_personal_layers_below_the_head(tmp_path: Path) -> None:
     state = run.driver.pool.fetch(run.driver._states.read([0])[0])
     assert state["top"].shape == (8 * 6 + 6,)
     assert not (state["top"] == run.driver._fresh["weights"][738:792].numpy()).all()
+
+
+def test_fully_connected_layers_go_with_the_last_block(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Kills: a cut between the last convolution and the hidden layer above it; a run silent on what is shared."""
+    settings = experiment(algorithm={"name": "fedper", "layers": 2}, model={"name": "cnn"}, rounds=1)
+    with caplog.at_level("INFO", "fedskew"):
+        driver = open_driver(tmp_path, settings)
+    first_block, size = 5 * 5 * 32 + 32, driver.layout.size
+    assert f"fedper: {first_block} of the model's {size} parameters are shared" in caplog.messages
+    driver.close()

@@ -26,11 +26,13 @@ import torch
 from torch import Tensor, nn
 
 from engine import seeds
+from engine.algorithm import Algorithm, Kind
 from engine.analysis.cka import LEAST_ROWS, Estimator, Matrices, Profile, chance, pairwise, profile
 from engine.data import Dataset
 from engine.data.batches import Rows
 from engine.errors import ConfigError, nearest, require
 from engine.experiment import Experiment
+from engine.labels import own_logits, spread
 from engine.recompute import LocalModels, find, local_models
 from engine.worker import open_model
 
@@ -68,7 +70,7 @@ class Diagnosis:
     facts: dict[str, Any]  # stage, round, weights_sha256, rounds_again, from_round, probe, clients
     classes: tuple[str, ...]
     matrices: Mapping[str, Matrices] = field(repr=False)  # by layer, first to last; rows and columns are ``clients``
-    norms: pd.DataFrame = field(repr=False)  # client, class, samples, norm
+    norms: pd.DataFrame = field(repr=False)  # client, class, samples, norm (see class_norms)
     heads: pd.DataFrame = field(repr=False)  # client, samples, correlation of class samples and norms
 
     @property
@@ -182,8 +184,10 @@ def measure(models: LocalModels, options: Options) -> Diagnosis:
     at_once = max(1, PROFILE_BYTES // network.profile_bytes)
     matrices = pairwise(lambda k: network.profiles(models[clients[k]]), len(clients), at_once)
     counts = models.assignment.class_counts(data.train.labels, len(data.classes))[list(clients)]
-    norms = np.stack([network.class_norms(models[client]) for client in clients])
     round = models.round
+    algorithm = next(stage.algorithm for stage in experiment.chain if stage.name == round.stage)
+    rows = [network.row_norms(models[client]) for client in clients]
+    norms = np.stack([class_norms(*pair, algorithm) for pair in zip(rows, counts, strict=True)])
     facts = {
         "stage": round.stage,
         "round": round.number,
@@ -211,7 +215,10 @@ def measure(models: LocalModels, options: Options) -> Diagnosis:
             {
                 "client": clients,
                 "samples": counts.sum(axis=1),
-                "correlation": [correlation(*pair) for pair in zip(counts, norms, strict=True)],
+                "correlation": [
+                    correlation(count[np.isfinite(norm)], norm[np.isfinite(norm)])
+                    for count, norm in zip(counts, norms, strict=True)
+                ],
             }
         ),
     )
@@ -229,6 +236,16 @@ def balanced_rows(labels: np.ndarray, probe: int) -> np.ndarray:
     rng = seeds.numpy_generator(0, "probe")
     chosen = [rng.permutation(np.flatnonzero(labels == label))[:each] for label in present]
     return np.sort(np.concatenate(chosen))
+
+
+def class_norms(rows: np.ndarray, counts: np.ndarray, algorithm: Algorithm) -> np.ndarray:
+    """[C] norms of a client's classifier, by row -> by class, NaN for a class that the classifier knows nothing of."""
+    norms, held = torch.from_numpy(rows), torch.from_numpy(counts)
+    if algorithm.local_labels:
+        norms = spread(norms, held)
+    elif Kind.PERSONAL_HEAD in algorithm.entries.values():
+        norms = own_logits(norms, held)
+    return torch.where(norms.isfinite(), norms, math.nan).numpy()
 
 
 def correlation(a: Any, b: Any) -> float:
@@ -320,7 +337,7 @@ class _Network:
                 parts[layer].append(x.flatten(1).clone())
         return {layer: torch.cat(chunks) for layer, chunks in parts.items()}
 
-    def class_norms(self, model: Mapping[str, np.ndarray]) -> np.ndarray:
-        """[C] Euclidean norm of each class's row of the classifier, without its bias."""
+    def row_norms(self, model: Mapping[str, np.ndarray]) -> np.ndarray:
+        """[C] Euclidean norm of each row of the classifier, without its bias."""
         self._load(model)
         return self._net.model.head.weight.detach().double().norm(dim=1).cpu().numpy()

@@ -113,7 +113,7 @@ def norms(found: Diagnosis) -> Drawing:
             ]
             for i, client in enumerate(found.clients)
         ]
-        mesh = _cells(sketch, axes, table, tips if small else None, float(table.min()), float(table.max()))
+        mesh = _cells(sketch, axes, table, tips if small else None, float(np.nanmin(table)), float(np.nanmax(table)))
         bar = sketch.figure.colorbar(mesh, ax=axes, shrink=0.8)
         bar.outline.set_visible(False)
         _ticks(axes, [str(number) for number in range(classes)], "x")
@@ -129,7 +129,7 @@ def norms(found: Diagnosis) -> Drawing:
 @matplotlib.rc_context(STYLE)
 def norms_over_counts(found: Diagnosis) -> Drawing:
     """A point for each client and class."""
-    frame = found.norms
+    frame = found.norms.dropna()
     sketch = Sketch(4.6, 2.9)
     axes = sketch.figure.subplots()
     marks = axes.scatter(

@@ -65,6 +65,9 @@ def embed(
         before = chain[after].needs[0] if chain[after].needs else after
     _check_stage("--before", before, chain)
     stages = tuple(dict.fromkeys((before, after)))
+    for option, stage in (("--after", after), ("--before", before)):
+        rule = "has no global model, only those of single clients"
+        require(chain[stage].algorithm.global_model, option, stage, rule, "name a stage that has one")
     data = experiment.data.load()
     net = open_model(experiment, data, torch.device("cpu"))
     net.train(False)
