@@ -55,6 +55,7 @@ NUMERIC_PATH = (
     "engine.measurements",
     "engine.moments",
     "engine.seeds",
+    "engine.phases",
     "engine.training",
     "engine.weights",
     "engine.worker",

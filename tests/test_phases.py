@@ -15,7 +15,7 @@ from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Client, Context, Ended, LocalRun, Net, Phase, Tensors
 from engine.experiment import Local
 from engine.models import MLP, ModelSpec, ResNet8
-from engine.training import Course
+from engine.phases import Course
 from tests.bench import Bench
 
 

@@ -13,7 +13,7 @@ from torch.func import functional_call, grad
 from engine import seeds
 from engine.algorithm import Net
 from engine.models import MLP, ModelSpec, ResNet8
-from engine.training import CachedNet
+from engine.phases import CachedNet
 from engine.weights import FlatNet
 from tests.bench import Bench
 

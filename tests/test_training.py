@@ -23,7 +23,8 @@ from engine.entries import checked, floats, sliced, to_torch
 from engine.errors import RunError
 from engine.experiment import Local
 from engine.models import MODELS, build_model
-from engine.training import CHUNK, Course, Streams, Trainer
+from engine.phases import CHUNK, Course
+from engine.training import Streams, Trainer
 from engine.weights import FlatNet
 from tests.tiny import CLASSES, dataset
 
