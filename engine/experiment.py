@@ -373,7 +373,7 @@ class Experiment(Section):
                 before.global_model,
                 f"stages.{stage.name}.algorithm",
                 algorithm,
-                f"goes on from the server's head, and {ALGORITHMS.name_of(before)} trains none",
+                f"goes on from a global model's head, and {ALGORITHMS.name_of(before)} has none",
                 f"train with a method that has a global model, or set stages.{stage.name}.algorithm.init=random",
             )
 

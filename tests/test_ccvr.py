@@ -602,7 +602,7 @@ def test_there_must_be_a_head_to_go_on_from(name: str) -> None:
         return experiment(stages=[{"name": "train", "rounds": 1, "algorithm": {"name": first}}, end])
 
     told = (
-        rf"^stages.end.algorithm={name}: goes on from the server's head, and fedper trains none; "
+        rf"^stages.end.algorithm={name}: goes on from a global model's head, and fedper has none; "
         r"train with a method that has a global model, or set stages.end.algorithm.init=random$"
     )
     for fields in ({}, {"epochs": 0}):
