@@ -23,6 +23,11 @@ from engine.run import Messages
 WITH_RAY = ("test_cluster.py", "test_diagnosis.py", "test_ray.py", "test_sweeps.py")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Ray first: it takes longest, and the rest fits beside it."""
+    items.sort(key=lambda item: item.path.name not in WITH_RAY)
+
+
 class ByFile(LoadScopeScheduling):
     """With several test processes, a file goes to one of them, and all that starts Ray to the same one."""
 
