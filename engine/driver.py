@@ -316,8 +316,7 @@ class Driver:
 
     def _train(self, stage: Stage, cohort: tuple[int, ...], server: Tensors, context: Context) -> Outcome:
         algorithm, evaluation = stage.algorithm, self.experiment.evaluation
-        received = checked(algorithm, "broadcast", algorithm.broadcast(server, context), self.layout)
-        received = {**received, "buffers": server["buffers"]}
+        received = self._broadcast(algorithm, server, context)
         addressed = self._addressed(algorithm, server, cohort, context)
         stateful = algorithm.stateful
         job = TrainJob(
@@ -369,6 +368,11 @@ class Driver:
         mean = torch.from_numpy(outcome.buffers / outcome.num_examples)
         buffers = mean if algorithm.shares_buffers else self._server["buffers"]
         return cast(algorithm, {**server, "buffers": buffers}, self._fresh["weights"].dtype)
+
+    def _broadcast(self, algorithm: Algorithm, server: Tensors, context: Context) -> Tensors:
+        """What every client of a cohort receives alike: the algorithm's entries and the buffers."""
+        entries = checked(algorithm, "broadcast", algorithm.broadcast(server, context), self.layout)
+        return {**entries, "buffers": server["buffers"]}
 
     def _addressed(self, algorithm: Algorithm, server: Tensors, ids: tuple[int, ...], context: Context) -> Arrays:
         """What is meant for each of these clients alone, [K, ...]."""
@@ -467,8 +471,7 @@ class Driver:
         """With what clients would receive now."""
         stage, context, ids = self.stage.at(self.round), self._context(self.round, 0), tuple(self._testers)
         algorithm = stage.algorithm
-        received = checked(algorithm, "broadcast", algorithm.broadcast(self._server, context), self.layout)
-        shared = to_numpy({**received, "buffers": self._server["buffers"]})
+        shared = to_numpy(self._broadcast(algorithm, self._server, context))
         calls = self._calls(ids, self._addressed(algorithm, self._server, ids, context), algorithm.stateful)
         fine_tuning = self.experiment.evaluation.fine_tuning if self._cadence.fine_tuned(self._position) else None
         job = PersonalJob(algorithm, stage.local, context, fine_tuning)
@@ -529,7 +532,7 @@ class Driver:
     def _send_once(self, algorithm: Algorithm, context: Context) -> None:
         """Count what every client gets at the stage's start and keeps, though here it comes with each broadcast."""
         if algorithm.sent_once:
-            sent = {**algorithm.broadcast(self._server, context), "buffers": self._server["buffers"]}
+            sent = self._broadcast(algorithm, self._server, context)
             count = floats({name: tensor for name, tensor in sent.items() if name in algorithm.sent_once})
             if count:
                 numbers = dict.fromkeys(self._clients, (0, count))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -50,19 +50,22 @@ def sent(algorithm: Algorithm, entries: Tensors, layout: Layout) -> Tensors:
 
 def kept(kinds: Mapping[str, Kind], state: Tensors, client: Client) -> Tensors:
     """A client's state as it is stored: personal heads by their rows for its classes, [K_i, D + 1]."""
-    layout, counts = client.context.layout, client.class_counts
-    return {
-        name: labels.packed(tensor, counts, layout) if kinds.get(name) is Kind.PERSONAL_HEAD else tensor
-        for name, tensor in state.items()
-    }
+    return _with_heads(labels.packed, kinds, state, client)
 
 
 def opened(kinds: Mapping[str, Kind], stored: Tensors, client: Client) -> Tensors:
     """The inverse of :func:`kept`."""
+    return _with_heads(labels.unpacked, kinds, stored, client)
+
+
+def _with_heads(
+    change: Callable[[Tensor, Tensor, Layout], Tensor], kinds: Mapping[str, Kind], entries: Tensors, client: Client
+) -> Tensors:
+    """``entries`` with their personal heads changed, the others as they are."""
     layout, counts = client.context.layout, client.class_counts
     return {
-        name: labels.unpacked(tensor, counts, layout) if kinds.get(name) is Kind.PERSONAL_HEAD else tensor
-        for name, tensor in stored.items()
+        name: change(tensor, counts, layout) if kinds.get(name) is Kind.PERSONAL_HEAD else tensor
+        for name, tensor in entries.items()
     }
 
 

@@ -41,6 +41,8 @@ from engine.models import build_model
 from engine.training import Sums, Trained, Trainer
 from engine.weights import FlatNet
 
+Visit = tuple[Algorithm, Local, int, Tensor, Context, Tensors, Tensors, bool]  # what Trainer.train is given
+
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -197,29 +199,18 @@ class Worker:
         ``addressed``: [K, ...] rows for these clients. ``newcomers``: whether it is the client's first round in this
         stage; its state is then what it kept of the stage before, if anything.
         """
-        rows = to_torch(addressed, self.device)
         algorithm = job.algorithm
         sums, stacked, models = Sums(), list[Arrays](), list[Arrays]()
         reports: list[ClientReport] = []
         new_states: list[Arrays] = []
         personal: list[OwnScores] = []
-        for row, (number, newcomer, state) in enumerate(zip(ids, newcomers, states, strict=True)):
+        for number, visit in self._visits(job, ids, addressed, newcomers, states):
             own_test = self._own_test(number) if job.test_own else None
-            about = (
-                algorithm,
-                job.local,
-                number,
-                self._indices(number),
-                job.context,
-                {**self._shared, **{name: tensor[row] for name, tensor in rows.items()}},
-                {} if state is None else to_torch(state, self.device),
-                newcomer,
-            )
             if own_test is not None:
-                self.trainer.personalise(*about)
+                self.trainer.personalise(*visit)
                 personal.append(self._own_scores("received", algorithm, number, job.context, own_test))
             began = time.perf_counter()
-            trained = self.trainer.train(*about, probe=job.probe)
+            trained = self.trainer.train(*visit, probe=job.probe)
             seconds = time.perf_counter() - began
             sums.add(trained)
             if algorithm.stack_uploads:
@@ -270,18 +261,15 @@ class Worker:
         *states: Arrays | None,
     ) -> list[OwnScores]:
         """Score each client's own model, as it would be if it received what is shared now."""
-        rows = to_torch(addressed, self.device)
-        found = []
-        for row, (number, newcomer, state) in enumerate(zip(ids, newcomers, states, strict=True)):
+        found, context = [], job.context
+        for number, visit in self._visits(job, ids, addressed, newcomers, states):
             own_test = self._own_test(number)
             if own_test is None:
                 continue
-            received = {**self._shared, **{name: tensor[row] for name, tensor in rows.items()}}
-            stored = {} if state is None else to_torch(state, self.device)
-            indices, context = self._indices(number), job.context
-            self.trainer.personalise(job.algorithm, job.local, number, indices, context, received, stored, newcomer)
+            self.trainer.personalise(*visit)
             found.append(self._own_scores("post_server", job.algorithm, number, context, own_test))
             if job.fine_tuning is not None:
+                indices = self._indices(number)
                 self.trainer.fine_tune(job.algorithm, job.local, number, indices, context, job.fine_tuning)
                 found.append(self._own_scores("fine_tuned", job.algorithm, number, context, own_test))
         return found
@@ -317,6 +305,22 @@ class Worker:
         return to_numpy(job.fn(_Bench(self.net, self.device, self.experiment.seed, job.round), self._shared))
 
     # --- pieces ---------------------------------------------------------------------------------------
+
+    def _visits(
+        self,
+        job: TrainJob | PersonalJob,
+        ids: tuple[int, ...],
+        addressed: Arrays,
+        newcomers: tuple[bool, ...],
+        states: tuple[Arrays | None, ...],
+    ) -> Iterator[tuple[int, Visit]]:
+        """Each client of a block with what the trainer is told of it; one at a time, so that states do not add up."""
+        rows = to_torch(addressed, self.device)
+        for row, (number, newcomer, state) in enumerate(zip(ids, newcomers, states, strict=True)):
+            received = {**self._shared, **{name: tensor[row] for name, tensor in rows.items()}}
+            stored = {} if state is None else to_torch(state, self.device)
+            indices = self._indices(number)
+            yield number, (job.algorithm, job.local, number, indices, job.context, received, stored, newcomer)
 
     def _indices(self, number: int) -> Tensor:
         return torch.tensor(self.assignment.clients[number], device=self.device)
