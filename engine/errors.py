@@ -61,7 +61,8 @@ class RunError(FedskewError):
 def nearest(name: str, known: Iterable[str]) -> str:
     """A repair that names the closest known word, or all of them when none is close."""
     known = list(known)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    # A check that is met asks for its repair as well, thousands of times where a sweep is planned.
+    close = [name] if name in known else difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if close:
         return f"did you mean {close[0]!r}?"
     return "known: " + ", ".join(known)

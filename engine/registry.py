@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import pydantic
@@ -51,13 +52,19 @@ class Registry(dict[str, type]):
                     f"{self.section}.{field}", value, f"is not a field of {self.section} {name!r}", repair
                 )
         try:
-            return pydantic.TypeAdapter(self[name]).validate_python(values)
+            return _adapter(self[name]).validate_python(values)
         except pydantic.ValidationError as error:
             raise config_error(error, self.section, known) from None
 
     def dump(self, choice: Any) -> dict[str, Any]:
         """The inverse of :meth:`build`, with every field present."""
         return {"name": self.name_of(choice), **dataclasses.asdict(choice)}
+
+
+@cache
+def _adapter(choice: type) -> pydantic.TypeAdapter[Any]:
+    """Making one costs more than all that it is used for."""
+    return pydantic.TypeAdapter(choice)
 
 
 def field_path(error: ErrorDetails) -> str:
