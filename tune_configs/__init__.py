@@ -3,12 +3,13 @@
 A sweep's module is imported when the sweep is asked for: an experiment alone needs no Ray Tune.
 """
 
-from tune_configs.quickstart import cifar10, fashion_mnist, quickstart
+from tune_configs.quickstart import cifar10, fashion_mnist, quickstart, small_cbfl
 
 EXPERIMENTS = {
     "quickstart": quickstart,
     "fashion_mnist": fashion_mnist,
     "cifar10": cifar10,
+    "cbfl": small_cbfl,
 }
 
 SWEEPS = {
@@ -50,4 +51,28 @@ SWEEPS = {
     "fedrep": ("table1", "table1_cifar100"),
     "fedbabu": ("grid_1_epoch", "grid_4_epochs", "grid_10_epochs"),
     "fedrecon": ("options",),
+    "cbfl": (
+        "table1",
+        "table2",
+        "table3",
+        "table4",
+        "table5",
+        "table6",
+        "table7",
+        "table8",
+        "table9",
+        "table10",
+        "table11",
+        "table12",
+        "table12_mobilenetv2",
+        "table13",
+        "figure1",
+        "figures6_7",
+        "figure8",
+        "figure9",
+        "figure10",
+        "figure11",
+        "text_vs_code",
+        "scaffold_rule",
+    ),
 }
