@@ -22,8 +22,9 @@ from engine.experiment import Experiment, Local
 from engine.models import MLP, build_model
 from engine.training import Streams, Trainer
 from engine.weights import FlatNet, _At
+from engine.workbench import FlatWorkbench
 from engine.worker import _View
-from tests.tiny import BATCHNORM, CLASSES, SIZES, Driven, assignment, dataset, drive, experiment_of, open_driver
+from tests.tiny import BATCHNORM, CLASSES, QUICK, SIZES, Driven, assignment, dataset, drive, experiment_of, open_driver
 
 ALL = pytest.mark.parametrize("name", list(ALGORITHMS))
 SETTING: dict[str, Any] = {"participation": {"count": 4}, "rounds": 4}
@@ -266,7 +267,7 @@ class OneClient:
 @WITH_ROUNDS
 def test_inputs_are_not_written_to(name: str) -> None:
     """Kills: an in-place operation on what a method was given; the memory may be shared by a node."""
-    algorithm: Algorithm = ALGORITHMS.build({"name": name})
+    algorithm: Algorithm = ALGORITHMS.build({"name": name, **QUICK.get(name, {})})
     data = dataset()
     model = build_model(MLP(hidden=(5,)), (1, 8, 8), CLASSES, seeds.generator(0, "weights"))
     net = FlatNet(model, torch.device("cpu"), torch.float32)
@@ -275,9 +276,11 @@ def test_inputs_are_not_written_to(name: str) -> None:
     start = net.weights.clone()
     fresh = {"weights": start, "buffers": net.buffers.clone()}
     indices = torch.arange(20)
+    bench = FlatWorkbench(net, lambda purpose: seeds.generator(0, purpose, 1))
     server = {**algorithm.init_server(fresh, context), "buffers": fresh["buffers"]}
     view = _View(trainer, trainer.client(0, indices, context), indices, {}, True)
     server = algorithm.prepare(server, OneClient(view), context)
+    server = algorithm.before_round(server, lambda fn, shared: fn(bench, shared), context)
     received = {**algorithm.broadcast(server, context), "buffers": server["buffers"]}
     client = trainer.client(0, indices, context)
     state = kept(algorithm.entries, algorithm.init_state(received, {}, client), client)
