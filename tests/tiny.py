@@ -64,7 +64,7 @@ BASE: dict[str, Any] = {
 BATCHNORM = {"model": {"name": "resnet8"}}
 # Fields with which an algorithm is as quick as the others, on any model.
 QUICK: dict[str, dict[str, Any]] = {
-    "cbfl": {"gamma": 0.0, "fake_batch": 6, "gen_steps": 3, "gen_batch": 8, "gen_width": 4, "noise": 5},
+    "cbfl": {"gamma": 0.0, "beta": 1.0, "fake_batch": 6, "gen_steps": 3, "gen_batch": 8, "gen_width": 4, "noise": 5},
 }
 SIZES = [20, 13, 7, 30, 9, 1, 24, 16]  # 120 in all; one client of a single row
 
