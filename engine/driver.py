@@ -17,6 +17,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +36,7 @@ from engine.errors import ResourceError, RunError
 from engine.exchanges import EveryClient, Exchanges, ServerSide
 from engine.experiment import Experiment, Participation, Stage
 from engine.files import link_or_copy
+from engine.label_entropy import label_entropies
 from engine.measurements import Measurements, Place
 from engine.pool import Call, Pool
 from engine.results import Row, RunFolder
@@ -132,6 +134,7 @@ class Driver:
         self._dropped = len(assignment.dropped)
         self._numerics = dict(pool.numerics)
         self._sizes = assignment.sizes()
+        self._class_counts = partial(assignment.class_counts, dataset.train.labels, len(dataset.classes))
         self._exchanges = Exchanges(folder.exchanges, self._sizes, pool, experiment.execution.block)
         self._clients = self._exchanges.clients  # those that hold data
         self._measurements = Measurements(folder, pool, len(dataset.test.labels))
@@ -495,6 +498,7 @@ class Driver:
                 "clients": len(self._sizes),
                 "empty_clients": empty,
                 "dropped_samples": self._dropped,
+                **label_entropies(self.experiment, self._class_counts()),
                 "data_sha256": self._data,
                 "stages": {
                     stage.name: stage_hash(self.experiment, stage, self._numerics, self._data) for stage in self._chain
