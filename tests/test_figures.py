@@ -99,6 +99,10 @@ def test_quantities_are_written_with_their_units() -> None:
     assert quantity("bytes_to_target", 0.7).title == "traffic to 70 % accuracy (MB)"
     assert quantity("rounds_to_target", 0.7).text(12.0) == "12"
     assert quantity("loss").text(0.123456) == "0.1235"
+    assert quantity("client_floats_to_best").text(584_400_000, unit=True) == "584.4 M"
+    assert quantity("last10_std").difference(0.004, unit=True) == "+0.4 points"
+    assert quantity("local_last10_accuracy").text(0.5) == "50.0"
+    assert quantity("step_label_entropy").text(0.85161) == "0.8516"
 
 
 def test_partitions_of_many_clients_are_a_picture() -> None:
