@@ -70,12 +70,14 @@ _SHORT = {
     "rounds_computed": "computed",
     **{name: figure.short for name, figure in PERSONAL.items()},
 }
+_LOCAL = "test accuracy of local models before aggregation"
 _LABELS = {
     "accuracy": "final test accuracy",
     "best_accuracy": "best test accuracy",
     "last10_accuracy": "test accuracy, mean of the last 10 rounds",
     "last10_std": "test accuracy, standard deviation over the last 10 rounds",
-    "local_last10_accuracy": "test accuracy of local models before aggregation, mean of the last 10 rounds",
+    "local_accuracy": _LOCAL,
+    "local_last10_accuracy": f"{_LOCAL}, mean of the last 10 rounds",
     "worst_decile_accuracy": "accuracy of the worst tenth of clients",
     "loss": "test loss",
     "client_floats_to_best": "floats of one client up to the best round",

@@ -254,6 +254,18 @@ def personal_rows(folder: Path) -> pd.DataFrame:
     return of_stages(_columns(path, names).to_pandas(), _lineage(read_yaml(folder / "experiment.yaml")))
 
 
+def local_rows(folder: Path) -> pd.DataFrame:
+    """stage, round and local_accuracy of the rounds that measured it, along the lineage of the run in ``folder``.
+
+    Empty if none did: then the experiment, which takes longer to read, is left alone.
+    """
+    path = folder / "rounds.parquet"
+    names = ["stage", "round", "local_accuracy"]
+    rows = (_columns(path, names) if path.exists() else SCHEMAS["rounds"].empty_table().select(names)).to_pandas()
+    measured = rows.dropna(subset=["local_accuracy"])
+    return of_stages(measured, _lineage(read_yaml(folder / "experiment.yaml"))) if len(measured) else measured
+
+
 # --- the data behind them -----------------------------------------------------------------------------
 
 
