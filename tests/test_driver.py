@@ -693,6 +693,7 @@ def test_the_numeric_path_is_what_is_imported() -> None:
         "engine.reuse",
         "engine.snapshots",
         "engine.stages",
+        "engine.state_room",
         "engine.states",
         "engine.store",
         "engine.torchvision_compat",
