@@ -1,5 +1,6 @@
 """The algorithms, one file each. To add one: write the file and add its line here."""
 
+from algorithms.cbfl import Cbfl
 from algorithms.ccvr import Ccvr
 from algorithms.clsnorm import ClsNorm
 from algorithms.clsprox import ClsProx
@@ -41,6 +42,7 @@ ALGORITHMS = Registry(
         "mixup_local": MixupLocal,
         "clsprox": ClsProx,
         "clsnorm": ClsNorm,
+        "cbfl": Cbfl,
         "pflego": Pflego,
         "fedper": FedPer,
         "fedrep": FedRep,

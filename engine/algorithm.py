@@ -295,15 +295,17 @@ class Clients(Protocol):
 
 
 class Workbench(Protocol):
-    """What server-side training has to hand: see :class:`Compute`."""
+    """What is to hand for training beside the rounds' own: see :class:`Compute` and :meth:`Algorithm.equip`."""
 
     @property
-    def net(self) -> Net: ...
+    def net(self) -> Net:
+        """In eval mode."""
+        ...
 
     @property
     def device(self) -> torch.device: ...
 
-    def rng(self, purpose: str) -> torch.Generator: ...
+    def rng(self, purpose: str, /) -> torch.Generator: ...
 
     def fit(
         self,
@@ -403,6 +405,14 @@ class Algorithm(ABC):
         """At a client's first participation in the stage; ``parent`` is what it kept of the stage before, if any.
 
         ``client.rng`` is keyed as for round 0, whichever round that is.
+        """
+        return {}
+
+    def equip(self, bench: Workbench, received: Tensors, state: Tensors, client: Client) -> Tensors:
+        """Before local training: what a client makes for itself, merged into ``received`` for the round.
+
+        ``bench.net`` is at the received weights and buffers, ``bench.rng`` is the client's. Heavy work goes here, such
+        as training a second network; nothing of it travels or is kept.
         """
         return {}
 

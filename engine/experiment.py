@@ -233,6 +233,11 @@ class WrittenStage(Section):
     local: dict[str, Any] = {}
     rounds: int = Field(ge=0)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has neither rounds nor a stage that it goes on from: a warm-up of no rounds."""
+        return self.rounds == 0 and not self.needs
+
     def resolve(self, experiment: Experiment) -> Stage:
         """With the experiment's algorithm and local section where this stage has none of its own."""
         try:
@@ -314,6 +319,14 @@ class Experiment(Section):
                 "keep one",
             )
             seen.append(stage.name)
+            needed = any(stage.name in other.needs for other in self.stages)
+            require(
+                not stage.is_idle or (needed and not isinstance(stage.algorithm or self.algorithm, Finisher)),
+                f"stages.{stage.name}.rounds",
+                0,
+                "a stage without rounds goes on from another one",
+                f"name that one in stages.{stage.name}.needs",
+            )
         self._check_schedule()
         for stage in self.chain:
             self._check_rounds(stage)
@@ -477,9 +490,14 @@ class Experiment(Section):
 
     @cached_property
     def _stages(self) -> tuple[Stage, ...]:
-        """Without changes in mid-run."""
+        """Without changes in mid-run, and without first stages of no rounds: those would hand on the fresh weights."""
         if self.stages:
-            return tuple(stage.resolve(self) for stage in self.stages)
+            idle = {stage.name for stage in self.stages if stage.is_idle}
+            resolved = [stage.resolve(self) for stage in self.stages if stage.name not in idle]
+            return tuple(
+                stage.model_copy(update={"needs": tuple(need for need in stage.needs if need not in idle)})
+                for stage in resolved
+            )
         return (Stage(name="train", algorithm=self.algorithm, local=self.local, rounds=self.rounds),)
 
     @cached_property
@@ -504,7 +522,8 @@ class Experiment(Section):
         values: Any = self.to_mapping()
         first, *rest = self.key_of(key).split(".")
         if first == "stages":
-            stage = {stage.name: stage for stage in self.chain}[rest[0]]
+            stages = {stage.name: stage.resolve(self) for stage in self.stages}
+            stage = (stages | {stage.name: stage for stage in self.chain})[rest[0]]
             first, *rest = rest[1:]
             values = stage.to_mapping()
         found = values[first]

@@ -10,6 +10,7 @@ import ast
 import hashlib
 import importlib.util
 import json
+import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from engine.algorithm import Algorithm
 from engine.experiment import Experiment, Stage
 
 # Modules that a result's bits go through, beside the stage's algorithm and the packages of data and models.
@@ -58,6 +60,7 @@ NUMERIC_PATH = (
     "engine.phases",
     "engine.training",
     "engine.weights",
+    "engine.workbench",
     "engine.worker",
 )
 
@@ -109,7 +112,7 @@ def stage_hash(
         del own[key]
     by_name = {other.name: other for other in experiment.chain}
     parents = [[stage_hash(experiment, by_name[need], computed_by, data), by_name[need].rounds] for need in stage.needs]
-    modules = [*NUMERIC_PATH, *(cls.__module__ for cls in type(stage.algorithm).__mro__ if _is_ours(cls))]
+    modules = {*NUMERIC_PATH, *_behind(type(stage.algorithm))}
     text = json.dumps(
         {
             "experiment": identity,
@@ -117,15 +120,23 @@ def stage_hash(
             "parents": parents,
             "numerics": dict(computed_by),
             "data": data,
-            "sources": {module: source_digest(module) for module in sorted(set(modules))},
+            "sources": {module: source_digest(module) for module in sorted(modules)},
         },
         sort_keys=True,
     )
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _is_ours(cls: type) -> bool:
-    return cls is not object and not cls.__module__.startswith(("builtins", "abc"))
+@cache
+def _behind(algorithm: type[Algorithm]) -> frozenset[str]:
+    """The modules of an algorithm's classes, and those beside them that they take something from."""
+    found, package = set[str](), algorithm.__module__.rpartition(".")[0]
+    new = {cls.__module__ for cls in algorithm.__mro__ if not cls.__module__.startswith(("builtins", "abc"))}
+    while new:
+        found |= new
+        taken = {getattr(value, "__module__", "") for name in new for value in vars(sys.modules[name]).values()}
+        new = {name for name in taken if package and isinstance(name, str) and name.startswith(f"{package}.")} - found
+    return frozenset(found)
 
 
 @cache

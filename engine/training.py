@@ -32,6 +32,7 @@ from engine.errors import RunError
 from engine.experiment import Local
 from engine.phases import CHUNK, Course, FineTuning
 from engine.weights import FlatNet
+from engine.workbench import FlatWorkbench
 
 
 @dataclass
@@ -139,6 +140,7 @@ class Trainer:
         stage before, if anything. ``probe`` fills the two losses."""
         client = self.client(number, indices, context)
         state = self.state_of(algorithm, client, number, received, state, newcomer)
+        received = {**received, **self._equipment(algorithm, received, state, client)}
         start = algorithm.start(received, state, client)
         self.net.load(start, algorithm.start_buffers(received, state, client))
         course = Course(self, algorithm, local, client, indices, received, state)
@@ -199,6 +201,14 @@ class Trainer:
             return stored
         early = replace(client, rng=Streams(self.seed, 0, number))  # the same whenever it first takes part
         return opened(algorithm.entries, first_state(algorithm, early, received, stored), client)
+
+    def _equipment(self, algorithm: Algorithm, received: Tensors, state: Tensors, client: Client) -> Tensors:
+        if type(algorithm).equip is Algorithm.equip:
+            return {}
+        self.net.load(received["weights"], received["buffers"])
+        self.net.train(False)
+        made = algorithm.equip(FlatWorkbench(self.net, client.rng), received, state, client)
+        return checked(algorithm, "equip", made, client.context.layout)
 
     def personalise(
         self,

@@ -12,8 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, islice
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,12 +33,13 @@ from engine.algorithm import (
     Workbench,
 )
 from engine.data import Assignment, Dataset
-from engine.data.batches import Rows, orders
+from engine.data.batches import Rows
 from engine.entries import Arrays, floats, opened, to_numpy, to_torch
 from engine.experiment import Experiment, Local
 from engine.models import build_model
 from engine.training import Sums, Trained, Trainer
 from engine.weights import FlatNet
+from engine.workbench import FlatWorkbench
 
 Visit = tuple[Algorithm, Local, int, Tensor, Context, Tensors, Tensors, bool]  # what Trainer.train is given
 
@@ -302,7 +302,9 @@ class Worker:
         """The job's function once, on the server's behalf."""
         self.net.load(self._shared["weights"], self._shared["buffers"])
         self.net.train(False)
-        return to_numpy(job.fn(_Bench(self.net, self.device, self.experiment.seed, job.round), self._shared))
+        seed = self.experiment.seed
+        bench = FlatWorkbench(self.net, lambda purpose: seeds.generator(seed, purpose, job.round))
+        return to_numpy(job.fn(bench, self._shared))
 
     # --- pieces ---------------------------------------------------------------------------------------
 
@@ -387,41 +389,3 @@ class _View:
 
     def rows(self) -> Iterator[Batch]:
         return self._trainer.one_pass(self.client, self._indices)
-
-
-class _Bench:
-    """What server-side work has to hand."""
-
-    def __init__(self, net: FlatNet, device: torch.device, seed: int, round: int) -> None:
-        self.net = net
-        self.device = device
-        self._seed = seed
-        self._round = round
-
-    def rng(self, purpose: str) -> torch.Generator:
-        return seeds.generator(self._seed, purpose, self._round)
-
-    def fit(
-        self,
-        loss: Callable[[Net, Tensor], Tensor],
-        num_rows: int,
-        epochs: int,
-        batch_size: int,
-        lr: float,
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        trainable: Literal["all", "body", "head"] = "all",
-    ) -> Tensors:
-        net = self.net
-        net.train(trainable != "head")
-        where, _ = net.slices[trainable]
-        weights = net.weights[where]
-        optimizer = torch.optim.SGD([weights], lr=lr, momentum=momentum, weight_decay=weight_decay)
-        passes = orders(num_rows, batch_size, "keep", self.rng("batches"))
-        least = 2 if net.layout.has_batchnorm and trainable != "head" else 1  # statistics of one row are none
-        for positions in chain.from_iterable(islice(passes, epochs)):
-            if len(positions) >= least:
-                weights.grad = net.backward(loss(net, positions.to(self.device)), trainable)
-                optimizer.step()
-        net.train(False)
-        return {"weights": net.weights.clone(), "buffers": net.buffers.clone()}

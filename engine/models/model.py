@@ -75,14 +75,17 @@ def initialise(model: nn.Module, generator: torch.Generator) -> None:
     """Fill every parameter and buffer, in the order of ``model.named_modules()``, from ``generator`` alone.
 
     Convolution and linear layers: weight and bias uniform in +-1/sqrt(fan_in), which is torch's default
-    (Kaiming uniform with a = sqrt(5)); norms: weight 1, bias 0, running mean 0, variance 1, counter 0.
+    (Kaiming uniform with a = sqrt(5)); norms: weight 1, bias 0, running mean 0, variance 1, counter 0; embeddings
+    standard normal.
     The model may come from ``to_empty``. Raises TypeError for a module with tensors that no rule here covers,
     because they would keep whatever was in memory.
     """
     for name, module in model.named_modules():
         own = dict(module.named_parameters(recurse=False)) | dict(module.named_buffers(recurse=False))
         with torch.no_grad():
-            if isinstance(module, nn.Conv2d | nn.Linear):
+            if isinstance(module, nn.Embedding):
+                own.pop("weight").normal_(generator=generator)
+            elif isinstance(module, nn.Conv2d | nn.Linear):
                 bound = 1 / math.sqrt(module.weight[0].numel())
                 for tensor in (own.pop("weight"), own.pop("bias", None)):
                     if tensor is not None:

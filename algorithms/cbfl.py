@@ -1,0 +1,295 @@
+"""CBFL: class-balanced local training on generated images, by which the global model is distilled into local ones.
+
+Class-Balanced Federated Learning by Data Generation (Chinese Journal of Computers, 2023). After a warm-up of FedAvg,
+which is a stage of its own:
+
+1. Every ``refresh`` rounds a generator is trained anew, against the global model, without data (eq. 9, generators.py).
+2. In each local step a client draws ``fake_batch`` classes, those it has few rows of more often (eqs. 3 to 5,
+   class_samplers.py), and generates images of them.
+3. Loss = CE(own rows) + lambda (KD + beta AT), the latter on generated images alone (eqs. 10 to 13): soft labels and
+   attention maps of the frozen global model. Both halves go through the network in one batch, so that BatchNorm sees
+   both. Which class an image was asked for is not used.
+
+Where the paper's text and the authors' code differ, defaults are the code's, by which the constants were tuned: KD is
+T^2 KL(teacher || student), AT compares squared maps of norm 1, the gap of statistics is a mean over layers, the teacher
+is the model of the last refresh. Options have the text's; ``text_vs_code`` in tune_configs/cbfl.py compares them.
+
+The first refresh is before the stage's first round, later ones in its rounds ``refresh``, 2 ``refresh``, ..., which are
+the authors' R_w + k q_G. (Their first one is a round earlier, and unused in that round.)
+
+Nothing is sent beyond FedAvg's: a client could train the generator for itself from what it has received, with the
+same random numbers, and it is counted so. The exception is ``generator="dcgan"``, where clients train generators on
+their own rows when the stage begins and share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from algorithms.class_samplers import Sampler, probabilities
+from algorithms.fedavg import FedAvg
+from algorithms.generators import GeneratorSpec, images, train_against, train_on
+from engine.algorithm import (
+    Algorithm,
+    Batch,
+    Client,
+    Clients,
+    ClientView,
+    Cohort,
+    Compute,
+    Context,
+    Kind,
+    Layout,
+    Net,
+    Tensors,
+    Workbench,
+)
+from engine.errors import nearest, require
+from engine.models import MODELS
+from engine.models.outline import outline
+
+if TYPE_CHECKING:
+    from engine.experiment import Experiment, Local
+
+FROZEN = frozenset({"generator", "teacher", "teacher_buffers"})
+
+
+@dataclass(frozen=True)
+class Cbfl(FedAvg):
+    lam: float = (
+        1.0  # lambda; 0 is FedAvg on a model without BatchNorm, with it generated rows are still in its batches
+    )
+    beta: float = 400.0  # of attention transfer, within lambda's term; 0 is soft labels alone
+    gamma: float = 10.0  # of the generator's gap of BatchNorm statistics; 0 is class decisions alone
+    refresh: int = 3  # q_G: rounds between new generators; 1 is every round, as in the text
+    fake_batch: int = 70  # B_f: generated rows of a step
+    sampler: Sampler = "balanced"
+    fewest: int = 0  # classes that sampler=fewest draws from
+    fake_loss: Literal["distill", "ce"] = "distill"  # ce: lambda CE(generated, class asked for), an ablation
+    temperature: float = 5.0  # of soft labels
+    kd_direction: Literal["teacher_student", "student_teacher"] = "teacher_student"  # text: KL(student || teacher)
+    teacher: Literal["at_refresh", "current"] = "at_refresh"  # text: current, which is the same with refresh=1
+    forward: Literal["concat", "separate"] = "concat"  # one pass over both, or one pass each
+    attention_layers: tuple[str, ...] = ()  # none: every block whose output makes sense to compare
+    generator: Literal["cbfl", "gaussian_noise", "dcgan"] = "cbfl"
+    gen_scope: Literal["shared", "client"] = "shared"  # client: each trains one for itself whenever it takes part
+    gen_steps: int = 1000  # I_G
+    gen_batch: int = 256  # B_G
+    gen_lr: float = 0.003
+    gen_width: int = 128  # channels of its first layers
+    gen_bn_eps: float = 0.8
+    bns_reduction: Literal["mean", "sum"] = "mean"  # over BatchNorm layers; text: sum
+    noise: int = 100  # numbers that an image is made from
+
+    entries: ClassVar[Mapping[str, Kind]] = {
+        **Algorithm.entries,
+        "generator": Kind.TENSOR,  # [G]
+        "generators": Kind.TENSOR,  # [K, G] of all clients, with generator=dcgan
+        "lent": Kind.TENSOR,  # [G] one of these
+        "teacher": Kind.VECTOR,
+        "teacher_buffers": Kind.BUFFERS,
+    }
+    uncounted: ClassVar[frozenset[str]] = FROZEN
+    symbols: ClassVar[Mapping[str, str]] = {
+        **FedAvg.symbols,
+        "lambda": "lam",
+        "q_G": "refresh",
+        "B_f": "fake_batch",
+        "T_kd": "temperature",
+        "I_G": "gen_steps",
+        "B_G": "gen_batch",
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("lam", "beta", "gamma", "gen_bn_eps"):
+            value = getattr(self, name)
+            require(value >= 0, name, value, "must be at least 0", "see docs/config.md")
+        for name in ("refresh", "fake_batch", "gen_steps", "noise"):
+            value = getattr(self, name)
+            require(value >= 1, name, value, "must be at least 1", f"for example {name}={getattr(type(self), name)}")
+        for name in ("gen_batch", "gen_width"):  # a batch of one has no moments, and half a channel is none
+            value = getattr(self, name)
+            require(value >= 2, name, value, "must be at least 2", f"for example {name}={getattr(type(self), name)}")
+        for name in ("temperature", "gen_lr"):
+            value = getattr(self, name)
+            require(value > 0, name, value, "must be greater than 0", f"for example {name}={getattr(type(self), name)}")
+        chosen = self.sampler == "fewest"
+        require(
+            (self.fewest >= 1) == chosen,
+            "fewest",
+            self.fewest,
+            "must be at least 1 with sampler=fewest, and 0 with any other",
+            "for example sampler=fewest fewest=4",
+        )
+        labelled = self.fake_loss == "distill" or self.generator == "cbfl"
+        require(labelled, "fake_loss", self.fake_loss, f"needs classes, and {self.generator} has none", "use distill")
+        require(
+            self.gen_scope == "shared" or self.teacher == "current",
+            "gen_scope",
+            self.gen_scope,
+            "trains against the model just received, which is then the teacher",
+            "set teacher=current",
+        )
+
+    def check(self, experiment: Experiment, local: Local) -> None:
+        for stage in experiment.chain:
+            if stage.algorithm == self:
+                rule = "leaves no round for cbfl after the warm-up"
+                require(stage.rounds > 0, f"stages.{stage.name}.rounds", stage.rounds, rule, "lower R_w below R")
+        model, name = outline(experiment.model), MODELS.name_of(experiment.model)
+        require(
+            self.gamma == 0 or self.generator != "cbfl" or model.has_batchnorm,
+            "algorithm.gamma",
+            self.gamma,
+            f"weighs BatchNorm's statistics, and model.name={name} has no BatchNorm",
+            "set algorithm.gamma=0, or for example model.name=resnet20",
+        )
+        for layer in self.attention_layers:
+            known = layer in model.tap_names
+            rule = f"is no block of model.name={name}"
+            require(known, "algorithm.attention_layers", layer, rule, nearest(layer, model.tap_names))
+
+    def check_change(self, later: Algorithm) -> None:
+        assert isinstance(later, Cbfl)
+        for name in ("generator", "gen_scope", "gen_width", "gen_bn_eps", "noise"):
+            value, rule = getattr(later, name), "cannot change within a stage: the generator in use would not fit"
+            require(value == getattr(self, name), f"algorithm.{name}", value, rule, "make it a stage of its own")
+
+    # --- on the server --------------------------------------------------------------------------------
+
+    def prepare(self, server: Tensors, clients: Clients, context: Context) -> Tensors:
+        if self.generator != "dcgan":
+            return server
+        train = partial(
+            own_generator, spec=self.spec(context.layout), steps=self.gen_steps, batch=self.gen_batch, lr=self.gen_lr
+        )
+        return {**server, **clients.map(train, {}, reduce="stack")}
+
+    def before_round(self, server: Tensors, compute: Compute, context: Context) -> Tensors:
+        if context.stage_round > 1 and context.stage_round % self.refresh:
+            return server
+        model = {name: server[name] for name in ("weights", "buffers")}
+        if self.teacher == "at_refresh":
+            server = {**server, "teacher": model["weights"], "teacher_buffers": model["buffers"]}
+        if self.generator == "cbfl" and self.gen_scope == "shared":
+            server = {**server, **compute(self._training(context.layout), model)}
+        return server
+
+    def broadcast(self, server: Tensors, context: Context) -> Tensors:
+        return {name: tensor for name, tensor in server.items() if name == "weights" or name in FROZEN}
+
+    def address(self, server: Tensors, cohort: Cohort, context: Context) -> Tensors:
+        """With ``dcgan`` the generator of one client for each member of the cohort, of another one each round."""
+        if self.generator != "dcgan":
+            return {}
+        everybody = server["generators"]
+        return {"lent": everybody[[(client + context.round) % len(everybody) for client in cohort.ids]]}
+
+    # --- on a client ----------------------------------------------------------------------------------
+
+    def equip(self, bench: Workbench, received: Tensors, state: Tensors, client: Client) -> Tensors:
+        made = Tensors()
+        if self.teacher == "current":
+            made |= {"teacher": received["weights"], "teacher_buffers": received["buffers"]}
+        if self.generator == "cbfl" and self.gen_scope == "client":
+            made |= self._training(client.context.layout)(bench, received)
+        return made
+
+    def draw(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
+        layout, rng = client.context.layout, client.rng("generated rows")
+        if self._does_nothing(layout):
+            return {}
+        if self.generator == "gaussian_noise":
+            return {"images": torch.randn(self.fake_batch, *layout.image, generator=rng)}
+        chances = probabilities(self.sampler, client.class_counts, self.fewest, rows, self.fake_batch)
+        return {
+            "labels": torch.multinomial(chances, self.fake_batch, replacement=True, generator=rng),
+            "noise": torch.randn(self.fake_batch, self.noise, generator=rng),
+        }
+
+    def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
+        if not batch.drawn:
+            return super().loss(net, batch, received, state)
+        fake = self._generated(batch, received)
+        names = self.attention_layers or net.tap_names
+        if self.forward == "concat":
+            logits, maps = net.taps(torch.cat((batch.x, fake)), names)
+            own, logits = logits.tensor_split([len(batch.y)])
+            maps = {name: maps[name][len(batch.y) :] for name in names}
+        else:
+            own = net(batch.x)
+            logits, maps = net.taps(fake, names)
+        supervised = F.cross_entropy(own, batch.y)
+        if self.fake_loss == "ce":
+            return supervised + self.lam * F.cross_entropy(logits, batch.drawn["labels"])
+        teacher = net.at(received["teacher"], received["teacher_buffers"])
+        wanted, shown = teacher.taps(fake, names)
+        distilled = soft_labels(logits, wanted, self.temperature, self.kd_direction)
+        if self.beta:
+            distilled = distilled + self.beta * attention_gap(maps, shown)
+        return supervised + self.lam * distilled
+
+    # --- pieces -----------------------------------------------------------------------------------------
+
+    def spec(self, layout: Layout) -> GeneratorSpec:
+        """Of the generators that this algorithm trains."""
+        classes = layout.classes if self.generator == "cbfl" else 0
+        return GeneratorSpec(layout.image, classes, self.noise, self.gen_width, self.gen_bn_eps)
+
+    def _training(self, layout: Layout) -> partial[Tensors]:
+        """Of a generator for the model in a workbench."""
+        return partial(
+            train_against,
+            spec=self.spec(layout),
+            steps=self.gen_steps,
+            batch=self.gen_batch,
+            lr=self.gen_lr,
+            gamma=self.gamma,
+            mean=self.bns_reduction == "mean",
+        )
+
+    def _generated(self, batch: Batch, received: Tensors) -> Tensor:
+        if self.generator == "gaussian_noise":
+            return batch.drawn["images"].to(batch.x)
+        spec, drawn = self.spec(batch.client.context.layout), batch.drawn
+        weights = received["lent" if self.generator == "dcgan" else "generator"]
+        return images(spec, weights, drawn["noise"].to(batch.x), drawn["labels"])
+
+    def _does_nothing(self, layout: Layout) -> bool:
+        """Whether generated rows would change nothing: their loss has no weight, and no batch has statistics."""
+        return self.lam == 0 and not layout.has_batchnorm
+
+
+def own_generator(view: ClientView, shared: Tensors, spec: GeneratorSpec, steps: int, batch: int, lr: float) -> Tensors:
+    """A DCGAN of a client's rows, which it shares: {"generators": [1, G]}."""
+    return {"generators": train_on(view.rows, view.client.rng("dcgan"), spec, steps, batch, lr)[None]}
+
+
+def soft_labels(student: Tensor, teacher: Tensor, temperature: float, direction: str = "teacher_student") -> Tensor:
+    """[] T^2 KL of logits [B, C] over T, mean over rows; T^2 keeps the gradient's size (Hinton et al. 2015)."""
+    s, t = (F.log_softmax(logits / temperature, dim=1) for logits in (student, teacher))
+    if direction == "student_teacher":
+        s, t = t, s
+    return temperature**2 * F.kl_div(s, t, reduction="batchmean", log_target=True)
+
+
+def attention_gap(student: Tensors, teacher: Tensors) -> Tensor:
+    """[] sum over layers of the mean squared difference of attention maps (Zagoruyko and Komodakis 2017)."""
+    gaps = [F.mse_loss(attention(maps), attention(teacher[name])) for name, maps in student.items()]
+    return torch.stack(gaps).sum()
+
+
+def attention(maps: Tensor) -> Tensor:
+    """Squares summed over channels, of norm 1 per row: [B, c, h, w] -> [B, h w]; of a hidden layer [B, D] -> [B, D]."""
+    squares = maps.square()
+    if maps.dim() > 2:
+        squares = squares.flatten(2).sum(1)
+    return F.normalize(squares, dim=1, eps=1e-6)
