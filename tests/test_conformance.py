@@ -97,6 +97,19 @@ def test_stop_and_resume_is_the_straight_run(tmp_path: Path, name: str) -> None:
 
 
 @ALL
+def test_what_a_step_sees_is_said_for_each_client_alone(name: str) -> None:
+    """Kills: classes of a step that are negative or NaN, lack the client's own rows, or depend on its neighbours."""
+    algorithm = ALGORITHMS[name]()
+    counts = torch.tensor([[3, 1, 0, 0], [0, 0, 0, 9], [5, 5, 5, 5]])
+    before = counts.clone()
+    seen = algorithm.step_classes(counts, 8)
+    assert seen.dtype == torch.float64 and seen.shape == counts.shape and torch.equal(counts, before)
+    assert (seen >= 8 * counts / counts.sum(1, keepdim=True) - 1e-12).all() and torch.isfinite(seen).all()
+    for row in range(len(counts)):
+        assert torch.equal(algorithm.step_classes(counts[row : row + 1], 8)[0], seen[row])
+
+
+@ALL
 def test_precision_is_float64_throughout(tmp_path: Path, name: str) -> None:
     """Kills: a float32 constant or cast on the way of a float64 run."""
     execution = {"actors": 0, "device": "cpu", "precision": "float64"}
