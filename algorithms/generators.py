@@ -68,23 +68,19 @@ class Generator(nn.Module):
 
 
 class Discriminator(nn.Module):
-    """Images to one score each: three halvings."""
+    """Images to one score each: three halvings; without norms, which tell a batch and not an image."""
 
     def __init__(self, spec: GeneratorSpec) -> None:
         super().__init__()
-        channels, widths = spec.image[0], (spec.width // 2, spec.width, spec.width)
-        layers: list[nn.Module] = []
-        for number, out in enumerate(widths):
-            layers.append(nn.Conv2d(channels, out, 3, stride=2, padding=1))
-            if number:
-                layers.append(nn.BatchNorm2d(out))
-            layers.append(nn.LeakyReLU(0.2))
+        channels, layers = spec.image[0], list[nn.Module]()
+        for out in (spec.width // 2, spec.width, spec.width):
+            layers += [nn.Conv2d(channels, out, 3, stride=2, padding=1), nn.LeakyReLU(0.2)]
             channels = out
-        self.body = nn.Sequential(*layers)
-        self.head = nn.Linear(channels, 1)
+        height, width = (-(-side // 8) for side in spec.image[1:])
+        self.layers = nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * height * width, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.body(x).mean(dim=(2, 3))).squeeze(1)
+        return self.layers(x).squeeze(1)
 
 
 def _doubled(x: Tensor) -> Tensor:

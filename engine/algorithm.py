@@ -483,6 +483,14 @@ class Algorithm(ABC):
 
     # --- anywhere ------------------------------------------------------------------------------------
 
+    def step_classes(self, counts: Tensor, rows: int) -> Tensor:
+        """[K, C] rows of each class that one local step of each client is expected to see, float64.
+
+        counts: int64 [K, C], the clients' samples of each class, at least one each. rows: of a batch. What is mixed
+        into a step beside the client's own rows counts too. Only figures and pictures are made of it.
+        """
+        return rows * counts / counts.sum(dim=1, keepdim=True, dtype=torch.float64)
+
     def predict(self, net: Net, x: Tensor) -> Tensor:
         """[B, C] the class scores that the global model is evaluated by."""
         return net(x)

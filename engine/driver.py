@@ -17,6 +17,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +26,7 @@ import torch
 from torch import Tensor
 
 from engine import __version__, seeds, snapshots
-from engine.algorithm import Algorithm, Cohort, Context, Kind, Pooled, Tensors
+from engine.algorithm import Algorithm, Client, Cohort, Context, Kind, Pooled, Tensors
 from engine.blocks import added, cut_blocks
 from engine.cadence import Cadence, after
 from engine.checkpoints import Checkpoint, Checkpoints, Position, last_of_stages
@@ -35,13 +36,16 @@ from engine.errors import ResourceError, RunError
 from engine.exchanges import EveryClient, Exchanges, ServerSide
 from engine.experiment import Experiment, Participation, Stage
 from engine.files import link_or_copy
+from engine.label_entropy import label_entropies
 from engine.measurements import Measurements, Place
 from engine.pool import Call, Pool
 from engine.results import Row, RunFolder
 from engine.reuse import NotYet, Reuse, Segment, may_share, segments_of
 from engine.snapshots import Snapshot
 from engine.stages import mixed, stage_hash
+from engine.state_room import check_room
 from engine.states import DiskStore, Handle, MemoryStore, States
+from engine.training import Streams, first_state
 from engine.worker import (
     BlockSums,
     ClientReport,
@@ -132,6 +136,7 @@ class Driver:
         self._dropped = len(assignment.dropped)
         self._numerics = dict(pool.numerics)
         self._sizes = assignment.sizes()
+        self._class_counts = partial(assignment.class_counts, dataset.train.labels, len(dataset.classes))
         self._exchanges = Exchanges(folder.exchanges, self._sizes, pool, experiment.execution.block)
         self._clients = self._exchanges.clients  # those that hold data
         self._measurements = Measurements(folder, pool, len(dataset.test.labels))
@@ -495,6 +500,7 @@ class Driver:
                 "clients": len(self._sizes),
                 "empty_clients": empty,
                 "dropped_samples": self._dropped,
+                **label_entropies(self.experiment, self._class_counts()),
                 "data_sha256": self._data,
                 "stages": {
                     stage.name: stage_hash(self.experiment, stage, self._numerics, self._data) for stage in self._chain
@@ -519,6 +525,7 @@ class Driver:
         server = algorithm.prepare(server, self._every_client(context, "prepare"), context)
         self._server = cast(algorithm, checked(algorithm, "prepare", server, self.layout), self._fresh["weights"].dtype)
         self._send_once(algorithm, context)
+        check_room(self._states, stage, context, self.experiment.checkpoint, self._largest_first_state)
         # A stage without rounds is at its end from the start: not to be saved before it is finished, see _next.
         self._torn = stage.rounds == 0
         last = self._ends[number]
@@ -537,6 +544,16 @@ class Driver:
             if count:
                 numbers = dict.fromkeys(self._clients, (0, count))
                 self._exchanges.record(self.stage.name, context.round, "start", 1, numbers)
+
+    def _largest_first_state(self) -> Tensors:
+        """Of the client with most rows: what it keeps at its first participation, as it is stored."""
+        algorithm, context, number = self.stage.algorithm, self._context(self.round, 0), int(self._sizes.argmax())
+        received = self._broadcast(algorithm, self._server, context)
+        addressed = self._addressed(algorithm, self._server, (number,), context)
+        received |= {name: torch.as_tensor(array[0]) for name, array in addressed.items()}
+        counts = torch.from_numpy(self._class_counts()[number])
+        client = Client(int(self._sizes[number]), counts, context, Streams(self.experiment.seed, 0, number))
+        return first_state(algorithm, client, received, {})
 
     def _parent(self, number: int) -> Checkpoint | None:
         """The last checkpoint of the stage that this one needs."""

@@ -3,7 +3,7 @@
 FedskewError            anything the command line shows without a traceback
 ├── ConfigError         a field has a value it cannot have      (exit code 2)
 ├── DataError           a data set is missing or unreadable     (exit code 2)
-├── ResourceError       the cluster cannot give what was asked  (exit code 2)
+├── ResourceError       cluster or disk lack what was asked     (exit code 2)
 ├── RunFolderError      a run folder is not what it should be   (exit code 2)
 └── RunError            a run that had started cannot go on     (exit code 1)
 """
@@ -45,7 +45,7 @@ class DataError(FedskewError):
 
 
 class ResourceError(FedskewError):
-    """Ray cannot give the resources asked for; says what was asked for and what is available."""
+    """Ray or the disk cannot give what is asked for; says what is asked for and what there is."""
 
 
 class RunFolderError(FedskewError):

@@ -329,7 +329,6 @@ class Experiment(Section):
             )
         self._check_schedule()
         for stage in self.chain:
-            self._check_rounds(stage)
             if stage.algorithm.linear_optimizer:
                 require(
                     stage.local.optimizer == "sgd",
@@ -348,6 +347,7 @@ class Experiment(Section):
                     f"set model.{field}={value}",
                 )
             stage.algorithm.check(self, stage.local)
+            self._check_rounds(stage)
             for change in stage.changes:
                 stage.algorithm.check_change(change.algorithm)
         return self

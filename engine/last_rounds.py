@@ -1,7 +1,8 @@
-"""Which evaluations the figures over rounds are of: the best, and the mean of the last ten."""
+"""Which evaluations the figures over rounds are of: the best, and the mean and spread of the last ten."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -21,3 +22,12 @@ def of_last_rounds(
     if evaluations and evaluations[-1]["stage"] in without_rounds:
         return [evaluations[-1]["accuracy"]]
     return [row["accuracy"] for row in evaluations if last - 10 < row["round"] <= last]
+
+
+def local_of_last_rounds(rounds: Sequence[Mapping[str, Any]], last: int) -> list[float]:
+    """The local models' mean accuracies in the ten rounds up to ``last``, of those that measured them.
+
+    rounds: a lineage's rows of rounds.parquet. A stage without rounds trains nobody, so it does not stand alone here.
+    """
+    measured = [row for row in rounds if math.isfinite(row["local_accuracy"])]
+    return [row["local_accuracy"] for row in measured if last - 10 < row["round"] <= last]

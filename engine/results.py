@@ -7,6 +7,7 @@
     evaluations.parquet   one row per evaluation, with per-class accuracy
     personal.parquet      one row per client and evaluation of its model on its own test rows, if there were any
     exchanges.parquet     one row per client and exchange outside rounds, if there were any
+    sampler.png           class shares of clients' samples and of what local steps see, if an algorithm adds rows
     summary.json          the run in a dozen figures                 log.txt        what happened
     checkpoints/          see checkpoints.py
 
@@ -32,12 +33,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from engine import personal
+from engine import personal, traffic
 from engine.checkpoints import Position
 from engine.errors import ConfigError, RunFolderError
 from engine.experiment import CHOICES, Experiment
 from engine.files import locked, write_atomically
-from engine.last_rounds import comparable, of_last_rounds
+from engine.last_rounds import comparable, local_of_last_rounds, of_last_rounds
 
 Row = dict[str, Any]
 
@@ -45,6 +46,7 @@ OWN_FILES = (
     "experiment.yaml",
     "partition.parquet",
     "partition.png",
+    "sampler.png",
     "rounds.parquet",
     "clients.parquet",
     "evaluations.parquet",
@@ -391,24 +393,26 @@ class RunFolder:
 
         Accuracies and rounds are those of the last stage and of the stages it comes from; costs are those of all,
         and floats those of rounds and of the exchanges outside them, which are also given by themselves. The best
-        accuracy and the mean of the last ten rounds are over evaluations of the same scope as the last one. The
-        figures of personal models (see personal.py) are there if the run has them.
+        accuracy and the mean and standard deviation (n - 1) of the last ten rounds are over evaluations of the same
+        scope as the last one. The figures of personal models (see personal.py) are there if the run has them.
         """
         lineage = experiment.lineage
-        every: list[Row] = self.frame("rounds").to_dict("records")
+        all_rounds, exchanges = self.frame("rounds"), self.frame("exchanges")
+        every: list[Row] = all_rounds.to_dict("records")
         rounds = [row for row in every if row["stage"] in lineage]
         evaluations = [row for row in self.frame("evaluations").to_dict("records") if row["stage"] in lineage]
         without_rounds = experiment.without_rounds
         trained = [row for row in every if row["stage"] not in without_rounds]
         per_round = [row["seconds"] for row in trained if row["stage"] in lineage]
-        exchanged = {
-            name: int(column.sum()) for name, column in self.frame("exchanges")[["floats_up", "floats_down"]].items()
-        }
+        exchanged = {name: int(column.sum()) for name, column in exchanges[traffic.BOTH_WAYS].items()}
         last_round = rounds[-1]["round"] if rounds else 0
         final = evaluations[-1] if evaluations else {}
         same_scope = comparable(evaluations)
         last10 = of_last_rounds(same_scope, last_round, without_rounds)
         best = max(same_scope, key=lambda row: row["accuracy"]) if same_scope else {}
+        order = {stage.name: number for number, stage in enumerate(experiment.chain) if stage.name in lineage}
+        to_best = [traffic.until(rows, order, best["stage"], best["round"]) for rows in (all_rounds, exchanges) if best]
+        local10 = local_of_last_rounds(rounds, last_round)
         clients = personal.of_stages(self.frame("personal"), lineage)
         of_clients = personal.figures(clients, last_round, without_rounds)
         summary = {
@@ -422,6 +426,8 @@ class RunFolder:
             "best_round": best.get("round"),
             "best_stage": best.get("stage"),
             "last10_accuracy": statistics.fmean(last10) if last10 else None,
+            "last10_std": statistics.stdev(last10) if len(last10) > 1 else None,
+            "local_last10_accuracy": statistics.fmean(local10) if local10 else None,
             "stage_accuracy": {row["stage"]: row["accuracy"] for row in evaluations},  # after each stage's last round
             **{name: value for name, value in of_clients.items() if value is not None},
             "breaks_privacy": any(s.algorithm.breaks_privacy for s in experiment.chain if s.name in lineage),
@@ -434,6 +440,7 @@ class RunFolder:
             "floats_down": sum(row["floats_down"] for row in every) + exchanged["floats_down"],
             "exchange_floats_up": exchanged["floats_up"],
             "exchange_floats_down": exchanged["floats_down"],
+            "client_floats_to_best": traffic.of_one_client(*to_best) if to_best else None,
             **facts,
         }
         write_atomically(self.path / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")

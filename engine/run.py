@@ -22,6 +22,7 @@ from engine.data import Assignment, Dataset
 from engine.driver import Driver
 from engine.errors import DataError, FedskewError, require
 from engine.experiment import Experiment, no_gpu
+from engine.label_entropy import changes_classes, last_trained, step_classes
 from engine.pool import InProcessPool, Pool
 from engine.results import Row, RunFolder
 from engine.reuse import Reuse
@@ -204,7 +205,8 @@ class Run:
     def close(self) -> dict[str, Any]:
         """Write everything; the summary. The folder can be resumed if the run was not finished."""
         summary = self.driver.close()
-        draw_pictures(self.folder, self.assignment.class_counts(self.labels, len(self.classes)), self.classes)
+        counts = self.assignment.class_counts(self.labels, len(self.classes))
+        draw_pictures(self.experiment, self.folder, counts, self.classes)
         return summary
 
     def _note(self, progress: Progress) -> Progress:
@@ -258,11 +260,14 @@ def reuse_for(folder: RunFolder, store: StageStore | None, keep_all: bool = Fals
     return Reuse(store, folder.path / "fetched", note=str(folder.path), keep_all=keep_all)
 
 
-def draw_pictures(folder: RunFolder, counts: Any, classes: tuple[str, ...]) -> None:
+def draw_pictures(experiment: Experiment, folder: RunFolder, counts: Any, classes: tuple[str, ...]) -> None:
     # Here, since matplotlib takes a second to import, and only ends need it.
-    from engine.data.picture import draw_partition
+    from engine.data.picture import draw_partition, draw_steps
     from engine.pictures import draw_curves
 
+    if changes_classes(experiment):
+        held, stage = counts[counts.sum(axis=1) > 0], last_trained(experiment)
+        draw_steps(held, step_classes(stage.algorithm, stage.local, held), classes, folder.path / "sampler.png")
     draw_partition(counts, classes, folder.path / "partition.png")
     draw_curves(folder, folder.path / "curves.png")
 

@@ -102,6 +102,15 @@ class Streams:
         return self._open[purpose]
 
 
+def first_state(algorithm: Algorithm, client: Client, received: Tensors, parent: Tensors) -> Tensors:
+    """What a client keeps at its first participation in a stage, as it is stored.
+
+    client: with ``rng`` as of round 0. parent: what it kept of the stage before.
+    """
+    first = checked(algorithm, "init_state", algorithm.init_state(received, parent, client), client.context.layout)
+    return kept(algorithm.entries, first, client)
+
+
 class Trainer:
     """Trains clients on one device, one after the other, in one network."""
 
@@ -191,9 +200,7 @@ class Trainer:
         if not newcomer:
             return stored
         early = replace(client, rng=Streams(self.seed, 0, number))  # the same whenever it first takes part
-        kinds, first = algorithm.entries, algorithm.init_state(received, stored, early)
-        first = checked(algorithm, "init_state", first, client.context.layout)
-        return opened(kinds, kept(kinds, first, client), client)  # as if it had been stored
+        return opened(algorithm.entries, first_state(algorithm, early, received, stored), client)
 
     def _equipment(self, algorithm: Algorithm, received: Tensors, state: Tensors, client: Client) -> Tensors:
         if type(algorithm).equip is Algorithm.equip:

@@ -168,6 +168,8 @@ def make_run(
         position = {"stage": stage, "round": number}
         measured = {"loss_before": 2.3 - 2 * grown, "loss_after": 2.2 - 2 * grown, "samples": 50 * cohort}
         floats = {"floats_up": cohort * PARAMETERS, "floats_down": cohort * PARAMETERS}
+        every_so_often = experiment.evaluation.local_every
+        measured["local_accuracy"] = grown / 2 if every_so_often and number % every_so_often == 0 else None
         _add(run.rounds, "rounds", position | measured | floats | {"clients": cohort, "lr": 0.05, "seconds": 0.25})
         drawn = rng.choice(experiment.partition.clients, cohort, replace=False) if client_rows else ()
         for client in drawn:

@@ -68,8 +68,9 @@ def test_a_row_for_each_trial(swept: Path) -> None:
     trials = read(swept).trials
     assert trials.columns.tolist() == [
         *("trial", "status", "reason", "mu", "alpha", "seed", "accuracy", "best_accuracy", "best_round"),
-        *("last10_accuracy", "loss", "rounds", "rounds_asked", "rounds_computed", "rounds_to_target"),
-        *("bytes_to_target", "worst_decile_accuracy", "personal_accuracy", "personal_last10_accuracy"),
+        *("last10_accuracy", "last10_std", "local_last10_accuracy", "loss", "rounds", "rounds_asked"),
+        *("rounds_computed", "rounds_to_target", "bytes_to_target", "client_floats_to_best", "worst_decile_accuracy"),
+        *("label_entropy", "step_label_entropy", "personal_accuracy", "personal_last10_accuracy"),
         *("personal_client_accuracy", "personal_worst_decile_accuracy", "participants_accuracy", "participants_std"),
         *("fine_tuned_accuracy", "fine_tuned_client_accuracy", "class_accuracy", "seconds", "floats_up", "floats_down"),
         *("scope", "breaks_privacy", "weights_sha256", "folder"),
@@ -81,7 +82,7 @@ def test_a_row_for_each_trial(swept: Path) -> None:
         summary = json.loads((swept / row["folder"] / "summary.json").read_text())
         assert {"mu": row["mu"], "alpha": row["alpha"]} == record["setting"]
         assert row["seed"] == record["seed"]
-        for name in ("accuracy", "best_accuracy", "best_round", "last10_accuracy", "loss", "floats_up"):
+        for name in ("accuracy", "best_accuracy", "best_round", "last10_accuracy", "last10_std", "loss", "floats_up"):
             assert row[name] == summary[name]
         evaluations = pd.read_parquet(swept / row["folder"] / "evaluations.parquet")
         assert row["class_accuracy"] == evaluations["class_accuracy"].iloc[-1].tolist()

@@ -181,6 +181,24 @@ def test_local_accuracy_is_that_of_the_client_before_aggregation(tmp_path: Path)
     assert (apart.folder.frame("clients")["local_accuracy"] <= 0.55).all()  # each knows two of four classes
 
 
+def test_local_models_of_the_last_ten_rounds(tmp_path: Path) -> None:
+    """Kills: rounds that did not measure, or before the last ten; a branch's; nothing where no round trains at the end.
+
+    Rounds 1 to 12 and a calibration after them; of the last ten, 3, 6, 9 and 12 are measured.
+    """
+    stages = [
+        {"name": "first", "rounds": 5},
+        {"name": "aside", "rounds": 4, "needs": ["first"]},
+        {"name": "main", "rounds": 7, "needs": ["first"]},
+        {"name": "end", "rounds": 0, "needs": ["main"], "algorithm": {"name": "ccvr"}},
+    ]
+    run = drive(tmp_path, experiment(stages=stages, participation={"count": 2}, evaluation={"local_every": 3}))
+    rounds = run.folder.frame("rounds").query("stage != 'aside'").dropna(subset=["local_accuracy"])
+    assert rounds["round"].tolist() == [3, 6, 9, 12]
+    assert run.summary["local_last10_accuracy"] == pytest.approx(rounds["local_accuracy"].mean())
+    assert run.summary["last10_std"] is None  # of the calibrated model alone
+
+
 def test_summary_has_what_is_promised(tmp_path: Path) -> None:
     """Kills: a figure that is not derived from the tables."""
     run = drive(tmp_path, experiment(rounds=12))
@@ -189,6 +207,8 @@ def test_summary_has_what_is_promised(tmp_path: Path) -> None:
     assert summary["accuracy"] == evaluations["accuracy"].iloc[-1]
     assert summary["best_accuracy"] == evaluations["accuracy"].max()
     assert summary["last10_accuracy"] == pytest.approx(evaluations["accuracy"].tail(10).mean())
+    assert summary["last10_std"] == pytest.approx(evaluations["accuracy"].tail(10).std(ddof=1))
+    assert summary["local_last10_accuracy"] is None
     assert summary["rounds"] == 12
     assert summary["floats_up"] == rounds["floats_up"].sum() == 12 * 8 * run.driver.layout.size
     assert summary["floats_down"] == summary["floats_up"]
@@ -663,6 +683,7 @@ def test_the_numeric_path_is_what_is_imported() -> None:
         "engine.data",
         "engine.errors",
         "engine.files",
+        "engine.label_entropy",
         "engine.last_rounds",
         "engine.models",
         "engine.personal",
@@ -672,9 +693,11 @@ def test_the_numeric_path_is_what_is_imported() -> None:
         "engine.reuse",
         "engine.snapshots",
         "engine.stages",
+        "engine.state_room",
         "engine.states",
         "engine.store",
         "engine.torchvision_compat",
+        "engine.traffic",
     }
     seen, open_ends = set[str](), ["engine.driver", "engine.worker", "engine.data.sources"]
     while open_ends:

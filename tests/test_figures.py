@@ -53,6 +53,46 @@ def test_figures_tell_the_numbers_behind_them(sweep: Path) -> None:
     assert max(by_mu["0"]) < min(by_mu["0.01"]) < max(by_mu["0.01"]) < min(by_mu["0.1"]) < min(by_mu["1"])
 
 
+def test_local_models_stand_beside_the_global_one(tmp_path: Path) -> None:
+    """Kills: rounds without a measurement as 0; another scale than the global model's; panels that lack them; a loss.
+
+    sweep_folders has the local models at half of what the global one has grown to, every second round.
+    """
+    base = {"evaluation": {"local_every": 2}}
+    results = load(small(tmp_path / "one", axes=(MU,), rounds=6, base=base))
+    drawings, frame = figures.curves(results, settings_of(results))
+    assert [one.name for one in drawings] == ["curves-accuracy", "curves-local", "curves-loss"]
+    local = results.local_curves()
+    assert sorted(set(local["round"])) == [2, 4, 6]
+    drawn = frame[(frame["quantity"] == "local") & (frame["mu"] == 0.1)]
+    assert drawn["round"].tolist() == [2, 4, 6]
+    wanted = local[(local["mu"] == 0.1) & (local["round"] == 4)]["local_accuracy"].mean()
+    assert drawn["mean"].iloc[1] == pytest.approx(wanted) and 0.2 < wanted < 0.45
+    assert f"round 4: {100 * wanted:.1f} %" in drawings[1].svg
+    assert "before aggregation over rounds" in drawings[1].caption
+    scales = [re.findall(r">([\d.]+)</text>", one.svg) for one in drawings[:2]]
+    assert {tick for tick in scales[0] if float(tick) > 20} <= set(scales[1])
+
+    two = load(small(tmp_path / "two", axes=(MU, ALPHA), base=base))
+    names = [one.name for one in figures.curves(two, settings_of(two))[0]]
+    assert names == ["curves-accuracy-1", "curves-accuracy-2", "curves-local-1", "curves-local-2"]
+
+
+def test_local_models_of_a_branch_are_left_out(tmp_path: Path) -> None:
+    """Kills: rounds of a stage that the last one does not come from."""
+    stages = [
+        {"name": "first", "rounds": 2},
+        {"name": "aside", "rounds": 2, "needs": ["first"]},
+        {"name": "main", "rounds": 2, "needs": ["first"]},
+    ]
+    base = {"evaluation": {"local_every": 1}, "stages": stages}
+    results = load(small(tmp_path / "s", axes=(), rounds=6, base=base))
+    local = results.local_curves()
+    assert local[local["seed"] == 0][["stage", "round"]].to_numpy().tolist() == [
+        ["first", 1], ["first", 2], ["main", 3], ["main", 4],
+    ]  # fmt: skip
+
+
 def test_a_figure_takes_the_colours_of_the_page() -> None:
     """Kills: black letters on a dark page, text drawn as curves, a tip that breaks out of its attribute."""
     with matplotlib.rc_context(STYLE):
@@ -99,6 +139,10 @@ def test_quantities_are_written_with_their_units() -> None:
     assert quantity("bytes_to_target", 0.7).title == "traffic to 70 % accuracy (MB)"
     assert quantity("rounds_to_target", 0.7).text(12.0) == "12"
     assert quantity("loss").text(0.123456) == "0.1235"
+    assert quantity("client_floats_to_best").text(584_400_000, unit=True) == "584.4 M"
+    assert quantity("last10_std").difference(0.004, unit=True) == "+0.4 points"
+    assert quantity("local_last10_accuracy").text(0.5) == "50.0"
+    assert quantity("step_label_entropy").text(0.85161) == "0.8516"
 
 
 def test_partitions_of_many_clients_are_a_picture() -> None:

@@ -278,7 +278,7 @@ def test_one_client_is_plain_training(tmp_path: Path, name: str, model: dict[str
 
 # FedDC weights clients equally, and takes the mean step twice (O-DC2); Mixup and Per-FedAvg have another loss, pFedMe
 # another step; local training and calibrations have none.
-NO_CENTRAL_STEP = {"feddc", "fedmix", "naivemix", "mixup_local", "perfedavg", "pfedme", "local"}
+NO_CENTRAL_STEP = {"cbfl", "feddc", "fedmix", "naivemix", "mixup_local", "perfedavg", "pfedme", "local"}
 NO_CENTRAL_STEP |= {"ccvr", "iid_calibration"}
 # Personal heads and labels, or one head that is not trained: test_pflego.py and the like.
 NO_CENTRAL_STEP |= {"pflego", "fedper", "fedrep", "fedbabu", "fedrecon", "fedavg_local"}

@@ -21,6 +21,9 @@ from tests.tiny import BATCHNORM, CLASSES, SIZES, assignment, dataset, drive, ex
 Count = Callable[[int, int], int]
 
 
+# Numbers of tests/tiny.py's quick generator: linear, three convolutions, three norms, moments of four; its embedding.
+DCGAN = 6 * 16 + (37 * 4 + 37 * 2 + 19) + 2 * (4 + 4 + 2) + 2 * (4 + 4 + 2 + 1)
+GENERATOR = DCGAN + CLASSES * 5
 HEAD_ROW = 64 + 1  # numbers of the head of ``BATCHNORM``'s model for a class
 
 
@@ -80,6 +83,14 @@ TABLE: list[tuple[str, Row]] = [
     ("fedmix", Row(server=lambda d, b: 8 * (64 + CLASSES))),
     ("naivemix", Row(server=lambda d, b: 8 * (64 + CLASSES))),
     ("mixup_local", Row()),
+    # As FedAvg (O-C11): the server's generator and frozen model are not counted.
+    ("cbfl", Row(server=lambda d, b: d + b + GENERATOR)),
+    ("cbfl", Row(fields={"teacher": "current", "gen_scope": "client"})),
+    ("cbfl", Row(server=model, fields={"generator": "gaussian_noise"})),
+    (
+        "cbfl",
+        Row(down=lambda d, b: d + b + DCGAN, server=lambda d, b: d + b + 8 * DCGAN, fields={"generator": "dcgan"}),
+    ),
     ("clsprox", Row()),
     ("clsnorm", Row()),
     # A gradient of the body; the server keeps Adam's two moments of it and counts its steps.

@@ -27,11 +27,29 @@ WANTED = [
     *series("M", 4),  # MOON
     *series("DC", 6),  # FedDC
     *series("FM", 6),  # FedMix
+    *series("C", 11),  # CBFL
     *(f"1.12.{number}" for number in range(1, 12)),  # CCVR: section 1.12 of its specification
     *(f"2.9.{number}" for number in range(1, 14)),  # PFLEGO and its family: section 2.9 of the same
 ]
 
 COVERED: dict[str, list[str]] = {
+    "O-C1": [
+        "test_class_samplers.py::test_balanced_by_hand",
+        "test_class_samplers.py::test_each_is_a_distribution_that_never_prefers_what_there_is_more_of",
+    ],
+    "O-C2": ["test_cbfl.py::test_until_the_warm_up_ends_it_is_fedavg"],
+    "O-C3": ["test_generators.py::test_the_gap_of_statistics_by_hand"],
+    "O-C4": ["test_cbfl.py::test_soft_labels_see_no_constant_and_keep_their_scale"],
+    "O-C5": ["test_cbfl.py::test_attention_maps"],
+    "O-C6": ["test_cbfl.py::test_without_weight_generated_rows_still_reach_batchnorm"],
+    "O-C7": [
+        "test_cbfl.py::test_training_changes_neither_teacher_nor_generator",
+        "test_generators.py::test_training_lowers_both_terms_and_leaves_the_model_alone",
+    ],
+    "O-C8": ["test_generators.py::test_training_lowers_both_terms_and_leaves_the_model_alone"],
+    "O-C9": ["test_cbfl.py::test_generators_of_one_seed_are_one"],
+    "O-C10": ["test_cbfl.py::test_refreshes", "test_cbfl.py::test_refreshes_of_the_paper"],
+    "O-C11": ["test_messages.py::test_floats_are_those_of_the_table"],
     "O-1": [
         "test_golden.py::test_sum_of_two_clients_by_hand",
         "test_golden.py::test_identical_clients_give_the_same_model",

@@ -58,19 +58,31 @@ _SHORT = {
     "accuracy": "final",
     "best_accuracy": "best",
     "last10_accuracy": "last 10 rounds",
+    "last10_std": "last 10 rounds, std",
+    "local_last10_accuracy": "local models, last 10",
     "worst_decile_accuracy": "worst tenth",
     "loss": "loss",
     "rounds_to_target": "rounds to target",
     "bytes_to_target": "to target",
+    "client_floats_to_best": "a client's floats to best",
+    "label_entropy": "class balance of data",
+    "step_label_entropy": "class balance of a step",
     "rounds_computed": "computed",
     **{name: figure.short for name, figure in PERSONAL.items()},
 }
+_LOCAL = "test accuracy of local models before aggregation"
 _LABELS = {
     "accuracy": "final test accuracy",
     "best_accuracy": "best test accuracy",
     "last10_accuracy": "test accuracy, mean of the last 10 rounds",
+    "last10_std": "test accuracy, standard deviation over the last 10 rounds",
+    "local_accuracy": _LOCAL,
+    "local_last10_accuracy": f"{_LOCAL}, mean of the last 10 rounds",
     "worst_decile_accuracy": "accuracy of the worst tenth of clients",
     "loss": "test loss",
+    "client_floats_to_best": "floats of one client up to the best round",
+    "label_entropy": "class balance of clients' data",
+    "step_label_entropy": "class balance of what a local step sees",
     **{name: figure.label for name, figure in PERSONAL.items()},
 }
 
@@ -82,8 +94,10 @@ def quantity(column: str, target: float | None = None) -> Quantity:
         label = f"traffic to {goal}" if in_bytes else f"rounds to {goal}"
         return Quantity(column, label, "MB" if in_bytes else "", 1e-6 if in_bytes else 1.0)
     label = _LABELS.get(column, column.replace("_", " "))
-    if column.endswith("accuracy") or column in PERSONAL:
+    if column.endswith("accuracy") or column in PERSONAL or column == "last10_std":
         return Quantity(column, label, "%", 100.0)
+    if column == "client_floats_to_best":
+        return Quantity(column, label, "M", 1e-6)
     return Quantity(column, label, "s" if column == "seconds" else "")
 
 

@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 MARK = "breaks-privacy"  # of an oracle, wherever it is named; one word, since labels name cells as well
 SMALLER_IS_BETTER = (
     "loss",
+    "last10_std",
     "participants_std",
     "rounds_to_target",
     "bytes_to_target",
+    "client_floats_to_best",
     "seconds",
     "floats_up",
     "floats_down",

@@ -4,6 +4,7 @@ results = load(Path("runs/drift.fedprox_mu-laptop-0123456789ab"))
 results.trials          one row per trial: its setting, seed, status and figures
 results.settings()      one row per setting: the metric over seeds
 results.curves()        one row per evaluation
+results.local_curves()  one row per round whose local models were measured
 results.personal_curves()   one row per round and point in which clients were evaluated one by one
 
 What the figures of a trial are: see trials.py.
@@ -43,6 +44,7 @@ from engine.analysis.trials import (
     RESERVED,
     TrialReader,
     class_counts,
+    local_rows,
     personal_rows,
     read_json,
     read_yaml,
@@ -102,6 +104,18 @@ class Results:
         accuracy, loss, class_accuracy (array; NaN for a class without test data).
         """
         return self._curves.copy()
+
+    @cached_property
+    def _local(self) -> pd.DataFrame:
+        parts = {row["trial"]: local_rows(self.path / row["folder"]) for row in self.trials.to_dict("records")}
+        return self._of_trials(parts, ["stage", "round", "local_accuracy"])
+
+    def local_curves(self) -> pd.DataFrame:
+        """One row for each round of a trial's lineage that measured its local models, whatever became of the trial.
+
+        trial, seed, the axes, stage, round, local_accuracy (mean over the cohort, before aggregation, on the test set).
+        """
+        return self._local.copy()
 
     @cached_property
     def _personal(self) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -7,16 +7,24 @@ scope                     what accuracies without a further word are of: "global
                           own test rows, the rows of all clients together. Where stages differ, that of the last one.
 accuracy, loss, class_accuracy              after the last round
 best_accuracy, best_round, last10_accuracy  last10: mean over the evaluations of the last ten rounds
+last10_std                their standard deviation over these evaluations (n - 1); NaN of a single one
+local_last10_accuracy     mean over those of the last ten rounds that measured it (evaluation.local_every) of the mean
+                          accuracy of the cohort's local models, before aggregation, on the whole test set
 rounds                    the last round, global: a stage counts on from the one it needs
 rounds_asked, rounds_computed   over all stages; what a stored prefix gave was not computed
 rounds_to_target          the first round, global and of the lineage (the last stage and those it comes from), whose
                           accuracy (of that scope) is at least the sweep's target_accuracy; NaN if it never is
 bytes_to_target           4 bytes (8 in float64) for each float sent up or down in the lineage's rounds up to that one,
                           and in the exchanges outside rounds before it was evaluated
+client_floats_to_best     floats up and down of one client that takes part in every round of the lineage up to the best
+                          one, and in the exchanges outside rounds before that: what CBFL's Table 13 calls communication
 worst_decile_accuracy     the mean over the worst tenth, ceil(K / 10) of the K clients that hold data, of the sum over
                           classes of (the client's share of the class) * (test accuracy on the class): the accuracy to
                           expect of the final global model on test data distributed as that client's classes are. It
                           knows nothing of how clients differ within a class. NaN where the scope is "personal".
+label_entropy, step_label_entropy   how balanced classes are: mean over the clients that hold data of the entropy of
+                          class shares, by its maximum log C; of what a client holds, and of what one of its local
+                          steps is expected to see, as generated rows change it: see label_entropy.py
 personal_accuracy, personal_last10_accuracy, personal_client_accuracy, personal_worst_decile_accuracy
                           of what each client would receive next with what it keeps, on the client's own test rows: by
                           test rows, the same as the mean of the last ten rounds, the mean over clients, the mean over
@@ -53,6 +61,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from engine import traffic
 from engine.data import SOURCES, Assignment
 from engine.errors import DataError, FedskewError, RunFolderError
 from engine.experiment import lineage_of
@@ -69,7 +78,12 @@ SUMMARY = (  # what a trial's row has from its summary.json
     "best_accuracy",
     "best_round",
     "last10_accuracy",
+    "last10_std",
+    "local_last10_accuracy",
     "loss",
+    "client_floats_to_best",
+    "label_entropy",
+    "step_label_entropy",
     "seconds",
     "floats_up",
     "floats_down",
@@ -80,13 +94,18 @@ FIGURES = (
     "best_accuracy",
     "best_round",
     "last10_accuracy",
+    "last10_std",
+    "local_last10_accuracy",
     "loss",
     "rounds",
     "rounds_asked",
     "rounds_computed",
     "rounds_to_target",
     "bytes_to_target",
+    "client_floats_to_best",
     "worst_decile_accuracy",
+    "label_entropy",
+    "step_label_entropy",
     *PERSONAL,
     "class_accuracy",
     "seconds",
@@ -183,15 +202,12 @@ class TrialReader:
         reached = [(order[row["stage"]], row["round"]) for row in comparable(rows) if row["accuracy"] >= self.target]
         if not reached:
             return {}
+        place, round = min(reached)
         tables = [folder / "rounds.parquet", *[p for p in [folder / "exchanges.parquet"] if p.exists()]]
-        floats = sum(
-            row["floats_up"] + row["floats_down"]
-            for path in tables
-            for row in _columns(path, ["stage", "round", "floats_up", "floats_down"]).to_pylist()
-            if row["stage"] in order and (order[row["stage"]], row["round"]) <= min(reached)
-        )
+        sent = (_columns(path, ["stage", "round", *traffic.BOTH_WAYS]).to_pandas() for path in tables)
+        floats = sum(traffic.of_all(traffic.until(rows, order, names[place], round)) for rows in sent)
         size = 8 if experiment["execution"]["precision"] == "float64" else 4
-        return {"rounds_to_target": min(reached)[1], "bytes_to_target": size * floats}
+        return {"rounds_to_target": round, "bytes_to_target": size * floats}
 
     def _worst_decile(self, folder: Path, experiment: Mapping[str, Any], by_class: list[float | None]) -> float | None:
         try:
@@ -236,6 +252,18 @@ def personal_rows(folder: Path) -> pd.DataFrame:
     if not path.exists():
         return SCHEMAS["personal"].empty_table().select(names).to_pandas()
     return of_stages(_columns(path, names).to_pandas(), _lineage(read_yaml(folder / "experiment.yaml")))
+
+
+def local_rows(folder: Path) -> pd.DataFrame:
+    """stage, round and local_accuracy of the rounds that measured it, along the lineage of the run in ``folder``.
+
+    Empty if none did: then the experiment, which takes longer to read, is left alone.
+    """
+    path = folder / "rounds.parquet"
+    names = ["stage", "round", "local_accuracy"]
+    rows = (_columns(path, names) if path.exists() else SCHEMAS["rounds"].empty_table().select(names)).to_pandas()
+    measured = rows.dropna(subset=["local_accuracy"])
+    return of_stages(measured, _lineage(read_yaml(folder / "experiment.yaml"))) if len(measured) else measured
 
 
 # --- the data behind them -----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The picture of a partition: how many samples of each class every client has."""
+"""Pictures of a partition: how many samples of each class every client has, and what its local steps see of them."""
 
 from __future__ import annotations
 
@@ -45,16 +45,48 @@ def draw_partition(counts: np.ndarray, classes: Sequence[str], path: Path) -> No
     FigureCanvasAgg(figure).print_png(str(path))
 
 
+def draw_steps(counts: np.ndarray, expected: np.ndarray, classes: Sequence[str], path: Path) -> None:
+    """Write a PNG of class shares before and after: of clients' samples, and of what their local steps see.
+
+    counts: int64 [K, C]. expected: float64 [K, C], rows of a local step; both of clients that hold data. A stacked bar
+    for each client, the largest first.
+    """
+    figure = Figure(figsize=(10, 4.6), dpi=150, layout="constrained")
+    order = _largest_first(counts)
+    panels, colours = figure.subplots(2, 1, sharex=True), _colours(len(classes))
+    for axes, values, what in zip(panels, (counts, expected), ("a client's samples", "a local step"), strict=True):
+        _stacked(axes, _shares(values[order]), colours)
+        axes.set_title(f"{what}: largest class {_largest_share(values):.0%} on average", loc="left", fontsize=9)
+        axes.set_ylabel("share of classes, %")
+    panels[-1].set_xlabel("clients, largest first")
+    _class_key(figure, list(panels), classes, colours)
+    FigureCanvasAgg(figure).print_png(str(path))
+
+
 def _summary(counts: np.ndarray) -> str:
     sizes = counts.sum(axis=1)
-    largest_share = (counts[sizes > 0].max(axis=1) / sizes[sizes > 0]).mean() if sizes.any() else 0.0
     empty = int((sizes == 0).sum())
     parts = [
         f"{len(sizes):,} clients, {sizes.sum():,} samples",
         f"per client {sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}",
-        f"largest class {largest_share:.0%} on average",
+        f"largest class {_largest_share(counts):.0%} on average",
     ]
     return "  |  ".join(parts + ([f"{empty} empty"] if empty else []))
+
+
+def _largest_share(counts: np.ndarray) -> float:
+    """Of the classes of a client, the mean over those that hold anything."""
+    held = counts[counts.sum(axis=1) > 0]
+    return float((held.max(axis=1) / held.sum(axis=1)).mean()) if len(held) else 0.0
+
+
+def _shares(counts: np.ndarray) -> np.ndarray:
+    """In percent of a client's sum; 0 where that is 0."""
+    return 100 * counts / np.maximum(counts.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+
+
+def _largest_first(counts: np.ndarray) -> np.ndarray:
+    return np.argsort(-counts.sum(axis=1), kind="stable")
 
 
 def _colours(num_classes: int) -> list:
@@ -120,30 +152,34 @@ def _bubble_legend(figure: Figure, axes: Axes, largest: int, diameter: float) ->
 
 
 def _bars(counts: np.ndarray, classes: Sequence[str]) -> Figure:
-    clients, num_classes = counts.shape
     figure = Figure(figsize=(10, 4.6), dpi=150, layout="constrained")
     sizes_axes, shares_axes = figure.subplots(2, 1, sharex=True)
-    ordered = counts[np.argsort(-counts.sum(axis=1), kind="stable")]
-    sizes = ordered.sum(axis=1, keepdims=True)
-    colours = _colours(num_classes)
-    for axes, values in ((sizes_axes, ordered), (shares_axes, 100 * ordered / np.maximum(sizes, 1))):
-        top = values.sum(axis=1).max()
-        axes.imshow(
-            np.ma.masked_equal(_stack(values, top), num_classes),
-            cmap=ListedColormap(colours),
-            vmin=-0.5,
-            vmax=num_classes - 0.5,
-            extent=(-0.5, clients - 0.5, 0, top),
-            origin="lower",
-            aspect="auto",
-            interpolation="nearest",
-        )
-        _tidy(axes)
+    ordered = counts[_largest_first(counts)]
+    colours = _colours(len(classes))
+    for axes, values in ((sizes_axes, ordered), (shares_axes, _shares(ordered))):
+        _stacked(axes, values, colours)
     sizes_axes.set_ylabel("samples")
     shares_axes.set_ylabel("share of classes, %")
     shares_axes.set_xlabel("clients, largest first")
     _class_key(figure, [sizes_axes, shares_axes], classes, colours)
     return figure
+
+
+def _stacked(axes: Axes, values: np.ndarray, colours: list) -> None:
+    """A bar for each client, of ``values`` [K, C] on top of each other."""
+    clients, num_classes = values.shape
+    top = values.sum(axis=1).max()
+    axes.imshow(
+        np.ma.masked_equal(_stack(values, top), num_classes),
+        cmap=ListedColormap(colours),
+        vmin=-0.5,
+        vmax=num_classes - 0.5,
+        extent=(-0.5, clients - 0.5, 0, top),
+        origin="lower",
+        aspect="auto",
+        interpolation="nearest",
+    )
+    _tidy(axes)
 
 
 def _stack(values: np.ndarray, top: float, rows: int = 600) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import matplotlib
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 MOST_ROUNDS, MOST_MARKS = 60, 16  # of a curve; more are thinned out
 
+LOCAL = "Each local model of a round's participants on the whole test set, where that was measured; mean over them."
 LEFT_OUT = (
     "Stages whose accuracies are of other models (global, or clients' own) than those at a run's end are left out."
 )
@@ -40,6 +41,9 @@ class _Series:
     axis: str  # what stands along y
     column: str
     measured: Quantity
+    frame: pd.DataFrame = field(repr=False)  # one row for each trial and round that has it
+    note: str = ""  # what a caption adds
+    if_room: bool = False  # drawn only where there is a single panel
 
 
 @matplotlib.rc_context(STYLE)
@@ -47,27 +51,37 @@ def curves(results: Results, settings: list[Setting]) -> tuple[list[Drawing], pd
     """Accuracy over rounds, a panel for each value of the second hyper-parameter; the loss too if there is room.
 
     Where the metric is of personal models, the curve that it is taken from; otherwise the evaluations of the scope that
-    a trial ends with. With the means and intervals that are drawn: a row for each setting, quantity and round.
+    a trial ends with and, beside them on the same scale, the accuracy of local models where that was measured. With the
+    means and intervals that are drawn: a row for each setting, quantity and round.
     """
-    name, panels, note = panels_of_lines(results, settings)
-    frame, shown, left_out = _shown(results)
-    note = f"{note} {left_out}".strip()
-    frame = frame.drop_duplicates(["trial", "round"], keep="last")
-    drawings, drawn = [], []
-    for curve in shown if len(panels) == 1 else shown[:1]:
-        measured = curve.measured
-        parts = [
+    name, panels, settings_note = panels_of_lines(results, settings)
+    shown = [curve for curve in _shown(results) if len(panels) == 1 or not curve.if_room]
+    parts_of = {
+        curve.name: [
             [
                 (line, part)
                 for line in lines
-                if len(part := _curve_of(frame, line.setting, curve.column, line.colour != MUTED))
+                if len(part := _curve_of(curve.frame, line.setting, curve.column, line.colour != MUTED))
             ]
             for _, lines in panels
         ]
+        for curve in shown
+    }
+    drawings, drawn = [], []
+    for curve in shown:
+        measured, parts = curve.measured, parts_of[curve.name]
         every = [pair for lines in parts for pair in lines]
-        span = limits(v * measured.factor for _, part in every for v in part[["mean", "low", "high"]].to_numpy().flat)
-        if span is None:
+        alike = [one.name for one in shown if one.measured.unit == measured.unit]
+        span = limits(
+            value * measured.factor
+            for one in alike
+            for lines in parts_of[one]
+            for _, part in lines
+            for value in part[["mean", "low", "high"]].to_numpy().flat
+        )
+        if span is None or not every:
             continue
+        note = f"{settings_note} {curve.note}".strip()
         for number, ((title, _), lines) in enumerate(zip(panels, parts, strict=True), start=1):
             sketch = Sketch(PANEL, 2.9)
             axes = sketch.figure.subplots()
@@ -76,7 +90,7 @@ def curves(results: Results, settings: list[Setting]) -> tuple[list[Drawing], pd
                 _curve(sketch, axes, line, part, measured)
             ends = [(line.label, line.colour, part["mean"].iloc[-1] * measured.factor) for line, part in lines]
             name_lines(axes, name, [end for end in ends if end[0]])
-            _stage_borders(frame, axes)
+            _stage_borders(curve.frame, axes)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             axes.set_xlabel("round")
             axes.set_ylabel(with_unit(curve.axis, measured.unit))
@@ -90,18 +104,28 @@ def curves(results: Results, settings: list[Setting]) -> tuple[list[Drawing], pd
     return drawings, pd.concat(drawn, ignore_index=True) if drawn else pd.DataFrame()
 
 
-def _shown(results: Results) -> tuple[pd.DataFrame, list[_Series], str]:
-    """The table of what is drawn, that, and a sentence on what of a run's evaluations is not drawn, if anything."""
+def _shown(results: Results) -> list[_Series]:
+    """What is drawn, and in a note what of a run's evaluations is not, if anything."""
     figure = PERSONAL.get(results.metric)
-    if figure is None:
-        told = ("test accuracy", "accuracy"), ("test loss", "loss")
-        every = results.curves()
-        frame = every.loc[every["scope"] == every.groupby("trial")["scope"].transform("last")]
-        left_out = "" if len(frame) == len(every) else LEFT_OUT
-        return frame, [_Series(column, words, words, column, quantity(column)) for words, column in told], left_out
-    frame = results.personal_curves()
-    curve = _Series(figure.point, figure.curve, "accuracy", figure.column, quantity("accuracy"))
-    return frame.loc[frame["point"] == figure.point], [curve], ""
+    if figure is not None:
+        frame = results.personal_curves()
+        frame = _once_a_round(frame.loc[frame["point"] == figure.point])
+        return [_Series(figure.point, figure.curve, "accuracy", figure.column, quantity("accuracy"), frame)]
+    every = results.curves()
+    frame = every.loc[every["scope"] == every.groupby("trial")["scope"].transform("last")]
+    note = "" if len(frame) == len(every) else LEFT_OUT
+    frame = _once_a_round(frame)
+    local = quantity("local_accuracy")
+    return [
+        _Series("accuracy", "test accuracy", "test accuracy", "accuracy", quantity("accuracy"), frame, note),
+        _Series("local", local.label, "accuracy of local models", local.column, local, results.local_curves(), LOCAL),
+        _Series("loss", "test loss", "test loss", "loss", quantity("loss"), frame, note, if_room=True),
+    ]
+
+
+def _once_a_round(frame: pd.DataFrame) -> pd.DataFrame:
+    """What a stage without rounds comes to, in place of the round that it goes on from."""
+    return frame.drop_duplicates(["trial", "round"], keep="last")
 
 
 def _curve_of(frame: pd.DataFrame, setting: Setting, column: str, interval: bool) -> pd.DataFrame:

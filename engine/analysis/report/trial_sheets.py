@@ -25,6 +25,8 @@ from engine.personal import FIGURES as PERSONAL
 MOST_SETTINGS = 15
 COLUMNS = (
     "last10_accuracy",
+    "last10_std",
+    "local_last10_accuracy",
     "accuracy",
     "best_accuracy",
     "best_round",
@@ -33,6 +35,7 @@ COLUMNS = (
     *PERSONAL,
     "rounds_to_target",
     "bytes_to_target",
+    "client_floats_to_best",
     "rounds",
     "rounds_computed",
     "seconds",

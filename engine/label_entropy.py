@@ -1,0 +1,65 @@
+"""How balanced classes are among clients' rows, and in what one of their local steps is expected to see.
+
+Of a client with class shares p the entropy H(p) = -sum_c p_c log p_c, by its maximum log C: 1 is balanced, 0 is a
+single class. A run has the mean over the clients that hold data, twice: of their rows, and of a local step, into which
+an algorithm may mix rows of its own making (:meth:`~engine.algorithm.Algorithm.step_classes`).
+
+Shapes: K clients, C classes.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from engine.algorithm import Algorithm
+from engine.experiment import Experiment, Local, Stage
+
+
+def label_entropies(experiment: Experiment, counts: np.ndarray) -> dict[str, float]:
+    """The figures of a run whose clients have ``counts`` int64 [K, C] samples of each class."""
+    counts = counts[counts.sum(axis=1) > 0]
+    stage = last_trained(experiment)
+    return {
+        "label_entropy": balance(counts),
+        "step_label_entropy": balance(step_classes(stage.algorithm, stage.local, counts)),
+    }
+
+
+def balance(counts: np.ndarray) -> float:
+    """The mean over rows of ``counts`` [K, C], none of which is all 0, of H(p) / log C; 1 if there is one class."""
+    if counts.shape[1] == 1:
+        return 1.0
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    terms = np.log(shares, out=np.zeros_like(shares), where=shares > 0) * shares
+    return float(-terms.sum(axis=1).mean() / math.log(counts.shape[1]))
+
+
+def step_classes(algorithm: Algorithm, local: Local, counts: np.ndarray) -> np.ndarray:
+    """Rows of each class, float64 [K, C], that one local step of each client is expected to see.
+
+    counts: int64 [K, C], of clients that hold data. A batch is ``local.batch_size`` rows, or all that a client has if
+    that is "full" or these are fewer; a shorter one at the end of a pass is left out of account.
+    """
+    sizes = counts.sum(axis=1)
+    rows = sizes if local.batch_size == "full" else np.minimum(sizes, local.batch_size)
+    expected = np.empty(counts.shape)
+    for number in np.unique(rows):
+        alike = rows == number
+        expected[alike] = algorithm.step_classes(torch.from_numpy(counts[alike]), int(number)).numpy()
+    return expected
+
+
+def last_trained(experiment: Experiment) -> Stage:
+    """The last stage of the lineage that has rounds, as it was in the last of them."""
+    spans = zip(experiment.chain, experiment.spans, strict=True)
+    trained = [(stage, span) for stage, span in spans if stage.name in experiment.lineage and stage.rounds]
+    stage, span = trained[-1]
+    return stage.at(span.stop - 1)
+
+
+def changes_classes(experiment: Experiment) -> bool:
+    """Whether local steps see other shares of classes than clients hold."""
+    return type(last_trained(experiment).algorithm).step_classes is not Algorithm.step_classes
