@@ -72,7 +72,7 @@ def small_cbfl() -> Experiment:
     """
     return Experiment(
         name="cbfl",
-        partition={"name": "dirichlet", "clients": 50, "alpha": 0.1},
+        partition={"name": "dirichlet", "clients": 20, "alpha": 0.1},
         model={"name": "resnet8"},
         algorithm=SMALL_CBFL,
         local={
@@ -83,7 +83,7 @@ def small_cbfl() -> Experiment:
             "momentum": 0.9,
             "weight_decay": 1e-4,
         },
-        participation={"fraction": 0.1},
+        participation={"fraction": 0.2},
         evaluation={"local_every": 4},
         stages=[
             {"name": "warmup", "rounds": 28, "algorithm": {"name": "fedavg"}},
