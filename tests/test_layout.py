@@ -50,7 +50,14 @@ def test_dependencies_point_one_way(path: Path) -> None:
         if name(path) not in ("engine/cli.py", "engine/cli_sweeps.py"):
             assert "tune_configs" not in roots
     if name(path).startswith("algorithms/"):
-        allowed = ("engine.algorithm", "engine.errors", "engine.labels", "engine.moments", "engine.registry")
+        allowed = (
+            "engine.algorithm",
+            "engine.errors",
+            "engine.labels",
+            "engine.models.outline",  # what a check may know of a model
+            "engine.moments",
+            "engine.registry",
+        )
         assert all(module.startswith(allowed) for module in found if module.startswith("engine."))
         assert "ray" not in roots
         assert "tune_configs" not in roots

@@ -1,0 +1,62 @@
+"""What a model is like, from its specification alone: no weights are drawn, and no data have to be there.
+
+For checks of a config, which must refuse a model before anything is trained. The network is built on the meta device,
+where tensors have shapes and no values; its images and classes stand in for the data's, which nobody has read yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from engine.errors import ConfigError
+from engine.models.model import Model, ModelSpec
+from engine.models.narrow import narrowed
+
+SHAPE, SMALLER, CLASSES = (3, 64, 64), (3, 48, 48), 10
+WIDTH = 0.5
+
+
+@dataclass(frozen=True)
+class Outline:
+    tap_names: tuple[str, ...]  # as Net.tap_names
+    has_batchnorm: bool
+    not_narrowed: ConfigError | None  # why it has no sub-networks; none: it has
+    any_resolution: bool  # whether one network takes images of several sizes
+
+
+@lru_cache(maxsize=64)
+def outline(spec: ModelSpec) -> Outline:
+    """Raises ConfigError as ``spec.build`` does."""
+    with torch.device("meta"):
+        model = spec.build(SHAPE, CLASSES)
+    return Outline(
+        tap_names=model.tap_names,
+        has_batchnorm=any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()),
+        not_narrowed=_not_narrowed(model),
+        any_resolution=_takes(model, SMALLER),
+    )
+
+
+def _not_narrowed(model: Model) -> ConfigError | None:
+    try:
+        part = narrowed(model, WIDTH)
+    except ConfigError as error:
+        return error
+    if _takes(model, SHAPE, part):
+        return None
+    rule = "its layers do not fit together with fewer channels, so the model has no sub-networks"
+    return ConfigError("width", WIDTH, rule, "use another model, for example model.name=resnet20")
+
+
+def _takes(model: Model, shape: tuple[int, int, int], tensors: dict[str, torch.Tensor] | None = None) -> bool:
+    """Whether two images of ``shape`` get through, with other tensors if some are given."""
+    try:
+        logits = functional_call(model, tensors or {}, (torch.empty(2, *shape, device="meta"),))
+    except (RuntimeError, ValueError):  # what torch and Python say of sizes that do not fit
+        return False
+    return logits.shape == (2, CLASSES)
