@@ -15,6 +15,7 @@ from algorithms.fedper import FedPer
 from algorithms.fedprox import FedProx
 from algorithms.fedrecon import FedRecon
 from algorithms.fedrep import FedRep
+from algorithms.fedser import FedSer
 from algorithms.iid_calibration import IidCalibration
 from algorithms.local import LocalOnly
 from algorithms.mixup_local import MixupLocal
@@ -39,6 +40,7 @@ ALGORITHMS = Registry(
         "fedmix": FedMix,
         "naivemix": NaiveMix,
         "mixup_local": MixupLocal,
+        "fedser": FedSer,
         "clsprox": ClsProx,
         "clsnorm": ClsNorm,
         "pflego": Pflego,
