@@ -23,7 +23,18 @@ from engine.models import MLP, build_model
 from engine.training import Streams, Trainer
 from engine.weights import FlatNet, _At
 from engine.worker import _View
-from tests.tiny import BATCHNORM, CLASSES, SIZES, Driven, assignment, dataset, drive, experiment_of, open_driver
+from tests.tiny import (
+    BATCHNORM,
+    CLASSES,
+    SIZES,
+    SUITED,
+    Driven,
+    assignment,
+    dataset,
+    drive,
+    experiment_of,
+    open_driver,
+)
 
 ALL = pytest.mark.parametrize("name", list(ALGORITHMS))
 SETTING: dict[str, Any] = {"participation": {"count": 4}, "rounds": 4}
@@ -266,10 +277,10 @@ class OneClient:
 @WITH_ROUNDS
 def test_inputs_are_not_written_to(name: str) -> None:
     """Kills: an in-place operation on what a method was given; the memory may be shared by a node."""
-    algorithm: Algorithm = ALGORITHMS.build({"name": name})
+    algorithm: Algorithm = ALGORITHMS.build({"name": name, **SUITED.get(name, {})})
     data = dataset()
     model = build_model(MLP(hidden=(5,)), (1, 8, 8), CLASSES, seeds.generator(0, "weights"))
-    net = FlatNet(model, torch.device("cpu"), torch.float32)
+    net = FlatNet(model, torch.device("cpu"), torch.float32, (1, 8, 8))
     context = Context(1, 0.1, 4, 120, 2, 2.0, 0.5, net.layout)
     trainer = Trainer(net, Rows(data, data.train, torch.device("cpu"), torch.float32), seed=0)
     start = net.weights.clone()

@@ -26,14 +26,13 @@ from algorithms import ALGORITHMS
 from engine import seeds
 from engine.algorithm import Kind, Net
 from engine.data import Assignment
-from engine.experiment import Local
 from engine.models import MLP
 from engine.models.resnet import ResNet20
 from tests.bench import CPU, FEW, Bench
 from tests.tiny import CLASSES, Driven, assignment, dataset, drive, experiment, open_driver
 
 ROOT = Path(__file__).parents[1]
-NAMES = ("cbfl", "fedser", "cbhma")
+NAMES = ("cbfl", "cbhma")
 RESNET = {"name": "resnet20"}
 FULL: dict[str, Any] = {"rounds": 2, "participation": {}}
 
@@ -92,11 +91,9 @@ def test_the_page_has_every_sketch_and_they_type_check(folder: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-@pytest.mark.parametrize("name", ["fedser", "cbfl"])
-def test_neutral_values_are_fedavg_to_the_bit(tmp_path: Path, sketches: Any, name: str) -> None:
-    """Kills: a loss, a draw or an exchange that leaves a trace where its weight is zero (O-R1, O-C2)."""
-    neutral = {"fedser": {"subnets": 0}, "cbfl": {"warmup": 2}}[name]
-    assert run(tmp_path, name, RESNET, neutral).sha == run(tmp_path, "fedavg", RESNET).sha
+def test_neutral_values_are_fedavg_to_the_bit(tmp_path: Path, sketches: Any) -> None:
+    """Kills: a loss, a draw or an exchange that leaves a trace where its weight is zero (O-C2)."""
+    assert run(tmp_path, "cbfl", RESNET, {"warmup": 2}).sha == run(tmp_path, "fedavg", RESNET).sha
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -104,7 +101,6 @@ def test_two_rounds_move_the_model_and_resume(tmp_path: Path, sketches: Any, nam
     """Kills: an entry that no checkpoint holds; an undeclared one; an algorithm that only imports."""
     fields = {
         "cbfl": {"generator_steps": 2, "fake_batch": 4},
-        "fedser": {"sizes": [8, 6]},
         "cbhma": {"epochs": 1},
     }.get(name, {})
     done = run(tmp_path, name, RESNET, fields)
@@ -196,34 +192,6 @@ def test_cbfl_refreshes_on_schedule_and_counts_as_fedavg(tmp_path: Path, sketche
     assert torch.equal(seen[3]["teacher"], seen[3]["before"])
     assert not torch.equal(seen[3]["embed"], seen[1]["embed"])
     assert set(driver.folder.frame("clients")["floats_down"]) == {driver.layout.size + driver.layout.buffers}
-
-
-# --- FedSER -------------------------------------------------------------------------------------------
-
-
-def test_fedser_running_statistics_belong_to_the_full_network(tmp_path: Path, sketches: Any) -> None:
-    """Kills: sub-networks that write running statistics; O-R1. A step of 1e-30 leaves weights, not statistics."""
-    bench = Bench(ResNet20())
-    bench.context = dataclasses.replace(bench.context, lr=1e-30)
-    still = Local(epochs=1, batch_size=4)
-    fedser = bench.train(sketches["fedser"].FedSer(sizes=(8, 6)), 0, local=still)
-    fedavg = bench.train(ALGORITHMS.build({"name": "fedavg"}), 0, local=still)
-    assert torch.equal(fedser.buffers, fedavg.buffers)
-    assert not torch.equal(fedser.buffers, bench.start["buffers"])
-
-
-def test_fedser_whole_width_adds_no_gradient_and_a_narrow_one_does(sketches: Any) -> None:
-    """Kills: a sub-network that is not the network at width 1 (O-R2); a detached or missing sub-network term."""
-    bench = Bench(ResNet20())
-    bench.net.train(True)
-    grads = []
-    for fields in ({"subnets": 0}, {"min_width": 1.0}, {"min_width": 0.5}):
-        fedser = sketches["fedser"].FedSer(**fields)
-        drawn = fedser.draw(bench.client(0), 4, bench.start)
-        batch = dataclasses.replace(bench.batch(0), drawn=drawn)
-        grads.append(bench.net.backward(fedser.loss(bench.net, batch, bench.start, {})).clone())
-    torch.testing.assert_close(grads[1], grads[0], rtol=0, atol=1e-12)
-    assert (grads[2] - grads[0]).abs().max() > 1e-3
 
 
 # --- CBHMA --------------------------------------------------------------------------------------------

@@ -80,6 +80,7 @@ TABLE: list[tuple[str, Row]] = [
     ("fedmix", Row(server=lambda d, b: 8 * (64 + CLASSES))),
     ("naivemix", Row(server=lambda d, b: 8 * (64 + CLASSES))),
     ("mixup_local", Row()),
+    ("fedser", Row()),  # O-R8
     ("clsprox", Row()),
     ("clsnorm", Row()),
     # A gradient of the body; the server keeps Adam's two moments of it and counts its steps.
