@@ -16,6 +16,7 @@ from algorithms.fedper import FedPer
 from algorithms.fedprox import FedProx
 from algorithms.fedrecon import FedRecon
 from algorithms.fedrep import FedRep
+from algorithms.fedser import FedSer
 from algorithms.iid_calibration import IidCalibration
 from algorithms.local import LocalOnly
 from algorithms.mixup_local import MixupLocal
@@ -40,9 +41,10 @@ ALGORITHMS = Registry(
         "fedmix": FedMix,
         "naivemix": NaiveMix,
         "mixup_local": MixupLocal,
+        "cbfl": Cbfl,
+        "fedser": FedSer,
         "clsprox": ClsProx,
         "clsnorm": ClsNorm,
-        "cbfl": Cbfl,
         "pflego": Pflego,
         "fedper": FedPer,
         "fedrep": FedRep,

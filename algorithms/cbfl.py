@@ -51,8 +51,7 @@ from engine.algorithm import (
     Tensors,
     Workbench,
 )
-from engine.errors import nearest, require
-from engine.models import MODELS
+from engine.errors import ConfigError, nearest, require
 from engine.models.outline import outline
 
 if TYPE_CHECKING:
@@ -144,18 +143,15 @@ class Cbfl(FedAvg):
             if stage.algorithm == self:
                 rule = "leaves no round for cbfl after the warm-up"
                 require(stage.rounds > 0, f"stages.{stage.name}.rounds", stage.rounds, rule, "lower R_w below R")
-        model, name = outline(experiment.model), MODELS.name_of(experiment.model)
-        require(
-            self.gamma == 0 or self.generator != "cbfl" or model.has_batchnorm,
-            "algorithm.gamma",
-            self.gamma,
-            f"weighs BatchNorm's statistics, and model.name={name} has no BatchNorm",
-            "set algorithm.gamma=0, or for example model.name=resnet20",
-        )
+        model = outline(experiment.model)
+        if self.gamma > 0 and self.generator == "cbfl" and not model.has_batchnorm:
+            rule = f"weighs BatchNorm's statistics, and model.name={experiment.value_of('model.name')} has no BatchNorm"
+            repair = "set algorithm.gamma=0, or for example model.name=resnet20"
+            raise ConfigError("algorithm.gamma", self.gamma, rule, repair)
         for layer in self.attention_layers:
-            known = layer in model.tap_names
-            rule = f"is no block of model.name={name}"
-            require(known, "algorithm.attention_layers", layer, rule, nearest(layer, model.tap_names))
+            if layer not in model.tap_names:
+                rule = f"is no block of model.name={experiment.value_of('model.name')}"
+                raise ConfigError("algorithm.attention_layers", layer, rule, nearest(layer, model.tap_names))
 
     def check_change(self, later: Algorithm) -> None:
         assert isinstance(later, Cbfl)
@@ -236,6 +232,12 @@ class Cbfl(FedAvg):
         if self.beta:
             distilled = distilled + self.beta * attention_gap(maps, shown)
         return supervised + self.lam * distilled
+
+    def step_classes(self, counts: Tensor, rows: int) -> Tensor:
+        own = super().step_classes(counts, rows)
+        if self.generator != "cbfl":  # what others generate has no class
+            return own
+        return own + self.fake_batch * probabilities(self.sampler, counts, self.fewest, rows, self.fake_batch)
 
     # --- pieces -----------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from engine.algorithm import Batch, Tensors, Workbench
-from engine.models import initialise
+from engine.models.model import initialise
 
 ADAM_BETAS = (0.5, 0.999)
 

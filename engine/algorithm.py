@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from engine.experiment import Experiment, Local
 
 Tensors = dict[str, Tensor]
+Statistics = Literal["batch", "running"]  # what a sub-network's BatchNorm layers normalise by, in training mode
 Scalar = float | Tensor  # a Python number for one client; a tensor where clients are stacked
 
 
@@ -171,8 +172,13 @@ class Net(Protocol):
         """
         ...
 
-    def narrow(self, width: float) -> Net:
-        """The sub-network of the first ``width`` share of each layer's channels, on the same weights."""
+    def narrow(self, width: float, divisor: int = 1, statistics: Statistics = "batch") -> Net:
+        """The sub-network of the first ``width`` share of each layer's channels, on the same weights.
+
+        With a ``divisor`` their numbers are multiples of it, see :func:`engine.models.narrow.kept`. In training mode
+        its BatchNorm layers normalise by its own batch, or with ``statistics="running"`` by the running statistics as
+        they are, which no sub-network changes. Raises ConfigError for a model that has no sub-networks.
+        """
         ...
 
 

@@ -27,6 +27,7 @@ from engine.algorithm import (
     Net,
     Phase,
     Pooled,
+    Statistics,
     Tensors,
     accumulation,
 )
@@ -281,7 +282,7 @@ class CachedNet:
     def at(self, weights: Tensor, buffers: Tensor, train: bool = False) -> Net:
         return self._net.at(weights, buffers, train)
 
-    def narrow(self, width: float) -> Net:
+    def narrow(self, width: float, divisor: int = 1, statistics: Statistics = "batch") -> Net:
         raise TypeError("a phase with cached features runs no body, so it cannot be narrowed")
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from engine.algorithm import Layout, Net, Tensors
+from engine.algorithm import Layout, Net, Statistics, Tensors
 from engine.jvp import jvp
 from engine.models import Model, narrowed
 
@@ -115,8 +115,9 @@ class FlatNet:
             tensors[f"{path}.{name}"] = view
         return _At(self, tensors, train=train, frozen=True)
 
-    def narrow(self, width: float) -> Net:
-        return _At(self, narrowed(self.model, width), train=self.model.training, frozen=False)
+    def narrow(self, width: float, divisor: int = 1, statistics: Statistics = "batch") -> Net:
+        train = self.model.training and statistics == "batch"
+        return _At(self, narrowed(self.model, width, divisor=divisor), train=train, frozen=False)
 
     # --- layout ---------------------------------------------------------------------------------------
 
@@ -185,8 +186,9 @@ class _At:
     def at(self, weights: Tensor, buffers: Tensor, train: bool = False) -> Net:
         return self._base.at(weights, buffers, train)
 
-    def narrow(self, width: float) -> Net:
-        return _At(self._base, narrowed(self._base.model, width, self._tensors), self._train, self._frozen)
+    def narrow(self, width: float, divisor: int = 1, statistics: Statistics = "batch") -> Net:
+        part = narrowed(self._base.model, width, self._tensors, divisor)
+        return _At(self._base, part, self._train and statistics == "batch", self._frozen)
 
     def _call(self, module: nn.Module, x: Tensor, prefix: str = "") -> Tensor:
         tensors = {prefix + name: tensor for name, tensor in self._tensors.items()}

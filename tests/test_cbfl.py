@@ -25,6 +25,9 @@ from tests.tiny import BATCHNORM, CLASSES, drive, experiment, open_driver
 FIELDS: dict[str, Any] = {"fake_batch": 6, "gen_steps": 3, "gen_batch": 8, "gen_width": 4, "noise": 5}
 
 
+WITH_STATISTICS = {"name": "cbfl", **FIELDS, "gamma": 10.0, "beta": 400.0}
+
+
 def staged(warm: int, rounds: int, fields: dict[str, Any] | None = None, **changes: Any) -> Experiment:
     """A warm-up and then CBFL, ``rounds`` rounds in all."""
     return experiment(
@@ -121,14 +124,13 @@ def test_stopped_between_two_refreshes(tmp_path: Path) -> None:
 def test_a_warm_up_of_no_rounds_is_none(tmp_path: Path) -> None:
     """Kills: R_w = 0 that cannot be written, or that is another run than CBFL from the first round on."""
     none = drive(tmp_path / "none", staged(0, 2))
-    alone = drive(tmp_path / "alone", experiment(**BATCHNORM, participation={"count": 3}, rounds=2, algorithm=QUICK_BN))
+    alone = drive(
+        tmp_path / "alone", experiment(**BATCHNORM, participation={"count": 3}, rounds=2, algorithm=WITH_STATISTICS)
+    )
     assert none.sha == alone.sha
     assert none.driver.experiment.value_of("R_w") == 0
     with pytest.raises(ConfigError, match=r"^stages.warmup.rounds=0: a stage without rounds goes on from another one"):
         Experiment(stages=[{"name": "warmup", "rounds": 0}, {"name": "train", "rounds": 2}])
-
-
-QUICK_BN = {"name": "cbfl", **FIELDS, "gamma": 10.0}
 
 
 def test_generators_of_one_seed_are_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

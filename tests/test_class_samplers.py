@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from algorithms.cbfl import Cbfl
 from algorithms.class_samplers import probabilities
 
 COUNTS = torch.tensor(
@@ -62,3 +63,11 @@ def test_exact_balances_exactly_where_it_can() -> None:
     short = probabilities("exact", COUNTS, rows=rows, fake=70)
     assert short[2, 0] == 0  # and the others share what there is
     torch.testing.assert_close(short[2, 1:], torch.full((9,), 1 / 9, dtype=torch.float64))
+
+
+def test_a_step_sees_both() -> None:
+    """Kills: expected classes without the generated ones, or of images that were asked for no class (spec 9.2)."""
+    counts = torch.tensor([[100, *[0] * 9]])
+    found = Cbfl().step_classes(counts, 50)
+    torch.testing.assert_close(found, torch.tensor([[50, *[70 / 9] * 9]], dtype=torch.float64))
+    assert Cbfl(generator="gaussian_noise").step_classes(counts, 50).sum() == 50

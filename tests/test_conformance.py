@@ -24,7 +24,18 @@ from engine.training import Streams, Trainer
 from engine.weights import FlatNet, _At
 from engine.workbench import FlatWorkbench
 from engine.worker import _View
-from tests.tiny import BATCHNORM, CLASSES, QUICK, SIZES, Driven, assignment, dataset, drive, experiment_of, open_driver
+from tests.tiny import (
+    BATCHNORM,
+    CLASSES,
+    SIZES,
+    SUITED,
+    Driven,
+    assignment,
+    dataset,
+    drive,
+    experiment_of,
+    open_driver,
+)
 
 ALL = pytest.mark.parametrize("name", list(ALGORITHMS))
 SETTING: dict[str, Any] = {"participation": {"count": 4}, "rounds": 4}
@@ -285,7 +296,7 @@ class OneClient:
 @WITH_ROUNDS
 def test_inputs_are_not_written_to(name: str) -> None:
     """Kills: an in-place operation on what a method was given; the memory may be shared by a node."""
-    algorithm: Algorithm = ALGORITHMS.build({"name": name, **QUICK.get(name, {})})
+    algorithm: Algorithm = ALGORITHMS.build({"name": name, **SUITED.get(name, {})})
     data = dataset()
     model = build_model(MLP(hidden=(5,)), (1, 8, 8), CLASSES, seeds.generator(0, "weights"))
     net = FlatNet(model, torch.device("cpu"), torch.float32, (1, 8, 8))

@@ -13,27 +13,23 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from algorithms import ALGORITHMS
-from engine import seeds
 from engine.algorithm import Kind, Net
 from engine.data import Assignment
-from engine.experiment import Local
 from engine.models import MLP
-from engine.models.resnet import ResNet20
-from tests.bench import CPU, FEW, Bench
-from tests.tiny import CLASSES, Driven, assignment, dataset, drive, experiment, open_driver
+from tests.bench import FEW, Bench
+from tests.tiny import CLASSES, Driven, assignment, dataset, drive, experiment
 
 ROOT = Path(__file__).parents[1]
-NAMES = ("cbfl", "fedser", "cbhma")
+NAMES = ("cbhma",)
 RESNET = {"name": "resnet20"}
 FULL: dict[str, Any] = {"rounds": 2, "participation": {}}
 
@@ -92,138 +88,16 @@ def test_the_page_has_every_sketch_and_they_type_check(folder: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-@pytest.mark.parametrize("name", ["fedser", "cbfl"])
-def test_neutral_values_are_fedavg_to_the_bit(tmp_path: Path, sketches: Any, name: str) -> None:
-    """Kills: a loss, a draw or an exchange that leaves a trace where its weight is zero (O-R1, O-C2)."""
-    neutral = {"fedser": {"subnets": 0}, "cbfl": {"warmup": 2}}[name]
-    assert run(tmp_path, name, RESNET, neutral).sha == run(tmp_path, "fedavg", RESNET).sha
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_two_rounds_move_the_model_and_resume(tmp_path: Path, sketches: Any, name: str) -> None:
     """Kills: an entry that no checkpoint holds; an undeclared one; an algorithm that only imports."""
-    fields = {
-        "cbfl": {"generator_steps": 2, "fake_batch": 4},
-        "fedser": {"sizes": [8, 6]},
-        "cbhma": {"epochs": 1},
-    }.get(name, {})
+    fields = {"cbhma": {"epochs": 1}}.get(name, {})
     done = run(tmp_path, name, RESNET, fields)
     fresh = done.driver._fresh["weights"]
     assert done.sha == run(tmp_path, name, RESNET, fields).sha  # restored from its last checkpoint
     assert torch.isfinite(done.server["weights"]).all()
     body = done.driver.layout.body
     assert not torch.equal(done.server["weights"][:body], fresh[:body])
-
-
-# --- CBFL ---------------------------------------------------------------------------------------------
-
-
-def test_cbfl_draws_classes_by_what_a_client_lacks(sketches: Any) -> None:
-    """Kills: draws with the local frequency, or from the same stream for every client (vectors of 9.2)."""
-    bench = Bench(MLP(hidden=(8,)))
-    cbfl = sketches["cbfl"].Cbfl(fake_batch=60_000)
-    client = dataclasses.replace(bench.client(0), num_examples=4, class_counts=torch.tensor([3, 1, 0, 0]))
-    assert cbfl.draw(client, 4, {}) == {}
-    shares = torch.bincount(cbfl.draw(client, 4, {"teacher": torch.zeros(1)})["labels"]) / 60_000
-    np.testing.assert_allclose(shares.numpy(), [1 / 12, 1 / 4, 1 / 3, 1 / 3], atol=0.01)
-
-
-def test_cbfl_statistics_gap_reads_the_right_buffers(sketches: Any) -> None:
-    """Kills: taps of outputs in place of inputs; running means and variances mixed up or of another layer (9.3)."""
-    bench = Bench(ResNet20())
-    net, x = bench.net, bench.batch(0).x
-    names, stored = net.norm_names, net.buffers.clone()
-    net.train(True)  # normalised by the batch, so that no layer's variance is tiny
-    _, inputs = net.taps(x, names, inputs=True)
-    moments = [
-        moment
-        for name in names
-        for moment in (inputs[name].mean((0, 2, 3)), inputs[name].var((0, 2, 3), unbiased=False))
-    ]
-    matched = torch.cat(moments).detach()
-    assert matched.shape == net.buffers.shape
-    gap = sketches["cbfl"].statistics_gap
-    assert float(gap(net, inputs, matched).detach()) == pytest.approx(0, abs=1e-4)
-    assert float(gap(net, inputs, stored).detach()) > 1
-    weights = {"bn": torch.tensor([[-1.0], [1.0]]).view(2, 1, 1, 1).double() + 1}  # mean 1, variance 1
-
-    class OneLayer:
-        norm_names = ("bn",)
-
-    standard = torch.tensor([0.0, 1.0], dtype=torch.float64)
-    assert float(gap(OneLayer(), weights, standard)) == pytest.approx(0.5, abs=1e-5)
-
-
-def test_cbfl_generator_is_trained_on_what_enters_batchnorm(sketches: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: statistics of outputs; a generator that writes the teacher's buffers or weights (O-C7)."""
-    bench = Bench(ResNet20())
-    asked: list[bool] = []
-    original = bench.net.taps
-
-    def spy(x: Tensor, names: tuple[str, ...], inputs: bool = False) -> tuple[Tensor, dict[str, Tensor]]:
-        asked.append(inputs)
-        return original(x, names, inputs)
-
-    monkeypatch.setattr(bench.net, "taps", spy)
-    bench.net.train(False)
-    place = SimpleNamespace(net=bench.net, device=CPU, rng=lambda purpose: seeds.generator(0, purpose, 1))
-    train = sketches["cbfl"].train_generator
-    made = train(place, bench.start, layout=bench.net.layout, gamma=1.0, lr=0.01, steps=2)
-    assert asked == [True, True]
-    assert set(made) == set(sketches["cbfl"].GENERATOR)
-    assert torch.equal(bench.net.weights, bench.start["weights"])
-    assert torch.equal(bench.net.buffers, bench.start["buffers"])
-
-
-def test_cbfl_refreshes_on_schedule_and_counts_as_fedavg(tmp_path: Path, sketches: Any) -> None:
-    """Kills: rounds counted from the run's start in a later stage; a teacher that moves between refreshes (O-C10)."""
-    tiny = {"name": "cbfl", "refresh": 2, "generator_steps": 2, "fake_batch": 4}
-    stages = [
-        {"name": "base", "algorithm": {"name": "fedavg"}, "rounds": 1},
-        {"name": "cbfl", "algorithm": tiny, "rounds": 3, "needs": ["base"]},
-    ]
-    seen: list[dict[str, Tensor]] = []
-    config = experiment(model=RESNET, stages=stages, participation={})
-    driver = open_driver(tmp_path, config, dataset(sum(FEW)), assignment(FEW))
-    while not driver.finished:
-        before = driver._server["weights"]
-        driver.advance()
-        seen.append({**driver._server, "before": before})
-    driver.close()
-    assert "teacher" not in seen[0]
-    assert torch.equal(seen[1]["teacher"], seen[1]["before"])  # the first round of the stage: the warm-up's model
-    assert torch.equal(seen[2]["teacher"], seen[1]["teacher"])
-    assert torch.equal(seen[3]["teacher"], seen[3]["before"])
-    assert not torch.equal(seen[3]["embed"], seen[1]["embed"])
-    assert set(driver.folder.frame("clients")["floats_down"]) == {driver.layout.size + driver.layout.buffers}
-
-
-# --- FedSER -------------------------------------------------------------------------------------------
-
-
-def test_fedser_running_statistics_belong_to_the_full_network(tmp_path: Path, sketches: Any) -> None:
-    """Kills: sub-networks that write running statistics; O-R1. A step of 1e-30 leaves weights, not statistics."""
-    bench = Bench(ResNet20())
-    bench.context = dataclasses.replace(bench.context, lr=1e-30)
-    still = Local(epochs=1, batch_size=4)
-    fedser = bench.train(sketches["fedser"].FedSer(sizes=(8, 6)), 0, local=still)
-    fedavg = bench.train(ALGORITHMS.build({"name": "fedavg"}), 0, local=still)
-    assert torch.equal(fedser.buffers, fedavg.buffers)
-    assert not torch.equal(fedser.buffers, bench.start["buffers"])
-
-
-def test_fedser_whole_width_adds_no_gradient_and_a_narrow_one_does(sketches: Any) -> None:
-    """Kills: a sub-network that is not the network at width 1 (O-R2); a detached or missing sub-network term."""
-    bench = Bench(ResNet20())
-    bench.net.train(True)
-    grads = []
-    for fields in ({"subnets": 0}, {"min_width": 1.0}, {"min_width": 0.5}):
-        fedser = sketches["fedser"].FedSer(**fields)
-        drawn = fedser.draw(bench.client(0), 4, bench.start)
-        batch = dataclasses.replace(bench.batch(0), drawn=drawn)
-        grads.append(bench.net.backward(fedser.loss(bench.net, batch, bench.start, {})).clone())
-    torch.testing.assert_close(grads[1], grads[0], rtol=0, atol=1e-12)
-    assert (grads[2] - grads[0]).abs().max() > 1e-3
 
 
 # --- CBHMA --------------------------------------------------------------------------------------------

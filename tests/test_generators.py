@@ -13,7 +13,7 @@ from algorithms.generators import GeneratorSpec, images, packed, statistics_gap,
 from engine import seeds
 from engine.algorithm import Batch, Tensors
 from engine.experiment import Local
-from engine.models import ResNet8, initialise
+from engine.models import ResNet8, ResNet20, initialise
 from engine.workbench import FlatWorkbench
 from tests.bench import Bench
 from tests.tiny import CLASSES
@@ -82,6 +82,20 @@ def test_channels_are_summed_and_layers_averaged() -> None:
     by_hand = 0.0 + (0.0 + (math.log(2) + 2 / 8 - 0.5))
     assert statistics_gap([one, two], buffers).item() == pytest.approx(by_hand / 2, abs=1e-6)
     assert statistics_gap([one, two], buffers, mean=False).item() == pytest.approx(by_hand, abs=1e-6)
+
+
+def test_the_gap_is_of_what_enters_each_layer() -> None:
+    """Kills: outputs in place of inputs; running means and variances mixed up, or of another layer (9.3)."""
+    bench = Bench(ResNet20())
+    net, stored = bench.net, bench.net.buffers.clone()
+    net.train(True)  # normalised by the batch, so that no layer's variance is tiny
+    _, taken = net.taps(bench.batch(0).x, net.norm_names, inputs=True)
+    inputs = [taken[name].detach() for name in net.norm_names]
+    moments = [moment for x in inputs for moment in (x.mean((0, 2, 3)), x.var((0, 2, 3), unbiased=False))]
+    matched = torch.cat(moments)
+    assert matched.shape == net.buffers.shape
+    assert statistics_gap(inputs, matched).item() == pytest.approx(0, abs=1e-4)
+    assert statistics_gap(inputs, stored) > 1
 
 
 def trained_bench() -> tuple[Bench, Tensors]:

@@ -251,6 +251,7 @@ PLAIN: dict[str, tuple[dict[str, Any], int]] = {
     "fedmix": ({"mix": 0.0}, 3),
     "naivemix": ({"mix": 0.0}, 3),
     "mixup_local": ({"gamma": 0.0}, 3),
+    "fedser": ({"mu": 0.0}, 3),
     "clsprox": ({"mu": 0.0}, 3),
     "clsnorm": ({}, 3),
     "ditto": ({}, 3),
@@ -276,9 +277,9 @@ def test_one_client_is_plain_training(tmp_path: Path, name: str, model: dict[str
     assert torch.equal(run.server["weights"], plain_training(settings, data, settings.rounds))
 
 
-# FedDC weights clients equally, and takes the mean step twice (O-DC2); Mixup and Per-FedAvg have another loss, pFedMe
-# another step; local training and calibrations have none.
-NO_CENTRAL_STEP = {"cbfl", "feddc", "fedmix", "naivemix", "mixup_local", "perfedavg", "pfedme", "local"}
+# FedDC weights clients equally, and takes the mean step twice (O-DC2); Mixup, FedSER, CBFL and Per-FedAvg have
+# another loss, pFedMe another step; local training and calibrations have none.
+NO_CENTRAL_STEP = {"cbfl", "feddc", "fedmix", "naivemix", "mixup_local", "fedser", "perfedavg", "pfedme", "local"}
 NO_CENTRAL_STEP |= {"ccvr", "iid_calibration"}
 # Personal heads and labels, or one head that is not trained: test_pflego.py and the like.
 NO_CENTRAL_STEP |= {"pflego", "fedper", "fedrep", "fedbabu", "fedrecon", "fedavg_local"}

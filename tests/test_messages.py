@@ -91,6 +91,7 @@ TABLE: list[tuple[str, Row]] = [
         "cbfl",
         Row(down=lambda d, b: d + b + DCGAN, server=lambda d, b: d + b + 8 * DCGAN, fields={"generator": "dcgan"}),
     ),
+    ("fedser", Row()),  # O-R8
     ("clsprox", Row()),
     ("clsnorm", Row()),
     # A gradient of the body; the server keeps Adam's two moments of it and counts its steps.

@@ -28,6 +28,7 @@ WANTED = [
     *series("DC", 6),  # FedDC
     *series("FM", 6),  # FedMix
     *series("C", 11),  # CBFL
+    *series("R", 8),  # FedSER
     *(f"1.12.{number}" for number in range(1, 12)),  # CCVR: section 1.12 of its specification
     *(f"2.9.{number}" for number in range(1, 14)),  # PFLEGO and its family: section 2.9 of the same
 ]
@@ -145,6 +146,26 @@ COVERED: dict[str, list[str]] = {
     "O-FM4": ["test_fedmix.py::test_naivemix_of_single_rows_is_global_mixup"],
     "O-FM5": ["test_fedmix.py::test_each_row_has_its_own_gradient"],
     "O-FM6": ["test_fedmix.py::test_averages_are_exchanged_and_counted_once"],
+    "O-R1": [
+        "test_reductions.py::test_reduces_to_fedavg",
+        "test_fedser.py::test_without_sub_networks_it_is_fedavg",
+        "test_fedser.py::test_running_statistics_belong_to_the_full_network",
+        "test_training.py::test_a_narrow_net_leaves_statistics_alone_and_trains_the_full_weights",
+    ],
+    "O-R2": ["test_fedser.py::test_whole_width_on_the_same_images_adds_nothing"],
+    "O-R3": [
+        "test_fedser.py::test_a_sub_network_stands_alone",
+        "test_models.py::test_sub_network_stands_alone",
+        "test_architectures.py::test_sub_network_stands_alone",
+    ],
+    "O-R4": [
+        "test_fedser.py::test_gradients_outside_the_slice_are_the_full_networks",
+        "test_models.py::test_sub_network_leaves_the_rest_alone",
+    ],
+    "O-R5": ["test_models.py::test_kept_channels", "test_fedser.py::test_kept_with_a_divisor"],
+    "O-R6": ["test_fedser.py::test_loss_by_hand"],
+    "O-R7": ["test_fedser.py::test_a_run_is_evaluated_at_full_width"],
+    "O-R8": ["test_messages.py::test_floats_are_those_of_the_table"],
     "1.12.1": [
         "test_moments.py::test_moments_of_a_split_are_those_of_the_whole",
         "test_moments.py::test_any_random_split",
@@ -219,6 +240,7 @@ KILLED: dict[str, list[str]] = {  # public bugs, by their id in the specificatio
     "CCVR 1.11, a variance for a standard deviation": ["test_ccvr.py::test_a_wrong_sampler_is_caught"],
     "PFLEGO 2.8, I / |I_t| and alpha of the cohort": ["test_pflego.py::test_the_released_codes_scales_are_biased"],
     "G-06, Flower's FedAvgM is Nesterov's": ["test_fedavgm.py::test_mutants_are_killed"],
+    "F-01, FedSER without mu, and KL from the student": ["test_fedser.py::test_wrong_losses_are_killed"],
     "FL-bench, FedBABU whose fixed head decays": ["test_fedbabu.py::test_heads_that_move_are_killed"],
     "KarhouTam and PFLEGO, FedRecon's heads kept or drawn anew": ["test_fedrecon.py::test_wrong_rounds_are_killed"],
 }

@@ -47,6 +47,12 @@ REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "fedmix": [({"mix": 0.0}, FULL), ({"mix": 0.0}, PART), ({"mix": 0.0}, {**MOMENTUM, **BATCHNORM})],
     "naivemix": [({"mix": 0.0}, FULL), ({"mix": 0.0}, PART), ({"mix": 0.0}, {**MOMENTUM, **BATCHNORM})],
     "mixup_local": [({"gamma": 0.0}, FULL), ({"gamma": 0.0}, {**MOMENTUM, **BATCHNORM})],
+    "fedser": [
+        ({"subnets": 0}, FULL),
+        ({"mu": 0.0}, PART),
+        ({"subnets": 0}, {**MOMENTUM, **BATCHNORM}),
+        ({"mu": 0.0}, {**MOMENTUM, **BATCHNORM}),
+    ],
     # never: heads stay with their clients (PFLEGO's equality with FedPer: test_pflego.py)
     "pflego": [],
     "fedper": [],
@@ -87,6 +93,18 @@ DIFFERS: dict[str, list[dict[str, Any]]] = {
     "fedmix": [{}, {"taylor_coef": "one"}, {"mash": 5}],
     "naivemix": [{}, {"mash": 5}],
     "mixup_local": [{}, {"gamma": 0.2}],
+    "fedser": [
+        {},
+        {"subnets": 1},
+        {"min_width": 0.5},
+        {"mu": 0.5},
+        {"transform": "rotate"},
+        {"transform": "crop"},
+        {"transform": "none"},
+        {"width_sampling": "sandwich"},
+        {"width_divisor": 4},
+        {"normalise_by_n": True},
+    ],
     "pflego": [
         {},
         {"tau": 1},

@@ -18,13 +18,26 @@ from engine.models.model import Model
 Cut = tuple[slice, ...]  # of a tensor's first dimensions; () keeps all
 
 
-def kept(channels: int, width: float) -> int:
-    """How many of ``channels`` a sub-network of relative ``width`` keeps: rounded half up, at least 1."""
-    return max(1, math.floor(width * channels + 0.5))
+def kept(channels: int, width: float, divisor: int = 1) -> int:
+    """How many of ``channels`` a sub-network of relative ``width`` keeps: rounded half up, at least 1.
+
+    With a ``divisor`` above 1 rounded to multiples of it, but never by more than a tenth down: then up. That is what
+    FedAlign's released layers do (divisor 8: of 16, 32 and 64 channels at 0.8 remain 16, 24 and 48); here no more are
+    kept than there are, and all of them at width 1.
+    """
+    if width == 1:
+        return channels
+    wanted = width * channels
+    rounded = math.floor(wanted / divisor + 0.5) * divisor
+    if divisor == 1:
+        return max(1, rounded)
+    return min(channels, rounded + divisor if rounded < 0.9 * wanted else rounded)
 
 
-def cuts(model: Model, width: float) -> dict[str, Cut]:
+def cuts(model: Model, width: float, divisor: int = 1) -> dict[str, Cut]:
     """For each parameter and buffer the part that belongs to the sub-network of relative ``width`` in (0, 1].
+
+    ``divisor``: see :func:`kept`.
 
     Whole stay the image channels (the inputs of the body's first layer) and the classes (the head's outputs).
     A layer that reads flattened planes keeps whole planes. Raises ConfigError for a width out of range and
@@ -46,7 +59,7 @@ def cuts(model: Model, width: float) -> dict[str, Cut]:
         )
     result: dict[str, Cut] = {}
     for name, module in layers.items():
-        result |= {f"{name}.{key}": cut for key, cut in _layer_cuts(name, module, width).items()}
+        result |= {f"{name}.{key}": cut for key, cut in _layer_cuts(name, module, width, divisor).items()}
         if module is first:
             result[f"{name}.weight"] = result[f"{name}.weight"][:1]
         if module is model.head:
@@ -54,17 +67,19 @@ def cuts(model: Model, width: float) -> dict[str, Cut]:
     return {name: result[name] for name in _tensors(model)}
 
 
-def narrowed(model: Model, width: float, tensors: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+def narrowed(
+    model: Model, width: float, tensors: Mapping[str, Tensor] | None = None, divisor: int = 1
+) -> dict[str, Tensor]:
     """The tensors with which ``torch.func.functional_call`` runs the sub-network of relative ``width``.
 
     ``tensors``: all parameters and buffers by name, the model's own if None. Parameters come back as views,
     so gradients flow into the full ones and are zero elsewhere; buffers as copies, so a pass in training mode
-    normalises by its own batch and leaves the running statistics alone. Raises ConfigError as :func:`cuts`
-    does.
+    normalises by its own batch and leaves the running statistics alone. ``divisor`` and errors are those of
+    :func:`cuts`.
     """
     full = _tensors(model) if tensors is None else tensors
     buffers = {name for name, _ in model.named_buffers()}
-    parts = {name: full[name][cut] for name, cut in cuts(model, width).items()}
+    parts = {name: full[name][cut] for name, cut in cuts(model, width, divisor).items()}
     return {name: part.clone() if name in buffers else part for name, part in parts.items()}
 
 
@@ -72,20 +87,24 @@ def _tensors(model: nn.Module) -> dict[str, Tensor]:
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
-def _layer_cuts(name: str, module: nn.Module, width: float) -> dict[str, Cut]:
+def _layer_cuts(name: str, module: nn.Module, width: float, divisor: int) -> dict[str, Cut]:
     """The cuts of one layer's own tensors, were it in the middle of the network."""
+
+    def first(channels: int, plane: int = 1) -> slice:
+        return slice(kept(channels // plane, width, divisor) * plane)
+
     if isinstance(module, DepthwiseConv):
-        return {"weight": (slice(kept(module.out_channels, width)),)}  # [C, 1, 3, 3]
+        return {"weight": (first(module.out_channels),)}  # [C, 1, 3, 3]
     if isinstance(module, nn.Conv2d) and module.groups == 1:
-        out = slice(kept(module.out_channels, width))
-        return {"weight": (out, slice(kept(module.in_channels, width))), "bias": (out,)}
+        out = first(module.out_channels)
+        return {"weight": (out, first(module.in_channels)), "bias": (out,)}
     if isinstance(module, nn.Linear):
         plane = module.plane if isinstance(module, PlaneLinear) else 1
-        out = slice(kept(module.out_features, width))
-        return {"weight": (out, slice(kept(module.in_features // plane, width) * plane)), "bias": (out,)}
+        out = first(module.out_features)
+        return {"weight": (out, first(module.in_features, plane)), "bias": (out,)}
     if isinstance(module, nn.BatchNorm2d | GroupNorm):
         own = {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers(recurse=False))}
-        return {key: (slice(kept(len(tensor), width)),) if tensor.ndim else () for key, tensor in own.items()}
+        return {key: (first(len(tensor)),) if tensor.ndim else () for key, tensor in own.items()}
     kind = type(module).__name__
     raise ConfigError(
         "width",

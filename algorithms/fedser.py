@@ -1,0 +1,107 @@
+"""FedSER: clients regularise themselves by their own sub-networks (self-regularisation by structure), FedAvg otherwise.
+
+To the cross entropy of the full network F on a batch x come n sub-networks, the first channels of every layer on the
+same weights, each of a drawn width and on a drawn transform T_i of the batch. They are to give the full network's soft
+labels, which are a target and have no gradient:
+
+    CE(F(x), y) + mu sum_i KL(softmax F(x) || softmax F_i(T_i(x)))          (mean over rows, no temperature)
+
+It is GradAug (Yang, Zhu and Chen 2020, arXiv:2006.07989) as local training, which FedAlign (Mendieta et al. 2022,
+arXiv:2111.14213) had beside FedAvg before. Where the sources differ:
+
+* mu is in FedSER's formula and missing in its Algorithm 1: it is used. The sum is not divided by n, so what counts is
+  mu n; ``normalise_by_n`` divides it.
+* FedSER draws all widths uniformly. ``width_sampling="sandwich"`` is GradAug's rule: the narrowest one once and n - 1
+  uniform ones, the widest first.
+* The mean and variance that FedSER calls fixed in sub-networks are the running ones, which only the full network's pass
+  changes; a sub-network normalises by its own batch, as in both released codes. ``subnet_bn="running"`` is the other
+  reading.
+* Its transforms are "random scaling, rotation, cropping" without numbers. The scales here are GradAug's for CIFAR,
+  32, 28 and 24 pixels of 32; ``width_divisor=8`` is FedAlign's, GradAug's is 1.
+
+What travels is FedAvg's, and the global model is the full network. A step costs about 1 + sum_i w_i^2 s_i^2 of FedAvg's
+for widths w_i and scales s_i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from algorithms.batch_transforms import BatchTransforms
+from algorithms.fedavg import FedAvg
+from engine.algorithm import Batch, Client, Net, Statistics, Tensors
+from engine.errors import ConfigError, require
+from engine.models.outline import outline
+
+if TYPE_CHECKING:
+    from engine.experiment import Experiment, Local
+
+
+@dataclass(frozen=True)
+class FedSer(FedAvg, BatchTransforms):
+    subnets: int = 2  # n, sub-networks a step; 0 is FedAvg
+    min_width: float = 0.8  # the paper's alpha: widths are drawn from here to 1, as shares of each layer's channels
+    mu: float = 1.75  # weight of each sub-network's divergence; 0 is FedAvg
+    normalise_by_n: bool = False
+    width_sampling: Literal["uniform", "sandwich"] = "uniform"
+    width_divisor: int = 1  # of the channels that are kept, see engine.models.narrow.kept; 1 is none
+    subnet_bn: Statistics = "batch"
+
+    symbols: ClassVar[Mapping[str, str]] = {**FedAvg.symbols, "n": "subnets"}
+    stackable: ClassVar[bool] = False  # widths and sizes are drawn by each client
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_transform()
+        require(self.subnets >= 0, "subnets", self.subnets, "must be at least 0", "0 is FedAvg")
+        rule = "must be above 0 and at most 1"
+        require(0 < self.min_width <= 1, "min_width", self.min_width, rule, "the paper's is 0.8")
+        require(self.mu >= 0, "mu", self.mu, "must be at least 0", "0 is FedAvg")
+        require(self.width_divisor >= 1, "width_divisor", self.width_divisor, "must be at least 1", "1 is none")
+
+    def check(self, experiment: Experiment, local: Local) -> None:
+        if not self.regularises:
+            return
+        model = outline(experiment.model)
+        if model.not_narrowed is not None:
+            reason = model.not_narrowed
+            raise ConfigError("model.name", experiment.value_of("model.name"), reason.rule, reason.repair)
+        if self.changes_size and not model.any_resolution:
+            rule = f"is not for model {experiment.value_of('model.name')}, which takes images of one size"
+            raise ConfigError("algorithm.transform", self.transform, rule, "set algorithm.transform=resize_back")
+
+    @property
+    def regularises(self) -> bool:
+        return self.subnets > 0 and self.mu > 0
+
+    def draw(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
+        if not self.regularises:
+            return {}
+        rng, image = client.rng("transform"), client.context.layout.image
+        return {"subnets": [(width, self.draw_transform(rng, image)) for width in self.widths(client.rng("width"))]}
+
+    def widths(self, rng: torch.Generator) -> list[float]:
+        """In the order in which they are used."""
+        fixed = [self.min_width] if self.width_sampling == "sandwich" else []
+        share = torch.rand(self.subnets - len(fixed), generator=rng, dtype=torch.float64)
+        drawn = (self.min_width + (1 - self.min_width) * share).tolist()
+        return sorted(drawn, reverse=True) + fixed if fixed else drawn
+
+    def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
+        if not self.regularises:
+            return super().loss(net, batch, received, state)
+        logits = net(batch.x)
+        soft = F.softmax(logits.detach(), dim=1)
+        divergences = []
+        for width, drawn in batch.drawn["subnets"]:
+            subnet = net.narrow(width, self.width_divisor, self.subnet_bn)
+            log_p = F.log_softmax(subnet(self.transformed(batch.x, drawn)), dim=1)
+            divergences.append(F.kl_div(log_p, soft, reduction="batchmean"))
+        weight = self.mu / self.subnets if self.normalise_by_n else self.mu
+        return F.cross_entropy(logits, batch.y) + weight * torch.stack(divergences).sum()
