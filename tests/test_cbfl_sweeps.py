@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+import numpy as np
 import pytest
 import yaml
 
@@ -18,6 +19,7 @@ from algorithms.scaffold import Scaffold
 from engine.analysis.claims import Layout, Published
 from engine.analysis.quantities import quantity
 from engine.experiment import Experiment
+from engine.label_entropy import label_entropies
 from engine.store import StageStore
 from engine.sweeps.definition import PROFILES, Sweep, known, load
 from engine.sweeps.planning import Planned, order, plan
@@ -201,6 +203,21 @@ def test_partitions_alone_are_looked_at_without_training() -> None:
                 if isinstance(method, Cbfl):
                     assert (method.sampler, method.gen_steps) == (trial.setting["sampler"], 1)
                     assert method.fake_batch == (70 if profile == "paper" else 50)
+
+
+def test_samplers_balance_in_the_order_that_is_claimed() -> None:
+    """Kills: a row whose sampler does not reach the figure (by hand: clients of one and of two classes, log 2 / log 10
+    for the latter's own rows)."""
+    counts = np.array([[100, *[0] * 9], [50, 50, *[0] * 8]])
+    for profile in PROFILES:
+        found = {
+            trial.setting["sampler"]: label_entropies(trial.experiment, counts)["step_label_entropy"]
+            for trial in trials("figure8", profile)
+        }
+        assert found["none"] == pytest.approx(math.log(2) / math.log(10) / 2)
+        assert list(found) == ["none", "uniform", "balanced", "exact"]
+        assert sorted(found.values()) == list(found.values())
+        assert len(set(found.values())) == 4
 
 
 def test_scaffold_has_no_warm_up_and_every_rule() -> None:
