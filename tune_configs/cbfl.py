@@ -370,15 +370,13 @@ def long(profile: str, model: dict[str, Any]) -> Experiment:
 
 
 def table12(profile: str) -> Sweep:
-    """Rounds to a target accuracy by method: 60 % on CIFAR-100 with ResNet20."""
-    target = 0.6 if profile == "paper" else 0.75
-    return _to_target(profile, 0, target, ahead_of=("FedAvg", "fedavg"))
+    """Rounds to a target accuracy by method: 60 % on CIFAR-100 with ResNet20; laptop: 70 % with ResNet8."""
+    return _to_target(profile, 0, 0.6, ahead_of=("FedAvg", "fedavg"))
 
 
 def table12_mobilenetv2(profile: str) -> Sweep:
-    """The same with the other network: 66 % on CIFAR-100 with MobileNetV2."""
-    target = 0.66 if profile == "paper" else 0.8
-    return _to_target(profile, 1, target, ahead_of=("FedProx", "fedprox"))
+    """The same with the other network: 66 % on CIFAR-100 with MobileNetV2; laptop: 70 % with the small CNN."""
+    return _to_target(profile, 1, 0.66, ahead_of=("FedProx", "fedprox"))
 
 
 def _to_target(profile: str, network: int, target: float, ahead_of: tuple[str, str]) -> Sweep:
@@ -406,7 +404,7 @@ def _to_target(profile: str, network: int, target: float, ahead_of: tuple[str, s
                 larger_is_better=False,
             ),
         ),
-        target_accuracy=target,
+        target_accuracy=target if profile == "paper" else 0.7,
     )
 
 
