@@ -148,6 +148,10 @@ class Cbfl(FedAvg):
             rule = f"weighs BatchNorm's statistics, and model.name={experiment.value_of('model.name')} has no BatchNorm"
             repair = "set algorithm.gamma=0, or for example model.name=resnet20"
             raise ConfigError("algorithm.gamma", self.gamma, rule, repair)
+        if self.beta > 0 and self.fake_loss == "distill" and not model.tap_names:
+            rule = f"weighs attention maps, and model.name={experiment.value_of('model.name')} has no block with one"
+            repair = "set algorithm.beta=0, or for example model.name=resnet20"
+            raise ConfigError("algorithm.beta", self.beta, rule, repair)
         for layer in self.attention_layers:
             if layer not in model.tap_names:
                 rule = f"is no block of model.name={experiment.value_of('model.name')}"
