@@ -377,7 +377,7 @@ def test_refused_without_batchnorm_or_without_rounds() -> None:
         Experiment(algorithm={"name": "cbfl"})
     Experiment(algorithm={"name": "cbfl", "gamma": 0.0})
     with pytest.raises(
-        ConfigError, match=r"^algorithm.beta=400.0: weighs attention maps, and model.name=logistic has "
+        ConfigError, match=r"^algorithm.beta=400.0: weighs attention maps, and model.name=logistic "
     ):
         Experiment(algorithm={"name": "cbfl", "gamma": 0.0}, model={"name": "logistic"})
     with pytest.raises(ConfigError, match=r"^stages.cbfl.rounds=0: leaves no round for cbfl .*; lower R_w below R$"):
