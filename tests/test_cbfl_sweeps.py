@@ -404,6 +404,7 @@ def test_never_is_a_figure() -> None:
     assert again == table
     (never,) = [one for one in again.published if one.setting["algorithm.name"] == "fednova"]
     assert math.isinf(never.value)
+    assert not any(one.same_setting for one in published("table12_mobilenetv2") if math.isinf(one.value))
     assert quantity(table.metric, 0.6).text(never.value) == "never"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from PIL import Image
 from engine.analysis.claims import judge
 from engine.analysis.layouts import comparisons, layout_frame
 from engine.analysis.report import write
+from engine.analysis.report.paper_tables import paper_tables
 from engine.analysis.tables import load
 from engine.errors import ConfigError
 from engine.experiment import Experiment
@@ -81,6 +83,18 @@ def test_claims_have_their_verdicts(sweep: Path) -> None:
     np.testing.assert_allclose(frame["effect"], [one.effect for one in verdicts])
     _, cells = page.table("claim-1-cells")
     assert [row[1] for row in cells] == ["held", "held"]
+
+
+def test_a_target_that_the_paper_never_reached_is_a_figure(tmp_path: Path) -> None:
+    """Kills: "never" left out as if the paper had said nothing; an infinite difference beside it."""
+    never = {"setting": {"mu": 0.1, "alpha": 0.5}, "value": math.inf, "same_setting": False}
+    table = {**TABLE, "metric": "rounds_to_target", "published": [never]}
+    made = small(tmp_path / "sweep", tables=[table], target_accuracy=0.5)
+    view = paper_tables(load(made))[0]
+    assert view.sheet is not None
+    below = [cell.below for row in view.sheet.rows for cell in row if cell.below]
+    assert below == ["paper never, other setting"]
+    assert "the published figure" in view.sheet.note
 
 
 def test_the_table_shows_means_and_what_cannot_be_told_from_the_best(sweep: Path) -> None:

@@ -75,6 +75,7 @@ TABLE10 = {  # by method, in the order of CLIENTS
 }
 TABLE11 = {5: (82.61, 84.10, 81.84, 82.15, 87.22), 16: (88.13, 88.47, 86.37, 85.15, 89.31)}  # in the order of METHODS
 NEVER = float("inf")
+UNREACHED = "not reached in 2,000 rounds, of which there is no difference"
 TABLE12 = {"resnet20": (1586, 1765, NEVER, 902), "mobilenetv2": (NEVER, 888, 906, 807)}  # rounds, in the order of FOUR
 TABLE13 = {  # accuracy, hours, millions of numbers of one client
     "fedavg": (59.13, 4.1, 584.4),
@@ -107,6 +108,11 @@ def figures(found: Sequence[Cell], elsewhere: Callable[[dict[str, Any]], str] = 
     """
     published = []
     for setting, value in found:
-        notes = [note for note in (elsewhere(setting), DOUBTS.get(setting.get("algorithm.name", ""), "")) if note]
+        told = (
+            elsewhere(setting),
+            DOUBTS.get(setting.get("algorithm.name", ""), ""),
+            UNREACHED if value == NEVER else "",
+        )
+        notes = [note for note in told if note]
         published.append(Published(setting, value, same_setting=not notes, note="; ".join(notes)))
     return tuple(published)

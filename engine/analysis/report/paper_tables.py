@@ -90,7 +90,7 @@ def _table(results: Results, layout: Layout, name: str) -> TableView:
         _privacy(results, layout),
         (BOLD if several else BOLD_ONE_SEED) if len(compared) else "",
         "Second line: the published figure; grey where the setting is another one."
-        if any(math.isfinite(cell["published"]) for cell in cells)
+        if any(not math.isnan(cell["published"]) for cell in cells)
         else "",
     ]
     head = (*layout.rows, *columns)
@@ -142,7 +142,7 @@ def _figure(row: Mapping[str, Any] | None, measured: Quantity, best: set[Any], l
         ", ".join([counted(row["n"], "seed"), *lost]),
     ]
     below, below_style = "", ""
-    if math.isfinite(row["published"]):
+    if not math.isnan(row["published"]):  # infinite: a target that the paper never reached
         below = f"paper {measured.text(row['published'])}"
         if row["same_setting"]:
             tip.append(f"ours less the paper's: {measured.difference(row['difference'], unit=True)}")
