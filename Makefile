@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo sweep test check bench learning bits sweeps methods calibration personal clean
+.PHONY: demo sweep test check balance bench learning bits sweeps methods calibration personal clean
 
 demo: $(VENV)/installed  ## a federated run on real images, on Ray
 	$(BIN)/fedskew run
@@ -18,6 +18,9 @@ check: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m pyright --pythonpath $(BIN)/python
+
+balance: $(VENV)/installed  ## CBFL's and FedSER's first claims on real images (an hour)
+	$(BIN)/python -m benchmarks.balance
 
 bench: $(VENV)/installed  ## rounds per second against a plain loop, in one run
 	$(BIN)/python -m benchmarks.speed

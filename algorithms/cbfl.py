@@ -148,6 +148,10 @@ class Cbfl(FedAvg):
             rule = f"weighs BatchNorm's statistics, and model.name={experiment.value_of('model.name')} has no BatchNorm"
             repair = "set algorithm.gamma=0, or for example model.name=resnet20"
             raise ConfigError("algorithm.gamma", self.gamma, rule, repair)
+        if self.beta > 0 and self.fake_loss == "distill" and not model.tap_names:
+            rule = f"weighs attention maps, and model.name={experiment.value_of('model.name')} has no block with one"
+            repair = "set algorithm.beta=0, or for example model.name=resnet20"
+            raise ConfigError("algorithm.beta", self.beta, rule, repair)
         for layer in self.attention_layers:
             if layer not in model.tap_names:
                 rule = f"is no block of model.name={experiment.value_of('model.name')}"
@@ -238,6 +242,25 @@ class Cbfl(FedAvg):
         if self.generator != "cbfl":  # what others generate has no class
             return own
         return own + self.fake_batch * probabilities(self.sampler, counts, self.fewest, rows, self.fake_batch)
+
+    def generate(self, server: Tensors, labels: Tensor, layout: Layout, rng: torch.Generator) -> Tensors:
+        """With ``dcgan`` each image by the generator of a client drawn at random."""
+        repair = "set gen_scope=shared"
+        shared = self.generator != "cbfl" or self.gen_scope == "shared"
+        require(shared, "algorithm.gen_scope", self.gen_scope, "leaves no generator on the server", repair)
+        like = server["weights"]
+        if self.generator == "gaussian_noise":
+            return {"images": torch.randn(len(labels), *layout.image, generator=rng).to(like)}
+        spec, noise = self.spec(layout), torch.randn(len(labels), self.noise, generator=rng).to(like)
+        if self.generator == "cbfl":
+            return {"images": images(spec, server["generator"], noise, labels), "labels": labels}
+        everybody = server["generators"]
+        lenders = torch.randint(len(everybody), (len(labels),), generator=rng)
+        made = like.new_empty(len(labels), *layout.image)
+        for lender in lenders.unique().tolist():
+            of = lenders == lender
+            made[of] = images(spec, everybody[lender], noise[of], labels[of])
+        return {"images": made}
 
     # --- pieces -----------------------------------------------------------------------------------------
 

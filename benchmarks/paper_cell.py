@@ -6,8 +6,8 @@
 
 CIFAR-10, ResNet20, 100 clients of a Dirichlet(0.1) partition, 10 of them in each round, 5 local epochs of batches of
 50, rate 0.1 decayed by 0.996. Without a GPU 5 rounds of FedAvg and 5 of CBFL, with 50 steps for a generator in place of
-the paper's 1,000: what they cost, and what the 1,000 rounds would. The run is killed in its second CBFL round and gone on
-with. Seconds are of the processor, of one thread, so that other work on the machine is not counted.
+the paper's 1,000: what they cost, and what the 1,000 rounds would. The run is killed in its second CBFL round and gone
+on with. Seconds are of the processor, of one thread, so that other work on the machine is not counted.
 """
 
 from __future__ import annotations

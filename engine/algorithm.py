@@ -497,6 +497,16 @@ class Algorithm(ABC):
         """
         return rows * counts / counts.sum(dim=1, keepdim=True, dtype=torch.float64)
 
+    def generate(self, server: Tensors, labels: Tensor, layout: Layout, rng: torch.Generator) -> Tensors:
+        """Images like those that clients generate or are lent, made from what the server has after a round.
+
+        labels: int64 [n], the classes to generate. "images" [n, channels, height, width], normalised, and "labels" [n]
+        if each was made for its class; nothing from an algorithm that generates none. May raise
+        :class:`~engine.errors.ConfigError` where the server has nothing to make them from. Only figures and pictures
+        are made of it.
+        """
+        return {}
+
     def predict(self, net: Net, x: Tensor) -> Tensor:
         """[B, C] the class scores that the global model is evaluated by."""
         return net(x)

@@ -1,4 +1,4 @@
-"""The command line: ``fedskew run | sweep | resume | report | diagnose | embed | list``."""
+"""The command line: ``fedskew run | sweep | resume | report | diagnose | embed | images | list``."""
 
 from __future__ import annotations
 
@@ -175,6 +175,18 @@ def embed(
     from engine import cli_diagnose
 
     cli_diagnose.embed(console, folder, after, before, method, probe)
+
+
+@app.command()
+def images(
+    folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
+    number: Annotated[int | None, typer.Option("--round", help="one with a checkpoint; none: the last one")] = None,
+    probe: Annotated[int, typer.Option(help="images to generate, and test images to compare with")] = 1000,
+) -> None:
+    """Draw what a run's generator makes beside the nearest training images, and measure how far from copies it is."""
+    from engine import cli_diagnose
+
+    cli_diagnose.images(console, folder, number, probe)
 
 
 @app.command("list")

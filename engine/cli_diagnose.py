@@ -1,4 +1,4 @@
-"""The command line's part that looks into a run's models: ``fedskew diagnose | embed``.
+"""The command line's part that looks into a run's models: ``fedskew diagnose | embed | images``.
 
 Imported by ``cli.py`` when one of these is asked for, since pandas and matplotlib take a second to import.
 """
@@ -12,10 +12,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from engine.analysis import diagnosis_page
+from engine.analysis import diagnosis_page, generated
 from engine.analysis.diagnosis import Diagnosis, Options
 from engine.analysis.diagnosis import diagnose as diagnose_round
 from engine.analysis.diagnosis_sweep import diagnose_sweep
+from engine.analysis.generated_sweep import look_at_sweep
+from engine.analysis.quantities import quantity
 from engine.errors import ConfigError
 from engine.recompute import find
 
@@ -100,3 +102,30 @@ def embed(console: Console, folder: Path, after: str | None, before: str | None,
         console.print(f"{stage:<15}{100 * right:.2f} % of {len(found.frame):,} test images", highlight=False)
     path = embedding.write(found, folder / "diagnosis" / "embedding")
     console.print(f"picture    {path}", highlight=False, soft_wrap=True, markup=False)
+
+
+def images(console: Console, folder: Path, number: int | None, probe: int) -> None:
+    """What a run generates, or each trial of a sweep."""
+    if (folder / "sweep.yaml").exists():
+        sweep_images(console, folder, number, probe)
+        console.print("fedskew report shows it with the sweep", highlight=False)
+        return
+    with console.status("images"):
+        found = generated.look(folder, number, probe)
+        path = generated.write(found)
+    facts = {"round": f"{found.round} of stage {found.stage}", "images": f"{len(found.generated):,}"} | {
+        quantity(name).label: quantity(name).text(value, unit=True)
+        for name, value in found.figures.items()
+        if value is not None
+    }
+    width = max(map(len, facts)) + 2
+    console.print("\n".join(f"{label:<{width}}{value}" for label, value in facts.items()), highlight=False)
+    console.print(f"{'picture':<{width}}{path}", highlight=False, soft_wrap=True, markup=False)
+
+
+def sweep_images(console: Console, folder: Path, number: int | None = None, probe: int = 1000) -> None:
+    """What each finished trial of a sweep generates."""
+    with console.status("images") as status:
+        frame = look_at_sweep(folder, number, probe, lambda text: status.update(f"images, {text}"))
+    text = f"images     {len(frame)} trials, {folder / 'generated.parquet'}"
+    console.print(text, highlight=False, soft_wrap=True, markup=False)

@@ -51,6 +51,10 @@ def _end(console: Console, named: NamedSweep, outcome: Outcome, address: str | N
         from engine import cli_diagnose
 
         cli_diagnose.sweep(console, outcome.folder, None, None, (), address)
+    if named.sweep.images and not outcome.all_failed:
+        from engine import cli_diagnose
+
+        cli_diagnose.sweep_images(console, outcome.folder)
     report(console, outcome.folder, None)
     if outcome.all_failed:
         console.print("error: ", style="bold red", end="")

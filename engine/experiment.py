@@ -231,7 +231,7 @@ class WrittenStage(Section):
     needs: tuple[str, ...] = ()
     algorithm: AlgorithmChoice | None = None
     local: dict[str, Any] = {}
-    rounds: int = Field(ge=0)
+    rounds: int
 
     @property
     def is_idle(self) -> bool:
@@ -303,6 +303,13 @@ class Experiment(Section):
         seen: list[str] = []
         for stage in self.stages:
             require(stage.name not in seen, "stages.name", stage.name, "is used twice", "name each stage once")
+            require(
+                stage.rounds >= 0,
+                f"stages.{stage.name}.rounds",
+                stage.rounds,
+                "must be at least 0",
+                "give it some; where it is what a warm-up leaves, lower R_w below R",
+            )
             for need in stage.needs:
                 require(
                     need in seen,

@@ -55,6 +55,7 @@ OWN_FILES = (
     "summary.json",
     "curves.png",
     "diagnosis",
+    "images",
     "log.txt",
     "checkpoints",
     "fetched",

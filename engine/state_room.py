@@ -38,9 +38,9 @@ def check_room(
     if one == 0:
         log.info("states: grow from nothing, so how large they become is not known; %s free", size_text(free))
         return
-    clients = touched(context, stage.rounds)
-    versions = most_files(context, stage.rounds, checkpoint)
-    needed = versions * one
+    share = context.participation
+    clients = touched(context.num_clients, share, stage.rounds)
+    needed = one * most_files(context.num_clients, share, stage.rounds, checkpoint)
     log.info(
         "states: up to %s clients x %s = %s, with older versions %s on disk, %s free",
         f"{clients:,.0f}",
@@ -57,12 +57,12 @@ def check_room(
         )
 
 
-def touched(context: Context, rounds: int) -> float:
+def touched(clients: int, participation: float, rounds: int) -> float:
     """K (1 - (1 - p)^rounds): how many clients are expected to have taken part after that many rounds; 0 before any."""
-    return context.num_clients * (1 - (1 - context.participation) ** max(rounds, 0))
+    return clients * (1 - (1 - participation) ** max(rounds, 0))
 
 
-def most_files(context: Context, rounds: int, checkpoint: Checkpoint) -> float:
+def most_files(clients: int, participation: float, rounds: int, checkpoint: Checkpoint) -> float:
     """How many files are expected just before the stage's last checkpoint is saved, when there are most.
 
     p K for each round since the checkpoint before it, in round R - E; the state of each client at that one; and for
@@ -70,9 +70,12 @@ def most_files(context: Context, rounds: int, checkpoint: Checkpoint) -> float:
     """
     window = min(checkpoint.every, rounds)
     before = rounds - window
-    changed = 1 - (1 - context.participation) ** checkpoint.every
-    older = sum(touched(context, before - back * checkpoint.every) * changed for back in range(1, checkpoint.keep))
-    return context.expected_cohort * window + touched(context, before) + older
+    at_checkpoints = [
+        touched(clients, participation, before - back * checkpoint.every) for back in range(checkpoint.keep)
+    ]
+    newest, *older = at_checkpoints
+    changed = 1 - (1 - participation) ** checkpoint.every
+    return clients * participation * window + newest + changed * sum(older)
 
 
 def size_text(size: float) -> str:

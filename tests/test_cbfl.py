@@ -376,8 +376,14 @@ def test_refused_without_batchnorm_or_without_rounds() -> None:
     with pytest.raises(ConfigError, match=r"^algorithm.gamma=10.0: weighs BatchNorm's statistics, and model.name=mlp "):
         Experiment(algorithm={"name": "cbfl"})
     Experiment(algorithm={"name": "cbfl", "gamma": 0.0})
+    with pytest.raises(
+        ConfigError, match=r"^algorithm.beta=400.0: weighs attention maps, and model.name=logistic "
+    ):
+        Experiment(algorithm={"name": "cbfl", "gamma": 0.0}, model={"name": "logistic"})
     with pytest.raises(ConfigError, match=r"^stages.cbfl.rounds=0: leaves no round for cbfl .*; lower R_w below R$"):
         staged(3, 3)
+    with pytest.raises(ConfigError, match=r"^stages.cbfl.rounds=-1: must be at least 0; .* lower R_w below R$"):
+        staged(4, 3)
 
 
 @pytest.mark.parametrize("field", ["generator", "noise", "gen_width"])

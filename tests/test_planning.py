@@ -45,7 +45,10 @@ def test_sources_are_citations(name: str) -> None:
             assert "{" not in source
 
 
-@pytest.mark.parametrize("name", known(SWEEPS))
+PICTURES = {"fedser.figure2"}  # of a partition, which is the same for every seed: there is nothing to claim of training
+
+
+@pytest.mark.parametrize("name", [name for name in known(SWEEPS) if name not in PICTURES])
 def test_every_sweep_of_ours_claims_something(name: str) -> None:
     """Kills: a sweep without a claim; one that its own seeds can never decide; where=0.1 where 0.05 is run as well."""
     for profile in ("laptop", "paper"):

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from engine import state_room
-from engine.algorithm import Context, Layout
 from engine.driver import Driver
 from engine.errors import ResourceError
 from engine.experiment import Checkpoint
@@ -22,39 +21,26 @@ from tests.tiny import SIZES, drive, experiment, open_driver
 Usage = namedtuple("Usage", "total used free")
 
 
-def context(clients: int, participation: float) -> Context:
-    return Context(
-        round=0,
-        lr=0.1,
-        num_clients=clients,
-        num_examples=10 * clients,
-        cohort_size=0,
-        expected_cohort=clients * participation,
-        participation=participation,
-        layout=Layout(body=0, head=0, buffers=0, classes=2, features=1),
-    )
-
-
 def test_clients_touched_by_hand() -> None:
     """Kills: the cohorts' sum, in which a client counts once a round; a fraction of a fraction."""
-    assert touched(context(10, 0.5), 1) == 5
-    assert touched(context(10, 0.5), 2) == 7.5
-    assert touched(context(10, 1.0), 3) == 10
-    assert touched(context(10, 0.5), 0) == touched(context(10, 0.5), -4) == 0
-    assert touched(context(2295, 23 / 2295), 1000) == pytest.approx(2295, abs=0.2)
+    assert touched(10, 0.5, 1) == 5
+    assert touched(10, 0.5, 2) == 7.5
+    assert touched(10, 1.0, 3) == 10
+    assert touched(10, 0.5, 0) == touched(10, 0.5, -4) == 0
+    assert touched(2295, 23 / 2295, 1000) == pytest.approx(2295, abs=0.2)
 
 
 def test_files_by_hand() -> None:
     """Kills: one version of each state; a kept checkpoint more or less; a window that is longer than the stage."""
     every_two = Checkpoint(every=2, keep=2)
-    assert most_files(context(8, 1.0), 1, every_two) == 8
-    assert most_files(context(8, 1.0), 2, every_two) == 16
-    assert most_files(context(8, 1.0), 4, every_two) == 16 + 8
-    assert most_files(context(8, 1.0), 6, every_two) == 16 + 8 + 8
-    assert most_files(context(8, 1.0), 6, Checkpoint(every=2, keep=1)) == 16 + 8
-    assert most_files(context(8, 1.0), 3, Checkpoint(every=10, keep=2)) == 24
+    assert most_files(8, 1.0, 1, every_two) == 8
+    assert most_files(8, 1.0, 2, every_two) == 16
+    assert most_files(8, 1.0, 4, every_two) == 16 + 8
+    assert most_files(8, 1.0, 6, every_two) == 16 + 8 + 8
+    assert most_files(8, 1.0, 6, Checkpoint(every=2, keep=1)) == 16 + 8
+    assert most_files(8, 1.0, 3, Checkpoint(every=10, keep=2)) == 24
     # 2 rounds of 5 files; 10 (1 - 1/4) at the checkpoint before; at the one before that the same, 3/4 of it changed
-    assert most_files(context(10, 0.5), 6, every_two) == pytest.approx(10 + 10 * 15 / 16 + 7.5 * 0.75)
+    assert most_files(10, 0.5, 6, every_two) == pytest.approx(10 + 10 * 15 / 16 + 7.5 * 0.75)
 
 
 def test_files_of_many_rounds() -> None:
@@ -70,7 +56,7 @@ def test_files_of_many_rounds() -> None:
         if number % every == 0:
             saved = [*saved, dict(newest)][-keep:]
             files = {pair for one in saved for pair in one.items()}
-    assert most_files(context(clients, share), rounds, Checkpoint(every=every, keep=keep)) == pytest.approx(most, 0.02)
+    assert most_files(clients, share, rounds, Checkpoint(every=every, keep=keep)) == pytest.approx(most, 0.02)
 
 
 @pytest.mark.parametrize("keep", [1, 2])
@@ -86,7 +72,7 @@ def test_the_store_has_as_many_files_as_projected(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(Driver, "_save", counted)
     checkpoint = {"every": 2, "keep": keep}
     drive(tmp_path, on_disk(rounds=6, checkpoint=checkpoint))
-    expected = [most_files(context(len(SIZES), 1.0), rounds, Checkpoint(**checkpoint)) for rounds in (2, 4, 6)]
+    expected = [most_files(len(SIZES), 1.0, rounds, Checkpoint(**checkpoint)) for rounds in (2, 4, 6)]
     assert seen == expected
 
 

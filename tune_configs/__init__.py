@@ -36,6 +36,16 @@ SWEEPS = {
         "embedding",
         "communication",
     ),
+    "fedser": (
+        "table1",
+        "table1_literal",
+        "table2",
+        "table3",
+        "table4",
+        "figure2",
+        "figure3",
+        "options",
+    ),
     "pflego": (
         "table",
         "curves",

@@ -17,21 +17,17 @@ from ray import tune
 from engine.analysis.claims import Claim, Layout, Published
 from engine.experiment import Experiment
 from engine.sweeps.definition import Sweep
+from tune_configs import fedser
+from tune_configs.fedser import FEDAVG, FEDDC, FEDMIX, FEDPROX, MOON
 from tune_configs.quickstart import cifar10, quickstart
 
 PROX = "Li et al. 2020, Federated optimization in heterogeneous networks"
 CBFL = "CBFL, table 2 (single runs)"
 KARIMIREDDY = "Karimireddy et al. 2020, SCAFFOLD"
 MCMAHAN = "McMahan et al. 2017, table 2"
-FEDSER = "FedSER, table {} (single runs)"
-FEDAVG = {"name": "fedavg"}
-FEDPROX = {"name": "fedprox", "mu": 0.0001}
+FEDSER = fedser.SOURCE
 SCAFFOLD = {"name": "scaffold"}
-MOON = {"name": "moon", "mu": 1.0}
-FEDMIX = {"name": "fedmix"}
-FEDDC = {"name": "feddc"}
 METHODS = [FEDAVG, FEDPROX, SCAFFOLD, MOON, FEDMIX, FEDDC]
-PRINTED = [FEDAVG, FEDPROX, MOON, FEDMIX, FEDDC]  # those that the tables have, in the order of the figures below
 
 
 def base(profile: str, **changes: object) -> Experiment:
@@ -199,48 +195,29 @@ class _Rest:
 
 def headed(profile: str, **changes: object) -> Experiment:
     """The experiment of the comparison: every method has MOON's projection; ``changes`` as for :func:`base`."""
-    dotted = {key.replace("__", "."): value for key, value in changes.items()}
     if profile == "laptop":
+        dotted = {key.replace("__", "."): value for key, value in changes.items()}
         small = quickstart().replace({"rounds": 20, "evaluation.local_every": 0, "model.projection": True})
         return small.replace({"name": "compared", "local.lr": 0.05, "local.epochs": 5, **dotted})
-    experiment = Experiment(
-        name="compared",
-        rounds=25,
-        data={"name": "cifar100"},
-        partition={"name": "dirichlet", "clients": 16, "alpha": 0.5},
-        model={"name": "resnet56", "projection": True},
-        local={
-            "epochs": 20,
-            "batch_size": 64,
-            "lr": 0.01,
-            "momentum": 0.9,
-            "weight_decay": 1e-5,
-            "augment": "crop_flip",
-        },
-    )
-    return experiment.replace(dotted)
+    return fedser.base("paper", name="compared", **changes)
 
 
 def _table(title: str, number: int, axis: str, printed: dict[Any, tuple[float, ...]], **options: Any) -> Layout:
-    """Methods down, ``axis`` across; ``printed``: value of the axis -> the paper's figures in the order of PRINTED."""
+    """Methods down, ``axis`` across; ``printed``: value of the axis -> the paper's figures."""
     return Layout(
         title,
         rows=("algorithm",),
         columns=(axis,),
         metric="best_accuracy",
         source=FEDSER.format(number),
-        published=tuple(
-            Published({"algorithm": method, axis: value}, figure / 100, **options)
-            for value, figures in printed.items()
-            for method, figure in zip(PRINTED, figures, strict=True)
-        ),
+        published=fedser.published(axis, printed.items(), METHODS, **options),
     )
 
 
 def _elsewhere(profile: str) -> dict[str, Any]:
     """Whether the paper's figures are of the same setting."""
     if profile == "paper":
-        return {"note": "the paper's own batch, epochs and rounds are inferred"}
+        return {"same_setting": True, "note": fedser.INFERRED}
     return {"same_setting": False, "note": "CIFAR-100 and ResNet-56 there"}
 
 
@@ -248,7 +225,7 @@ def methods(profile: str) -> Sweep:
     """Six methods on two data sets, 16 clients, all of them in every round."""
     paper = profile == "paper"
     data = ["cifar10", "cifar100"] if paper else ["fashion_mnist_sample"]
-    printed = {"cifar10": (81.7, 81.9, 82.9, 80.3, 82.1), "cifar100": (52.8, 53.1, 55.5, 54.1, 54.2)}
+    printed = {name: fedser.TABLE1[f"{name}-16"] for name in ("cifar10", "cifar100")}
     return Sweep(
         base=headed(profile, data__name=data[0], partition__clients=16, participation__fraction=1.0),
         space={"algorithm": tune.grid_search(METHODS), "data.name": tune.grid_search(data)},
@@ -279,17 +256,12 @@ def methods(profile: str) -> Sweep:
 def heterogeneity(profile: str) -> Sweep:
     """Six methods by the skew of labels, Dirichlet(alpha)."""
     alphas = [0.1, 0.5, 2.5]
-    printed = {
-        0.1: (45.1, 45.4, 47.2, 44.3, 46.4),
-        0.5: (52.9, 53.0, 55.2, 54.0, 53.9),
-        2.5: (54.3, 54.5, 56.6, 56.7, 54.2),
-    }
     return Sweep(
         base=headed(profile, participation__fraction=1.0),
         space={"algorithm": tune.grid_search(METHODS), "partition.alpha": tune.grid_search(alphas)},
         seeds=(0, 1, 2),
         metric="best_accuracy",
-        tables=(_table("Best accuracy by label skew", 3, "partition.alpha", printed, **_elsewhere(profile)),),
+        tables=(_table("Best accuracy by label skew", 3, "partition.alpha", fedser.TABLE3, **_elsewhere(profile)),),
         claims=tuple(
             Claim(
                 text=f"{name} loses accuracy as labels become more skewed.",
@@ -308,11 +280,6 @@ def local_epochs(profile: str) -> Sweep:
     """Six methods by the number of local epochs."""
     paper = profile == "paper"
     epochs = [10, 20, 30] if paper else [1, 5, 10]
-    printed = {
-        10: (50.6, 51.2, 51.1, 50.9, 50.6),
-        20: (52.9, 53.4, 55.5, 54.1, 55.2),
-        30: (53.2, 52.8, 55.6, 54.7, 55.6),
-    }
     return Sweep(
         base=headed(profile, participation__fraction=1.0),
         space={"algorithm": tune.grid_search(METHODS), "E": tune.grid_search(epochs)},
@@ -323,7 +290,7 @@ def local_epochs(profile: str) -> Sweep:
                 "Best accuracy by local epochs",
                 4,
                 "E",
-                {value: figures for value, figures in printed.items() if value in epochs},
+                {value: figures for value, figures in fedser.TABLE4.items() if value in epochs},
                 **_elsewhere(profile),
             ),
         ),

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from markupsafe import Markup
 
-from engine.analysis import drift_figures
+from engine.analysis import drift_figures, round_folders
 from engine.analysis.diagnosis import Diagnosis
 from engine.analysis.theme import dressing, part
 from engine.files import write_atomically
@@ -37,9 +37,8 @@ class Table:
 
 
 def folder_of(round: Round) -> Path:
-    """Where the diagnosis of a round lies; of stages that branch several may have its number."""
-    stage = f"-{round.stage}" if round.experiment.stages else ""
-    return round.folder / "diagnosis" / f"round-{round.number:06d}{stage}"
+    """Where the diagnosis of a round lies."""
+    return round_folders.folder_of(round.folder, "diagnosis", round.experiment, round.stage, round.number)
 
 
 def write(found: Diagnosis, folder: Path) -> Path:

@@ -12,7 +12,6 @@ whose checkpoints are one round apart (``checkpoint.every=1``) computes a single
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,12 +22,9 @@ import pyarrow.parquet as pq
 
 from engine.analysis import diagnosis_page
 from engine.analysis.diagnosis import Options, diagnose
-from engine.analysis.settings import setting_label
-from engine.analysis.trials import read_json, read_yaml
-from engine.errors import FedskewError, RunFolderError
+from engine.analysis.trial_by_trial import trial_by_trial
+from engine.analysis.trials import read_json
 from engine.recompute import find
-
-log = logging.getLogger("fedskew")
 
 TABLE = "cka"
 
@@ -48,30 +44,11 @@ def diagnose_sweep(
     """
     options = options or Options()
     rows: list[dict[str, Any]] = []
-    reasons: list[str] = []
-    axes = [axis["name"] for axis in read_yaml(folder / "sweep.yaml")["axes"]]
-    finished = [
-        (path.parent, record)
-        for path in sorted((folder / "trials").glob("*/trial.json"))
-        if (record := read_json(path))["status"] == "finished"
-    ]
-    for place, (trial, record) in enumerate(finished, start=1):
-        told(f"{place} of {len(finished)}: trial {record['trial']}")
-        try:
-            target = _diagnosed(trial, number, options, overrides, address)
-        except FedskewError as error:
-            log.warning("trial %s is not diagnosed: %s", record["trial"], error)
-            reasons.append(str(error))
-            continue
-        about = read_json(target / "summary.json")
-        values = {name: _plain(record["setting"].get(name)) for name in axes}
-        label = setting_label({name: record["setting"].get(name) for name in axes})
-        start = {"trial": record["trial"], "setting": label, "seed": record["seed"]} | values
-        start |= {"stage": about["stage"], "round": about["round"], "estimator": options.estimator}
+    for start, target, _ in trial_by_trial(
+        folder, "diagnose", lambda trial: _diagnosed(trial, number, options, overrides, address), told
+    ):
         layers = pq.read_table(target / "layers.parquet").to_pylist()
-        rows += [start | {"depth": depth} | layer for depth, layer in enumerate(layers)]
-    if not rows:
-        raise RunFolderError(f"{folder} has no trial to diagnose" + (f": {reasons[0]}" if reasons else ""))
+        rows += [start | {"estimator": options.estimator, "depth": depth} | row for depth, row in enumerate(layers)]
     frame = pd.DataFrame(rows)
     diagnosis_page.write_frame(frame, folder / TABLE)
     return frame
@@ -91,11 +68,6 @@ def _diagnosed(
     found = diagnose(trial, round.number, options, overrides=overrides, address=address)
     diagnosis_page.write(found, target)
     return target
-
-
-def _plain(value: Any) -> Any:
-    """A cell of a table: an algorithm with its fields is text."""
-    return value if value is None or isinstance(value, int | float | str) else json.dumps(value, sort_keys=True)
 
 
 def means(folder: Path) -> dict[str, dict[str, list[float]]]:

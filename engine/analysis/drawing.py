@@ -183,7 +183,7 @@ def _shorten(element: ElementTree.Element, ids: Mapping[str, str]) -> None:
     if element.get("transform", "").startswith(("rotate(-0 ", "rotate(0 ")):
         del element.attrib["transform"]
     for key in ("d", "x", "y", "width", "height", "transform"):
-        if key in element.attrib:
+        if key in element.attrib and element.tag != "image":  # whose pixels are scaled to a panel
             number = re.sub(
                 r"-?\d+\.\d+", lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), element.attrib[key]
             )

@@ -54,6 +54,7 @@ class Quantity:
 
 
 _COUNTS = ("rounds", "rounds_to_target", "best_round", "rounds_asked", "rounds_computed")
+_SHARES = ("last10_std", "generated_agreement")  # of one, beside accuracies
 _SHORT = {
     "accuracy": "final",
     "best_accuracy": "best",
@@ -83,6 +84,10 @@ _LABELS = {
     "client_floats_to_best": "floats of one client up to the best round",
     "label_entropy": "class balance of clients' data",
     "step_label_entropy": "class balance of what a local step sees",
+    "generated_agreement": "generated images taken for the class asked for",
+    "nearest_distance": "distance of generated images to the nearest training image",
+    "nearest_distance_test": "distance of test images to the nearest training image",
+    "nearest_ratio": "the nearest training image's distance, generated images' by test images'",
     **{name: figure.label for name, figure in PERSONAL.items()},
 }
 
@@ -94,7 +99,7 @@ def quantity(column: str, target: float | None = None) -> Quantity:
         label = f"traffic to {goal}" if in_bytes else f"rounds to {goal}"
         return Quantity(column, label, "MB" if in_bytes else "", 1e-6 if in_bytes else 1.0)
     label = _LABELS.get(column, column.replace("_", " "))
-    if column.endswith("accuracy") or column in PERSONAL or column == "last10_std":
+    if column.endswith("accuracy") or column in (*PERSONAL, *_SHARES):
         return Quantity(column, label, "%", 100.0)
     if column == "client_floats_to_best":
         return Quantity(column, label, "M", 1e-6)

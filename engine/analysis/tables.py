@@ -37,10 +37,10 @@ from engine.analysis.settings import (
 )
 from engine.analysis.statistics import summarise
 from engine.analysis.trials import (
-    DIAGNOSED,
     FIGURES,
     LAYER,
     METRICS,
+    ON_REQUEST,
     RESERVED,
     TrialReader,
     class_counts,
@@ -90,7 +90,7 @@ class Results:
     @property
     def metrics(self) -> tuple[str, ...]:
         """The columns of ``trials`` that a statistic can be made of."""
-        return (*METRICS, *(name for name in self.trials if name in DIAGNOSED or name.startswith(LAYER)))
+        return (*METRICS, *(name for name in self.trials if name in ON_REQUEST or name.startswith(LAYER)))
 
     @cached_property
     def _curves(self) -> pd.DataFrame:
@@ -297,8 +297,8 @@ def _single_run(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 def _trials_frame(rows: list[dict[str, Any]], axes: list[str]) -> pd.DataFrame:
     layers = dict.fromkeys(name for row in rows for name in row if name.startswith(LAYER) and name not in axes)
-    diagnosed = [*(name for name in DIAGNOSED if any(name in row for row in rows)), *layers]
-    columns = ["trial", "status", "reason", *axes, "seed", *FIGURES, *diagnosed]
+    on_request = [*(name for name in ON_REQUEST if any(name in row for row in rows)), *layers]
+    columns = ["trial", "status", "reason", *axes, "seed", *FIGURES, *on_request]
     series = {}
     for name in columns:
         values = [row.get(name) for row in rows]
@@ -306,7 +306,7 @@ def _trials_frame(rows: list[dict[str, Any]], axes: list[str]) -> pd.DataFrame:
             series[name] = setting_column(values)
         elif name in ("seed", "rounds", "rounds_asked", "rounds_computed"):
             series[name] = pd.Series(values, dtype="int64")
-        elif name in (*METRICS, *diagnosed):
+        elif name in (*METRICS, *on_request):
             series[name] = pd.Series([math.nan if value is None else value for value in values], dtype="float64")
         else:
             series[name] = pd.Series(values, dtype=object)

@@ -36,6 +36,8 @@ fine_tuned_accuracy, fine_tuned_client_accuracy   after each client's fine-tunin
 seconds, floats_up, floats_down   over all stages; floats with those of exchanges outside rounds
 cka_logits, cka_lowest_other, cka_logits_margin, cka_mean, norm_correlation   of trials that ``fedskew diagnose`` has
                           looked into, in the last round that it has: see diagnosis.py
+generated_agreement, nearest_distance, nearest_distance_test, nearest_ratio   of trials that ``fedskew images`` has
+                          looked into, in the last round that it has: see generated.py
 breaks_privacy            whether a stage of the lineage is an oracle that no client would take part in
 
 A trial that failed has its reason and no figures (NaN); so has one without a summary, which was killed or is under
@@ -62,6 +64,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from engine import traffic
+from engine.analysis import round_folders
 from engine.data import SOURCES, Assignment
 from engine.errors import DataError, FedskewError, RunFolderError
 from engine.experiment import lineage_of
@@ -117,6 +120,8 @@ FIGURES = (
     "folder",
 )
 DIAGNOSED = ("cka_logits", "cka_lowest_other", "cka_logits_margin", "cka_mean", "norm_correlation")
+GENERATED = ("generated_agreement", "nearest_distance", "nearest_distance_test", "nearest_ratio")
+ON_REQUEST = (*DIAGNOSED, *GENERATED)  # columns of a sweep whose trials were looked into
 LAYER = "cka_of_"  # and a layer's name: its mean CKA between clients, of a trial that was diagnosed
 NO_METRICS = ("class_accuracy", "scope", "breaks_privacy", "weights_sha256", "folder")
 METRICS = tuple(name for name in FIGURES if name not in NO_METRICS)
@@ -127,7 +132,7 @@ RESERVED = (  # columns of the frames of this package, which no axis can be name
         "reason",
         "seed",
         *FIGURES,
-        *DIAGNOSED,
+        *ON_REQUEST,
         "stage",
         "round",
         "point",
@@ -179,7 +184,7 @@ class TrialReader:
                 if row["scope"] == "global":
                     row["worst_decile_accuracy"] = self._worst_decile(folder, experiment, by_class)
                 row |= self._to_target(folder, experiment, table)
-            row |= _diagnosed(folder)
+            row |= _on_request(folder)
         return row
 
     @staticmethod
@@ -218,16 +223,17 @@ class TrialReader:
         return worst_decile(counts, by_class)
 
 
-def _diagnosed(folder: Path) -> dict[str, float]:
-    """The figures of the last round that was diagnosed; none if no round was."""
-    found = sorted((folder / "diagnosis").glob("round-*/summary.json"))
-    if not found:
-        return {}
-    summary = read_json(found[-1])
-    figures = {name: summary[name] for name in DIAGNOSED if isinstance(summary.get(name), int | float)}
-    layers = found[-1].with_name("layers.parquet")
-    rows = _columns(layers, ["layer", "cka"]).to_pylist() if layers.exists() else []
-    return figures | {LAYER + row["layer"]: row["cka"] for row in rows}
+def _on_request(folder: Path) -> dict[str, float]:
+    """The figures of the last round that was diagnosed, and of the last whose images were; none if no round was."""
+    figures: dict[str, float] = {}
+    for kind in round_folders.KINDS:
+        found = round_folders.latest(folder, kind)
+        summary = read_json(found / "summary.json") if found else {}
+        figures |= {name: summary[name] for name in ON_REQUEST if isinstance(summary.get(name), int | float)}
+        layers = found / "layers.parquet" if found else None
+        rows = _columns(layers, ["layer", "cka"]).to_pylist() if layers and layers.exists() else []
+        figures |= {LAYER + row["layer"]: row["cka"] for row in rows}
+    return figures
 
 
 def worst_decile(class_counts: np.ndarray, class_accuracy: list[float | None]) -> float:

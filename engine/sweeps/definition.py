@@ -24,7 +24,7 @@ from ray.tune.search.variant_generator import generate_variants
 
 from engine.analysis.claims import Claim, Layout
 from engine.analysis.settings import SMALLER_IS_BETTER, setting_label
-from engine.analysis.trials import DIAGNOSED, LAYER, METRICS, RESERVED
+from engine.analysis.trials import LAYER, METRICS, ON_REQUEST, RESERVED
 from engine.errors import ConfigError, FedskewError, nearest, require
 from engine.experiment import Experiment, parse_assignment
 from engine.personal import FIGURES as PERSONAL
@@ -81,6 +81,7 @@ class Sweep:
     claims: tuple[Claim, ...] = ()
     tables: tuple[Layout, ...] = ()
     diagnose: bool = False  # compare the local models of each trial's last round, for claims on cka_* and norms
+    images: bool = False  # compare what each trial generates at its end with its training images, for nearest_ratio
 
     def __post_init__(self) -> None:
         require(len(self.seeds) > 0, "seeds", list(self.seeds), "must name at least one", "for example seeds=[0,1,2]")
@@ -163,7 +164,7 @@ class Sweep:
         require(population >= 2, "samples", self.samples, f"makes a population of {population}", "set samples=8")
 
     def _check_analysis(self) -> None:
-        measured = (*METRICS, *DIAGNOSED)  # ``fedskew diagnose`` may come later
+        measured = (*METRICS, *ON_REQUEST)  # ``fedskew diagnose`` and ``images`` may come later
         axes = [axis["name"] for axis in self.axes()]
         named = [("tables", one.metric, (*one.rows, *one.columns, *one.where)) for one in self.tables]
         named += [("claims", one.metric, (*one.better, *one.worse, *one.where)) for one in self.claims]
@@ -248,6 +249,7 @@ class Sweep:
             "tables": [table.to_mapping() for table in self.tables],
             "claims": [claim.to_mapping() for claim in self.claims],
             "diagnose": self.diagnose,
+            "images": self.images,
         }
 
 
@@ -270,7 +272,7 @@ class NamedSweep:
     def digest(self) -> str:
         """Of everything that decides which trials there are and what each of them computes."""
         values = self.sweep.to_mapping()
-        for key in ("tables", "claims", "target_accuracy", "diagnose"):  # read by the analysis only
+        for key in ("tables", "claims", "target_accuracy", "diagnose", "images"):  # read by the analysis only
             del values[key]
         values["base"] = self.sweep.base.identity()
         # Constants and functions of the space have no other form as data; of a searcher's space these are samples.

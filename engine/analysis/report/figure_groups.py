@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from engine.analysis import diagnosis_sweep, drift_figures, figures
+from engine.analysis import diagnosis_sweep, drift_figures, figures, generated_picture, round_folders
 from engine.analysis.drawing import Drawing
 from engine.analysis.importance import importance
 from engine.analysis.quantities import quantity
@@ -16,14 +16,20 @@ from engine.analysis.report.trial_sheets import schedules
 from engine.analysis.scales import Setting, capitalised
 from engine.analysis.settings import key, setting_label
 from engine.analysis.tables import Results
+from engine.analysis.trials import read_json
 from engine.errors import FedskewError
 
 MOST_PARTITIONS = 6
+MOST_GENERATED = 4  # pictures of generated images
 BAND = "Mean over seeds; the band is the 95 % bootstrap interval."
 CHANGED = "Hyper-parameters changed in mid-run; a trial stands where it began. "
 EXPECTED = (
     "What the final global model is expected to score on test data distributed as a client's own classes are, "
     "averaged over the worst tenth of the clients."
+)
+GENERATED = (
+    "A row for each class. At the right, in the same places, the nearest training images by the root mean square of "
+    "the difference of normalised pixels. Of each setting the trial of the first seed."
 )
 ON_OWN_ROWS = "Each on its client's own test rows, after the last round in which all clients were evaluated."
 
@@ -57,6 +63,7 @@ def figure_groups(results: Results, settings: list[Setting]) -> tuple[list[Group
         Group("clients", "The worst-served clients", "Clients", figures.worst_clients(results, settings), EXPECTED),
         Group("personal", "Clients one by one", "Personal", figures.client_accuracy(results, settings), ON_OWN_ROWS),
         Group("drift", "Client drift", "Drift", _drift(results)),
+        Group("images", "Generated images", "Images", _generated(settings, results), GENERATED),
         Group("partitions", "Partitions", "Partitions", pictures, shown),
     ]
     frames = {"curves": drawn} if len(drawn) else {}
@@ -69,6 +76,20 @@ def _drift(results: Results) -> list[Drawing]:
     """Of a sweep that has been diagnosed."""
     means = diagnosis_sweep.means(results.path)
     return [drift_figures.over_settings(means)] if means else []
+
+
+def _generated(settings: list[Setting], results: Results) -> list[Drawing]:
+    """Of the first settings whose trials ``fedskew images`` has looked into."""
+    drawings: list[Drawing] = []
+    for setting in settings:
+        places = [round_folders.latest(results.path / trial["folder"], "images") for trial in setting.trials]
+        place = next(filter(None, places), None)
+        if place is not None and len(drawings) < MOST_GENERATED:
+            summary = read_json(place / "summary.json")
+            panels = generated_picture.Panels.load(place / "shown.safetensors", summary["shown"])
+            name = f"images-{len(drawings) + 1}"
+            drawings.append(generated_picture.draw(name, summary, panels, setting.label))
+    return drawings
 
 
 def _partitions(results: Results, settings: list[Setting]) -> tuple[list[Drawing], str]:
