@@ -4,7 +4,8 @@ Profiles: ``paper`` is the setting of the tables: ResNet20 on CIFAR-10 where not
 clients, a tenth of them in each of 1,000 rounds, 5 local epochs, SGD with 0.1 * 0.996^(round - 1), and for each data
 set its own warm-up and its own fields of CBFL; what the text leaves out is that of the published code. ``laptop`` is
 the named experiment ``cbfl``: the embedded images, ResNet8, 20 clients, a fifth of them in each of 40 rounds, 2 epochs,
-a warm-up of seven rounds in ten, a learning rate that falls as far as over the paper's rounds.
+a warm-up of seven rounds in ten, a learning rate that falls as far as over the paper's rounds; minutes to an hour on two
+cores.
 
 Every run has two stages, "warmup" (FedAvg) and "train". FedAvg's own row goes on with FedAvg, so that it is one run of
 FedAvg to the bit, and the rows of a table that begin with FedAvg compute their warm-up once. FedProx, FedNova and
