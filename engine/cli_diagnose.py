@@ -119,8 +119,8 @@ def images(console: Console, folder: Path, number: int | None, probe: int) -> No
         if value is not None
     }
     width = max(map(len, facts)) + 2
-    console.print("\n".join(f"{label:<{width}}{value}" for label, value in facts.items()), highlight=False)
-    console.print(f"{'picture':<{width}}{path}", highlight=False, soft_wrap=True, markup=False)
+    lines = [f"{label:<{width}}{value}" for label, value in (facts | {"picture": str(path)}).items()]
+    console.print("\n".join(lines), highlight=False, soft_wrap=True, markup=False)
 
 
 def sweep_images(console: Console, folder: Path, number: int | None = None, probe: int = 1000) -> None:
