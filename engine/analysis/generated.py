@@ -62,12 +62,12 @@ class Generated:
         where none is asked for. nearest_distance: mean over generated images of the distance to the nearest training
         image. nearest_distance_test: the same of test images. nearest_ratio: the first by the second.
         """
-        made, real = (float(frame["distance"].mean()) for frame in (self.generated, self.test))
-        asked = "class" in self.generated
+        made, real = (frame["distance"].to_numpy().mean().item() for frame in (self.generated, self.test))
+        agreement = None
+        if "class" in self.generated:
+            agreement = (self.generated["class"] == self.generated["decided"]).to_numpy().mean().item()
         return {
-            "generated_agreement": float((self.generated["class"] == self.generated["decided"]).mean())
-            if asked
-            else None,
+            "generated_agreement": agreement,
             "nearest_distance": made,
             "nearest_distance_test": real,
             "nearest_ratio": made / real if real > 0 else None,
