@@ -17,9 +17,10 @@ is the model of the last refresh. Options have the text's; ``text_vs_code`` in t
 The first refresh is before the stage's first round, later ones in its rounds ``refresh``, 2 ``refresh``, ..., which are
 the authors' R_w + k q_G. (Their first one is a round earlier, and unused in that round.)
 
-Nothing is sent beyond FedAvg's: a client could train the generator for itself from what it has received, with the
-same random numbers, and it is counted so. The exception is ``generator="dcgan"``, where clients train generators on
-their own rows when the stage begins and share them.
+Traffic is counted as the paper counts it, which is FedAvg's: a client could train the generator for itself from the
+model it has received, with the same random numbers. That is so with ``refresh=1`` or ``teacher="current"``; else a
+client that was not in the cohort of the last refresh would have to be sent that round's model too. The exception is
+``generator="dcgan"``, where clients train generators on their own rows when the stage begins and share them.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class Cbfl(FedAvg):
         super().__post_init__()
         for name in ("lam", "beta", "gamma", "gen_bn_eps"):
             value = getattr(self, name)
-            require(value >= 0, name, value, "must be at least 0", "see docs/config.md")
+            require(value >= 0, name, value, "must be at least 0", f"for example {name}={getattr(type(self), name)}")
         for name in ("refresh", "fake_batch", "gen_steps", "noise"):
             value = getattr(self, name)
             require(value >= 1, name, value, "must be at least 1", f"for example {name}={getattr(type(self), name)}")
@@ -128,8 +129,15 @@ class Cbfl(FedAvg):
             "must be at least 1 with sampler=fewest, and 0 with any other",
             "for example sampler=fewest fewest=4",
         )
-        labelled = self.fake_loss == "distill" or self.generator == "cbfl"
-        require(labelled, "fake_loss", self.fake_loss, f"needs classes, and {self.generator} has none", "use distill")
+        if self.generator != "cbfl":  # which has no classes, and is not trained against the model
+            for name in ("fake_loss", "sampler", "gen_scope"):
+                value, default = getattr(self, name), getattr(type(self), name)
+                require(value == default, name, value, f"is not for generator={self.generator}", f"set it to {default}")
+        compared = self.beta > 0 and self.fake_loss == "distill"
+        rule = "names maps that nothing compares, with beta=0 or fake_loss=ce"
+        require(
+            not self.attention_layers or compared, "attention_layers", self.attention_layers, rule, "leave it empty"
+        )
         require(
             self.gen_scope == "shared" or self.teacher == "current",
             "gen_scope",
@@ -143,6 +151,8 @@ class Cbfl(FedAvg):
             if stage.algorithm == self:
                 rule = "leaves no round for cbfl after the warm-up"
                 require(stage.rounds > 0, f"stages.{stage.name}.rounds", stage.rounds, rule, "lower R_w below R")
+        rule, repair = "has no size that generated rows could be beside", "for example local.batch_size=50"
+        require(local.batch_size != "full", "local.batch_size", local.batch_size, rule, repair)
         model = outline(experiment.model)
         if self.gamma > 0 and self.generator == "cbfl" and not model.has_batchnorm:
             rule = f"weighs BatchNorm's statistics, and model.name={experiment.value_of('model.name')} has no BatchNorm"
@@ -159,13 +169,17 @@ class Cbfl(FedAvg):
 
     def check_change(self, later: Algorithm) -> None:
         assert isinstance(later, Cbfl)
-        for name in ("generator", "gen_scope", "gen_width", "gen_bn_eps", "noise"):
-            value, rule = getattr(later, name), "cannot change within a stage: the generator in use would not fit"
+        for name in ("generator", "gen_scope", "gen_width", "gen_bn_eps", "noise", "teacher"):
+            value, rule = getattr(later, name), "cannot change within a stage: what is in use would not fit"
             require(value == getattr(self, name), f"algorithm.{name}", value, rule, "make it a stage of its own")
 
     # --- on the server --------------------------------------------------------------------------------
 
     def prepare(self, server: Tensors, clients: Clients, context: Context) -> Tensors:
+        classes, rule = context.layout.classes, "balances classes, and the data have one"
+        require(classes > 1, "algorithm.name", "cbfl", rule, "train with fedavg")
+        rule = f"must be at most {classes}, the data's classes"
+        require(self.fewest <= classes, "algorithm.fewest", self.fewest, rule, "set algorithm.sampler=balanced")
         if self.generator != "dcgan":
             return server
         train = partial(
@@ -239,7 +253,9 @@ class Cbfl(FedAvg):
 
     def step_classes(self, counts: Tensor, rows: int) -> Tensor:
         own = super().step_classes(counts, rows)
-        if self.generator != "cbfl":  # what others generate has no class
+        if (
+            self.generator != "cbfl" or self.lam == 0
+        ):  # what others generate has no class, and without weight none counts
             return own
         return own + self.fake_batch * probabilities(self.sampler, counts, self.fewest, rows, self.fake_batch)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from engine.errors import ConfigError, nearest, require
+from engine.errors import ConfigError, FedskewError, nearest, require
 from engine.experiment import Experiment
 from engine.sweeps.definition import NamedSweep, Optuna, known, load
 from engine.sweeps.folder import SweepFolder
@@ -54,7 +54,10 @@ def _end(console: Console, named: NamedSweep, outcome: Outcome, address: str | N
     if named.sweep.images and not outcome.all_failed:
         from engine import cli_diagnose
 
-        cli_diagnose.sweep_images(console, outcome.folder)
+        try:
+            cli_diagnose.sweep_images(console, outcome.folder)
+        except FedskewError as error:  # the report can do without
+            console.print(f"no images: {error}", highlight=False, markup=False)
     report(console, outcome.folder, None)
     if outcome.all_failed:
         console.print("error: ", style="bold red", end="")

@@ -372,6 +372,11 @@ class Experiment(Section):
             )
             field, rule = f"stages.{stage.name}.rounds", f"must be 0, for {algorithm} has no rounds"
             require(False, field, stage.rounds, rule, f"set {field}=0")
+        written = {other.name: other for other in self.stages}
+        if stage.rounds == 0 and stage.name in written and written[stage.name].needs and not stage.needs:
+            [idle] = written[stage.name].needs
+            rule = f"leaves nothing trained that stage {stage.name} could go on from"
+            raise ConfigError(f"stages.{idle}.rounds", 0, rule, "give it some rounds")
         require(
             stage.rounds > 0 or bool(stage.needs),
             f"stages.{stage.name}.rounds",

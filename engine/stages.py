@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
+import inspect
 import json
 import sys
 from collections.abc import Mapping
@@ -134,7 +135,8 @@ def _behind(algorithm: type[Algorithm]) -> frozenset[str]:
     new = {cls.__module__ for cls in algorithm.__mro__ if not cls.__module__.startswith(("builtins", "abc"))}
     while new:
         found |= new
-        taken = {getattr(value, "__module__", "") for name in new for value in vars(sys.modules[name]).values()}
+        values = [value for name in new for value in vars(sys.modules[name]).values()]
+        taken = {value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", "") for value in values}
         new = {name for name in taken if package and isinstance(name, str) and name.startswith(f"{package}.")} - found
     return frozenset(found)
 

@@ -225,9 +225,12 @@ class Trainer:
         client = self.client(number, indices, context)
         client = replace(client, rng=Streams(self.seed, context.round, number, "evaluation/"))
         state = self.state_of(algorithm, client, number, received, stored, newcomer)
+        phases = algorithm.adapt(context)
+        if phases:
+            received = {**received, **self._equipment(algorithm, received, state, client)}
         model = algorithm.personal(received, state, client)
         self.net.load(model["weights"], model["buffers"])
-        Course(self, algorithm, local, client, indices, received, state).run_all(algorithm.adapt(context))
+        Course(self, algorithm, local, client, indices, received, state).run_all(phases)
 
     def fine_tune(
         self, algorithm: Algorithm, local: Local, number: int, indices: Tensor, context: Context, phase: Phase

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from algorithms.cbfl import Cbfl, attention, attention_gap, own_generator, soft_labels
 from algorithms.fedavg import FedAvg
-from algorithms.generators import images
+from algorithms.generators import GeneratorSpec, images, train_against
 from engine import seeds
 from engine.algorithm import Batch, Cohort, Tensors
 from engine.errors import ConfigError
@@ -158,6 +158,23 @@ def test_generators_of_one_seed_are_one(monkeypatch: pytest.MonkeyPatch, tmp_pat
     drive(tmp_path, staged(1, 2, {"gen_scope": "client", "teacher": "current"}))
     assert len(made) == 3
     assert not torch.equal(made[0], made[1])
+
+
+def test_the_generators_loss_is_the_fields() -> None:
+    """Kills: gamma, the reduction over layers, steps, batch or rate that do not reach the generator (E-03, E-04)."""
+    bench = Bench(ResNet8())
+    bench.net.load(bench.start["weights"], bench.start["buffers"])
+    bench.net.train(False)
+    place = FlatWorkbench(bench.net, lambda purpose: seeds.generator(0, purpose, 1))
+    made = []
+    for gamma, reduction in ((10.0, "mean"), (10.0, "sum"), (1.0, "mean"), (0.0, "mean")):
+        algorithm = Cbfl(gamma=gamma, bns_reduction=reduction, gen_lr=0.02, **FIELDS)  # type: ignore[arg-type]
+        server = algorithm.before_round(bench.start, lambda fn, given: fn(place, given), bench.context)
+        spec = GeneratorSpec((1, 8, 8), CLASSES, noise=5, width=4)
+        alone = train_against(place, bench.start, spec, 3, 8, 0.02, gamma, reduction == "mean")
+        assert torch.equal(server["generator"], alone["generator"])
+        made.append(server["generator"])
+    assert len({tuple(generator.tolist()) for generator in made}) == 4
 
 
 def test_a_dcgan_is_lent_in_turn() -> None:
@@ -360,7 +377,12 @@ def refused(**fields: Any) -> str:
         ({"temperature": 0.0}, "algorithm.temperature=0.0: must be greater than 0; for example temperature=5.0"),
         ({"sampler": "fewest"}, "algorithm.fewest=0: must be at least 1 with sampler=fewest, and 0 with any other; "),
         ({"fewest": 3}, "algorithm.fewest=3: must be at least 1 with sampler=fewest, and 0 with any other; "),
-        ({"fake_loss": "ce", "generator": "dcgan"}, "algorithm.fake_loss=ce: needs classes, and dcgan has none; "),
+        ({"fake_loss": "ce", "generator": "dcgan"}, "algorithm.fake_loss=ce: is not for generator=dcgan; set it to "),
+        ({"sampler": "exact", "generator": "gaussian_noise"}, "algorithm.sampler=exact: is not for generator=gaussian"),
+        (
+            {"attention_layers": ["body.units.0"], "beta": 0.0},
+            "algorithm.attention_layers=['body.units.0']: names maps ",
+        ),
         ({"gen_scope": "client"}, "algorithm.gen_scope=client: trains against the model just received, which is "),
         ({"attention_layers": ["body.unit9"]}, "algorithm.attention_layers=body.unit9: is no block of model.name="),
     ],
@@ -371,14 +393,40 @@ def test_refused(fields: dict[str, Any], wanted: str) -> None:
     assert refused(**fields).startswith(wanted)
 
 
+def test_refused_by_the_data(tmp_path: Path) -> None:
+    """Kills: more rarest classes than there are, which is another sampler's name for all of them; chances of no number."""
+    with pytest.raises(ConfigError, match=r"^algorithm.fewest=5: must be at most 4, the data's classes; set "):
+        drive(tmp_path, staged(1, 2, {"sampler": "fewest", "fewest": 5}))
+    bench = Bench(MLP(hidden=(4,)))
+    one = replace(bench.context, layout=replace(bench.net.layout, classes=1))
+    with pytest.raises(ConfigError, match=r"^algorithm.name=cbfl: balances classes, and the data have one; "):
+        Cbfl().prepare(bench.start, None, one)  # type: ignore[arg-type]
+
+
+def test_refused_full_batches() -> None:
+    """Kills: generated rows that come once for each part of a full batch."""
+    with pytest.raises(ConfigError, match=r"^local.batch_size=full: has no size that generated rows could be beside; "):
+        Experiment(algorithm={"name": "cbfl"}, model={"name": "resnet8"}, local={"batch_size": "full"})
+
+
+def test_a_warm_up_of_nothing_before_nothing() -> None:
+    """Kills: a repair that the user has followed already."""
+    stages = [
+        {"name": "warmup", "rounds": 0},
+        {"name": "end", "rounds": 0, "needs": ["warmup"], "algorithm": {"name": "ccvr"}},
+    ]
+    with pytest.raises(
+        ConfigError, match=r"^stages.warmup.rounds=0: leaves nothing trained that stage end could go on"
+    ):
+        Experiment(stages=stages)
+
+
 def test_refused_without_batchnorm_or_without_rounds() -> None:
     """Kills: statistics of a model that has none; a warm-up that leaves no round."""
     with pytest.raises(ConfigError, match=r"^algorithm.gamma=10.0: weighs BatchNorm's statistics, and model.name=mlp "):
         Experiment(algorithm={"name": "cbfl"})
     Experiment(algorithm={"name": "cbfl", "gamma": 0.0})
-    with pytest.raises(
-        ConfigError, match=r"^algorithm.beta=400.0: weighs attention maps, and model.name=logistic "
-    ):
+    with pytest.raises(ConfigError, match=r"^algorithm.beta=400.0: weighs attention maps, and model.name=logistic "):
         Experiment(algorithm={"name": "cbfl", "gamma": 0.0}, model={"name": "logistic"})
     with pytest.raises(ConfigError, match=r"^stages.cbfl.rounds=0: leaves no round for cbfl .*; lower R_w below R$"):
         staged(3, 3)
@@ -386,10 +434,10 @@ def test_refused_without_batchnorm_or_without_rounds() -> None:
         staged(4, 3)
 
 
-@pytest.mark.parametrize("field", ["generator", "noise", "gen_width"])
+@pytest.mark.parametrize("field", ["generator", "noise", "gen_width", "teacher"])
 def test_a_generator_in_use_cannot_change(field: str) -> None:
     """Kills: a schedule by which the generator's numbers are read as another network's."""
-    value = {"generator": "gaussian_noise", "noise": 7, "gen_width": 6}[field]
+    value = {"generator": "gaussian_noise", "noise": 7, "gen_width": 6, "teacher": "current"}[field]
     with pytest.raises(ConfigError, match=rf"algorithm.{field}={value}: cannot change within a stage"):
         Experiment(
             algorithm={"name": "cbfl"},

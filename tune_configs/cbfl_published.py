@@ -108,9 +108,12 @@ def figures(found: Sequence[Cell], elsewhere: Callable[[dict[str, Any]], str] = 
     """
     published = []
     for setting, value in found:
+        doubt = DOUBTS.get(setting.get("algorithm.name", ""), "")
+        if "K" in setting and setting["K"] in TABLE11:  # full participation: 1/C is 1
+            doubt = doubt and SLOWER
         told = (
             elsewhere(setting),
-            DOUBTS.get(setting.get("algorithm.name", ""), ""),
+            doubt,
             UNREACHED if value == NEVER else "",
         )
         notes = [note for note in told if note]

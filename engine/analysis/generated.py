@@ -80,7 +80,7 @@ class Generated:
 
 
 def look(folder: Path, number: int | None = None, probe: int = 1000) -> Generated:
-    """Generate ``probe`` images, balanced over classes, with what the run in ``folder`` had after round ``number``.
+    """Generate images with what the run in ``folder`` had after round ``number``; about ``probe``, as many of each class.
 
     None: after the last round of a stage that generates images. Raises :class:`ConfigError` for a run that has none,
     and for a round without a checkpoint.
@@ -144,9 +144,7 @@ def measure(
 ) -> tuple[pd.DataFrame, pd.DataFrame, Panels]:
     """The tables of a :class:`Generated`, and what is drawn of it; ``net`` is the global model, in eval mode."""
     classes = len(data.classes)
-    each = probe // classes
-    repair = f"set --probe={10 * classes}"
-    require(each >= 1, "--probe", probe, f"must be at least {classes}, one image for each class", repair)
+    each = max(1, probe // classes)
     asked = torch.arange(classes).repeat_interleave(each)
     parts = [algorithm.generate(dict(server), labels, net.layout, rng) for labels in asked.split(CHUNK)]
     x = torch.cat([part["images"] for part in parts])
@@ -155,7 +153,7 @@ def measure(
     told = {"class": asked.numpy()} if "labels" in parts[0] else {}
     told["decided"] = torch.cat([algorithm.predict(net, part).argmax(1) for part in x.split(CHUNK)]).numpy()
     generated = pd.DataFrame({"image": np.arange(len(x)), **told, **_columns(found, train)})
-    rows = balanced_rows(data.test.labels, probe)
+    rows = balanced_rows(data.test.labels, each * classes)
     real = nearest(held_out.batch(torch.from_numpy(rows))[0], train)
     test = pd.DataFrame({"row": rows, "class": data.test.labels[rows], **_columns(real, train)})
     names = data.classes if "class" in told else ("",) * classes
