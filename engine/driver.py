@@ -303,8 +303,6 @@ class Driver:
         algorithm = stage.algorithm
         cohort = self._cohort(number)
         context = self._context(number, len(cohort))
-        if context.stage_round == 1:  # and not before: rounds that another run did take no room
-            check_room(self._states, stage, context, self.experiment.checkpoint, self._largest_first_state)
         server = algorithm.before_round(self._server, ServerSide(self.pool, context), context)
         server = cast(algorithm, checked(algorithm, "before_round", server, self.layout), self._fresh["weights"].dtype)
         outcome = self._train(stage, cohort, server, context) if cohort else Outcome()
@@ -527,6 +525,7 @@ class Driver:
         server = algorithm.prepare(server, self._every_client(context, "prepare"), context)
         self._server = cast(algorithm, checked(algorithm, "prepare", server, self.layout), self._fresh["weights"].dtype)
         self._send_once(algorithm, context)
+        check_room(self._states, stage, context, self.experiment.checkpoint, self._largest_first_state)
         # A stage without rounds is at its end from the start: not to be saved before it is finished, see _next.
         self._torn = stage.rounds == 0
         last = self._ends[number]

@@ -6,7 +6,7 @@ stage; a checkpoint every E rounds, of which the last k are kept.
 :class:`~engine.states.DiskStore` writes a file for each client and round. A file goes when a checkpoint is saved and
 neither the store nor a kept checkpoint names it, so states are there in several versions. What the disk holds already
 (states of the stage before) is no free space any more, and what others link to (a sweep's store) is not counted.
-Trials that run side by side each project for themselves.
+Trials that run side by side each project for themselves, and rounds that another one may do are not taken off.
 """
 
 from __future__ import annotations

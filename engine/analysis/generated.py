@@ -80,7 +80,7 @@ class Generated:
 
 
 def look(folder: Path, number: int | None = None, probe: int = 1000) -> Generated:
-    """Generate images with what the run in ``folder`` had after round ``number``; about ``probe``, as many of each class.
+    """Generate about ``probe`` images, as many of each class, with what the run had after round ``number``.
 
     None: after the last round of a stage that generates images. Raises :class:`ConfigError` for a run that has none,
     and for a round without a checkpoint.
