@@ -1,13 +1,14 @@
 """Does memory grow with rounds? Many rounds of an experiment that is all bookkeeping, each process weighed.
 
 Weighed is what a process alone holds and no file backs (``Pss_Anon`` of Linux): its heap. Shared memory, such as the
-data set and the weights in Ray's object store, is not counted.
+data set and the weights in Ray's object store, is not counted; :class:`Peaks` weighs that store by itself.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,7 +51,7 @@ def growth(actors: int, rounds: int) -> list[Growth]:
     with tempfile.TemporaryDirectory() as folder:
         run = Run.open(bookkeeping(rounds, actors), Path(folder) / "run")
         try:
-            pids = _actors(run) if actors else {"driver in process": os.getpid()}
+            pids = actors_of(run) if actors else {"driver in process": os.getpid()}
             while not run.finished:
                 progress = run.advance()
                 if progress.round % EVERY == 0:
@@ -78,7 +79,54 @@ def heap(pid: int) -> float | None:
     return int(sizes["Pss_Anon"].split()[0]) / 1024 if "Pss_Anon" in sizes else None
 
 
-def _actors(run: Run) -> dict[str, int]:
+class Peaks:
+    """The most that each Ray actor below this process has held, and Ray's object store, while the block ran.
+
+    with Peaks() as peaks: ...
+    peaks.heaps       by process, in bytes
+    peaks.store       bytes of shared memory that the store has ever touched: it keeps and reuses what it frees
+    """
+
+    def __init__(self, every: float = 0.1) -> None:
+        self.heaps: dict[int, float] = {}
+        self.store = 0
+        self._every = every
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Peaks:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(self._every):
+            for pid in _descendants(os.getpid()):
+                try:
+                    self.store = max(self.store, _plasma(pid))
+                    megabytes = heap(pid) if _is_actor(pid) else None
+                except OSError:
+                    continue  # it has just ended
+                if megabytes is not None:
+                    self.heaps[pid] = max(self.heaps.get(pid, 0.0), megabytes * 2**20)
+
+
+def _plasma(pid: int) -> int:
+    """Bytes of the object store's file, of which Ray's raylet has removed the name; 0 in any other process."""
+    found = 0
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            if "plasma" in os.readlink(path):
+                found = max(found, path.stat().st_blocks * 512)
+        except OSError:
+            continue  # closed in between
+    return found
+
+
+def actors_of(run: Run) -> dict[str, int]:
     """The processes of a run on Ray. The client actors are known; of this process' other actors, one is the driver."""
     from engine.ray_driver import RemoteDriver
 
