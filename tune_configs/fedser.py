@@ -9,10 +9,10 @@ puts it under the other tables. ``laptop`` has the same axes with ResNet-8 on 2,
 core there, one of FedSER three times that.
 
 Every method has MOON's projection. The row that the tables call FedMix may be Mixup within clients, which FedAlign
-compared itself with, so both are here. Clients are as many as in the tables; the text's default
-is 10. The same configuration differs by half a point between the tables, so claims of a lead ask for more than that.
-They are of the tables: the text has FedAvg lowest everywhere, which they have not, and a lead over MOON of 1.7 points
-where they give 1.2.
+compared itself with, so both are here. Clients are as many as in the tables; the text's default is 10. The same
+configuration differs by half a point between the tables, so claims of a lead ask for more than that. They are of the
+tables: the text has FedAvg lowest everywhere, which they have not, and a lead over MOON of 1.7 points where they give
+1.2.
 """
 
 from __future__ import annotations
