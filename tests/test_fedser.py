@@ -360,7 +360,7 @@ def test_draws_are_keyed() -> None:
 
 
 def test_the_order_of_rows_is_fedavgs() -> None:
-    """Kills: sub-networks that draw from the stream of batches. A divergence of 1e-30 leaves FedAvg's first step."""
+    """Kills: sub-networks that draw from the stream of batches."""
     bench = Bench(ResNet8())
     seen: dict[str, list[Tensor]] = {"fedser": [], "fedavg": []}
 

@@ -5,11 +5,14 @@ ResNet-18 on ImageNet-200, batch 64, 20 local epochs, 25 rounds of all clients),
 momentum 0.9, weight decay 1e-5, no Nesterov. ``table1_literal`` is profile B, what the text says: a network of two 5x5
 convolutions on CIFAR-10, ResNet-50 on CIFAR-100; these cannot have given the tables' figures; ``model.name=resnet50``
 puts it under the other tables. ``laptop`` has the same axes with ResNet-8 on 2,000 of the embedded images;
-``data.name=fashion_mnist`` or ``data.name=cifar10`` puts others under it.
+``data.name=fashion_mnist`` or ``data.name=cifar10`` puts others under it. A trial of FedAvg takes about a minute of one
+core there, one of FedSER three times that.
 
 Every method has MOON's projection. The row that the tables call FedMix may be Mixup within clients, which FedAlign
-compared itself with, so both are here. The same configuration differs by half a point between the paper's tables:
-claims that one method is better ask for more than that.
+compared itself with, so both are here. Clients are as many as in the tables; the text's default is 10. The same
+configuration differs by half a point between the tables, so claims of a lead ask for more than that. They are of the
+tables: the text has FedAvg lowest everywhere, which they have not, and a lead over MOON of 1.7 points where they give
+1.2.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def _not_narrowed(model: Model) -> ConfigError | None:
     try:
         part = narrowed(model, WIDTH)
     except ConfigError as error:
-        return error
+        return error.with_traceback(None)  # which would keep the network
     if _takes(model, SHAPE, part):
         return None
     rule = "its layers do not fit together with fewer channels, so the model has no sub-networks"
