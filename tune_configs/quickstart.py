@@ -66,7 +66,7 @@ def cifar10() -> Experiment:
 
 
 def small_cbfl() -> Experiment:
-    """CBFL in small: ResNet8 on the embedded images, 28 rounds of FedAvg, then 12 with generated images; two minutes.
+    """CBFL in small: ResNet8 on the embedded images, 28 rounds of FedAvg, then 12 with generated images; a few minutes.
 
     The shares of the paper's setting are kept: seven rounds of ten are warm-up, and the learning rate falls as far.
     """
