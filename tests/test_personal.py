@@ -196,7 +196,8 @@ def test_the_picture_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s
     """Kills: a curve of other rows than its label says; one curve drawn twice; personal models called global."""
     made: list[Figure] = []
     monkeypatch.setattr(pictures, "Figure", lambda **style: made.append(Figure(**style)) or made[-1])
-    run = RunFolder(make_run(tmp_path / "run", personal=POINTS, scope=scope))
+    measured = Experiment(**BASE).replace({"evaluation.local_every": 1})
+    run = RunFolder(make_run(tmp_path / "run", measured, personal=POINTS, scope=scope))
     pictures.draw_curves(run, tmp_path / "curves.png")
     accuracy, loss = made[0].axes
     curves = {str(line.get_label()): np.asarray(line.get_ydata()) for line in accuracy.lines}

@@ -17,6 +17,7 @@ from engine.errors import ConfigError, ResourceError, RunError
 from engine.experiment import Experiment
 from engine.results import RunFolder
 from engine.run import Messages, Run, run
+from tests.tiny import SUITED
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
@@ -79,7 +80,12 @@ def test_the_other_algorithms_have_the_same_bits_on_actors(tmp_path: Path) -> No
     """Kills: an algorithm with something of its own that differs between processes; each is a stage of one run."""
     others = [name for name in ALGORITHMS if name not in DISTURBED]
     stages = [
-        {"name": name, "rounds": 1, "algorithm": {"name": name}, "needs": others[number - 1 : number]}
+        {
+            "name": name,
+            "rounds": 1,
+            "algorithm": {"name": name, **SUITED.get(name, {})},
+            "needs": others[number - 1 : number],
+        }
         for number, name in enumerate(others)
     ]
     summaries = []

@@ -341,6 +341,7 @@ def figure2(profile: str) -> Sweep:
         ),
         space={"data": tune.grid_search(paper if profile == "paper" else laptop)},
         metric="accuracy",
+        tables=(Layout("Entropy of clients' labels; 1 is balanced", ("data",), (), "label_entropy", FIGURE.format(2)),),
     )
 
 
