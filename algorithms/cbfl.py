@@ -59,13 +59,16 @@ if TYPE_CHECKING:
     from engine.experiment import Experiment, Local
 
 FROZEN = frozenset({"generator", "teacher", "teacher_buffers"})
+LEAST = {  # of fields that have one; a batch of one image has no moments, and half a channel is none
+    **dict.fromkeys(("lam", "beta", "gamma", "gen_bn_eps"), 0),
+    **dict.fromkeys(("refresh", "fake_batch", "gen_steps", "noise"), 1),
+    **dict.fromkeys(("gen_batch", "gen_width"), 2),
+}
 
 
 @dataclass(frozen=True)
 class Cbfl(FedAvg):
-    lam: float = (
-        1.0  # lambda; 0 is FedAvg on a model without BatchNorm, with it generated rows are still in its batches
-    )
+    lam: float = 1.0  # lambda; 0 is FedAvg on a model without BatchNorm, which else has generated rows in its batches
     beta: float = 400.0  # of attention transfer, within lambda's term; 0 is soft labels alone
     gamma: float = 10.0  # of the generator's gap of BatchNorm statistics; 0 is class decisions alone
     refresh: int = 3  # q_G: rounds between new generators; 1 is every round, as in the text
@@ -109,15 +112,9 @@ class Cbfl(FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("lam", "beta", "gamma", "gen_bn_eps"):
-            value = getattr(self, name)
-            require(value >= 0, name, value, "must be at least 0", f"for example {name}={getattr(type(self), name)}")
-        for name in ("refresh", "fake_batch", "gen_steps", "noise"):
-            value = getattr(self, name)
-            require(value >= 1, name, value, "must be at least 1", f"for example {name}={getattr(type(self), name)}")
-        for name in ("gen_batch", "gen_width"):  # a batch of one has no moments, and half a channel is none
-            value = getattr(self, name)
-            require(value >= 2, name, value, "must be at least 2", f"for example {name}={getattr(type(self), name)}")
+        for name, least in LEAST.items():
+            value, repair = getattr(self, name), f"for example {name}={getattr(type(self), name)}"
+            require(value >= least, name, value, f"must be at least {least}", repair)
         for name in ("temperature", "gen_lr"):
             value = getattr(self, name)
             require(value > 0, name, value, "must be greater than 0", f"for example {name}={getattr(type(self), name)}")
@@ -133,11 +130,8 @@ class Cbfl(FedAvg):
             for name in ("fake_loss", "sampler", "gen_scope"):
                 value, default = getattr(self, name), getattr(type(self), name)
                 require(value == default, name, value, f"is not for generator={self.generator}", f"set it to {default}")
-        compared = self.beta > 0 and self.fake_loss == "distill"
-        rule = "names maps that nothing compares, with beta=0 or fake_loss=ce"
-        require(
-            not self.attention_layers or compared, "attention_layers", self.attention_layers, rule, "leave it empty"
-        )
+        layers, rule = self.attention_layers, "names maps that nothing compares, with beta=0 or fake_loss=ce"
+        require(not layers or self.compares_maps, "attention_layers", layers, rule, "leave it empty")
         require(
             self.gen_scope == "shared" or self.teacher == "current",
             "gen_scope",
@@ -158,7 +152,7 @@ class Cbfl(FedAvg):
             rule = f"weighs BatchNorm's statistics, and model.name={experiment.value_of('model.name')} has no BatchNorm"
             repair = "set algorithm.gamma=0, or for example model.name=resnet20"
             raise ConfigError("algorithm.gamma", self.gamma, rule, repair)
-        if self.beta > 0 and self.fake_loss == "distill" and not model.tap_names:
+        if self.compares_maps and not model.tap_names:
             rule = f"weighs attention maps, and model.name={experiment.value_of('model.name')} has no block with one"
             repair = "set algorithm.beta=0, or for example model.name=resnet20"
             raise ConfigError("algorithm.beta", self.beta, rule, repair)
@@ -233,7 +227,7 @@ class Cbfl(FedAvg):
         if not batch.drawn:
             return super().loss(net, batch, received, state)
         fake = self._generated(batch, received)
-        names = self.attention_layers or net.tap_names
+        names = (self.attention_layers or net.tap_names) if self.compares_maps else ()
         if self.forward == "concat":
             logits, maps = net.taps(torch.cat((batch.x, fake)), names)
             own, logits = logits.tensor_split([len(batch.y)])
@@ -247,15 +241,13 @@ class Cbfl(FedAvg):
         teacher = net.at(received["teacher"], received["teacher_buffers"])
         wanted, shown = teacher.taps(fake, names)
         distilled = soft_labels(logits, wanted, self.temperature, self.kd_direction)
-        if self.beta:
+        if self.compares_maps:
             distilled = distilled + self.beta * attention_gap(maps, shown)
         return supervised + self.lam * distilled
 
     def step_classes(self, counts: Tensor, rows: int) -> Tensor:
         own = super().step_classes(counts, rows)
-        if (
-            self.generator != "cbfl" or self.lam == 0
-        ):  # what others generate has no class, and without weight none counts
+        if self.generator != "cbfl" or self.lam == 0:  # others' images have no class; without weight none counts
             return own
         return own + self.fake_batch * probabilities(self.sampler, counts, self.fewest, rows, self.fake_batch)
 
@@ -279,6 +271,11 @@ class Cbfl(FedAvg):
         return {"images": made}
 
     # --- pieces -----------------------------------------------------------------------------------------
+
+    @property
+    def compares_maps(self) -> bool:
+        """Whether attention maps are part of the loss."""
+        return self.beta > 0 and self.fake_loss == "distill"
 
     def spec(self, layout: Layout) -> GeneratorSpec:
         """Of the generators that this algorithm trains."""

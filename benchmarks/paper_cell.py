@@ -33,6 +33,7 @@ from engine.experiment import Experiment
 from engine.run import Run
 from engine.workbench import FlatWorkbench
 from engine.worker import open_model
+from tune_configs.quickstart import cifar10 as paper_setting
 
 PAPER = {"FedAvg": 84.13, "CBFL": 85.89}  # Table 1, best test accuracy in 1,000 rounds
 PAPER_HOURS = {"FedAvg": 4.1, "CBFL": 9.0}  # Table 13, of its twin on CIFAR-100, on its hardware
@@ -41,34 +42,27 @@ TIMES = "processor_seconds.jsonl"
 
 
 def cell(cifar10: Path, rounds: int, warm: int, steps: int, overrides: list[str]) -> Experiment:
-    return Experiment(
-        name="paper-cell",
-        data={"name": "cifar10", "root": str(cifar10)},
-        partition={"name": "dirichlet", "clients": 100, "alpha": 0.1},
-        model={"name": "resnet20"},
-        local={
-            "epochs": 5,
-            "batch_size": 50,
-            "lr": 0.1,
-            "lr_decay": 0.996,
-            "momentum": 0.9,
-            "weight_decay": 1e-4,
-            "augment": "crop_flip",
+    changes = {
+        "name": "paper-cell",
+        "data.root": str(cifar10),
+        "participation.count": 10,
+        "evaluation.every": 5,
+        "evaluation.client_loss": False,
+        "execution.actors": 0,
+        "execution.device": "cpu",
+        "checkpoint.every": 1,
+    }
+    stages = [
+        {"name": "warmup", "algorithm": {"name": "fedavg"}, "rounds": warm},
+        {
+            "name": "cbfl",
+            "needs": ["warmup"],
+            "algorithm": {"name": "cbfl", "gamma": 3.0, "refresh": 3, "gen_steps": steps},
+            "rounds": rounds - warm,
         },
-        participation={"count": 10},
-        evaluation={"every": 5, "client_loss": False},
-        execution={"actors": 0, "device": "cpu"},
-        checkpoint={"every": 1},
-        stages=[
-            {"name": "warmup", "algorithm": {"name": "fedavg"}, "rounds": warm},
-            {
-                "name": "cbfl",
-                "needs": ["warmup"],
-                "algorithm": {"name": "cbfl", "gamma": 3.0, "refresh": 3, "gen_steps": steps},
-                "rounds": rounds - warm,
-            },
-        ],
-    ).override(overrides)
+    ]
+    base = paper_setting().replace(changes).to_mapping()
+    return Experiment.from_mapping({**base, "stages": stages}).override(overrides)
 
 
 def train(experiment: Experiment, folder: Path) -> None:

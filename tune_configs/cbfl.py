@@ -39,6 +39,7 @@ from engine.experiment import Experiment
 from engine.sweeps.definition import Sweep
 from tune_configs import cbfl_published as printed
 from tune_configs.quickstart import SMALL_CBFL, cifar10, small_cbfl
+from tune_configs.warm_up import Rest
 
 SOURCE = "CBFL, table {} (single runs)"
 FIGURE = "CBFL, figure {}"
@@ -670,23 +671,13 @@ def figure9(profile: str) -> Sweep:
     best, source = 7 * total // 10, FIGURE.format(9)
     return sweep(
         base(profile),
-        {"R_w": tune.grid_search(warm), "stages.train.rounds": tune.sample_from(_Rest(total))},
+        {"R_w": tune.grid_search(warm), "stages.train.rounds": tune.sample_from(Rest(total))},
         accuracies("Accuracy by rounds of warm-up", "R_w"),
         (
             ahead("A warm-up of seven rounds in ten is better than none.", source, ("R_w", best, 0)),
             alike("Nine rounds in ten are within one point of seven.", source, ("R_w", warm[-1], best), 0.01),
         ),
     )
-
-
-@dataclass(frozen=True)
-class _Rest:
-    """The rounds that a warm-up leaves."""
-
-    total: int
-
-    def __call__(self, spec: Any) -> int:
-        return self.total - spec.config["R_w"]
 
 
 def figure10(profile: str) -> Sweep:

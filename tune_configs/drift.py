@@ -20,6 +20,7 @@ from engine.sweeps.definition import Sweep
 from tune_configs import fedser
 from tune_configs.fedser import FEDAVG, FEDDC, FEDMIX, FEDPROX, MOON
 from tune_configs.quickstart import cifar10, quickstart
+from tune_configs.warm_up import Rest
 
 PROX = "Li et al. 2020, Federated optimization in heterogeneous networks"
 CBFL = "CBFL, table 2 (single runs)"
@@ -162,7 +163,7 @@ def warmup(profile: str) -> Sweep:
         space={
             "R_w": tune.grid_search(warm),
             "mu": tune.grid_search([0.1, 1.0]),
-            "stages.serve.rounds": tune.sample_from(_Rest(total)),
+            "stages.serve.rounds": tune.sample_from(Rest(total)),
         },
         seeds=(0, 1, 2),
         tables=(Layout("Accuracy by warm-up rounds", rows=("mu",), columns=("R_w",)),),
@@ -178,16 +179,6 @@ def warmup(profile: str) -> Sweep:
             ),
         ),
     )
-
-
-class _Rest:
-    """The rounds that a warm-up leaves."""
-
-    def __init__(self, total: int) -> None:
-        self.total = total
-
-    def __call__(self, spec: Any) -> int:
-        return self.total - spec.config["R_w"]
 
 
 # --- six methods side by side -----------------------------------------------------------------------------
