@@ -30,7 +30,7 @@ from engine.errors import ConfigError, RunFolderError, nearest, require
 from engine.experiment import Experiment
 from engine.files import write_atomically
 from engine.results import RunFolder
-from engine.worker import open_model
+from engine.nets import open_model
 
 Method = Literal["pca", "tsne"]
 MARKERS = "o^"  # with six colours: twelve classes that can be told apart

@@ -38,7 +38,7 @@ from engine.experiment import CHOICES, Experiment, Stage
 from engine.files import write_atomically
 from engine.results import RunFolder
 from engine.weights import FlatNet
-from engine.worker import open_model
+from engine.nets import open_model
 
 log = logging.getLogger("fedskew")
 
