@@ -160,7 +160,7 @@ def serve(task: Task, weights: Tensor, out: Tensor, pipe: Connection) -> None:
 
 
 def clients_of(partition: Path) -> list[Tensor]:
-    """The training rows of every client, ascending, from ``partition.parquet`` (client -1 holds what is dropped)."""
+    """The training rows of every client, ascending, from ``partition.parquet`` (below 0: nobody's)."""
     table = pq.read_table(partition, filters=[("test", "=", False)])
     owners, rows = table["client"].to_numpy(), table["index"].to_numpy()
     return [torch.from_numpy(np.sort(rows[owners == client])) for client in range(owners.max() + 1)]

@@ -47,6 +47,7 @@ class Kind(StrEnum):
     PERSONAL_HEAD = "personal_head"  # [P_head] a client's own: kept by its rows for the client's classes, never sent
     BUFFERS = "buffers"  # [Q]    floating buffers
     SCALAR = "scalar"  # []       one number; the server's are written to rounds.parquet
+    MATRIX = "matrix"  # [C, C]   numbers of pairs of classes; the server's are written to matrices.parquet
     MOMENTS = "moments"  # any    sums that stay in float64
     LOGITS = "logits"  # [..., C] class scores
     IMAGES = "images"  # [N, ...] rows in input space, or labels that go with them

@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -226,7 +227,7 @@ def _dataset(experiment: Experiment) -> Dataset:
 
 def _partition(experiment: Experiment, data: Dataset) -> Assignment:
     drawn = experiment.partition.assign(data.train.labels, len(data.classes), data.train.owners)
-    return Assignment(drawn.clients, drawn.dropped, data.fingerprint)
+    return replace(drawn, data=data.fingerprint)
 
 
 def _add(table: Table, kind: str, row: Row) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -493,20 +495,51 @@ def test_a_run_has_test_rows_for_its_clients(tmp_path: Path):
 
 
 # -------------------------------------------------------------------------------------------------- files
+@dataclass(frozen=True, kw_only=True)
+class Backwards(Partition):
+    """All samples from the last to the first: 4 public, 3 dropped, the others for client 0."""
+
+    def draw(self, rng, labels, num_classes, owners):
+        rows = np.arange(len(labels))[::-1]
+        return Assignment((rows[7:], *[rows[:0]] * (self.clients - 1)), rows[4:7], public=rows[:4])
+
+
+@pytest.mark.parametrize("least", [0, 2])
+def test_public_samples_are_nobodys_and_sorted(least: int):
+    """Kills: public samples that are lost or left as drawn, also where small clients are filled up; a client that is
+    filled from them.
+    """
+    fill: dict[str, Any] = {"min_samples": least, "on_small": "repair"} if least else {}
+    assignment = Backwards(clients=3, **fill).assign(np.zeros(20, dtype=np.int64), 1)
+    assert (assignment.public.tolist(), assignment.dropped.tolist()) == ([16, 17, 18, 19], [13, 14, 15])
+    assert assignment.sizes().tolist() == ([9, 2, 2] if least else [13, 0, 0])
+    assert np.array_equal(np.sort(np.concatenate(assignment.clients)), np.arange(13))
+
+
 def test_saved_and_loaded(tmp_path: Path):
-    """Kills: losing empty clients (also at the end) or the dropped samples."""
-    saved = Assignment(
-        (np.array([1, 4]), np.empty(0, np.int64), np.array([0]), np.empty(0, np.int64)), np.array([2, 3])
-    )
+    """Kills: losing empty clients (also at the end), or samples that nobody holds."""
+    clients = (np.array([1, 4]), np.empty(0, np.int64), np.array([0]), np.empty(0, np.int64))
+    saved = Assignment(clients, np.array([2, 3]), public=np.array([5, 7]))
     path = tmp_path / "partition.parquet"
     saved.save(path)
     loaded = Assignment.load(path)
     assert [part.tolist() for part in loaded.clients] == [[1, 4], [], [0], []]
-    assert loaded.dropped.tolist() == [2, 3]
+    assert (loaded.dropped.tolist(), loaded.public.tolist()) == ([2, 3], [5, 7])
     rows = pq.read_table(path).to_pydict()
-    assert rows == {"client": [-1, -1, 0, 0, 2], "index": [2, 3, 1, 4, 0]}
+    assert rows == {"client": [-2, -2, -1, -1, 0, 0, 2], "index": [5, 7, 2, 3, 1, 4, 0]}
     assert loaded.tests == ()
     assert [p.name for p in tmp_path.iterdir()] == ["partition.parquet"]
+
+
+def test_a_file_without_public_samples_is_loaded(tmp_path: Path):
+    """As all were before there were any. Kills: clients or dropped samples taken for public ones."""
+    path = tmp_path / "partition.parquet"
+    table = pa.table({"client": [-1, 0, 0, 1], "index": [3, 0, 2, 1]})
+    pq.write_table(table.replace_schema_metadata({"clients": "2", "data": "print"}), path)
+    loaded = Assignment.load(path)
+    assert [part.tolist() for part in loaded.clients] == [[0, 2], [1]]
+    assert (loaded.dropped.tolist(), loaded.public.tolist()) == ([3], [])
+    assert loaded.public.dtype == np.int64
 
 
 @pytest.mark.parametrize("tests", [([], [0, 3], [1], []), ([], [], [], [])])
@@ -527,9 +560,9 @@ def test_test_rows_are_saved_and_loaded(tmp_path: Path, tests: tuple[list[int], 
 
 
 def test_test_rows_of_nobody_are_refused(tmp_path: Path):
-    """Kills: rows of client -1 that shift those of the others."""
+    """Kills: rows of clients -1 and -2 that shift those of the others."""
     path = tmp_path / "partition.parquet"
-    for client in (-1, 1):
+    for client in (-2, -1, 1):
         table = pa.table({"client": [0, client], "index": [0, 0], "test": [False, True]})
         pq.write_table(table.replace_schema_metadata({"clients": "1", "data": ""}), path)
         with pytest.raises(DataError, match="a client is outside of 0 to 0"):

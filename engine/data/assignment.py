@@ -26,12 +26,14 @@ class Assignment:
     data: fingerprint of the data set whose samples these are, once it is known.
     tests: for each client, the sorted test samples that its personal model is evaluated on (int64, may be empty),
         of which no two clients share one; () where they have not been divided.
+    public: sorted training samples that no client holds and that everybody may see (int64, may be empty).
     """
 
     clients: tuple[np.ndarray, ...]
     dropped: np.ndarray = field(default_factory=_nobody)
     data: str = ""
     tests: tuple[np.ndarray, ...] = ()
+    public: np.ndarray = field(default_factory=_nobody)
 
     def sizes(self) -> np.ndarray:
         """Training samples of each client, int64 [K]."""
@@ -44,9 +46,9 @@ class Assignment:
     def save(self, path: Path) -> None:
         """Write as parquet: one row (client, index, test) for each sample.
 
-        Client -1 holds what is dropped. Without ``tests`` there is no column ``test``.
+        Client -1 holds what is dropped, client -2 what is public. Without ``tests`` there is no column ``test``.
         """
-        parts = {-1: self.dropped, **dict(enumerate(self.clients))}
+        parts = {-2: self.public, -1: self.dropped, **dict(enumerate(self.clients))}
         columns = _columns(parts)
         if self.tests:
             tests = _columns(dict(enumerate(self.tests)))
@@ -70,12 +72,12 @@ class Assignment:
             is_test = table["test"].to_numpy().astype(bool) if has_tests else np.zeros(len(owners), dtype=bool)
         except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
             raise DataError(f"{path}: not a readable partition ({error})") from None
-        for first, part in ((-1, owners[~is_test]), (0, owners[is_test])):
+        for first, part in ((-2, owners[~is_test]), (0, owners[is_test])):
             if len(part) and (part.min() < first or part.max() >= count):
                 raise DataError(f"{path}: not a readable partition (a client is outside of 0 to {count - 1})")
-        dropped, *clients = _grouped(owners[~is_test] + 1, indices[~is_test], count + 1)
+        public, dropped, *clients = _grouped(owners[~is_test] + 2, indices[~is_test], count + 2)
         tests = _grouped(owners[is_test], indices[is_test], count) if has_tests else []
-        return cls(tuple(clients), dropped, data, tuple(tests))
+        return cls(tuple(clients), dropped, data, tuple(tests), public)
 
 
 def _columns(parts: dict[int, np.ndarray]) -> dict[str, np.ndarray]:

@@ -72,7 +72,8 @@ class Partition(ABC):
             elif self.on_small == "redraw" and smallest < self.min_samples:
                 best = max(best, smallest)
                 continue
-            return Assignment(tuple(np.sort(part) for part in drawn.clients), np.sort(drawn.dropped))
+            clients = tuple(np.sort(part) for part in drawn.clients)
+            return Assignment(clients, np.sort(drawn.dropped), public=np.sort(drawn.public))
         repair = "take fewer clients, a more even split or partition.on_small=repair"
         raise ConfigError(
             "partition.min_samples",
@@ -159,7 +160,7 @@ def _repaired(
             for holder, change in ((client, moved), (giver, -moved)):
                 counts[holder, c] += change
                 sizes[holder] += change
-    return Assignment(tuple(clients), drawn.dropped)
+    return replace(drawn, clients=tuple(clients))
 
 
 @dataclass(frozen=True, kw_only=True)
