@@ -1,7 +1,11 @@
 """The algorithms, one file each. To add one: write the file and add its line here."""
 
+from algorithms.answers import Answers
 from algorithms.cbfl import Cbfl
+from algorithms.cbhma import Cbhma
+from algorithms.cbhma_e import CbhmaE
 from algorithms.ccvr import Ccvr
+from algorithms.cfl_amalgam import CflAmalgam
 from algorithms.clsnorm import ClsNorm
 from algorithms.clsprox import ClsProx
 from algorithms.ditto import Ditto
@@ -26,6 +30,9 @@ from algorithms.perfedavg import PerFedAvg
 from algorithms.pfedme import PFedMe
 from algorithms.pflego import Pflego
 from algorithms.scaffold import Scaffold
+from algorithms.skd1 import Skd1
+from algorithms.skd2 import Skd2
+from algorithms.uhc import Uhc
 from engine.registry import Registry
 
 ALGORITHMS = Registry(
@@ -57,5 +64,12 @@ ALGORITHMS = Registry(
         "perfedavg": PerFedAvg,
         "ccvr": Ccvr,
         "iid_calibration": IidCalibration,
+        "answers": Answers,
+        "skd1": Skd1,
+        "skd2": Skd2,
+        "uhc": Uhc,
+        "cfl_amalgam": CflAmalgam,
+        "cbhma": Cbhma,
+        "cbhma_e": CbhmaE,
     },
 )

@@ -221,24 +221,33 @@ class Distillation(Finisher):
         """The student, and what :meth:`class_costs` made; the answers stay with their stage."""
         return self.trained(train_student, server, compute)
 
-    def trained(self, job: Callable[..., Tensors], server: Tensors, compute: Compute, **more: Tensor) -> Tensors:
-        """What ``job`` (as :func:`train_student`) comes to; a RunError if that is no student."""
-        student = compute(partial(job, method=self), {**server, **more})
+    def trained(self, job: Callable[..., Tensors], shared: Tensors, compute: Compute) -> Tensors:
+        """What ``job``, such as :func:`train_student`, comes to; a RunError if that is no student."""
+        student = compute(partial(job, method=self), shared)
         if not torch.isfinite(student["weights"]).all():
             raise RunError(f"the student diverged with lr={self.lr:g}: lower the stage's algorithm.lr")
         return student
 
 
+def samples_per_class(answers: Tensor) -> int:
+    """Public samples of each class that ``answers`` [M, N, C] are about."""
+    return answers.shape[1] // answers.shape[2]
+
+
+def public_lesson(bench: Workbench, shared: Tensors, method: Distillation) -> tuple[Tensor, Lesson, Tensors]:
+    """The public images [N, ...] and what ``method`` is to learn of them, see :meth:`Distillation.lesson`."""
+    x, labels = bench.public(samples_per_class(shared["answers"]))
+    return x, *method.lesson(shared["answers"], shared["known"], labels)
+
+
 def train_student(bench: Workbench, shared: Tensors, method: Distillation) -> Tensors:
-    """The bench's net trained by ``method`` on the public set, of "answers" [M, N, C] and "known" bool [M, C]."""
-    answers, known = shared["answers"], shared["known"]
-    x, labels = bench.public(answers.shape[1] // answers.shape[2])
-    lesson, made = method.lesson(answers, known, labels)
+    """The bench's net trained by ``method`` on the public set, with "answers" [M, N, C] and "known" bool [M, C]."""
+    x, lesson, made = public_lesson(bench, shared, method)
 
     def loss(net: Net, rows: Tensor) -> Tensor:
         return method.losses(net(x[rows]), lesson.of(rows)).mean()
 
-    return {**method.fit(bench, loss, len(labels)), **made}
+    return {**method.fit(bench, loss, len(x)), **made}
 
 
 @dataclass(frozen=True)

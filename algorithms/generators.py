@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from engine.algorithm import Batch, Tensors, Workbench
-from engine.models.model import initialise
+from engine.models.model import fresh
 
 ADAM_BETAS = (0.5, 0.999)
 
@@ -118,14 +118,6 @@ def _outline(spec: GeneratorSpec) -> Generator:
         return spec.build().eval()
 
 
-def _fresh(build: Callable[[], nn.Module], like: Tensor, rng: torch.Generator) -> nn.Module:
-    with torch.device("meta"):
-        module = build()
-    module.to_empty(device="cpu")
-    initialise(module, rng)
-    return module.to(like)
-
-
 # --- training against a frozen model --------------------------------------------------------------------------
 
 
@@ -137,7 +129,7 @@ def train_against(
     Eq. 9: cross entropy of the model's answers to the labels asked for, plus ``gamma`` times :func:`statistics_gap`.
     """
     rng, like = bench.rng("generator"), shared["weights"]
-    module = _fresh(spec.build, like, rng)
+    module = fresh(spec.build, rng).to(like)
     optimizer = torch.optim.Adam(module.parameters(), lr=lr, betas=ADAM_BETAS)
     for _ in range(steps):
         labels = torch.randint(spec.classes, (batch,), generator=rng).to(like.device)
@@ -180,7 +172,7 @@ def train_on(
 ) -> Tensor:
     """[G] of a DCGAN (Radford, Metz and Chintala 2016) trained on a client's rows."""
     real = torch.cat([part.x for part in batches()])
-    generator, judge = (_fresh(build, real, rng) for build in (spec.build, lambda: Discriminator(spec)))
+    generator, judge = (fresh(build, rng).to(real) for build in (spec.build, lambda: Discriminator(spec)))
     makers, judges = (torch.optim.Adam(m.parameters(), lr=lr, betas=ADAM_BETAS) for m in (generator, judge))
     nobody = torch.zeros(batch, dtype=torch.int64, device=real.device)
     for _ in range(steps):

@@ -149,7 +149,8 @@ def test_correlations_lie_between_0_and_1(setting: str, mode: Any) -> None:
     """Kills: an off-diagonal that reaches the diagonal (a teacher that mistakes one class for another), one that a mask
     says was seen of classes that nobody compares, a diagonal that is measured."""
     for signal in (3.0, 0.0, -3.0):
-        _, known, labels = given = answered(setting, signal=signal)
+        given = answered(setting, signal=signal)
+        known = given[1]
         found, seen = correlation(*given, mode)
         off = ~torch.eye(len(found), dtype=torch.bool)
         assert (found.diagonal() == 1).all() and seen.diagonal().all()

@@ -12,8 +12,10 @@ import pytest
 import torch
 
 from algorithms import ALGORITHMS
+from algorithms.answers import Answers
+from algorithms.distillation import Distillation
 from engine import seeds
-from engine.algorithm import Algorithm, Context, Finisher, Kind, Tensors
+from engine.algorithm import Algorithm, Context, Finisher, Kind, Layout, Tensors
 from engine.data import Assignment
 from engine.data.batches import Rows
 from engine.entries import kept
@@ -28,9 +30,11 @@ from tests.tiny import (
     BATCHNORM,
     CLASSES,
     SIZES,
+    STUDENTS,
     SUITED,
     Driven,
     assignment,
+    before_the_end,
     dataset,
     drive,
     experiment_of,
@@ -42,7 +46,10 @@ SETTING: dict[str, Any] = {"participation": {"count": 4}, "rounds": 4}
 
 
 # Fields with which the order of clients does not decide who meets whom in a batch, where the default would.
-ORDER_IS_NO_MATTER: dict[str, dict[str, Any]] = {"iid_calibration": {"batch_size": 1000, "fraction": 1.0}}
+ORDER_IS_NO_MATTER: dict[str, dict[str, Any]] = {
+    "iid_calibration": {"batch_size": 1000, "fraction": 1.0},
+    "cfl_amalgam": {"feature_weight": 0.0},  # teachers' layers are drawn one after the other
+}
 
 
 # Fields without what magnifies rounding: the gradient of a bias before BatchNorm is rounding alone, and Adam's steps
@@ -54,15 +61,24 @@ SMOOTH: dict[str, dict[str, Any]] = {"cbfl": {"generator": "gaussian_noise"}}
 SHORT: dict[str, dict[str, Any]] = {"pfedme": {"local_rounds": 4, "inner_steps": 2, "personal_lr": 0.1}}
 
 
+# Fields with which a student of a dozen images has time to learn what the others have learned by then.
+ENOUGH: dict[str, dict[str, Any]] = {
+    name: {"epochs": 30, **({"lr": 0.01} if name == "cfl_amalgam" else {})} for name in STUDENTS
+}
+
+
 def config(name: str, fields: dict[str, Any] | None = None, **changes: Any) -> Any:
-    """FedAvg and then the algorithm, where that has no rounds."""
+    """With what goes before the algorithm, where that has no rounds."""
     return experiment_of(name, {**SHORT.get(name, {}), **(fields or {})}, **{**SETTING, **changes})
 
 
 def come_to(run: Driven, turned: bool = False) -> torch.Tensor:
-    """[n] what training changes: the global weights, then what clients keep, the last client first if ``turned``."""
+    """[n] what training changes: the global weights, then what clients keep and what they have answered, the last
+    client first if ``turned``."""
     states = run.states[::-1] if turned else run.states
     kept = [torch.as_tensor(state[name]) for state in states for name in sorted(state)]
+    answers = [run.server["answers"]] if "answers" in run.server else []
+    kept += [tensor.flip(0) if turned else tensor for tensor in answers]
     vectors = [run.server["weights"], *(tensor for tensor in kept if tensor.is_floating_point())]
     return torch.cat([vector.reshape(-1).double() for vector in vectors])
 
@@ -184,6 +200,7 @@ def test_batchnorm_buffers_are_the_plain_sample_mean(tmp_path: Path, name: str) 
     settings = config(name, **BATCHNORM, rounds=2, participation={"count": 3})
     driver = open_driver(tmp_path, settings)
     driver.advance()
+    shares_buffers = driver.stage.algorithm.shares_buffers  # of the stage that trains
     before = {key: tensor.clone() for key, tensor in driver._server.items()}
     trained: list[tuple[int, torch.Tensor]] = []
     trainer = driver.pool._worker.trainer  # type: ignore[attr-defined]
@@ -195,8 +212,8 @@ def test_batchnorm_buffers_are_the_plain_sample_mean(tmp_path: Path, name: str) 
         return result
 
     trainer.train = spy
-    driver.advance()
-    if not ALGORITHMS[name].shares_buffers:
+    driver._next(None)
+    if not shares_buffers:
         assert all(len(buffers) == 0 for _, buffers in trained)
         assert torch.equal(driver._server["buffers"], before["buffers"])
         return
@@ -255,17 +272,29 @@ def test_a_stage_without_rounds_is_one_step(tmp_path: Path, name: str, stop: int
     while not driver.finished:
         driver.advance()
     summary = driver.close()
-    trained, body = given[-1], driver.layout.body
-    weights, buffers = driver.weights
-    assert torch.equal(weights[:body], trained["weights"][:body])
-    assert torch.equal(buffers, trained["buffers"])
-    assert not torch.equal(weights[body:], trained["weights"][body:])
+    check_end(ALGORITHMS[name], given[-1], driver._server, driver.layout)
+    stages = [stage.name for stage in driver.experiment.chain]
     rounds, evaluations = (driver.folder.frame(table) for table in ("rounds", "evaluations"))
-    assert list(zip(rounds["stage"], rounds["round"], strict=True))[3:] == [("train", 4), ("end", 4)]
-    assert list(zip(evaluations["stage"], evaluations["round"], strict=True)) == [("train", 4), ("end", 4)]
+    ends = [(stage, 4) for stage in stages]
+    assert list(zip(rounds["stage"], rounds["round"], strict=True))[3:] == ends
+    assert list(zip(evaluations["stage"], evaluations["round"], strict=True)) == ends
     assert summary["accuracy"] == summary["last10_accuracy"] == evaluations["accuracy"].iloc[-1]
-    assert summary["stage_accuracy"] == dict(zip(("train", "end"), evaluations["accuracy"], strict=True))
+    assert summary["stage_accuracy"] == dict(zip(stages, evaluations["accuracy"], strict=True))
     assert (summary["rounds"], summary["rounds_asked"]) == (4, 4)
+
+
+def check_end(kind: type[Algorithm], before: Tensors, after: Tensors, layout: Layout) -> None:
+    """A calibration changes the head alone; answers are asked for and no model changes; a student is a new model."""
+    same = torch.equal(after["weights"], before["weights"])
+    if issubclass(kind, Distillation):
+        assert not same and "answers" not in after
+        return
+    assert torch.equal(after["buffers"], before["buffers"])
+    if issubclass(kind, Answers):
+        assert same and "answers" in after.keys() - before.keys()
+        return
+    assert torch.equal(layout.body_of(after["weights"]), layout.body_of(before["weights"]))
+    assert not torch.equal(layout.head_of(after["weights"]), layout.head_of(before["weights"]))
 
 
 @FINISHERS
@@ -273,14 +302,12 @@ def test_what_has_no_rounds_says_so(name: str) -> None:
     """Kills: an algorithm without rounds that is given some, or nothing to start from."""
     with pytest.raises(ConfigError, match=rf"^algorithm.name={name}: has no rounds of its own, .*; write stages"):
         Experiment(algorithm={"name": name})
-    stages = [
-        {"name": "train", "rounds": 2},
-        {"name": "end", "rounds": 3, "needs": ["train"], "algorithm": {"name": name}},
-    ]
+    before = before_the_end(name, rounds=2)
+    end = {"name": "end", "rounds": 3, "needs": [before[-1]["name"]], "algorithm": {"name": name}}
     with pytest.raises(ConfigError, match=rf"stages.end.rounds=3: must be 0, for {name} has no rounds; set stages.end"):
-        Experiment(stages=stages)
+        Experiment(stages=[*before, end])
     with pytest.raises(ConfigError, match=r"stages.end.rounds=0: a stage without rounds goes on from another one; "):
-        Experiment(stages=[stages[0], {**stages[1], "rounds": 0, "needs": []}])
+        Experiment(stages=[*before, {**end, "rounds": 0, "needs": []}])
 
 
 class OneClient:
@@ -394,7 +421,7 @@ def test_frozen_models_build_no_graph(tmp_path: Path, name: str, monkeypatch: py
 @ALL
 def test_learns(tmp_path: Path, name: str) -> None:
     """Kills: a sign error; the tiny images are easy, and chance is 0.25."""
-    run = drive(tmp_path, config(name, rounds=15, participation={}))
+    run = drive(tmp_path, config(name, ENOUGH.get(name), rounds=15, participation={}))
     assert run.summary["accuracy"] > 0.85
     rows = run.folder.frame("rounds")
     assert rows["loss_after"].mean() < rows["loss_before"].mean()

@@ -278,9 +278,10 @@ def test_one_client_is_plain_training(tmp_path: Path, name: str, model: dict[str
 
 
 # FedDC weights clients equally, and takes the mean step twice (O-DC2); Mixup, FedSER, CBFL and Per-FedAvg have
-# another loss, pFedMe another step; local training and calibrations have none.
+# another loss, pFedMe another step; local training, calibrations and students have none.
 NO_CENTRAL_STEP = {"cbfl", "feddc", "fedmix", "naivemix", "mixup_local", "fedser", "perfedavg", "pfedme", "local"}
 NO_CENTRAL_STEP |= {"ccvr", "iid_calibration"}
+NO_CENTRAL_STEP |= {"answers", "skd1", "skd2", "uhc", "cfl_amalgam", "cbhma", "cbhma_e"}
 # Personal heads and labels, or one head that is not trained: test_pflego.py and the like.
 NO_CENTRAL_STEP |= {"pflego", "fedper", "fedrep", "fedbabu", "fedrecon", "fedavg_local"}
 

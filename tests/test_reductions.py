@@ -77,6 +77,8 @@ REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     # after FedAvg; no epochs leave what it has come to
     "ccvr": [({"epochs": 0}, FULL), ({"epochs": 0, "cov": "shared"}, {**PART, **BATCHNORM})],
     "iid_calibration": [({"epochs": 0}, FULL), ({"epochs": 0, "fraction": 1.0}, {**PART, **BATCHNORM})],
+    # never: nobody averages anything, and a student is a model of its own (without teachers: test_answers.py)
+    **{name: [] for name in ("answers", "skd1", "skd2", "uhc", "cfl_amalgam", "cbhma", "cbhma_e")},
 }
 
 # algorithm -> fields with which three rounds must end elsewhere than FedAvg's
@@ -172,6 +174,44 @@ DIFFERS: dict[str, list[dict[str, Any]]] = {
     ],
     "ccvr": [{}, {"epochs": 0, "init": "random"}],
     "iid_calibration": [{}, {"epochs": 0, "init": "random"}],
+    "answers": [{}],  # the weights that all started from; what it asks for: test_answers.py
+    "skd1": [
+        {},
+        {"alpha": 0.9},
+        {"temperature": 1.0},
+        {"tau_squared": True},
+        {"kd_reduce": "mean"},
+        {"only_relevant": True},
+        {"epochs": 3},
+        {"batch_size": 5},
+        {"lr": 0.02},
+        {"momentum": 0.0},
+        {"weight_decay": 0.1},
+        {"optimizer": "adam", "lr": 0.001},
+        {"schedule": "constant"},
+    ],
+    "skd2": [{}, {"centre": False}, {"alpha": 0.9}, {"temperature": 1.0}],
+    "uhc": [{}, {"kd_reduce": "mean"}, {"only_relevant": True}, {"alpha": 0.9}, {"temperature": 1.0}],
+    "cfl_amalgam": [
+        {},
+        {"centre": True},
+        {"answer_weight": 0.5},
+        {"feature_weight": 0.0},
+        {"decoder_weight": 0.0},
+        {"optimizer": "sgd"},
+        {"lr": 0.01},
+        {"weight_decay": 0.1},
+    ],
+    "cbhma": [
+        {},
+        {"r_mode": "raw"},
+        {"r_mode": "softmax"},
+        {"r_mode": "softmax", "r_temperature": 1.0},
+        {"row_weight": False},
+        {"g_power": 4.0},
+        {"kd_reduce": "mean"},
+    ],
+    "cbhma_e": [{}, {"r_mode": "softmax"}, {"row_weight": False}, {"centre": False}],
 }
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from algorithms import ALGORITHMS
+from algorithms.answers import Answers
+from algorithms.distillation import Distillation
 from engine.algorithm import Finisher
 from engine.data import Assignment, Dataset, Split
 from engine.data.partition import Iid
@@ -50,6 +52,18 @@ def assignment(sizes: list[int], seed: int = 0) -> Assignment:
     return Assignment(tuple(np.sort(part).astype(np.int64) for part in np.split(order, cuts)))
 
 
+def with_public(parts: Assignment, data: Dataset, per_class: int = 3) -> Assignment:
+    """With samples of each class that everybody may see, unless there are some: what nobody holds, else what the
+    largest clients do."""
+    if len(parts.public):
+        return parts
+    nobodys = np.setdiff1d(np.arange(len(data.train)), np.concatenate(parts.clients))
+    rows = np.concatenate([nobodys, *sorted(parts.clients, key=len, reverse=True)])
+    labels = data.train.labels[rows]
+    public = np.sort(np.concatenate([rows[labels == number][:per_class] for number in range(CLASSES)]))
+    return replace(parts, clients=tuple(np.setdiff1d(part, public) for part in parts.clients), public=public)
+
+
 def with_tests(parts: Assignment, data: Dataset) -> Assignment:
     """With test rows for each client, unless it has some."""
     return parts if parts.tests else Iid(clients=len(parts.clients)).share_tests(parts, data)
@@ -61,10 +75,13 @@ BASE: dict[str, Any] = {
     "local": {"epochs": 2, "batch_size": 8, "lr": 0.1},
     "execution": {"actors": 0, "device": "cpu"},
 }
+STUDENTS = [name for name, kind in ALGORITHMS.items() if issubclass(kind, Distillation)]
 BATCHNORM = {"model": {"name": "resnet8"}}
 # Fields with which an algorithm takes the model of BASE, and is as quick as others; filled in unless a test says them.
 SUITED: dict[str, dict[str, Any]] = {
     "fedser": {"transform": "resize_back"},
+    "answers": {"per_class": 3},
+    **{name: {"epochs": 4, "batch_size": 8} for name in STUDENTS},
     "cbfl": {"gamma": 0.0, "beta": 1.0, "fake_batch": 6, "gen_steps": 3, "gen_batch": 8, "gen_width": 4, "noise": 5},
 }
 SIZES = [20, 13, 7, 30, 9, 1, 24, 16]  # 120 in all; one client of a single row
@@ -83,15 +100,25 @@ def experiment(**changes: Any) -> Experiment:
     return Experiment(**{**values, "model": {**needs, **values["model"]}})
 
 
+def before_the_end(name: str, rounds: int) -> list[dict[str, Any]]:
+    """The stages that an algorithm without rounds goes on from: FedAvg, or what it asks for."""
+    kind = ALGORITHMS[name]
+    own = issubclass(kind, Answers | Distillation)
+    stages = [{"name": "train", "rounds": rounds, "algorithm": {"name": "local" if own else "fedavg"}}]
+    if issubclass(kind, Distillation):
+        answers = {"name": "answers", **SUITED["answers"]}
+        stages.append({"name": "answers", "rounds": 0, "needs": ["train"], "algorithm": answers})
+    return stages
+
+
 def experiment_of(name: str, fields: Mapping[str, Any] | None = None, **changes: Any) -> Experiment:
-    """An experiment with an algorithm; one without rounds is a stage after FedAvg."""
-    algorithm = {"name": name, **(fields or {})}
+    """An experiment with an algorithm; one without rounds is a stage "end", after what it goes on from."""
     if not issubclass(ALGORITHMS[name], Finisher):
-        return experiment(algorithm=algorithm, **changes)
-    train = {"name": "train", "rounds": changes.get("rounds", BASE["rounds"])}
-    return experiment(
-        stages=[train, {"name": "end", "rounds": 0, "needs": ["train"], "algorithm": algorithm}], **changes
-    )
+        return experiment(algorithm={"name": name, **(fields or {})}, **changes)
+    before = before_the_end(name, changes.get("rounds", BASE["rounds"]))
+    algorithm = {"name": name, **SUITED.get(name, {}), **(fields or {})}
+    end = {"name": "end", "rounds": 0, "needs": [before[-1]["name"]], "algorithm": algorithm}
+    return experiment(stages=[*before, end], **changes)
 
 
 @dataclass
@@ -121,11 +148,18 @@ class Driven:
         return self.driver._server
 
 
+def prepared(config: Experiment, data: Dataset, parts: Assignment) -> Assignment:
+    """With what a partition would have added: test rows, and public rows where they are asked for."""
+    if any(isinstance(stage.algorithm, Answers) for stage in config.chain):
+        parts = with_public(parts, data)
+    return with_tests(parts, data)
+
+
 def open_driver(
     folder: Path, config: Experiment, data: Dataset | None = None, parts: Assignment | None = None
 ) -> Driver:
     data = data or dataset()
-    parts = with_tests(parts or assignment(SIZES), data)
+    parts = prepared(config, data, parts or assignment(SIZES))
     run_folder = RunFolder(folder)
     run_folder.create(config)
     return Driver(config, run_folder, data, parts, InProcessPool(config, data, parts))
@@ -144,7 +178,7 @@ def drive_with_store(
 ) -> dict[str, Any]:
     """A run, to its end or to a round; its summary. ``keep_all``: leave every snapshot in the store."""
     data, run_folder = dataset(), RunFolder(folder)
-    parts = with_tests(assignment(SIZES), data)
+    parts = prepared(config, data, assignment(SIZES))
     run_folder.create(config)
     reuse = Reuse(store, folder / "fetched", keep_all=keep_all) if store else None
     driver = Driver(config, run_folder, data, parts, InProcessPool(config, data, parts), reuse)

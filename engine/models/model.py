@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from engine.errors import require
 from engine.models.heads import HEADS, Head, head_layer, project
+
+Built = TypeVar("Built", bound=nn.Module)
 
 
 class Model(nn.Module):
@@ -102,14 +106,18 @@ def initialise(model: nn.Module, generator: torch.Generator) -> None:
 _NORM_VALUES = {"weight": 1, "bias": 0, "running_mean": 0, "running_var": 1, "num_batches_tracked": 0}
 
 
-def build_model(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int, generator: torch.Generator) -> Model:
-    """The network on the CPU in training mode, its weights drawn from ``generator`` (a CPU generator) alone.
+def fresh(build: Callable[[], Built], generator: torch.Generator) -> Built:
+    """What ``build`` makes, on the CPU in training mode, its weights drawn from ``generator`` (a CPU generator) alone.
 
-    Built on the meta device, where torch's own initialisation draws nothing: the global generator stays
-    untouched.
+    Built on the meta device, where torch's own initialisation draws nothing: the global generator stays untouched.
     """
     with torch.device("meta"):
-        model = spec.build(shape, num_classes)
-    model.to_empty(device="cpu")
-    initialise(model, generator)
-    return model
+        module = build()
+    module.to_empty(device="cpu")
+    initialise(module, generator)
+    return module
+
+
+def build_model(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int, generator: torch.Generator) -> Model:
+    """The network of a recipe, :func:`fresh`."""
+    return fresh(lambda: spec.build(shape, num_classes), generator)
