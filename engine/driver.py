@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine import __version__, seeds, snapshots
+from engine import __version__, matrices, seeds, snapshots
 from engine.algorithm import Algorithm, Client, Cohort, Context, Kind, Layout, Pooled, Tensors
 from engine.blocks import added, cut_blocks
 from engine.cadence import Cadence, after
@@ -497,6 +497,7 @@ class Driver:
     def _summarise(self) -> dict[str, Any]:
         empty = int((self._sizes == 0).sum())
         states = json.dumps(sorted(self._states.files.items()))
+        matrices.save(self.folder.path, self.stage.name, self.stage.algorithm.entries, self._server)
         return self.folder.summarise(
             self.experiment,
             {

@@ -26,6 +26,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from engine import matrices
 from engine.analysis.claims import Claim
 from engine.analysis.layouts import Layout
 from engine.analysis.settings import (
@@ -176,6 +177,10 @@ class Results:
         """Training samples of each client and class, int64 [K, C]; :class:`DataError` if the data are not there."""
         folder = self._folder(trial)
         return class_counts(folder / "partition.parquet", read_yaml(folder / "experiment.yaml")["data"])
+
+    def matrices(self, trial: str) -> dict[str, np.ndarray]:
+        """What the trial's server ended with for each pair of classes, by name, float64 [C, C]; often nothing."""
+        return matrices.load(self._folder(trial))
 
     def experiment(self, trial: str) -> Experiment:
         return RunFolder(self._folder(trial)).experiment()
