@@ -34,8 +34,8 @@ from engine.errors import ConfigError, nearest, require
 from engine.experiment import Experiment
 from engine.labels import own_logits, spread
 from engine.models import MODELS
-from engine.recompute import LocalModels, find, local_models
 from engine.nets import open_model
+from engine.recompute import LocalModels, find, local_models
 
 log = logging.getLogger("fedskew")
 
