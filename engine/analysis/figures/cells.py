@@ -49,10 +49,9 @@ def coloured_cells(
 
 def write_in_cells(axes: Axes, mesh: Any, table: np.ndarray, texts: Sequence[Sequence[str]], size: float) -> None:
     """The text of each cell that has a value, dark on bright colours and bright on dark ones."""
-    for (row, column), value in np.ndenumerate(table):
-        if math.isfinite(value):
-            style: dict[str, Any] = {"ha": "center", "va": "center_baseline", "fontsize": size}
-            axes.text(column, row, texts[row][column], color=ink_on(mesh.to_rgba(value)), **style)
+    for row, column in np.argwhere(np.isfinite(table)).tolist():
+        style: dict[str, Any] = {"ha": "center", "va": "center_baseline", "fontsize": size}
+        axes.text(column, row, texts[row][column], color=ink_on(mesh.to_rgba(table[row, column])), **style)
 
 
 def some_ticks(axes: Axes, names: Sequence[str], side: str) -> None:
