@@ -69,13 +69,14 @@ def draw_classes(folder: RunFolder, counts: np.ndarray, classes: Sequence[str]) 
                 if np.isfinite(value):
                     above = {"xytext": (0, 1.5), "textcoords": "offset points", "ha": "center", "fontsize": 7.5}
                     axes.annotate(f"{value:.{digits}f}", (place, value), **above)
+        top.set_yticks([])
         main.set_xticks(places, numbered(classes))
         if max(map(len, numbered(classes))) > 4:
             slanted(main)
     else:
         main.set_xlabel("class")
-    top.set_ylim(0, 1.25 * max(len(counts), 1))
-    top.yaxis.set_major_locator(MaxNLocator(2, integer=True))
+        top.yaxis.set_major_locator(MaxNLocator(2, integer=True))
+    top.set_ylim(0, 1.25 * len(counts))
     top.set_ylabel("clients\nthat hold it")
     main.set_ylim(0, 108)
     main.set_yticks(range(0, 101, 20))
