@@ -16,6 +16,7 @@ from engine.algorithm import Context, LocalRun, Pooled, Tensors
 class LocalOnly(PersonalModel):
     sent_once: ClassVar[frozenset[str]] = frozenset({"weights", "buffers"})
     global_model: ClassVar[bool] = False
+    mixed_models: ClassVar[bool] = True
     shares_buffers: ClassVar[bool] = False
 
     def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:

@@ -18,7 +18,7 @@ from engine import __version__, seeds
 from engine.data import Assignment
 from engine.data.batches import orders
 from engine.experiment import Experiment
-from engine.worker import open_model
+from engine.nets import open_model
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -30,9 +30,9 @@ from algorithms.generators import train_against
 from benchmarks.common import RESULTS, save, verdict
 from engine import seeds
 from engine.experiment import Experiment
+from engine.nets import open_model
 from engine.run import Run
 from engine.workbench import FlatWorkbench
-from engine.worker import open_model
 from tune_configs.quickstart import cifar10 as paper_setting
 
 PAPER = {"FedAvg": 84.13, "CBFL": 85.89}  # Table 1, best test accuracy in 1,000 rounds

@@ -21,7 +21,7 @@ This module knows no algorithm and no Ray. ``algorithms/fedavg.py`` is the short
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
@@ -47,6 +47,7 @@ class Kind(StrEnum):
     PERSONAL_HEAD = "personal_head"  # [P_head] a client's own: kept by its rows for the client's classes, never sent
     BUFFERS = "buffers"  # [Q]    floating buffers
     SCALAR = "scalar"  # []       one number; the server's are written to rounds.parquet
+    MATRIX = "matrix"  # [C, C]   numbers of pairs of classes; the server's are written to matrices.parquet
     MOMENTS = "moments"  # any    sums that stay in float64
     LOGITS = "logits"  # [..., C] class scores
     IMAGES = "images"  # [N, ...] rows in input space, or labels that go with them
@@ -272,7 +273,15 @@ class ClientView(Protocol):
         """What the client keeps; empty before its first participation. A TypeError unless ``states`` was asked for."""
         ...
 
+    def at(self, weights: Tensor, buffers: Tensor) -> Net:
+        """The client's network, which may have an architecture of its own, at these weights: frozen, in eval mode."""
+        ...
+
     def rows(self) -> Iterator[Batch]: ...
+
+    def public(self, per_class: int, /) -> tuple[Tensor, Tensor]:
+        """See :meth:`Workbench.public`."""
+        ...
 
 
 class Clients(Protocol):
@@ -313,6 +322,15 @@ class Workbench(Protocol):
 
     def rng(self, purpose: str, /) -> torch.Generator: ...
 
+    def public(self, per_class: int, /) -> tuple[Tensor, Tensor]:
+        """Rows that no client holds and everybody may see, so that they are no traffic.
+
+        [n, channels, height, width] normalised and [n] int64 labels: of each class that has any the first
+        ``per_class``, one class after the other, so that a smaller set is part of a larger one. A ConfigError if a
+        class has some but fewer, or none has any.
+        """
+        ...
+
     def fit(
         self,
         loss: Callable[[Net, Tensor], Tensor],
@@ -323,11 +341,15 @@ class Workbench(Protocol):
         momentum: float = 0.0,
         weight_decay: float = 0.0,
         trainable: Literal["all", "body", "head"] = "all",
+        optimizer: Literal["sgd", "adam"] = "sgd",
+        schedule: Literal["constant", "cosine"] = "constant",
+        beside: Sequence[Tensor] = (),
     ) -> Tensors:
-        """Train the bench's net by SGD on ``loss(net, positions [B])`` over shuffled rows: "weights" and "buffers".
+        """Train the bench's net on ``loss(net, positions [B])`` over shuffled rows: "weights" and "buffers".
 
         The rows are the caller's (images, features, logits that it indexes by position). As on a client, a body
-        that is not trained is in eval mode.
+        that is not trained is in eval mode. ``momentum`` is SGD's. ``cosine``: the rate of epoch e, from 0, is
+        lr / 2 (1 + cos(pi e / epochs)). ``beside``: leaves that the loss depends on too, trained along in place.
         """
         ...
 
@@ -356,6 +378,7 @@ class Algorithm(ABC):
     model_needs: ClassVar[Mapping[str, Any]] = {}  # fields of every model (head, projection) and what they must be
     global_model: ClassVar[bool] = True  # False: the server's weights alone are no model; evaluated by clients' own
     local_labels: ClassVar[bool] = False  # True: a head's k-th row is a client's k-th class, whichever that is
+    mixed_models: ClassVar[bool] = False  # True: nothing shaped like a model travels, so clients' models may differ
     shares_buffers: ClassVar[bool] = True  # False: clients' buffers are not sent, the server keeps those it has
 
     def check(self, experiment: Experiment, local: Local) -> None:  # noqa: B027 (most refuse nothing)

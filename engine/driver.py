@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from engine import __version__, seeds, snapshots
-from engine.algorithm import Algorithm, Client, Cohort, Context, Kind, Pooled, Tensors
+from engine.algorithm import Algorithm, Client, Cohort, Context, Kind, Layout, Pooled, Tensors
 from engine.blocks import added, cut_blocks
 from engine.cadence import Cadence, after
 from engine.checkpoints import Checkpoint, Checkpoints, Position, last_of_stages
@@ -38,6 +38,7 @@ from engine.experiment import Experiment, Participation, Stage
 from engine.files import link_or_copy
 from engine.label_entropy import label_entropies
 from engine.measurements import Measurements, Place
+from engine.nets import ClientNets, open_model, without_model
 from engine.pool import Call, Pool
 from engine.results import Row, RunFolder
 from engine.reuse import NotYet, Reuse, Segment, may_share, segments_of
@@ -53,7 +54,6 @@ from engine.worker import (
     PersonalJob,
     Scores,
     TrainJob,
-    open_model,
     set_up_torch,
 )
 
@@ -147,7 +147,8 @@ class Driver:
         self._ends = [span.stop - 1 for span in experiment.spans]
         self._cadence = Cadence(experiment)
         net = open_model(experiment, dataset, torch.device("cpu"))
-        self.layout = net.layout
+        self._model_layout = net.layout
+        self._largest = ClientNets(experiment, dataset, net).largest.layout  # of the clients' networks
         self._fresh = {"weights": net.weights, "buffers": net.buffers}
         self._checkpoints = Checkpoints(
             folder.path / "checkpoints",
@@ -176,6 +177,12 @@ class Driver:
     def round(self) -> int:
         """Rounds done, over all stages."""
         return self._position.round
+
+    @property
+    def layout(self) -> Layout:
+        """Of the server's weights in this stage."""
+        has_model = self.experiment.has_server_model(self.stage)
+        return self._model_layout if has_model else without_model(self._model_layout)
 
     @property
     def weights(self) -> tuple[Tensor, Tensor]:
@@ -496,7 +503,7 @@ class Driver:
                 "status": "finished" if self.finished else "stopped",
                 "weights_sha256": weights_sha256(*self.weights),
                 "states_sha256": hashlib.sha256(states.encode()).hexdigest() if self._states.files else None,
-                "parameters": self.layout.size,
+                "parameters": self._model_layout.size,
                 "clients": len(self._sizes),
                 "empty_clients": empty,
                 "dropped_samples": self._dropped,
@@ -518,8 +525,8 @@ class Driver:
         self._position = Position(number, self._starts[number])
         self._states, self._joined = self._open_states(), set()
         self._inherited = dict(parent.states) if parent else {}
-        server = parent.server if parent else self._fresh
         context = self._context(self.round, 0)
+        server = self._with_model(parent.server if parent else self._fresh)
         algorithm = stage.algorithm
         server = {**algorithm.init_server(server, context), "buffers": server["buffers"]}
         server = algorithm.prepare(server, self._every_client(context, "prepare"), context)
@@ -531,6 +538,12 @@ class Driver:
         last = self._ends[number]
         rounds = f"rounds {self.round + 1} to {last}" if stage.rounds else f"after round {last}"
         log.info("stage %s: %s, %s", stage.name, algorithm, rounds)
+
+    def _with_model(self, server: Tensors) -> Tensors:
+        """These entries with weights as the stage has them: none, those there are, or fresh ones where none were."""
+        if not self.experiment.has_server_model(self.stage):
+            return server | {name: tensor[:0] for name, tensor in self._fresh.items()}
+        return server if len(server["weights"]) else server | self._fresh
 
     def _every_client(self, context: Context, when: Literal["prepare", "finish"]) -> EveryClient:
         kinds = self.stage.algorithm.entries
@@ -549,6 +562,9 @@ class Driver:
         """Of the client with most rows: what it keeps at its first participation, as it is stored."""
         algorithm, context, number = self.stage.algorithm, self._context(self.round, 0), int(self._sizes.argmax())
         received = self._broadcast(algorithm, self._server, context)
+        if self.experiment.client_models:
+            context, zeros = replace(context, layout=self._largest), self._fresh["weights"].new_zeros
+            received |= {"weights": zeros(self._largest.size), "buffers": zeros(self._largest.buffers)}
         addressed = self._addressed(algorithm, self._server, (number,), context)
         received |= {name: torch.as_tensor(array[0]) for name, array in addressed.items()}
         counts = torch.from_numpy(self._class_counts()[number])
@@ -617,7 +633,10 @@ class Driver:
     def _save(self) -> None:
         """Rows first, then the checkpoint that vouches for them."""
         self.folder.flush()
-        self._checkpoints.save(Checkpoint(self._position, self._server, self._states.save(), self._numerics))
+        states = self._states.save()
+        if self.stage.rounds == 0:  # it changes nobody's state: the stage after it may ask for those of the one before
+            states = self._inherited | states
+        self._checkpoints.save(Checkpoint(self._position, self._server, states, self._numerics))
         self._saved = self._position
         self._states.prune(self._checkpoints.prune({path.name for path in self._parents.values()}))
 

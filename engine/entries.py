@@ -16,13 +16,14 @@ Arrays = dict[str, np.ndarray]
 
 def checked(algorithm: Algorithm, method: str, entries: Tensors, layout: Layout) -> Tensors:
     """``entries`` as they are, or a TypeError that names the entry which breaks its declaration."""
-    sizes = {
-        Kind.VECTOR: layout.size,
-        Kind.BODY: layout.body,
-        Kind.HEAD: layout.head,
-        Kind.PERSONAL_HEAD: layout.head,
-        Kind.BUFFERS: layout.buffers,
-        Kind.SCALAR: None,
+    shapes = {
+        Kind.VECTOR: (layout.size,),
+        Kind.BODY: (layout.body,),
+        Kind.HEAD: (layout.head,),
+        Kind.PERSONAL_HEAD: (layout.head,),
+        Kind.BUFFERS: (layout.buffers,),
+        Kind.SCALAR: (),
+        Kind.MATRIX: (layout.classes, layout.classes),
     }
     for name, tensor in entries.items():
         where = f"{type(algorithm).__name__}.{method}: entry {name!r}"
@@ -31,10 +32,8 @@ def checked(algorithm: Algorithm, method: str, entries: Tensors, layout: Layout)
             raise TypeError(f"{where} is not declared; add it to {type(algorithm).__name__}.entries with its kind")
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{where} is a {type(tensor).__name__}; entries are tensors")
-        if kind in sizes:
-            shape = () if sizes[kind] is None else (sizes[kind],)
-            if tuple(tensor.shape) != shape:
-                raise TypeError(f"{where} has shape {tuple(tensor.shape)}; a {kind} here has shape {shape}")
+        if kind in shapes and tuple(tensor.shape) != shapes[kind]:
+            raise TypeError(f"{where} has shape {tuple(tensor.shape)}; a {kind} here has shape {shapes[kind]}")
     return entries
 
 

@@ -272,6 +272,7 @@ class Experiment(Section):
         default_factory=lambda: PARTITIONS.build({"name": "dirichlet", "clients": 20, "alpha": 0.3})
     )
     model: ModelChoice = Field(default_factory=lambda: MODELS.build({"name": "mlp"}))
+    client_models: tuple[ModelChoice, ...] = ()  # none: all have the one above; else client k has number k mod len
     algorithm: AlgorithmChoice = Field(default_factory=lambda: ALGORITHMS.build({"name": "fedavg"}))
     local: Local = Field(default_factory=lambda: Local())
     participation: Participation = Field(default_factory=lambda: Participation())
@@ -336,6 +337,13 @@ class Experiment(Section):
             )
         self._check_schedule()
         for stage in self.chain:
+            require(
+                stage.algorithm.mixed_models or not self.client_models,
+                "client_models",
+                [MODELS.name_of(model) for model in self.client_models],
+                f"cannot be told apart by {ALGORITHMS.name_of(stage.algorithm)}, by which weights travel",
+                "leave it out, so that clients have the architecture of the section model",
+            )
             if stage.algorithm.linear_optimizer:
                 require(
                     stage.local.optimizer == "sgd",
@@ -563,10 +571,16 @@ class Experiment(Section):
         if not isinstance(self.data, OWN_DATA):  # a known data set is the same wherever it lies
             values["data"].pop("root", None)
         values["stages"] = [stage.to_mapping() for stage in self.chain]
+        if not self.client_models:
+            del values["client_models"]
         # The last four are in the stages.
         for section in ("name", "checkpoint", "algorithm", "local", "rounds", "schedule"):
             del values[section]
         return values
+
+    def has_server_model(self, stage: Stage) -> bool:
+        """Whether the server has weights in this stage: not where clients' architectures differ and none is its own."""
+        return stage.algorithm.global_model or not self.client_models
 
     @property
     def without_rounds(self) -> set[str]:
@@ -663,7 +677,7 @@ def _all_named(values: Mapping[str, Any]) -> bool:
 
 def keys(values: Mapping[str, Any] | None = None) -> list[str]:
     """All dotted keys, with the fields of the choices made in ``values`` (all choices' fields if None)."""
-    found = ["name", "seed", "rounds"]
+    found = ["name", "seed", "rounds", "client_models"]
     for section, registry in CHOICES.items():
         names = [values[section]["name"]] if values else list(registry)
         fields = {field for name in names for field in registry.fields(name)}
@@ -715,6 +729,8 @@ def _assign(values: dict[str, Any], key: str, value: Any) -> None:
             chosen = values[section]["name"]
             raise ConfigError(key, value, f"is not a field of {section} {chosen!r}", nearest(key, known))
         raise ConfigError(key, value, "is not a known key", nearest(key, known))
+    if section == "client_models" and isinstance(value, list | tuple):  # names alone will do
+        value = [{"name": model} if isinstance(model, str) else model for model in value]
     if not dot:
         values[section] = value
         return

@@ -90,7 +90,8 @@ _handlers: list[logging.Handler] = []  # of the run that this process drives
 def check_against_data(experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
     """Refuse what only the data can tell: a model that does not fit them, a cohort larger than the clients."""
     with torch.device("meta"):
-        experiment.model.build(dataset.shape, len(dataset.classes))
+        for model in (experiment.model, *experiment.client_models):
+            model.build(dataset.shape, len(dataset.classes))
     holders = int((assignment.sizes() > 0).sum())
     own = any(measures_own_models(experiment.evaluation, stage.algorithm) for stage in experiment.chain)
     if own and not any(map(len, assignment.tests)):

@@ -39,6 +39,7 @@ NUMERIC_PATH = (
     "engine.data.own",
     "engine.data.partition",
     "engine.data.pickled",
+    "engine.data.public",
     "engine.data.sources",
     "engine.data.synthetic",
     "engine.driver",
@@ -58,6 +59,7 @@ NUMERIC_PATH = (
     "engine.models.resnet_imagenet",
     "engine.measurements",
     "engine.moments",
+    "engine.nets",
     "engine.seeds",
     "engine.phases",
     "engine.training",
@@ -106,6 +108,8 @@ def stage_hash(
     for key in ("stages", "evaluation"):
         identity.pop(key)
     identity["data"].pop("root", None)  # what was read counts, not where it was
+    if not experiment.has_server_model(stage):
+        identity.pop("model")
     if round is not None:
         changes = tuple(change for change in stage.changes if change.round <= round)
         stage = stage.model_copy(update={"changes": changes})

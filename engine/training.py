@@ -27,6 +27,7 @@ from engine.algorithm import (
     Tensors,
 )
 from engine.data.batches import Rows
+from engine.data.public import PublicSet, none_set_aside
 from engine.entries import checked, kept, opened, sent
 from engine.errors import RunError
 from engine.experiment import Local
@@ -114,10 +115,11 @@ def first_state(algorithm: Algorithm, client: Client, received: Tensors, parent:
 class Trainer:
     """Trains clients on one device, one after the other, in one network."""
 
-    def __init__(self, net: FlatNet, rows: Rows, seed: int) -> None:
+    def __init__(self, net: FlatNet, rows: Rows, seed: int, public: PublicSet = none_set_aside) -> None:
         self.net = net
         self.rows = rows
         self.seed = seed
+        self.public = public
 
     def client(self, number: int, indices: Tensor, context: Context) -> Client:
         """The client whose rows are ``indices`` [n] of the data set."""
@@ -207,7 +209,7 @@ class Trainer:
             return {}
         self.net.load(received["weights"], received["buffers"])
         self.net.train(False)
-        made = algorithm.equip(FlatWorkbench(self.net, client.rng), received, state, client)
+        made = algorithm.equip(FlatWorkbench(self.net, client.rng, self.public), received, state, client)
         return checked(algorithm, "equip", made, client.context.layout)
 
     def personalise(

@@ -9,7 +9,7 @@ in the module and are never sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -76,11 +76,19 @@ class FlatNet:
 
     def backward(self, loss: Tensor, part: str = "all") -> Tensor:
         """The gradient of ``loss`` [] with respect to one part, as a view of :attr:`grad`."""
+        return self.gradients(loss, part)[0]
+
+    def gradients(
+        self, loss: Tensor, part: str = "all", beside: Sequence[Tensor] = ()
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """:meth:`backward`, and the gradients with respect to leaves ``beside`` the network."""
         where, parameters = self.slices[part]
+        if not parameters and not beside:
+            return self.grad[where], ()
+        grads = torch.autograd.grad(loss, [*parameters, *beside], allow_unused=True, materialize_grads=True)
         if parameters:
-            grads = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
-            flatten(list(grads), out=self.grad[where])
-        return self.grad[where]
+            flatten(list(grads[: len(parameters)]), out=self.grad[where])
+        return self.grad[where], grads[len(parameters) :]
 
     def train(self, mode: bool = True) -> None:
         self.model.train(mode)

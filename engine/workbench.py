@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import chain, islice
+from collections.abc import Callable, Sequence
+from itertools import islice
+from math import cos, pi
 from typing import Literal
 
 import torch
@@ -11,15 +12,17 @@ from torch import Tensor
 
 from engine.algorithm import Net, Tensors
 from engine.data.batches import orders
+from engine.data.public import PublicSet, none_set_aside
 from engine.weights import FlatNet
 
 
 class FlatWorkbench:
     """On the net's device; the net is in eval mode, at what whoever makes the bench has put into it."""
 
-    def __init__(self, net: FlatNet, rng: Callable[[str], torch.Generator]) -> None:
+    def __init__(self, net: FlatNet, rng: Callable[[str], torch.Generator], public: PublicSet = none_set_aside) -> None:
         self.net = net
         self.rng = rng
+        self.public = public
         self.device = net.weights.device
 
     def fit(
@@ -32,17 +35,30 @@ class FlatWorkbench:
         momentum: float = 0.0,
         weight_decay: float = 0.0,
         trainable: Literal["all", "body", "head"] = "all",
+        optimizer: Literal["sgd", "adam"] = "sgd",
+        schedule: Literal["constant", "cosine"] = "constant",
+        beside: Sequence[Tensor] = (),
     ) -> Tensors:
         net = self.net
         net.train(trainable != "head")
         where, _ = net.slices[trainable]
         weights = net.weights[where]
-        optimizer = torch.optim.SGD([weights], lr=lr, momentum=momentum, weight_decay=weight_decay)
+        trained = [weights, *beside]
+        if optimizer == "adam":
+            stepper: torch.optim.Optimizer = torch.optim.Adam(trained, lr=lr, weight_decay=weight_decay)
+        else:
+            stepper = torch.optim.SGD(trained, lr=lr, momentum=momentum, weight_decay=weight_decay)
         passes = orders(num_rows, batch_size, "keep", self.rng("batches"))
         least = 2 if net.layout.has_batchnorm and trainable != "head" else 1  # statistics of one row are none
-        for positions in chain.from_iterable(islice(passes, epochs)):
-            if len(positions) >= least:
-                weights.grad = net.backward(loss(net, positions.to(self.device)), trainable)
-                optimizer.step()
+        for epoch, batches in enumerate(islice(passes, epochs)):
+            if schedule == "cosine":
+                stepper.param_groups[0]["lr"] = lr / 2 * (1 + cos(pi * epoch / epochs))
+            for positions in batches:
+                if len(positions) < least:
+                    continue
+                weights.grad, grads = net.gradients(loss(net, positions.to(self.device)), trainable, beside)
+                for leaf, grad in zip(beside, grads, strict=True):
+                    leaf.grad = grad
+                stepper.step()
         net.train(False)
         return {"weights": net.weights.clone(), "buffers": net.buffers.clone()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -34,16 +34,15 @@ from engine.algorithm import (
 )
 from engine.data import Assignment, Dataset
 from engine.data.batches import Rows
+from engine.data.public import PublicRows
 from engine.entries import Arrays, floats, opened, to_numpy, to_torch
 from engine.experiment import Experiment, Local
-from engine.models import build_model
+from engine.nets import ClientNets, open_model
 from engine.training import Sums, Trained, Trainer
 from engine.weights import FlatNet
 from engine.workbench import FlatWorkbench
 
 Visit = tuple[Algorithm, Local, int, Tensor, Context, Tensors, Tensors, bool]  # what Trainer.train is given
-
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 @dataclass(frozen=True)
@@ -144,18 +143,6 @@ class Scores:
     count: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # [C]
 
 
-def open_model(experiment: Experiment, dataset: Dataset, device: torch.device) -> FlatNet:
-    """The experiment's network with its initial weights, which depend on the seed alone."""
-    image = dataset.shape
-    model = build_model(
-        experiment.model,
-        image,
-        len(dataset.classes),
-        seeds.generator(experiment.seed, "weights"),
-    )
-    return FlatNet(model, device, DTYPES[experiment.execution.precision], image)
-
-
 def set_up_torch(experiment: Experiment) -> None:
     """What would otherwise depend on where a process was started."""
     torch.set_num_threads(experiment.execution.threads)
@@ -175,8 +162,11 @@ class Worker:
         self.experiment = experiment
         self.assignment = assignment
         self.net = open_model(experiment, dataset, self.device)
+        self.client_nets = ClientNets(experiment, dataset, self.net)
         dtype = self.net.weights.dtype
-        self.trainer = Trainer(self.net, Rows(dataset, dataset.train, self.device, dtype), experiment.seed)
+        rows = Rows(dataset, dataset.train, self.device, dtype)
+        public = PublicRows(rows, torch.tensor(assignment.public, device=self.device))
+        self.trainer = Trainer(self.net, rows, experiment.seed, public)
         self.test = Rows(dataset, dataset.test, self.device, dtype)
         self._shared: Tensors = {}
 
@@ -205,12 +195,13 @@ class Worker:
         new_states: list[Arrays] = []
         personal: list[OwnScores] = []
         for number, visit in self._visits(job, ids, addressed, newcomers, states):
+            trainer = self._trainer_of(number)
             own_test = self._own_test(number) if job.test_own else None
             if own_test is not None:
-                self.trainer.personalise(*visit)
+                trainer.personalise(*visit)
                 personal.append(self._own_scores("received", algorithm, number, job.context, own_test))
             began = time.perf_counter()
-            trained = self.trainer.train(*visit, probe=job.probe)
+            trained = trainer.train(*visit, probe=job.probe)
             seconds = time.perf_counter() - began
             sums.add(trained)
             if algorithm.stack_uploads:
@@ -231,7 +222,7 @@ class Worker:
                 )
             )
             if own_test is not None:
-                self.net.load(trained.personal["weights"], trained.personal["buffers"])
+                trainer.net.load(trained.personal["weights"], trained.personal["buffers"])
                 personal.append(self._own_scores("post_local", algorithm, number, job.context, own_test))
         assert sums.buffers is not None
         block = BlockSums(
@@ -250,7 +241,7 @@ class Worker:
     def evaluate(self, job: Algorithm, start: int, stop: int) -> Scores:
         """Score the test rows [start, stop) with the shared weights and buffers, as the algorithm predicts."""
         self.net.load(self._shared["weights"], self._shared["buffers"])
-        return self._scores(job.predict, torch.arange(start, stop, device=self.device))
+        return self._scores(self.net, job.predict, torch.arange(start, stop, device=self.device))
 
     def measure(
         self,
@@ -263,14 +254,14 @@ class Worker:
         """Score each client's own model, as it would be if it received what is shared now."""
         found, context = [], job.context
         for number, visit in self._visits(job, ids, addressed, newcomers, states):
-            own_test = self._own_test(number)
+            own_test, trainer = self._own_test(number), self._trainer_of(number)
             if own_test is None:
                 continue
-            self.trainer.personalise(*visit)
+            trainer.personalise(*visit)
             found.append(self._own_scores("post_server", job.algorithm, number, context, own_test))
             if job.fine_tuning is not None:
                 indices = self._indices(number)
-                self.trainer.fine_tune(job.algorithm, job.local, number, indices, context, job.fine_tuning)
+                trainer.fine_tune(job.algorithm, job.local, number, indices, context, job.fine_tuning)
                 found.append(self._own_scores("fine_tuned", job.algorithm, number, context, own_test))
         return found
 
@@ -283,11 +274,12 @@ class Worker:
             if with_model:
                 self.net.load(self._shared["weights"], self._shared["buffers"])
                 self.net.train(False)
-            client = self.trainer.client(number, self._indices(number), job.context)
+            trainer = self._trainer_of(number)
+            client = trainer.client(number, self._indices(number), self._context_of(number, job.context))
             state = None
             if job.stateful:
                 state = opened(job.kinds, to_torch(arrays, self.device), client) if arrays else {}
-            view = _View(self.trainer, client, self._indices(number), state, with_model)
+            view = _View(trainer, client, self._indices(number), state, with_model)
             result = job.fn(view, self._shared)
             mapped.floats_up.append(floats(result))
             if job.merge is None:
@@ -303,7 +295,8 @@ class Worker:
         self.net.load(self._shared["weights"], self._shared["buffers"])
         self.net.train(False)
         seed = self.experiment.seed
-        bench = FlatWorkbench(self.net, lambda purpose: seeds.generator(seed, purpose, job.round))
+        rng = partial(seeds.generator, seed, round=job.round)
+        bench = FlatWorkbench(self.net, rng, self.trainer.public)
         return to_numpy(job.fn(bench, self._shared))
 
     # --- pieces ---------------------------------------------------------------------------------------
@@ -320,9 +313,21 @@ class Worker:
         rows = to_torch(addressed, self.device)
         for row, (number, newcomer, state) in enumerate(zip(ids, newcomers, states, strict=True)):
             received = {**self._shared, **{name: tensor[row] for name, tensor in rows.items()}}
+            if self.client_nets.differ:
+                received |= self.client_nets.fresh(number)
             stored = {} if state is None else to_torch(state, self.device)
-            indices = self._indices(number)
-            yield number, (job.algorithm, job.local, number, indices, job.context, received, stored, newcomer)
+            indices, context = self._indices(number), self._context_of(number, job.context)
+            yield number, (job.algorithm, job.local, number, indices, context, received, stored, newcomer)
+
+    def _trainer_of(self, number: int) -> Trainer:
+        """One with the client's network."""
+        if not self.client_nets.differ:
+            return self.trainer
+        return Trainer(self.client_nets.of(number), self.trainer.rows, self.experiment.seed, self.trainer.public)
+
+    def _context_of(self, number: int, context: Context) -> Context:
+        """With the layout of the client's network."""
+        return replace(context, layout=self.client_nets.of(number).layout)
 
     def _indices(self, number: int) -> Tensor:
         return torch.tensor(self.assignment.clients[number], device=self.device)
@@ -334,28 +339,29 @@ class Worker:
 
     def _local_accuracy(self, job: TrainJob, number: int, trained: Trained) -> float:
         """On the whole test set, of what the client would use after its local work."""
-        self.net.load(trained.personal["weights"], trained.personal["buffers"])
+        self.client_nets.of(number).load(trained.personal["weights"], trained.personal["buffers"])
         rows = torch.arange(len(self.test), device=self.device)
         scores = self._own_scores("post_local", job.algorithm, number, job.context, rows).scores
         return float(scores.correct.sum() / scores.count.sum())
 
     def _own_scores(self, point: str, algorithm: Algorithm, number: int, context: Context, rows: Tensor) -> OwnScores:
-        """Of the client's own model, which is in the net."""
-        client = self.trainer.client(number, self._indices(number), context)
-        return OwnScores(number, point, self._scores(partial(algorithm.predict_own, client=client), rows))
+        """Of the client's own model, which is in its net."""
+        trainer = self._trainer_of(number)
+        client = trainer.client(number, self._indices(number), self._context_of(number, context))
+        return OwnScores(number, point, self._scores(trainer.net, partial(algorithm.predict_own, client=client), rows))
 
     @torch.no_grad()
-    def _scores(self, predict: Callable[[Net, Tensor], Tensor], rows: Tensor) -> Scores:
-        """Of what is in the net, on test rows [n]."""
-        self.net.train(False)
-        classes = self.net.layout.classes
+    def _scores(self, net: FlatNet, predict: Callable[[Net, Tensor], Tensor], rows: Tensor) -> Scores:
+        """Of what is in a net, on test rows [n]."""
+        net.train(False)
+        classes = net.layout.classes
         loss = 0.0
         correct = torch.zeros(classes, dtype=torch.int64)
         count = torch.zeros(classes, dtype=torch.int64)
         size = self.experiment.evaluation.batch_size
         for part in rows.split(size):
             x, y = self.test.batch(part)
-            logits = predict(self.net, x)
+            logits = predict(net, x)
             loss += float(torch.nn.functional.cross_entropy(logits.double(), y, reduction="sum"))
             hit = logits.argmax(1) == y
             correct += torch.bincount(y[hit], minlength=classes).cpu()
@@ -387,5 +393,11 @@ class _View:
             raise TypeError("clients' states were not asked for; call clients.map with states=True to use view.state")
         return self._state
 
+    def at(self, weights: Tensor, buffers: Tensor) -> Net:
+        return self._trainer.net.at(weights, buffers)
+
     def rows(self) -> Iterator[Batch]:
         return self._trainer.one_pass(self.client, self._indices)
+
+    def public(self, per_class: int, /) -> tuple[Tensor, Tensor]:
+        return self._trainer.public(per_class)

@@ -24,7 +24,7 @@ from engine.algorithm import Batch, ClientView, Net, Tensors
 from engine.errors import ConfigError
 from engine.models import MLP, Logistic
 from engine.models.resnet import ResNet20
-from tests.test_contract import FEW, Bench
+from tests.bench import FEW, Bench
 from tests.tiny import CLASSES, Driven, assignment, dataset, drive, experiment
 
 ROWS = dataset(sum(FEW)).train

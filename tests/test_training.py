@@ -17,7 +17,7 @@ from algorithms.fedrecon import FedRecon
 from algorithms.pfedme import PFedMe
 from algorithms.pflego import Pflego
 from engine import seeds
-from engine.algorithm import Algorithm, Context, Phase
+from engine.algorithm import Algorithm, Context, Kind, Phase
 from engine.data.batches import Rows, augmented, orders
 from engine.entries import checked, floats, sliced, to_torch
 from engine.errors import RunError
@@ -512,6 +512,16 @@ def test_entries_are_held_to_their_declaration() -> None:
     part = sliced(algorithm, {"weights": net.weights, "buffers": net.buffers}, slice(0, 5))
     assert len(part["weights"]) == 5
     assert len(part["buffers"]) == layout.buffers
+
+
+def test_a_matrix_has_a_row_and_a_column_for_each_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a matrix of other pairs, which would be drawn under the classes' names."""
+    monkeypatch.setattr(FedAvg, "entries", {**FedAvg.entries, "cost": Kind.MATRIX})
+    layout, square = network().layout, torch.ones(CLASSES, CLASSES)
+    assert checked(FedAvg(), "finish", {"cost": square}, layout)["cost"] is square
+    for wrong in (square[0], square[:-1], square[None]):
+        with pytest.raises(TypeError, match=rf"a matrix here has shape \({CLASSES}, {CLASSES}\)"):
+            checked(FedAvg(), "finish", {"cost": wrong}, layout)
 
 
 def test_what_arrives_is_copied() -> None:

@@ -33,8 +33,9 @@ from engine.data.batches import Rows
 from engine.errors import ConfigError, nearest, require
 from engine.experiment import Experiment
 from engine.labels import own_logits, spread
+from engine.models import MODELS
+from engine.nets import open_model
 from engine.recompute import LocalModels, find, local_models
-from engine.worker import open_model
 
 log = logging.getLogger("fedskew")
 
@@ -161,6 +162,9 @@ def diagnose(
     """
     options = options or Options()
     round = find(folder, number, stage, overrides)
+    models = [MODELS.name_of(model) for model in round.experiment.client_models]
+    rule = "gives clients networks of their own, whose layers cannot be compared"
+    require(not models, "client_models", models, rule, "diagnose a run without it")
     chosen = round.clients if options.clients is None else options.clients
     absent = sorted(set(chosen) - set(round.clients))
     if absent:

@@ -29,8 +29,8 @@ from engine.data.batches import Rows
 from engine.errors import ConfigError, RunFolderError, nearest, require
 from engine.experiment import Experiment
 from engine.files import write_atomically
+from engine.nets import open_model
 from engine.results import RunFolder
-from engine.worker import open_model
 
 Method = Literal["pca", "tsne"]
 MARKERS = "o^"  # with six colours: twelve classes that can be told apart

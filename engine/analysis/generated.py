@@ -36,9 +36,9 @@ from engine.data.batches import Rows
 from engine.errors import ConfigError, RunFolderError, require
 from engine.experiment import CHOICES, Experiment, Stage
 from engine.files import write_atomically
+from engine.nets import open_model
 from engine.results import RunFolder
 from engine.weights import FlatNet
-from engine.worker import open_model
 
 log = logging.getLogger("fedskew")
 

@@ -1,0 +1,45 @@
+"""The public set: training samples that no client holds and that everybody may see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+from engine.data.batches import Rows
+from engine.errors import ConfigError, require
+
+PublicSet = Callable[[int], tuple[Tensor, Tensor]]  # samples of each class -> images [n, ...], labels [n]
+
+
+class PublicRows:
+    """The samples ``indices`` [n] of a data set, on its device; see ``public`` in :mod:`engine.algorithm`."""
+
+    def __init__(self, rows: Rows, indices: Tensor) -> None:
+        self._rows = rows
+        self._indices = indices
+
+    def __call__(self, per_class: int) -> tuple[Tensor, Tensor]:
+        labels = self._rows.labels[self._indices]
+        classes = labels.unique().tolist()
+        if not classes:
+            none_set_aside(per_class)
+        of_classes = [self._indices[labels == c] for c in classes]
+        least = min(len(rows) for rows in of_classes)
+        require(
+            per_class <= least,
+            "per_class",
+            per_class,
+            f"is more than the {least} public samples that there are of each class",
+            f"set it to {least} or less, or raise partition.public_per_class",
+        )
+        return self._rows.batch(torch.cat([rows[:per_class] for rows in of_classes]))
+
+
+def none_set_aside(per_class: int) -> NoReturn:
+    """What asking for public rows comes to where a partition has set none aside."""
+    raise ConfigError(
+        "per_class", per_class, "asks for public samples, and there are none", "set partition.name=class_sets"
+    )
