@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo sweep test check balance bench learning bits sweeps methods calibration personal inaturalist clean
+.PHONY: demo sweep test check balance bench learning bits sweeps methods calibration personal distillation inaturalist clean
 
 demo: $(VENV)/installed  ## a federated run on real images, on Ray
 	$(BIN)/fedskew run
@@ -36,6 +36,9 @@ calibration: $(VENV)/installed  ## CCVR's claims on real images; CIFAR10=folder 
 
 personal: $(VENV)/installed  ## PFLEGO's claims on real images (hours); CIFAR10=folder for real CIFAR-10
 	$(BIN)/python -m benchmarks.personal $(if $(CIFAR10),--cifar10 $(CIFAR10))
+
+distillation: $(VENV)/installed  ## CBHMA's statements on real images (two hours)
+	$(BIN)/python -m benchmarks.distillation
 
 methods: $(VENV)/installed  ## what each method's local step costs beside FedAvg's (10 minutes)
 	$(BIN)/python -m benchmarks.method_cost

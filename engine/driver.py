@@ -496,13 +496,14 @@ class Driver:
 
     def _summarise(self) -> dict[str, Any]:
         empty = int((self._sizes == 0).sum())
-        states = json.dumps(sorted(self._states.files.items()))
+        files = self._state_files()
+        states = json.dumps(sorted(files.items()))
         return self.folder.summarise(
             self.experiment,
             {
                 "status": "finished" if self.finished else "stopped",
                 "weights_sha256": weights_sha256(*self.weights),
-                "states_sha256": hashlib.sha256(states.encode()).hexdigest() if self._states.files else None,
+                "states_sha256": hashlib.sha256(states.encode()).hexdigest() if files else None,
                 "parameters": self._model_layout.size,
                 "clients": len(self._sizes),
                 "empty_clients": empty,
@@ -587,6 +588,13 @@ class Driver:
             for client, handle in zip(ids, self._states.read(ids), strict=True)
         ]
 
+    def _state_files(self) -> dict[int, str]:
+        """Client -> SHA-256 of its state, as of the last that were written.
+
+        A stage without rounds changes nobody's, and hands them on: the stage after it may ask for them.
+        """
+        return self._states.files if self.stage.rounds else self._inherited | self._states.files
+
     def _load_inherited(self, client: int) -> Handle | None:
         return self._states.load(self._inherited[client]) if client in self._inherited else None
 
@@ -633,10 +641,8 @@ class Driver:
     def _save(self) -> None:
         """Rows first, then the checkpoint that vouches for them."""
         self.folder.flush()
-        states = self._states.save()
-        if self.stage.rounds == 0:  # it changes nobody's state: the stage after it may ask for those of the one before
-            states = self._inherited | states
-        self._checkpoints.save(Checkpoint(self._position, self._server, states, self._numerics))
+        self._states.save()
+        self._checkpoints.save(Checkpoint(self._position, self._server, self._state_files(), self._numerics))
         self._saved = self._position
         self._states.prune(self._checkpoints.prune({path.name for path in self._parents.values()}))
 

@@ -239,7 +239,9 @@ def test_a_killed_run_goes_on_behind_its_teachers(tmp_path: Path, seeing: None) 
     assert begun.stage.name == "look"
     del begun  # as after SIGKILL: nothing is closed
     again = drive(tmp_path / "cut", three_stages(), parts=parts)
-    assert again.sha == whole.sha and torch.equal(again.server["scores"], whole.server["scores"])
+    assert again.shas == whole.shas and torch.equal(again.server["scores"], whole.server["scores"])
+    assert whole.summary["states_sha256"] is not None
+    assert drive(tmp_path / "whole", three_stages(), parts=parts).shas == whole.shas  # opened when finished
 
 
 # --- public rows ------------------------------------------------------------------------------------------
