@@ -3,7 +3,7 @@
     python -m benchmarks.distillation --runs FOLDER                       # gone on with after Ctrl-C
     python -m benchmarks.distillation --only motivation per_class
 
-The sweeps of ``tune_configs/cbhma.py`` by their names, seeds 0 to 4, on the whole of Fashion-MNIST: five teachers of five
+The sweeps of ``tune_configs/cbhma.py`` by their names, seeds 0 to 4, on Fashion-MNIST: five teachers of five
 architectures, their answers, and one student for each trial. They share a stage store, so that a teacher is trained
 once for all sweeps that need it. Nothing has to hold: the benchmark reports what does.
 """

@@ -739,7 +739,7 @@ class Driver:
 
 def _shown(evaluation: Row) -> Row:
     """What a round's row for display has of its headline, if it has one."""
-    return {name: evaluation.get(name) for name in ("scope", "accuracy", "loss")}
+    return {name: evaluation.get(name) for name in ("scope", "accuracy", "loss", "class_accuracy")}
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:

@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
+from engine.analysis.class_figures import class_label, class_short, is_class_figure
 from engine.personal import FIGURES as PERSONAL
 
 
@@ -21,7 +22,8 @@ class Quantity:
     @property
     def short(self) -> str:
         """For the head of a column."""
-        return with_unit(_SHORT.get(self.column, self.label), self.unit)
+        short = class_short(self.column) if is_class_figure(self.column) else _SHORT.get(self.column, self.label)
+        return with_unit(short, self.unit)
 
     @property
     def title(self) -> str:
@@ -100,6 +102,8 @@ def quantity(column: str, target: float | None = None) -> Quantity:
         in_bytes = column.startswith("bytes")
         label = f"traffic to {goal}" if in_bytes else f"rounds to {goal}"
         return Quantity(column, label, "MB" if in_bytes else "", 1e-6 if in_bytes else 1.0)
+    if is_class_figure(column):
+        return Quantity(column, class_label(column), "%", 100.0)
     label = _LABELS.get(column, column.replace("_", " "))
     if column.endswith("accuracy") or column in (*PERSONAL, *_SHARES):
         return Quantity(column, label, "%", 100.0)

@@ -33,6 +33,8 @@ participants_accuracy, participants_std     of the cohorts' clients after local 
                           standard deviation over the last ten rounds, in each of them by test rows
 fine_tuned_accuracy, fine_tuned_client_accuracy   after each client's fine-tuning: by test rows, the mean over clients
                           (these eight are NaN unless the run has personal.parquet with such rows: see personal.py)
+class_accuracy[1], class_accuracy[2,4,6], class_std   on one class, on some, and how far classes are apart: see
+                          class_figures.py; of a sweep that asks for them
 seconds, floats_up, floats_down   over all stages; floats with those of exchanges outside rounds
 cka_logits, cka_lowest_other, cka_logits_margin, cka_mean, norm_correlation   of trials that ``fedskew diagnose`` has
                           looked into, in the last round that it has: see diagnosis.py
@@ -67,6 +69,7 @@ import yaml
 
 from engine import traffic
 from engine.analysis import round_folders
+from engine.analysis.class_figures import STD
 from engine.data import SOURCES, Assignment
 from engine.errors import DataError, FedskewError, RunFolderError
 from engine.experiment import lineage_of
@@ -137,6 +140,7 @@ RESERVED = (  # columns of the frames of this package, which no axis can be name
         "seed",
         *FIGURES,
         *ON_REQUEST,
+        STD,
         "stage",
         "round",
         "point",

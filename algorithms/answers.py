@@ -1,0 +1,118 @@
+"""Clients answer the public set once: what response-based aggregation knows of their models (specification 3.1).
+
+A stage without rounds after one whose clients keep whole models of their own. Each client runs its model, in eval mode
+and of whatever architecture, over the public samples, and sends its logits for the classes that it has rows of, and
+which classes these are: N |L_i| + C numbers. That is all that leaves it. The answers are a stage of their own so that
+they depend on the models and on the public set alone, and every method that learns from them shares them.
+
+A client that never took part in training has no model of its own, and is no teacher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+
+from algorithms.personal_model import PersonalModel
+from engine.algorithm import Algorithm, Clients, ClientView, Compute, Context, Finisher, Kind, Net, Tensors
+from engine.errors import ConfigError, RunError, require
+
+if TYPE_CHECKING:
+    from engine.experiment import Experiment, Local, Stage
+
+CHUNK_ROWS = 500  # of one forward pass
+
+
+def stages_before(experiment: Experiment, algorithm: Algorithm) -> list[Stage]:
+    """The stages that those with ``algorithm`` go on from."""
+    stages = {stage.name: stage for stage in experiment.chain}
+    return [stages[need] for stage in stages.values() if stage.algorithm == algorithm for need in stage.needs]
+
+
+def own_model(view: ClientView) -> Net | None:
+    """The client's, as the stage before has left it; a client that never took part has none."""
+    return view.at(view.state["personal"], view.state["personal_buffers"]) if view.state else None
+
+
+def answer(view: ClientView, shared: Tensors, per_class: int) -> Tensors:
+    """A client's message: "logits" [N |L_i|] of its own classes, and "known" bool [1, C], which these are."""
+    net, known = own_model(view), view.client.class_counts > 0
+    if net is None:
+        return {}
+    x, _ = view.public(per_class)
+    logits = torch.cat([net(part)[:, known] for part in x.split(CHUNK_ROWS)])
+    return {"logits": logits.reshape(-1), "known": known[None]}
+
+
+def spread(logits: Tensor, known: Tensor) -> Tensor:
+    """[M, N, C] answers, 0 where a teacher does not know the class, of [N |L_i|] logits of one teacher after the other.
+
+    known: bool [M, C].
+    """
+    rows = len(logits) // int(known.sum())
+    answers = logits.new_zeros(len(known), rows, known.shape[1])
+    sizes = [rows * size for size in known.sum(1).tolist()]
+    for teacher, part in enumerate(logits.split(sizes)):
+        answers[teacher][:, known[teacher]] = part.view(rows, -1)
+    return answers
+
+
+@dataclass(frozen=True)
+class Answers(Finisher, PersonalModel):
+    per_class: int = 100  # n_c: public samples of each class
+
+    entries: ClassVar[Mapping[str, Kind]] = {
+        **PersonalModel.entries,
+        "answers": Kind.LOGITS,  # [M, N, C] of the teachers, in the order of the clients
+        "known": Kind.TENSOR,  # bool [M, C]
+    }
+    symbols: ClassVar[Mapping[str, str]] = {"n_c": "per_class"}
+    global_model: ClassVar[bool] = False
+    mixed_models: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        count, repair = self.per_class, "for example 100"
+        require(count >= 1, "per_class", count, "must be at least 1 public sample of each class", repair)
+
+    def check(self, experiment: Experiment, local: Local) -> None:
+        for before in stages_before(experiment, self):
+            if not isinstance(before.algorithm, PersonalModel):
+                field = f"stages.{before.name}.algorithm.name"
+                rule = "leaves clients no whole models of their own that could answer"
+                raise ConfigError(field, experiment.value_of(field), rule, "set it to local")
+
+    @property
+    def keeps_head(self) -> bool:
+        return False
+
+    def finish(self, server: Tensors, clients: Clients, compute: Compute, context: Context) -> Tensors:
+        sent = clients.map(partial(answer, per_class=self.per_class), {}, reduce="stack", states=True)
+        if not sent:
+            raise RunError(
+                "no client has taken part in training, so that none could answer: give the stage more rounds"
+            )
+        known = sent["known"]
+        unknown = [str(number) for number, taught in enumerate(known.any(0).tolist()) if not taught]
+        if unknown:
+            raise RunError(
+                f"no client that has trained has rows of classes {', '.join(unknown)}, so that nobody could teach "
+                "these: let all clients take part, and choose a partition by which every class has an owner"
+            )
+        answers = spread(sent["logits"], known)
+        if answers.shape[1] != self.per_class * known.shape[1]:
+            raise RunError(
+                f"the public set has samples of {answers.shape[1] // self.per_class} of {known.shape[1]} classes: "
+                "choose a partition that sets some of each aside"
+            )
+        if not torch.isfinite(answers).all():
+            wrong = sum(not torch.isfinite(own).all() for own in answers)
+            raise RunError(
+                f"{wrong} of {len(answers)} clients answer with numbers that are not finite: "
+                "lower local.lr of the stage that trains them"
+            )
+        return {**server, "answers": answers, "known": known}

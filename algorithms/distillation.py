@@ -1,0 +1,259 @@
+"""What response-based methods have in common: a student learns from labels and teachers' answers (specification 3.3).
+
+M teachers answer N public samples, each with logits over its own classes L_i alone. The server trains one student over
+all C classes. Its loss of a sample is
+
+    omega_l [ (1 - alpha) CE(label l, z + log c_l) + alpha t KD(answers, z, log c_l) ]
+
+with the student's logits z, t = 1 or tau^2, and neither omega nor c but in methods that weigh classes (class_costs.py).
+The methods differ in KD, a soft cross entropy at temperature tau:
+
+    restricted  sum over teachers, the student's softmax over L_i      uhc, cbhma
+    padded      sum over teachers, over all classes, 0 outside L_i     skd1
+    merged      one target over all classes, of averaged logits        skd2, cbhma_e, cfl_amalgam
+
+A softmax over L_i is a log-softmax with the other classes at -inf, never a ratio of probabilities, so that no logits,
+however large, and no teacher with a single class make a number that is none.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from algorithms.answers import Answers, stages_before
+from engine.algorithm import Algorithm, Clients, Compute, Context, Finisher, Kind, Net, Tensors, Workbench
+from engine.errors import ConfigError, RunError, require
+
+if TYPE_CHECKING:
+    from engine.experiment import Experiment, Local
+
+
+# --- losses of single samples ---------------------------------------------------------------------------------
+
+
+def soft_cross_entropy(target: Tensor, logits: Tensor, within: Tensor | None = None) -> Tensor:
+    """[...] -sum_j target_j log q_j, with q the softmax of ``logits`` over all classes, or over those ``within``.
+
+    target: [..., C] probabilities, 0 outside; logits: [..., C]; within: bool [..., C].
+    """
+    if within is None:
+        return -(target * logits.log_softmax(-1)).sum(-1)
+    log_q = torch.where(within, logits, -torch.inf).log_softmax(-1)
+    return -(target * log_q.masked_fill(~within, 0.0)).sum(-1)  # 0 times -inf is no number
+
+
+def class_probabilities(answers: Tensor, known: Tensor, temperature: float) -> Tensor:
+    """p_i [M, B, C] of ``answers`` [M, B, C]: softmax over the classes ``known`` bool [M, C], exactly 0 elsewhere."""
+    return torch.where(known[:, None], answers / temperature, -torch.inf).softmax(-1)
+
+
+def tilted(logits: Tensor, log_cost: Tensor | None) -> Tensor:
+    """The student's logits as a loss with costs sees them: c e^z = e^(z + log c)."""
+    return logits if log_cost is None else logits + log_cost
+
+
+def restricted_loss(
+    logits: Tensor, answers: Tensor, known: Tensor, temperature: float, log_cost: Tensor | None = None
+) -> Tensor:
+    """[M, B] cross entropy of each teacher's p_i and the student's softmax over that teacher's classes.
+
+    logits: [B, C] of the student; log_cost: [B, C], the row of each sample's label. A teacher of one class has nothing
+    to say: its loss and its gradient are 0.
+    """
+    student = tilted(logits / temperature, log_cost)
+    return soft_cross_entropy(class_probabilities(answers, known, temperature), student, known[:, None])
+
+
+def padded_loss(logits: Tensor, answers: Tensor, known: Tensor, temperature: float) -> Tensor:
+    """[M, B] the same with the student's softmax over all classes, which a teacher gives none of what it lacks."""
+    return soft_cross_entropy(class_probabilities(answers, known, temperature), logits / temperature)
+
+
+def merged_logits(answers: Tensor, known: Tensor, centre: bool) -> Tensor:
+    """[B, C] mean over the teachers that know a class; -inf where none does.
+
+    ``centre``: of each teacher's logits less their mean over its classes, since their offsets are arbitrary.
+    """
+    inside = known[:, None]
+    answers = torch.where(inside, answers, 0.0)
+    if centre:
+        answers = answers - answers.sum(-1, keepdim=True) / inside.sum(-1, keepdim=True)
+    mean = torch.where(inside, answers, 0.0).sum(0) / inside.sum(0).clamp(min=1)
+    return mean.masked_fill(~known.any(0), -torch.inf)
+
+
+def merged_loss(
+    logits: Tensor, answers: Tensor, known: Tensor, temperature: float, centre: bool, log_cost: Tensor | None = None
+) -> Tensor:
+    """[B] cross entropy of the softmax of the merged logits and the student's, both over all classes."""
+    target = (merged_logits(answers, known, centre) / temperature).softmax(-1)
+    return soft_cross_entropy(target, tilted(logits / temperature, log_cost))
+
+
+# --- the student's training -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What the student is to learn, of B public samples."""
+
+    labels: Tensor  # [B] int64
+    answers: Tensor  # [M, B, C]; 0 where the teacher does not know the class
+    known: Tensor  # bool [M, C]
+    log_cost: Tensor | None = None  # [B, C], the row of the sample's label
+    weight: Tensor | None = None  # [B] omega, of the sample's class
+
+    def of(self, rows: Tensor) -> Lesson:
+        """Of these samples alone."""
+        return replace(
+            self,
+            labels=self.labels[rows],
+            answers=self.answers[:, rows],
+            log_cost=None if self.log_cost is None else self.log_cost[rows],
+            weight=None if self.weight is None else self.weight[rows],
+        )
+
+
+@dataclass(frozen=True)
+class Distillation(Finisher):
+    """A student's training on the public set, after a stage ``answers``."""
+
+    alpha: float = 0.5  # weight of the answers against the labels; 0 is training on the public set alone
+    temperature: float = 3.0  # tau, of teachers and student
+    tau_squared: bool = False  # multiply the answers' part by tau^2, as some code does
+    epochs: int = 20  # 0 leaves the student as it is
+    batch_size: int = 64
+    lr: float = 0.05
+    momentum: float = 0.9  # of sgd; 0 is none
+    weight_decay: float = 5e-4  # 0 is none
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    schedule: Literal["constant", "cosine"] = "cosine"  # of the learning rate, by epoch
+
+    entries: ClassVar[Mapping[str, Kind]] = {
+        **Algorithm.entries,
+        "answers": Kind.LOGITS,  # [M, N, C]
+        "known": Kind.TENSOR,  # bool [M, C]
+    }
+    symbols: ClassVar[Mapping[str, str]] = {"tau": "temperature"}
+    mixed_models: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require(0 <= self.alpha <= 1, "alpha", self.alpha, "must be a share from 0 to 1", "0 is labels alone")
+        for name in ("temperature", "lr"):
+            value = getattr(self, name)
+            require(value > 0, name, value, "must be greater than 0", f"for example {name}={getattr(type(self), name)}")
+        require(0 <= self.momentum < 1, "momentum", self.momentum, "must be at least 0 and below 1", "0 is none")
+        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "must be at least 0", "0 is none")
+        require(self.batch_size >= 1, "batch_size", self.batch_size, "must be at least 1", "for example 64")
+        require(self.epochs >= 0, "epochs", self.epochs, "must be at least 0", "0 leaves the student as it is")
+
+    @property
+    def keeps_head(self) -> bool:
+        return False
+
+    def check(self, experiment: Experiment, local: Local) -> None:
+        for before in stages_before(experiment, self):
+            if isinstance(before.algorithm, Answers):
+                continue
+            rule = "is not answers, and a student learns from what that stage asks of clients"
+            repair = "write three stages: one of algorithm local, one of answers, and this one"
+            field = f"stages.{before.name}.algorithm.name"
+            raise ConfigError(field, experiment.value_of(field), rule, repair)
+
+    # --- of a method ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def answers_loss(self, logits: Tensor, lesson: Lesson) -> Tensor:
+        """[B] KD: how far the student's ``logits`` [B, C] are from the teachers' answers."""
+
+    def class_costs(self, answers: Tensor, known: Tensor, labels: Tensor) -> Tensors:
+        """What the method makes of all answers [M, N, C] before it trains: nothing, or "cost" [C, C], "row_weight" [C]
+        and what else the server is to keep beside the student."""
+        return {}
+
+    # --- the loop ---------------------------------------------------------------------------------------
+
+    def losses(self, logits: Tensor, lesson: Lesson) -> Tensor:
+        """[B] see the module's docstring."""
+        loss = F.cross_entropy(tilted(logits, lesson.log_cost), lesson.labels, reduction="none")
+        if self.alpha > 0:
+            scale = self.alpha * (self.temperature**2 if self.tau_squared else 1.0)
+            loss = (1 - self.alpha) * loss + scale * self.answers_loss(logits, lesson)
+        return loss if lesson.weight is None else lesson.weight * loss
+
+    def lesson(self, answers: Tensor, known: Tensor, labels: Tensor) -> tuple[Lesson, Tensors]:
+        """Of all public samples, and what was made of the answers for it."""
+        lesson, made = Lesson(labels, answers, known), self.class_costs(answers, known, labels)
+        if made:
+            of_class = {"log_cost": made["cost"].log(), "weight": made["row_weight"]}
+            lesson = replace(lesson, **{name: values.to(answers.dtype)[labels] for name, values in of_class.items()})
+        return lesson, made
+
+    def fit(
+        self, bench: Workbench, loss: Callable[[Net, Tensor], Tensor], num_rows: int, beside: Sequence[Tensor] = ()
+    ) -> Tensors:
+        """``bench.fit`` as the fields say: "weights" and "buffers" of the student."""
+        return bench.fit(
+            loss,
+            num_rows,
+            self.epochs,
+            self.batch_size,
+            self.lr,
+            self.momentum,
+            self.weight_decay,
+            optimizer=self.optimizer,
+            schedule=self.schedule,
+            beside=beside,
+        )
+
+    def init_server(self, parent: Tensors, context: Context) -> Tensors:
+        return {name: parent[name] for name in ("weights", "answers", "known")}
+
+    def finish(self, server: Tensors, clients: Clients, compute: Compute, context: Context) -> Tensors:
+        """The student, and what :meth:`class_costs` made; the answers stay with their stage."""
+        return self.trained(train_student, server, compute)
+
+    def trained(self, job: Callable[..., Tensors], server: Tensors, compute: Compute, **more: Tensor) -> Tensors:
+        """What ``job`` (as :func:`train_student`) comes to; a RunError if that is no student."""
+        student = compute(partial(job, method=self), {**server, **more})
+        if not torch.isfinite(student["weights"]).all():
+            raise RunError(f"the student diverged with lr={self.lr:g}: lower the stage's algorithm.lr")
+        return student
+
+
+def train_student(bench: Workbench, shared: Tensors, method: Distillation) -> Tensors:
+    """The bench's net trained by ``method`` on the public set, of "answers" [M, N, C] and "known" bool [M, C]."""
+    answers, known = shared["answers"], shared["known"]
+    x, labels = bench.public(answers.shape[1] // answers.shape[2])
+    lesson, made = method.lesson(answers, known, labels)
+
+    def loss(net: Net, rows: Tensor) -> Tensor:
+        return method.losses(net(x[rows]), lesson.of(rows)).mean()
+
+    return {**method.fit(bench, loss, len(labels)), **made}
+
+
+@dataclass(frozen=True)
+class ByTeacher(Distillation):
+    """A method whose KD has a term for each teacher."""
+
+    kd_reduce: Literal["sum", "mean"] = "sum"  # over teachers; with sum alpha weighs more the more teachers there are
+    only_relevant: bool = False  # of a sample's teachers only those that know its class
+
+    @abstractmethod
+    def teacher_losses(self, logits: Tensor, lesson: Lesson) -> Tensor:
+        """[M, B] of each teacher."""
+
+    def answers_loss(self, logits: Tensor, lesson: Lesson) -> Tensor:
+        losses = self.teacher_losses(logits, lesson)
+        counted = lesson.known[:, lesson.labels] if self.only_relevant else torch.ones_like(losses, dtype=torch.bool)
+        total = (counted * losses).sum(0)
+        return total if self.kd_reduce == "sum" else total / counted.sum(0)

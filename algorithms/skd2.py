@@ -1,0 +1,21 @@
+"""SKD2: one target over all classes, the softmax of the teachers' logits averaged class by class.
+
+The seed of CBHMA names this baseline and does not define it: the definition is the specification's (3.8). Of class sets
+that do not meet, and with ``centre=False``, it is distillation from concatenated logits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from algorithms.distillation import Distillation, Lesson, merged_loss
+
+
+@dataclass(frozen=True)
+class Skd2(Distillation):
+    centre: bool = True  # average each teacher's logits less their mean over its classes
+
+    def answers_loss(self, logits: Tensor, lesson: Lesson) -> Tensor:
+        return merged_loss(logits, lesson.answers, lesson.known, self.temperature, self.centre, lesson.log_cost)
