@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,19 +11,20 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 
 from engine.analysis import statistics
+from engine.analysis.class_figures import class_figures, class_short, classes_of
 from engine.analysis.drawing import INK, MUTED, STYLE, Drawing, Sketch
 from engine.analysis.figures.colours import draw_cell, letter_size, room_for_cells
 from engine.analysis.figures.lines import Line, panels_of_lines
 from engine.analysis.figures.panels import MIDDLE, MOST_ROWS, PANEL, WIDE, limits, name_lines, row_names
 from engine.analysis.quantities import quantity
 from engine.analysis.scales import Setting, describe, ranked, spread_out
+from engine.analysis.statistics import Summary
 from engine.errors import FedskewError
 
 if TYPE_CHECKING:
     from engine.analysis.tables import Results
 
 MOST_BARS = 120  # of a panel
-NAMED = re.compile(r"class_accuracy\[([\d,\s]+)\]")
 FEWEST, MOST = "those that fewest\nclients hold", "those that most\nclients hold"
 
 
@@ -61,19 +60,15 @@ def class_accuracy(results: Results, settings: list[Setting]) -> list[Drawing]:
     return [sketch.finish("classes", f"Final test accuracy of each class (%){order}.", wide)]
 
 
-def asks_by_class(results: Results) -> bool:
-    """Whether the metric, a table or a claim is of single classes: then a report has the figures below, too."""
-    return any(metric.startswith(("class_accuracy[", "class_std")) for metric in _metrics(results))
-
-
-def _metrics(results: Results) -> list[str]:
-    return [results.metric, *(one.metric for one in results.tables), *(one.metric for one in results.claims)]
+def _asked(results: Results) -> tuple[str, ...]:
+    """The figures of single classes that the metric, a table or a claim is of; without any none of those below."""
+    return class_figures(results.trials)
 
 
 @matplotlib.rc_context(STYLE)
 def class_bars(results: Results, settings: list[Setting]) -> list[Drawing]:
     """A bar for each class and setting, with its interval over seeds."""
-    if not asks_by_class(results):
+    if not _asked(results):
         return []
     name, panels, note = panels_of_lines(results, settings)
     measured = quantity("accuracy")
@@ -128,23 +123,20 @@ def class_slopes(results: Results, settings: list[Setting]) -> list[Drawing]:
     The classes that the metric, tables and claims name, if there are at least two of them (``class_accuracy[1]``,
     ``class_accuracy[2,4,6]``); otherwise those that fewest clients hold, and those that most do.
     """
-    if not asks_by_class(results):
+    asked = _asked(results)
+    named = sorted((name for name in asked if classes_of(name)), key=classes_of)
+    if not asked:
         return []
-    groups = sorted({tuple(map(int, found[1].split(","))) for m in _metrics(results) if (found := NAMED.fullmatch(m))})
-    places = [f"class{'es' if len(group) > 1 else ''} {', '.join(map(str, group))}" for group in groups]
-    if len(groups) < 2:
-        groups, places = [], [FEWEST, MOST]
+    places = [class_short(column) for column in named] if len(named) > 1 else [FEWEST, MOST]
     name, panels, note = panels_of_lines(results, settings)
-    parts = [
-        [
-            (line, [statistics.summarise(values) for values in found.T])
-            for line in lines
-            if line.colour != MUTED and len(found := _of_groups(results, line.setting, groups))
-        ]
-        for _, lines in panels
-    ]
-    span = limits(100 * edge for lines in parts for _, ends in lines for s in ends for edge in (s.mean, s.low, s.high))
-    if span is None:
+    parts: list[list[tuple[Line, list[Summary]]]] = []
+    for _, lines in panels:
+        shown = [(line, line.setting) for line in lines if line.colour != MUTED]
+        ends = [(line, _of_named(s, named) if len(named) > 1 else _by_holders(results, s)) for line, s in shown]
+        parts.append([(line, found) for line, found in ends if all(s.n for s in found)])
+    every = [found for lines in parts for _, found in lines]
+    span = limits(100 * edge for found in every for s in found for edge in (s.mean, s.low, s.high))
+    if span is None or all(found[0].mean == found[-1].mean for found in every):  # no class is weaker than another
         return []
     measured = quantity("accuracy")
     drawings = []
@@ -152,52 +144,51 @@ def class_slopes(results: Results, settings: list[Setting]) -> list[Drawing]:
         sketch = Sketch(PANEL, 2.9)
         axes = sketch.figure.subplots()
         axes.set_ylim(*span)
-        for place, (line, ends) in enumerate(lines):
+        for place, (line, found) in enumerate(lines):
             x = np.arange(len(places)) + 0.03 * (place - (len(lines) - 1) / 2)
-            mean, low, high = (100 * np.array([(s.mean, s.low, s.high) for s in ends])).T
+            mean, low, high = (100 * np.array([(s.mean, s.low, s.high) for s in found])).T
             axes.plot(x, mean, color=line.colour, linewidth=1.7)
             axes.vlines(x, low, high, color=line.colour, linewidth=1.0)
             marks = axes.scatter(x, mean, color=line.colour, s=22, linewidths=0, zorder=3)
-            told = zip(places, ends, strict=True)
-            texts = [f"{' '.join(where.split())}: {describe(s, measured)}" for where, s in told]
-            sketch.tip(marks, [f"{line.setting.label}\n{text}" for text in texts])
+            told = [
+                f"{' '.join(where.split())}: {describe(s, measured)}" for where, s in zip(places, found, strict=True)
+            ]
+            sketch.tip(marks, [f"{line.setting.label}\n{text}" for text in told])
         axes.set_xlim(-0.25, len(places) - 0.75)
         axes.set_xticks(range(len(places)), places)
         axes.set_ylabel("test accuracy (%)")
         axes.set_title(title)
-        name_lines(axes, name, [(line.label, line.colour, 100 * ends[-1].mean) for line, ends in lines if line.label])
+        name_lines(axes, name, [(line.label, line.colour, 100 * s[-1].mean) for line, s in lines if line.label])
         suffix = f"-{number}" if len(panels) > 1 else ""
-        caption = f"Weak and strong classes{', ' + title if title else ''}: mean accuracy over them. {note}"
+        seeds = " and its 95 % interval over seeds" if len(results.seeds) > 1 else ""
+        caption = f"Weak and strong classes{', ' + title if title else ''}: mean accuracy over them{seeds}. {note}"
         drawings.append(sketch.finish(f"class-slopes{suffix}", caption.strip()))
     return drawings
 
 
-def _of_groups(results: Results, setting: Setting, groups: Sequence[tuple[int, ...]]) -> np.ndarray:
-    """The mean accuracy over each group of classes in each finished trial, [trials, groups].
+def _of_named(setting: Setting, names: Sequence[str]) -> list[Summary]:
+    return [statistics.summarise(setting.figures(name)) for name in names]
 
-    Without groups, over the classes that fewest clients hold, and over those that most do; a trial whose data are not
-    there is left out.
+
+def _by_holders(results: Results, setting: Setting) -> list[Summary]:
+    """Of the mean accuracy over the classes that fewest clients hold, and over those that most do.
+
+    In each trial by its own partition; one whose data are not there is left out.
     """
-    rows = []
+    ends: tuple[list[float], list[float]] = [], []
     for row in setting.finished:
-        if _has_entries(row["class_accuracy"]):
-            accuracy = np.array(row["class_accuracy"], dtype=float)
-            chosen = groups or _by_holders(results, row["trial"], np.isfinite(accuracy))
-            if chosen:
-                parts = [accuracy[[one for one in group if one < len(accuracy)]] for group in chosen]
-                rows.append([part.mean() if len(part) else math.nan for part in parts])
-    return np.array(rows)
-
-
-def _by_holders(results: Results, trial: str, tested: np.ndarray) -> list[tuple[int, ...]]:
-    """The tested classes that fewest and that most clients hold, of those that any does; [] if nobody can tell."""
-    try:
-        holders = (results.class_counts(trial) > 0).sum(axis=0)
-    except (FedskewError, OSError):  # the data are on another machine
-        return []
-    known = tested & (holders > 0)
-    edges = (holders[known].min(), holders[known].max()) if known.any() else ()
-    return [tuple(np.flatnonzero(known & (holders == edge)).tolist()) for edge in edges]
+        if not _has_entries(row["class_accuracy"]):
+            continue
+        try:
+            holders = (results.class_counts(row["trial"]) > 0).sum(axis=0)
+        except (FedskewError, OSError):  # the data are on another machine
+            continue
+        accuracy = np.array(row["class_accuracy"], dtype=float)
+        known = np.isfinite(accuracy) & (holders > 0)
+        if known.any():
+            for values, edge in zip(ends, (holders[known].min(), holders[known].max()), strict=True):
+                values.append(float(accuracy[known & (holders == edge)].mean()))
+    return [statistics.summarise(values) for values in ends]
 
 
 def by_class(setting: Setting) -> np.ndarray:
