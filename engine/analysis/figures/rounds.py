@@ -56,7 +56,7 @@ def curves(results: Results, settings: list[Setting]) -> tuple[list[Drawing], pd
     """
     name, panels, settings_note = panels_of_lines(results, settings)
     shown = [curve for curve in _shown(results) if len(panels) == 1 or not curve.if_room]
-    if shown[0].frame["round"].nunique() < 2:  # one point is no curve
+    if len(shown[0].frame["round"].drop_duplicates()) < 2:  # one point is no curve
         return [], pd.DataFrame()
     parts_of = {
         curve.name: [
