@@ -343,6 +343,7 @@ def _header(run: Run) -> None:
         f"data       {plain['data']['name']}, {len(run.labels)} images, {len(run.classes)} classes",
         f"clients    {len(held)} with {held.min()} to {held.max()} images, median {statistics.median(held.tolist()):g}"
         + (f"; {len(sizes) - len(held)} without any take no part" if len(held) < len(sizes) else "")
+        + (f"; {len(run.assignment.public)} images are public" if len(run.assignment.public) else "")
         + (f"; {len(run.assignment.dropped)} images are dropped" if len(run.assignment.dropped) else ""),
     ]
     for stage in experiment.chain:

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine import __version__, seeds, snapshots
+from engine import __version__, matrices, seeds, snapshots
 from engine.algorithm import Algorithm, Client, Cohort, Context, Kind, Layout, Pooled, Tensors
 from engine.blocks import added, cut_blocks
 from engine.cadence import Cadence, after
@@ -498,6 +498,7 @@ class Driver:
         empty = int((self._sizes == 0).sum())
         files = self._state_files()
         states = json.dumps(sorted(files.items()))
+        matrices.save(self.folder.path, self.stage.name, self.stage.algorithm.entries, self._server)
         return self.folder.summarise(
             self.experiment,
             {
@@ -738,7 +739,7 @@ class Driver:
 
 def _shown(evaluation: Row) -> Row:
     """What a round's row for display has of its headline, if it has one."""
-    return {name: evaluation.get(name) for name in ("scope", "accuracy", "loss")}
+    return {name: evaluation.get(name) for name in ("scope", "accuracy", "loss", "class_accuracy")}
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:

@@ -51,8 +51,10 @@ def draw_curves(folder: RunFolder, path: Path) -> None:
     _label(left, "test accuracy (%)")
     measured = rounds.dropna(subset=["loss_before"])
     if len(measured):
-        right.plot(measured["round"], measured["loss_before"], color=GREY, label="clients, before training")
-        right.plot(measured["round"], measured["loss_after"], color=ORANGE, label="clients, after training")
+        marker = "." if len(measured) == 1 else ""  # a line of one point is not seen
+        for column, colour, when in (("loss_before", GREY, "before"), ("loss_after", ORANGE, "after")):
+            name = f"clients, {when} training"
+            right.plot(measured["round"], measured[column], color=colour, marker=marker, label=name)
     _label(right, "loss")
     summary = folder.summary()
     title = f"{summary.get('name', folder.path.name)}   {summary.get('algorithm', {}).get('name', '')}"
@@ -76,4 +78,4 @@ def _label(axes: Axes, what: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     if axes.lines:
         axes.legend(frameon=False, fontsize=8)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

@@ -7,6 +7,9 @@
     evaluations.parquet   one row per evaluation, with per-class accuracy
     personal.parquet      one row per client and evaluation of its model on its own test rows, if there were any
     exchanges.parquet     one row per client and exchange outside rounds, if there were any
+    matrices.parquet      one row per pair of classes of each matrix that the server ends with, see matrices.py
+    matrices.png          heat maps of them
+    classes.png           accuracy of each class, and who holds it, if the last stage has no rounds
     sampler.png           class shares of clients' samples and of what local steps see, if an algorithm adds rows
     summary.json          the run in a dozen figures                 log.txt        what happened
     checkpoints/          see checkpoints.py
@@ -52,6 +55,9 @@ OWN_FILES = (
     "evaluations.parquet",
     "personal.parquet",
     "exchanges.parquet",
+    "matrices.parquet",
+    "matrices.png",
+    "classes.png",
     "summary.json",
     "curves.png",
     "diagnosis",

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import torch
 
+from engine import matrices
 from engine.cadence import measures_own_models
 from engine.data import Assignment, Dataset
 from engine.driver import Driver
@@ -271,6 +272,14 @@ def draw_pictures(experiment: Experiment, folder: RunFolder, counts: Any, classe
         draw_steps(held, step_classes(stage.algorithm, stage.local, held), classes, folder.path / "sampler.png")
     draw_partition(counts, classes, folder.path / "partition.png")
     draw_curves(folder, folder.path / "curves.png")
+    if not experiment.chain[-1].rounds:  # curves over rounds say little of what it does
+        from engine.analysis.class_pictures import draw_classes
+
+        draw_classes(folder, counts, classes)
+    if (folder.path / matrices.FILE).exists():
+        from engine.analysis.class_pictures import draw_matrices
+
+        draw_matrices(folder, classes)
 
 
 def run(

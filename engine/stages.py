@@ -31,6 +31,7 @@ NUMERIC_PATH = (
     "engine.data.annotations",
     "engine.data.assignment",
     "engine.data.batches",
+    "engine.data.class_sets",
     "engine.data.dataset",
     "engine.data.finding",
     "engine.data.folders",

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ray import tune
 
 from engine.experiment import Experiment
 from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep
+from engine.sweeps.trial import Job, Trial, data_key
+
+
+class Alone(Trial):
+    """A trial without Tune; ``fields`` of its job."""
+
+    trial_name = "00000"
+
+    def __init__(self, folder: Path, experiment: Experiment, step: int | None = 2, **fields: Any) -> None:
+        data = {data_key(experiment): None}
+        self.setup({}, Job(folder, {"00000": experiment}, experiment, data, None, 0, step, (), **fields))
+        self._datasets = {data_key(experiment): experiment.data.load()}
 
 
 def base(**changes: Any) -> Experiment:

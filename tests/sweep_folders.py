@@ -13,8 +13,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import torch
 import yaml
 
+from engine import matrices as of_pairs
+from engine.algorithm import Kind
 from engine.data import Assignment, Dataset
 from engine.experiment import CHOICES, Experiment
 from engine.personal import EVERY_CLIENT
@@ -22,6 +25,7 @@ from engine.results import SCHEMAS, Row, RunFolder, Table
 from engine.seeds import numpy_generator
 
 Accuracy = Callable[[Mapping[str, Any], int], float]
+Matrices = Callable[[Mapping[str, Any], int], Mapping[str, np.ndarray]]
 
 BASE: dict[str, Any] = {
     "name": "made",
@@ -70,14 +74,15 @@ def make_sweep(
     client_rows: bool = True,
     personal: Collection[str] = (),
     scope: Callable[[Mapping[str, Any]], str] = lambda setting: "global",
+    matrices: Matrices = lambda setting, seed: {},
     **fields: Any,
 ) -> Path:
     """A sweep over ``axes`` (a grid, seeds innermost; an axis without values is drawn, one value for each trial).
 
     The trials numbered in ``failed`` died before they wrote a table; those in ``stopped`` were ended by a scheduler
     after a third of their rounds; those in ``killed`` have tables and no summary. ``personal`` and, by setting,
-    ``scope``: see :func:`make_run`. ``fields`` replace those of sweep.yaml, for example ``claims`` and ``tables``
-    (mappings) or ``target_accuracy``.
+    ``scope``: see :func:`make_run`. ``matrices``: what each trial's server ends with, by name. ``fields`` replace those
+    of sweep.yaml, for example ``claims`` and ``tables`` (mappings) or ``target_accuracy``.
     """
     values = {**BASE, **(base or {}), "rounds": rounds}
     if stages:
@@ -132,6 +137,7 @@ def make_sweep(
             one = Experiment.from_mapping(experiment.to_mapping() | sections).replace(changes)
             final, done = accuracy(setting, seed), int(record["rounds"])
             make_run(trial, one, final, done, number not in killed, client_rows, personal, scope(setting))
+            save_matrices(trial, matrices(setting, seed))
     return folder
 
 
@@ -196,6 +202,12 @@ def make_run(
         }
         run.summarise(experiment, facts)
     return folder
+
+
+def save_matrices(run: Path, by_name: Mapping[str, np.ndarray]) -> None:
+    """As the driver does at the end of a run."""
+    server = {name: torch.from_numpy(matrix) for name, matrix in by_name.items()}
+    of_pairs.save(run, "distil", dict.fromkeys(by_name, Kind.MATRIX), server)
 
 
 def _personal(experiment: Experiment, number: int, grown: float, points: Collection[str]) -> Iterator[Row]:

@@ -18,6 +18,7 @@ from torch.func import functional_call
 from engine.errors import ConfigError
 from engine.models import (
     CNN,
+    CNN3,
     MLP,
     MODELS,
     FedRepCifar,
@@ -82,8 +83,16 @@ def test_sizes(spec: ModelSpec, classes: int, parameters: int, buffers: int, nor
 @pytest.mark.parametrize(
     ("spec", "count"),
     [
-        *((PflegoMLP(), 1), (PflegoCifar(), 2), (PflegoOmniglot(), 4), (FedRepCifar(), 2)),
-        *((LeNet(), 2), (ResNet8(), 3), (ResNet32(), 15), (ResNet18(), 8), (ResNet50(), 16), (MobileNetV2(), 17)),
+        *((PflegoMLP(), 1), (PflegoCifar(), 2), (PflegoOmniglot(), 4), (FedRepCifar(), 2), (CNN3(), 3)),
+        *(
+            (CNN3(), 3),
+            (LeNet(), 2),
+            (ResNet8(), 3),
+            (ResNet32(), 15),
+            (ResNet18(), 8),
+            (ResNet50(), 16),
+            (MobileNetV2(), 17),
+        ),
     ],
 )
 def test_taps(spec: ModelSpec, count: int) -> None:
@@ -142,14 +151,14 @@ def test_any_image(spec: ModelSpec, shape: tuple[int, int, int]) -> None:
     assert model(torch.empty(4, *shape, device="meta")).shape == (4, 10)
 
 
-@pytest.mark.parametrize("name", ["lenet", "pflego_omniglot", "fedrep_cifar"])
-def test_small_images_are_refused(name: str) -> None:
+@pytest.mark.parametrize(("name", "least"), [("cnn3", 8), ("lenet", 16), ("pflego_omniglot", 16), ("fedrep_cifar", 16)])
+def test_small_images_are_refused(name: str, least: int) -> None:
     """Kills: a bound that is off by one, a torch error."""
-    spec = MODELS.build({"name": name})
-    assert build(spec, (1, 16, 16))(images(2, (1, 16, 16), torch.float32)).shape == (2, 10)
-    sentence = rf"model\.name={name}: needs images of at least 16x16 pixels, these are 40x15; for example"
-    with pytest.raises(ConfigError, match=sentence):
-        build(spec, (1, 40, 15))
+    spec, shape = MODELS.build({"name": name}), (1, least, least)
+    assert build(spec, shape)(images(2, shape, torch.float32)).shape == (2, 10)
+    wanted = f"needs images of at least {least}x{least} pixels, these are 40x{least - 1}; for example"
+    with pytest.raises(ConfigError, match=rf"model\.name={name}: {wanted}"):
+        build(spec, (1, 40, least - 1))
 
 
 # --- the personalised methods' networks (calibration spec 0.1) ----------------------------------------
@@ -161,6 +170,7 @@ def test_small_images_are_refused(name: str) -> None:
         (PflegoMLP(), MNIST, 157_000, 200),
         (PflegoCifar(), CIFAR, 1_754_496, 192),
         (PflegoOmniglot(), MNIST, 111_424, 64),
+        (CNN3(), MNIST, 320 + 18_496 + 73_856, 128),
         (FedRepCifar(), CIFAR, 4_864 + 102_464 + 1600 * 120 + 120 + 120 * 64 + 64, 64),
     ],
 )
@@ -206,31 +216,32 @@ def test_overlapping_pooling(height: int, width: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "shape", "blocks", "kernel", "padding", "pool", "units"),
+    ("spec", "shape", "widths", "kernel", "padding", "pool", "units"),
     [
-        (LeNet(), CIFAR, 2, 5, "valid", plain_pool, (384, 192)),
-        (FedRepCifar(), CIFAR, 2, 5, "valid", plain_pool, (120, 64)),
-        (PflegoCifar(), CIFAR, 2, 5, "same", same_pool, (384, 192)),
-        (PflegoCifar(), (1, 27, 30), 2, 5, "same", same_pool, (384, 192)),
-        (PflegoOmniglot(), MNIST, 4, 3, "same", plain_pool, ()),
+        (LeNet(), CIFAR, (64, 64), 5, "valid", plain_pool, (384, 192)),
+        (FedRepCifar(), CIFAR, (64, 64), 5, "valid", plain_pool, (120, 64)),
+        (PflegoCifar(), CIFAR, (64, 64), 5, "same", same_pool, (384, 192)),
+        (PflegoCifar(), (1, 27, 30), (64, 64), 5, "same", same_pool, (384, 192)),
+        (PflegoOmniglot(), MNIST, (64, 64, 64, 64), 3, "same", plain_pool, ()),
+        (CNN3(), (3, 8, 15), (32, 64, 128), 3, "same", plain_pool, ()),
     ],
 )
 def test_layers(
     spec: ModelSpec,
     shape: tuple[int, int, int],
-    blocks: int,
+    widths: tuple[int, ...],
     kernel: int,
     padding: str,
     pool: Callable[[Tensor], Tensor],
     units: tuple[int, ...],
 ) -> None:
-    """Convolutions (64) with ReLU and pooling, then the units with ReLU. Kills: another of these, or one left out."""
+    """Convolutions with ReLU and pooling, then the units with ReLU. Kills: another of these, or one left out."""
     model = build(spec, shape).double()
     z = x = images(3, shape)
     own = {name.removeprefix("body."): tensor for name, tensor in model.named_parameters()}
-    for block in range(1, blocks + 1):
+    for block, channels in enumerate(widths, 1):
         weight, bias = own[f"block{block}.conv.weight"], own[f"block{block}.conv.bias"]
-        assert weight.shape[0] == 64 and weight.shape[2:] == (kernel, kernel)
+        assert weight.shape[0] == channels and weight.shape[2:] == (kernel, kernel)
         z = pool(F.relu(F.conv2d(z, weight, bias, padding=padding)))
     z = z.flatten(1)
     for place, size in enumerate(units, 1):
@@ -239,9 +250,10 @@ def test_layers(
     torch.testing.assert_close(model.features(x), z)
 
 
-def test_pflego_omniglot_has_64_features_of_larger_images_too() -> None:
+@pytest.mark.parametrize(("spec", "features"), [(PflegoOmniglot(), 64), (CNN3(), 128)])
+def test_features_are_means_of_planes_of_larger_images_too(spec: ModelSpec, features: int) -> None:
     """Kills: features that a sub-network would cut amid a plane."""
-    assert build(PflegoOmniglot(), (1, 40, 40)).features(images(2, (1, 40, 40), torch.float32)).shape == (2, 64)
+    assert build(spec, (1, 40, 40)).features(images(2, (1, 40, 40), torch.float32)).shape == (2, features)
 
 
 # --- sub-networks -------------------------------------------------------------------------------------
@@ -260,6 +272,7 @@ NARROW: dict[str, ModelSpec] = {
     "moon_cnn normalised": MoonCNN(head="normalised"),
     "pflego_cifar": PflegoCifar(),
     "pflego_omniglot": PflegoOmniglot(),
+    "cnn3": CNN3(),
     "resnet8 both": ResNet8(head="normalised", projection=True),
 }
 narrow = pytest.mark.parametrize("spec", NARROW.values(), ids=NARROW.keys())

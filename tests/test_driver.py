@@ -685,6 +685,7 @@ def test_the_numeric_path_is_what_is_imported() -> None:
         "engine.files",
         "engine.label_entropy",
         "engine.last_rounds",
+        "engine.matrices",
         "engine.models",
         "engine.personal",
         "engine.pool",

@@ -17,6 +17,7 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 from engine.errors import ConfigError
 from engine.models import (
     CNN,
+    CNN3,
     MLP,
     MODELS,
     FedRepCifar,
@@ -50,6 +51,7 @@ VARIANTS: dict[str, ModelSpec] = {
     "cnn": CNN(),
     "cnn batch": CNN(norm="batch"),
     "cnn group": CNN(norm="group"),
+    "cnn3": CNN3(),
     "moon_cnn": MoonCNN(),
     "moon_cnn plain": MoonCNN(projection=False),
     "resnet20": ResNet20(),
@@ -423,7 +425,7 @@ def test_models_without_sub_networks() -> None:
 def test_registry() -> None:
     """Every model by its name, there and back. Kills: a name that is missing or points to another class."""
     assert list(MODELS) == [
-        *("logistic", "mlp", "cnn", "moon_cnn", "lenet"),
+        *("logistic", "mlp", "cnn", "cnn3", "moon_cnn", "lenet"),
         *("resnet8", "resnet20", "resnet32", "resnet56", "resnet18", "resnet50", "mobilenetv2"),
         *("pflego_mlp", "pflego_cifar", "pflego_omniglot", "fedrep_cifar"),
     ]

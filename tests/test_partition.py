@@ -22,12 +22,14 @@ from engine.run import prepare
 from tests.tiny import experiment
 
 CIFAR10_LABELS = np.repeat(np.arange(10), 5000)  # the true counts; no rule but `iid` and `natural` sees the order
-CONSERVING = [name for name in PARTITIONS if name != "cbfl_code"]
+DROPPING = ("cbfl_code", "class_sets")
 
 
 def build(name: str, **fields: object) -> Partition:
     if name == "dirichlet_capped":  # its default of 10 samples each is out of reach for tiny data
         fields = {"min_samples": 0, "on_small": "allow", **fields}
+    if name == "class_sets":  # the paper's 600 samples of a class, likewise
+        fields = {"per_class": 2, "public_per_class": 2, **fields}
     return PARTITIONS.build({"name": name, **fields})
 
 
@@ -40,7 +42,7 @@ def problems(draw):
     return labels, num_classes, owners.astype(np.int64), draw(st.integers(3, 6))
 
 
-def fields_for(name: str, clients: int, num_classes: int, alpha: float) -> dict[str, object]:
+def fields_for(name: str, clients: int, labels: np.ndarray, num_classes: int, alpha: float) -> dict[str, object]:
     fields: dict[str, object] = {} if name == "natural" else {"clients": clients}
     if "alpha" in PARTITIONS.fields(name):
         # numpy's legacy generator, which the authors used, underflows below (tested apart)
@@ -49,6 +51,8 @@ def fields_for(name: str, clients: int, num_classes: int, alpha: float) -> dict[
         fields["classes"] = min(2, num_classes)
     if name == "personalised":
         fields["degree"] = "high" if num_classes > 1 else "none"
+    if name == "class_sets":
+        fields["sets"] = ((int(np.bincount(labels).argmax()),),) * clients
     return fields
 
 
@@ -58,17 +62,20 @@ def fields_for(name: str, clients: int, num_classes: int, alpha: float) -> dict[
 def test_every_sample_exactly_once(name, problem, alpha, seed):
     """O-P1, O-P2. Kills: dropping the remainder, dealing an index twice, unsorted or non-int64 indices."""
     labels, num_classes, owners, clients = problem
-    partition = build(name, seed=seed, **fields_for(name, clients, num_classes, alpha))
+    if name == "class_sets":  # of every class in a set there must be enough
+        labels, owners = np.tile(labels, 7), np.tile(owners, 7)
+    partition = build(name, seed=seed, **fields_for(name, clients, labels, num_classes, alpha))
     assignment = partition.assign(labels, num_classes, owners)
-    everything = np.concatenate([*assignment.clients, assignment.dropped])
+    everything = np.concatenate([*assignment.clients, assignment.dropped, assignment.public])
     assert np.array_equal(np.sort(everything), np.arange(len(labels)))
-    assert name == "cbfl_code" or not len(assignment.dropped)
-    for indices in (*assignment.clients, assignment.dropped):
+    assert name in DROPPING or not len(assignment.dropped)
+    assert bool(len(assignment.public)) == (name == "class_sets")
+    for indices in (*assignment.clients, assignment.dropped, assignment.public):
         assert indices.dtype == np.int64
         assert np.all(np.diff(indices) > 0)
     counts = assignment.class_counts(labels, num_classes)
     assert np.array_equal(counts.sum(axis=1), assignment.sizes())
-    if name in CONSERVING:
+    if name not in DROPPING:
         assert np.array_equal(counts.sum(axis=0), np.bincount(labels, minlength=num_classes))
     assert len(assignment.clients) == (owners.max() + 1 if name == "natural" else clients)
 

@@ -23,8 +23,7 @@ from engine.personal import FIGURES, at_the_end, by_round, figures, tenth
 from engine.results import SCHEMAS, RunFolder
 from engine.sweeps.definition import Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
-from engine.sweeps.trial import Job, Trial, data_key
-from tests.small_sweeps import base
+from tests.small_sweeps import Alone, base
 from tests.sweep_folders import BASE, POINTS, WARM_UP, make_run
 
 
@@ -215,17 +214,6 @@ def test_the_picture_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s
 # --- reports to Tune -------------------------------------------------------------------------------------------------
 
 
-class Alone(Trial):
-    """A trial without Tune."""
-
-    trial_name = "00000"
-
-    def __init__(self, folder: Path, experiment: Experiment, step: int | None = 2) -> None:
-        job = Job(folder, {"00000": experiment}, experiment, {data_key(experiment): None}, None, 0, step, (), True)
-        self.setup({}, job)
-        self._datasets = {data_key(experiment): experiment.data.load()}
-
-
 def test_a_trial_reports_the_running_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: figures that come at the end alone, of rounds to come, of the round before; a failed trial's figures."""
     evaluate = Driver._evaluate
@@ -242,7 +230,7 @@ def test_a_trial_reports_the_running_figures(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(Driver, "_evaluate", one_by_one)
     experiment = base(**{"rounds": 6, "execution.actors": 0, "evaluation.every": 2})
     SweepFolder(tmp_path).write(TrialRecord("00000", {}, 0))
-    trial = Alone(tmp_path, experiment)
+    trial = Alone(tmp_path, experiment, personal=True)
     reports = [trial.step() for _ in range(3)]
     rows = RunFolder(tmp_path / "trials/00000").frame("personal")
     assert [report["round"] for report in reports] == [2, 4, 6]
@@ -252,7 +240,7 @@ def test_a_trial_reports_the_running_figures(tmp_path: Path, monkeypatch: pytest
         assert told == pytest.approx({n: math.nan if v is None else v for n, v in expected.items()}, nan_ok=True)
         assert told["personal_accuracy"] == pytest.approx(report["round"] * (1 + 4 + 9) / 6 / 40)
     assert reports[-1]["done"] and math.isnan(reports[0]["participants_std"]) and reports[2]["participants_std"] > 0
-    again = Alone(tmp_path, experiment)  # as ``fedskew resume`` has it: from what is on disk
+    again = Alone(tmp_path, experiment, personal=True)  # as ``fedskew resume`` has it: from what is on disk
     for report in reports:
         old = again.step()
         assert {name: old[name] for name in FIGURES} == pytest.approx({n: report[n] for n in FIGURES}, nan_ok=True)
@@ -267,7 +255,7 @@ def test_a_trial_reports_one_scope(tmp_path: Path) -> None:
     ]
     experiment = Experiment(**{**base(**{"execution.actors": 0}).to_mapping(), "stages": stages})
     SweepFolder(tmp_path).write(TrialRecord("00000", {}, 0))
-    trial, run = Alone(tmp_path, experiment, step=1), RunFolder(tmp_path / "trials/00000")
+    trial, run = Alone(tmp_path, experiment, step=1, personal=True), RunFolder(tmp_path / "trials/00000")
     for report in (trial.step() for _ in range(5)):
         rows: Any = run.frame("evaluations")
         own = rows[rows["scope"] == rows["scope"].iloc[-1]]["accuracy"]
@@ -279,7 +267,7 @@ def test_a_trial_reports_one_scope(tmp_path: Path) -> None:
     assert (report["best_accuracy"], report["last10_accuracy"]) == tuple(
         pytest.approx(summary[name]) for name in ("best_accuracy", "last10_accuracy")
     )
-    again = Alone(tmp_path, experiment, step=1)  # from what is on disk
+    again = Alone(tmp_path, experiment, step=1, personal=True)  # from what is on disk
     assert [again.step() for _ in range(5)][-1]["best_accuracy"] == summary["best_accuracy"]
     trial._scores[-1]["loss"] = None  # not finite
     assert math.isnan(trial._report(5, done=False)["loss"])
@@ -289,7 +277,7 @@ def test_a_trial_that_fails_has_all_keys(tmp_path: Path) -> None:
     """Kills: a report without the sweep's metric, over which Tune ends the whole sweep."""
     experiment = base(**{"rounds": 2, "execution.actors": 0, "local.lr": 1e30})
     SweepFolder(tmp_path).write(TrialRecord("00000", {}, 0))
-    report = Alone(tmp_path, experiment).step()
+    report = Alone(tmp_path, experiment, personal=True).step()
     assert report["failed"] and all(math.isnan(report[name]) for name in FIGURES)
 
 

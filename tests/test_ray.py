@@ -54,6 +54,8 @@ def begin_and_kill(under_way: Run, victim: int) -> Any:
 # the end.
 DISTURBED = ("fedavg", "scaffold", "fednova", "moon", "fedmix", "pflego", "ccvr", "iid_calibration")
 
+DISTILLING = [name for name, cls in ALGORITHMS.items() if issubclass(cls, Finisher) and cls.mixed_models]
+
 
 @pytest.mark.parametrize("algorithm", DISTURBED)
 def test_bits_do_not_depend_on_actors_deaths_and_resumes(tmp_path: Path, algorithm: str, messages: Messages) -> None:
@@ -78,7 +80,7 @@ def test_bits_do_not_depend_on_actors_deaths_and_resumes(tmp_path: Path, algorit
 
 def test_the_other_algorithms_have_the_same_bits_on_actors(tmp_path: Path) -> None:
     """Kills: an algorithm with something of its own that differs between processes; each is a stage of one run."""
-    others = [name for name in ALGORITHMS if name not in DISTURBED]
+    others = [name for name in ALGORITHMS if name not in (*DISTURBED, *DISTILLING)]
     stages = [
         {
             "name": name,
@@ -94,6 +96,42 @@ def test_the_other_algorithms_have_the_same_bits_on_actors(tmp_path: Path) -> No
         summaries.append(run(Experiment.from_mapping(values), tmp_path / str(actors)))
     assert summaries[0]["rounds"] == len(others)
     assert summaries[1]["weights_sha256"] == summaries[0]["weights_sha256"]
+
+
+def test_clients_of_different_architectures_side_by_side(tmp_path: Path, messages: Messages) -> None:
+    """Kills: an actor that trains a client in another one's network, first weights or answers that depend on where a
+    client ran, teachers that are lost with an actor; every student, of which an actor was killed under its teachers."""
+    students = [name for name in DISTILLING if name != "answers"]
+    asked = {"name": "answers", "rounds": 0, "needs": ["teachers"], "algorithm": {"name": "answers", "per_class": 5}}
+    config = Experiment(
+        data={"name": "fashion_mnist_sample", "train_samples": 1500, "test_samples": 100},
+        partition={"name": "class_sets", "sets": "IS-1", "per_class": 20, "public_per_class": 5},
+        client_models=[{"name": name} for name in ("mlp", "lenet", "cnn3", "resnet8", "resnet20")],
+        model={"name": "resnet8"},
+        stages=[
+            {"name": "teachers", "rounds": 2, "algorithm": {"name": "local"}},
+            asked,
+            *(
+                {"name": name, "rounds": 0, "needs": ["answers"], "algorithm": {"name": name, "epochs": 2}}
+                for name in students
+            ),
+        ],
+        checkpoint={"every": 1},
+        execution={"actors": 0, "device": "cpu", "start_timeout": 120},
+    )
+    reference = run(config, tmp_path / "reference")
+    under_way = Run.open(config.replace({"execution.actors": 2}), tmp_path / "disturbed")
+    under_way.advance()
+    pending = begin_and_kill(under_way, under_way.driver.placement()[1]["pid"])  # type: ignore[attr-defined]
+    texts = under_way.driver.end(pending).messages  # type: ignore[attr-defined]
+    assert any("actor 1 died" in text and "will run again" in text for text in texts)
+    while not under_way.finished:
+        under_way.advance()
+    disturbed = under_way.close()
+    assert disturbed["states_sha256"] == reference["states_sha256"]
+    hashes = [RunFolder(tmp_path / name).frame("rounds")["weights_sha256"] for name in ("reference", "disturbed")]
+    assert len(set(hashes[0][-len(students) :])) == len(students)
+    assert hashes[0].equals(hashes[1])
 
 
 def test_one_actor_gives_the_same_bits_and_rows(tmp_path: Path) -> None:

@@ -7,20 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.collections import PatchCollection
-from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from engine.analysis.drawing import CATEGORIES, INK, MUTED, PAPER, STYLE, Drawing, Sketch
+from engine.analysis.figures.cells import MOST_CELLS, coloured_cells, some_ticks
 
 if TYPE_CHECKING:
     from engine.analysis.diagnosis import Diagnosis
 
-HEAT = "viridis"  # the same in light and dark
-MOST_CELLS = 1600  # of all panels of a figure that can be asked for their value; above, a panel is one image
 MOST_COLUMNS = 4  # panels beside each other
-MOST_TICKS = 12
 
 
 def drawings(found: Diagnosis) -> list[Drawing]:
@@ -49,9 +44,9 @@ def heat_maps(found: Diagnosis) -> Drawing:
             [f"{name}, clients {a} and {b}: {_text(table[i, j])}" for j, b in enumerate(clients)]
             for i, a in enumerate(clients)
         ]
-        mesh = _cells(sketch, axes, table, tips if small else None, low, high)
-        _ticks(axes, [str(client) for client in clients], "x")
-        _ticks(axes, [str(client) for client in clients], "y")
+        mesh = coloured_cells(sketch, axes, table, tips if small else None, low, high)
+        some_ticks(axes, [str(client) for client in clients], "x")
+        some_ticks(axes, [str(client) for client in clients], "y")
         axes.set_title(f"{name}  {_text(means[name])}")
     for axes in panels.ravel()[len(names) :]:
         axes.set_visible(False)
@@ -113,13 +108,14 @@ def norms(found: Diagnosis) -> Drawing:
             ]
             for i, client in enumerate(found.clients)
         ]
-        mesh = _cells(sketch, axes, table, tips if small else None, float(np.nanmin(table)), float(np.nanmax(table)))
+        low, high = float(np.nanmin(table)), float(np.nanmax(table))
+        mesh = coloured_cells(sketch, axes, table, tips if small else None, low, high)
         bar = sketch.figure.colorbar(mesh, ax=axes, shrink=0.8)
         bar.outline.set_visible(False)
-        _ticks(axes, [str(number) for number in range(classes)], "x")
+        some_ticks(axes, [str(number) for number in range(classes)], "x")
         axes.set_title(title)
         axes.set_xlabel("class")
-    _ticks(panels[0], [str(client) for client in found.clients], "y")
+    some_ticks(panels[0], [str(client) for client in found.clients], "y")
     panels[0].set_ylabel("client")
     return sketch.finish(
         "norms", "Training samples of each class, and the norm of the class's row in each local classifier.", wide=True
@@ -152,36 +148,6 @@ def norms_over_counts(found: Diagnosis) -> Drawing:
         "norms-counts",
         f"Classifier norm over class samples. Mean over clients of their correlation: {_text(mean)}.",
     )
-
-
-def _cells(sketch: Sketch, axes: Axes, table: np.ndarray, tips: list[list[str]] | None, low: float, high: float) -> Any:
-    """A panel of coloured cells, the first row on top; with tips it is made of shapes, without it is an image."""
-    high = high if high > low else low + 1
-    rows, columns = table.shape
-    colours = matplotlib.colormaps[HEAT].with_extremes(bad=MUTED)
-    if tips is None:
-        mesh: Any = axes.imshow(
-            np.ma.masked_invalid(table), cmap=colours, vmin=low, vmax=high, aspect="auto", interpolation="nearest"
-        )
-    else:
-        cells = [Rectangle((j - 0.5, i - 0.5), 1, 1) for i in range(rows) for j in range(columns)]
-        mesh = PatchCollection(cells, cmap=colours, linewidths=0, antialiaseds=False)
-        mesh.set_array(np.ma.masked_invalid(table.ravel().astype(float)))
-        mesh.set_clim(low, high)
-        axes.add_collection(mesh)
-        sketch.tip(mesh, [text for row in tips for text in row])
-    axes.set_xlim(-0.5, columns - 0.5)
-    axes.set_ylim(rows - 0.5, -0.5)
-    axes.grid(False)
-    axes.spines[["left", "bottom"]].set_visible(False)
-    axes.tick_params(length=0)
-    return mesh
-
-
-def _ticks(axes: Axes, names: list[str], side: str) -> None:
-    step = max(1, math.ceil(len(names) / MOST_TICKS))
-    places = range(0, len(names), step)
-    (axes.set_xticks if side == "x" else axes.set_yticks)(list(places), [names[place] for place in places])
 
 
 def _text(value: float) -> str:

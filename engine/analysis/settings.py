@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from engine.analysis.class_figures import STD
 from engine.errors import nearest, require
 from engine.experiment import CHOICES
 
@@ -25,6 +26,7 @@ MARK = "breaks-privacy"  # of an oracle, wherever it is named; one word, since l
 SMALLER_IS_BETTER = (
     "loss",
     "last10_std",
+    STD,
     "participants_std",
     "rounds_to_target",
     "bytes_to_target",

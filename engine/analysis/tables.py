@@ -26,7 +26,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from engine import matrices
 from engine.analysis.claims import Claim
+from engine.analysis.class_figures import class_figure, class_figures, is_class_figure
 from engine.analysis.layouts import Layout
 from engine.analysis.settings import (
     SMALLER_IS_BETTER,
@@ -90,7 +92,8 @@ class Results:
     @property
     def metrics(self) -> tuple[str, ...]:
         """The columns of ``trials`` that a statistic can be made of."""
-        return (*METRICS, *(name for name in self.trials if name in ON_REQUEST or name.startswith(LAYER)))
+        found = [name for name in self.trials if name in ON_REQUEST or name.startswith(LAYER) or is_class_figure(name)]
+        return (*METRICS, *found)
 
     @cached_property
     def _curves(self) -> pd.DataFrame:
@@ -177,6 +180,10 @@ class Results:
         folder = self._folder(trial)
         return class_counts(folder / "partition.parquet", read_yaml(folder / "experiment.yaml")["data"])
 
+    def matrices(self, trial: str) -> dict[str, np.ndarray]:
+        """What the trial's server ended with for each pair of classes, by name, float64 [C, C]; often nothing."""
+        return matrices.load(self._folder(trial))
+
     def experiment(self, trial: str) -> Experiment:
         return RunFolder(self._folder(trial)).experiment()
 
@@ -202,7 +209,9 @@ def load(folder: Path, metric: str | None = None) -> Results:
     rows = [reader.row(record, names) for record in records]
     if missing := reader.without_partition:
         log.warning("worst_decile_accuracy is left out for %d of %d trials: %s", len(missing), len(rows), missing[0])
-    results = Results(path=folder, trials=_trials_frame(rows, names), evaluations=reader.evaluations, **sweep)
+    asked = class_figures([sweep["metric"], metric or "", *(one.metric for one in sweep["tables"] + sweep["claims"])])
+    trials = _trials_frame(rows, names, asked)
+    results = Results(path=folder, trials=trials, evaluations=reader.evaluations, **sweep)
     if metric not in (None, results.metric):
         check_metric(results, metric)
         results = replace(results, metric=metric, mode="min" if metric in SMALLER_IS_BETTER else "max")
@@ -295,9 +304,11 @@ def _single_run(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return sweep, [record]
 
 
-def _trials_frame(rows: list[dict[str, Any]], axes: list[str]) -> pd.DataFrame:
+def _trials_frame(rows: list[dict[str, Any]], axes: list[str], by_class: tuple[str, ...]) -> pd.DataFrame:
+    rows = [row | {name: class_figure(name, row.get("class_accuracy")) for name in by_class} for row in rows]
     layers = dict.fromkeys(name for row in rows for name in row if name.startswith(LAYER) and name not in axes)
     on_request = [*(name for name in ON_REQUEST if any(name in row for row in rows)), *layers]
+    on_request += by_class
     columns = ["trial", "status", "reason", *axes, "seed", *FIGURES, *on_request]
     series = {}
     for name in columns:

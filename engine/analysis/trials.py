@@ -33,11 +33,15 @@ participants_accuracy, participants_std     of the cohorts' clients after local 
                           standard deviation over the last ten rounds, in each of them by test rows
 fine_tuned_accuracy, fine_tuned_client_accuracy   after each client's fine-tuning: by test rows, the mean over clients
                           (these eight are NaN unless the run has personal.parquet with such rows: see personal.py)
+class_accuracy[1], class_accuracy[2,4,6], class_std   on one class, on some, and how far classes are apart: see
+                          class_figures.py; of a sweep that asks for them
 seconds, floats_up, floats_down   over all stages; floats with those of exchanges outside rounds
 cka_logits, cka_lowest_other, cka_logits_margin, cka_mean, norm_correlation   of trials that ``fedskew diagnose`` has
                           looked into, in the last round that it has: see diagnosis.py
 generated_agreement, nearest_distance, nearest_distance_test, nearest_ratio   of trials that ``fedskew images`` has
                           looked into, in the last round that it has: see generated.py
+cost_row_minimum          of trials whose server ends with a matrix "cost" (matrices.parquet): the share of its rows
+                          whose strict minimum is on the diagonal
 breaks_privacy            whether a stage of the lineage is an oracle that no client would take part in
 
 A trial that failed has its reason and no figures (NaN); so has one without a summary, which was killed or is under
@@ -65,10 +69,12 @@ import yaml
 
 from engine import traffic
 from engine.analysis import round_folders
+from engine.analysis.class_figures import STD
 from engine.data import SOURCES, Assignment
 from engine.errors import DataError, FedskewError, RunFolderError
 from engine.experiment import lineage_of
 from engine.last_rounds import comparable
+from engine.matrices import COST, least_on_diagonal, load
 from engine.personal import FIGURES as PERSONAL
 from engine.personal import of_stages, tenth
 from engine.results import SCHEMAS
@@ -121,7 +127,8 @@ FIGURES = (
 )
 DIAGNOSED = ("cka_logits", "cka_lowest_other", "cka_logits_margin", "cka_mean", "norm_correlation")
 GENERATED = ("generated_agreement", "nearest_distance", "nearest_distance_test", "nearest_ratio")
-ON_REQUEST = (*DIAGNOSED, *GENERATED)  # columns of a sweep whose trials were looked into
+OF_MATRICES = ("cost_row_minimum",)
+ON_REQUEST = (*DIAGNOSED, *GENERATED, *OF_MATRICES)  # columns of a sweep that has a trial with what they are made of
 LAYER = "cka_of_"  # and a layer's name: its mean CKA between clients, of a trial that was diagnosed
 NO_METRICS = ("class_accuracy", "scope", "breaks_privacy", "weights_sha256", "folder")
 METRICS = tuple(name for name in FIGURES if name not in NO_METRICS)
@@ -133,6 +140,7 @@ RESERVED = (  # columns of the frames of this package, which no axis can be name
         "seed",
         *FIGURES,
         *ON_REQUEST,
+        STD,
         "stage",
         "round",
         "point",
@@ -184,7 +192,7 @@ class TrialReader:
                 if row["scope"] == "global":
                     row["worst_decile_accuracy"] = self._worst_decile(folder, experiment, by_class)
                 row |= self._to_target(folder, experiment, table)
-            row |= _on_request(folder)
+            row |= _on_request(folder) | _of_matrices(folder)
         return row
 
     @staticmethod
@@ -234,6 +242,12 @@ def _on_request(folder: Path) -> dict[str, float]:
         rows = _columns(layers, ["layer", "cka"]).to_pylist() if layers and layers.exists() else []
         figures |= {LAYER + row["layer"]: row["cka"] for row in rows}
     return figures
+
+
+def _of_matrices(folder: Path) -> dict[str, float]:
+    """The figures of what the server ended with, if it is costs."""
+    found = load(folder, COST)
+    return {"cost_row_minimum": float(least_on_diagonal(found[COST]).mean())} if found else {}
 
 
 def worst_decile(class_counts: np.ndarray, class_accuracy: list[float | None]) -> float:

@@ -2,6 +2,7 @@
 
 from engine.data.annotations import INaturalist2019, INaturalistUser120k
 from engine.data.assignment import Assignment
+from engine.data.class_sets import ClassSets
 from engine.data.dataset import Dataset, Source, Split
 from engine.data.folders import Cinic10, ImageNet200, Omniglot, TinyImageNet
 from engine.data.own import ImageFolder, Parquet
@@ -56,6 +57,7 @@ PARTITIONS = Registry(
         "quantity": Quantity,
         "natural": Natural,
         "cbfl_code": CbflCode,
+        "class_sets": ClassSets,
     },
 )
 
@@ -67,6 +69,7 @@ __all__ = [
     "Cifar10",
     "Cifar100",
     "Cinic10",
+    "ClassSets",
     "ClassesPerClient",
     "Dataset",
     "Dirichlet",

@@ -1,8 +1,8 @@
 """Rules by which samples are divided among clients.
 
 A partition has its own seed, apart from the seed of the run, so that methods and seeds share it. Every
-training sample goes to exactly one client; only :class:`CbflCode` drops some, and says which. Test samples
-follow them, for what a client evaluates on its own.
+training sample goes to exactly one client; only :class:`CbflCode` and ``class_sets`` drop some, and say which. Test
+samples follow them, for what a client evaluates on its own.
 
 K clients, C classes, N samples.
 """

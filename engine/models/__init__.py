@@ -3,7 +3,7 @@
 from engine.models.mobilenet import MobileNetV2
 from engine.models.model import Model, ModelSpec, build_model, initialise
 from engine.models.narrow import narrowed
-from engine.models.networks import CNN, MLP, LeNet, Logistic, MoonCNN
+from engine.models.networks import CNN, CNN3, MLP, LeNet, Logistic, MoonCNN
 from engine.models.personal import FedRepCifar, PflegoCifar, PflegoMLP, PflegoOmniglot
 from engine.models.resnet import ResNet8, ResNet20, ResNet32, ResNet56
 from engine.models.resnet_imagenet import ResNet18, ResNet50
@@ -15,6 +15,7 @@ MODELS = Registry(
         "logistic": Logistic,
         "mlp": MLP,
         "cnn": CNN,
+        "cnn3": CNN3,
         "moon_cnn": MoonCNN,
         "lenet": LeNet,
         "resnet8": ResNet8,
@@ -33,6 +34,7 @@ MODELS = Registry(
 
 __all__ = [
     "CNN",
+    "CNN3",
     "MLP",
     "MODELS",
     "FedRepCifar",

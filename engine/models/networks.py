@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from torch import nn
 
 from engine.errors import require
-from engine.models.layers import ConvBlock, Norm, PlaneLinear, check_norm, require_pixels
+from engine.models.layers import ConvBlock, MeanPool, Norm, PlaneLinear, check_norm, require_pixels
 from engine.models.model import Model, ModelSpec
 
 
@@ -71,6 +72,29 @@ class CNN(ModelSpec):
             )
         )
         return self.assemble(body, hidden, num_classes, ("body.block1", "body.block2"))
+
+
+def small_conv_body(channels: int, widths: Sequence[int]) -> tuple[nn.Sequential, tuple[str, ...]]:
+    """3x3 "same" convolutions with ReLU and 2x2 pooling of so many channels, and their taps in the model.
+
+    The features are the means of the last planes, so that a sub-network cuts none of them.
+    """
+    befores = (channels, *widths[:-1])
+    blocks = [ConvBlock(before, out, padding=1, kernel=3) for before, out in zip(befores, widths, strict=True)]
+    body = nn.Sequential(OrderedDict((f"block{n}", block) for n, block in enumerate(blocks, 1)))
+    taps = tuple(f"body.{name}" for name, _ in body.named_children())
+    body.add_module("pool", MeanPool())
+    return body, taps
+
+
+@dataclass(frozen=True)
+class CNN3(ModelSpec):
+    """Three 3x3 "same" convolutions (32, 64, 128) with 2x2 pooling; 128 features, the means of the last planes."""
+
+    def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
+        require_pixels("cnn3", shape, 8)
+        body, taps = small_conv_body(shape[0], (32, 64, 128))
+        return self.assemble(body, 128, num_classes, taps)
 
 
 def lenet_body(shape: tuple[int, int, int], channels: tuple[int, int], units: tuple[int, int]) -> nn.Sequential:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from engine.models.layers import ConvBlock, MeanPool, OverlapBlock, PlaneLinear, require_pixels
+from engine.models.layers import OverlapBlock, PlaneLinear, require_pixels
 from engine.models.model import Model, ModelSpec
-from engine.models.networks import MLP, lenet_body
+from engine.models.networks import MLP, lenet_body, small_conv_body
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,7 @@ class PflegoOmniglot(ModelSpec):
 
     def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
         require_pixels("pflego_omniglot", shape, 16)
-        blocks = [ConvBlock(before, 64, padding=1, kernel=3) for before in (shape[0], 64, 64, 64)]
-        body = nn.Sequential(OrderedDict((f"block{n}", block) for n, block in enumerate(blocks, 1)))
-        taps = tuple(f"body.{name}" for name, _ in body.named_children())
-        body.add_module("pool", MeanPool())
+        body, taps = small_conv_body(shape[0], (64, 64, 64, 64))
         return self.assemble(body, 64, num_classes, taps)
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from ray.tune.search.variant_generator import generate_variants
 
 from engine.analysis.claims import Claim, Layout
+from engine.analysis.class_figures import EXAMPLES, class_figures, is_class_figure
 from engine.analysis.settings import SMALLER_IS_BETTER, setting_label
 from engine.analysis.trials import LAYER, METRICS, ON_REQUEST, RESERVED
 from engine.errors import ConfigError, FedskewError, nearest, require
@@ -93,12 +94,14 @@ class Sweep:
             value = getattr(self, name)
             ok = type(value) is int and value >= 1
             require(ok, name, value, "must be a whole number of at least 1", f"for example {name}=10")
-        require(self.metric in REPORTED, "metric", self.metric, "is not reported", nearest(self.metric, REPORTED))
+        repair = nearest(self.metric, (*REPORTED, *EXAMPLES))
+        require(_is_reported(self.metric), "metric", self.metric, "is not reported", repair)
         mode = "min" if self.metric in SMALLER_IS_BETTER else "max"
         require(self.mode == mode, "mode", self.mode, f"is not the way to a better {self.metric}", f"set mode={mode!r}")
-        rising = [name for name in REPORTED if name not in SMALLER_IS_BETTER]
+        rising = [name for name in (*REPORTED, *EXAMPLES) if name not in SMALLER_IS_BETTER]
         for name in self.stop:  # Tune ends a trial whose value is at least that
-            require(name in rising, "stop", name, "is no metric of which more is better", nearest(name, rising))
+            known = _is_reported(name) and name not in SMALLER_IS_BETTER
+            require(known, "stop", name, "is no metric of which more is better", nearest(name, rising))
         self._check_space()
         self._check_search()
         self._check_analysis()
@@ -169,8 +172,8 @@ class Sweep:
         named = [("tables", one.metric, (*one.rows, *one.columns, *one.where)) for one in self.tables]
         named += [("claims", one.metric, (*one.better, *one.worse, *one.where)) for one in self.claims]
         for field_name, metric, names in named:
-            known = metric in measured or metric.startswith(LAYER)
-            require(known, field_name, metric, "is no figure of a trial", nearest(metric, measured))
+            known = metric in measured or metric.startswith(LAYER) or is_class_figure(metric)
+            require(known, field_name, metric, "is no figure of a trial", nearest(metric, (*measured, *EXAMPLES)))
             for name in names:
                 require(name in axes, field_name, name, "is not varied by this sweep", nearest(name, axes))
 
@@ -178,6 +181,11 @@ class Sweep:
     def needs_personal(self) -> bool:
         """Whether a figure of personal models decides anything while trials run."""
         return not {self.metric, *self.stop}.isdisjoint(PERSONAL)
+
+    @property
+    def by_class(self) -> tuple[str, ...]:
+        """The figures of single classes that decide anything while trials run."""
+        return class_figures([self.metric, *self.stop])
 
     @property
     def fixed_steps(self) -> bool:
@@ -251,6 +259,10 @@ class Sweep:
             "diagnose": self.diagnose,
             "images": self.images,
         }
+
+
+def _is_reported(name: str) -> bool:
+    return name in REPORTED or is_class_figure(name)
 
 
 @dataclass(frozen=True)

@@ -129,6 +129,7 @@ def run_sweep(
             step=sweep.step if sweep.fixed_steps else None,
             mutable=tuple(sweep.scheduler.mutations) if isinstance(sweep.scheduler, Pbt) else (),
             personal=sweep.needs_personal,
+            by_class=sweep.by_class,
         )
         begin = _Begin(folder)
         stopper = {Asha: "ASHA", Pbt: "PBT"}.get(type(sweep.scheduler), "the stopping rule")

@@ -23,6 +23,7 @@ import torch
 from ray import tune
 from ray.exceptions import RayError
 
+from engine.analysis.class_figures import class_figure
 from engine.data import Dataset
 from engine.driver import weights_sha256
 from engine.errors import FedskewError, ResourceError, RunFolderError
@@ -57,6 +58,7 @@ class Job:
     step: int | None  # rounds between two reports; None: about a second
     mutable: tuple[str, ...]  # hyper-parameters that a scheduler changes
     personal: bool = False  # whether trials report the figures of personal models
+    by_class: tuple[str, ...] = ()  # figures of single classes that trials report
 
 
 def data_key(experiment: Experiment) -> str:
@@ -88,7 +90,7 @@ class Trial(tune.Trainable):
         self._config = dict(config)
         self._record = self._known_record()
         self._local: LocalDriver | None = None
-        self._scores: list[Row] = []  # stage, round, scope, accuracy and loss of each evaluation of the lineage
+        self._scores: list[Row] = []  # each evaluation of the lineage
         self._personal = NO_PERSONAL  # of the lineage, by round, as far as on disk
         self._lineage: set[str] = set()
         self._without_rounds: set[str] = set()  # of the lineage's stages
@@ -238,13 +240,15 @@ class Trial(tune.Trainable):
         """A dozen figures: tables are in the trial's folder."""
         known = comparable([score for score in self._scores if score["round"] <= round])
         last10 = of_last_rounds(known, round, self._without_rounds)
-        latest = known[-1] if known else {"accuracy": math.nan, "loss": math.nan}
+        nothing = {"accuracy": math.nan, "loss": math.nan, "class_accuracy": None}
+        latest: Mapping[str, Any] = known[-1] if known else nothing
         figures = {
             "accuracy": latest["accuracy"],
             "loss": math.nan if latest["loss"] is None else latest["loss"],
             "best_accuracy": max((score["accuracy"] for score in known), default=math.nan),
             "last10_accuracy": sum(last10) / len(last10) if last10 else math.nan,
         }
+        figures |= {name: class_figure(name, latest["class_accuracy"]) for name in self._job.by_class}
         if self._job.personal:
             reached = self._personal.loc[self._personal["round"] <= round]
             personal = figures_of_rounds(reached, round, self._without_rounds)

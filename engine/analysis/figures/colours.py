@@ -81,8 +81,12 @@ def draw_cell(
     cell = Rectangle((column - 0.48, row - 0.47), 0.96, 0.94, facecolor=colour, edgecolor="none")
     axes.add_patch(cell)
     if letters:
-        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour[:3])
-        dark = 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.18
-        style: dict[str, Any] = {"ha": "center", "va": "center_baseline", "color": "#fdfdfd" if dark else "#101010"}
+        style: dict[str, Any] = {"ha": "center", "va": "center_baseline", "color": ink_on(colour)}
         axes.text(column, row, measured.text(value), fontsize=letters, **style)
     return cell
+
+
+def ink_on(colour: Sequence[float]) -> str:
+    """Of a text on ``colour`` (red, green, blue from 0 to 1), by its relative luminance."""
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour[:3])
+    return "#fdfdfd" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.18 else "#101010"

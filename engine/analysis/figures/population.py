@@ -1,4 +1,4 @@
-"""Classes and clients: who is served how well, and who holds what."""
+"""Clients: who is served how well, and who holds what."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import Normalize
 from matplotlib.ticker import MaxNLocator
 
 from engine.analysis import statistics
 from engine.analysis.drawing import CATEGORIES, GRID, MUTED, STYLE, Drawing, Sketch
-from engine.analysis.figures.colours import HEAT, draw_cell, letter_size, room_for_cells
+from engine.analysis.figures.colours import HEAT
 from engine.analysis.figures.lines import Line, panels_of_lines
-from engine.analysis.figures.panels import MIDDLE, MOST_ROWS, PANEL, WIDE, limits, name_lines, name_rows, row_names
+from engine.analysis.figures.panels import MIDDLE, MOST_ROWS, PANEL, limits, name_lines, name_rows
 from engine.analysis.quantities import percent, quantity
 from engine.analysis.scales import Setting, counted, describe, ranked, spread_out
 
@@ -25,48 +24,6 @@ if TYPE_CHECKING:
 
 POINTS = {"post_server": "personal model", "fine_tuned": "personal model after fine-tuning"}
 MOST_STEPS = 200  # of a distribution
-
-
-@matplotlib.rc_context(STYLE)
-def class_accuracy(results: Results, settings: list[Setting]) -> list[Drawing]:
-    """Accuracy of each class at the end, a row for each setting."""
-    finished = ranked(settings, results.mode)
-    chosen = spread_out(finished, MOST_ROWS)
-    rows = [(setting, stack) for setting in reversed(chosen) if (stack := _by_class(setting)).size]
-    if not rows:
-        return []
-    classes = max(stack.shape[1] for _, stack in rows)
-    measured = quantity("accuracy")
-    wide = classes > 12 or max(len(setting.label) for setting, _ in rows) > 16
-    sketch = Sketch(WIDE if wide else PANEL, 0.9 + 0.32 * len(rows))
-    axes = sketch.figure.subplots()
-    letters = letter_size(classes, ["100.0"], WIDE - 2.5 if wide else PANEL - 0.8)
-    for place, (setting, stack) in enumerate(rows):
-        for number, values in enumerate(stack.T):
-            if not np.isfinite(values).any():
-                continue
-            summary = statistics.summarise(values[np.isfinite(values)])
-            cell = draw_cell(axes, number, place, summary.mean, Normalize(0, 1), measured, letters, better="max")
-            if classes <= 30:
-                sketch.tip(cell, [f"{setting.label}\nclass {number}: {describe(summary, measured)}"])
-    room_for_cells(axes, classes, len(rows))
-    axes.set_yticks(range(len(rows)), row_names(setting.label for setting, _ in rows))
-    axes.set_xticks(range(0, classes, 1 if classes <= 30 else 10))
-    axes.set_xlabel("class")
-    count = len(finished)
-    some = f"; {len(chosen)} of {count} settings, evenly spaced by rank" if len(chosen) < count else ""
-    order = f", mean over seeds; the best setting on top{some}" if count > 1 else ""
-    return [sketch.finish("classes", f"Final test accuracy of each class (%){order}.", wide)]
-
-
-def _by_class(setting: Setting) -> np.ndarray:
-    """The accuracy of each class in each finished trial, [trials, classes]; empty if trials differ in their classes."""
-    known = [row["class_accuracy"] for row in setting.finished if _has_entries(row["class_accuracy"])]
-    return np.array(known, dtype=float) if len({len(row) for row in known}) == 1 else np.empty((0, 0))
-
-
-def _has_entries(row: Any) -> bool:
-    return isinstance(row, list | tuple | np.ndarray) and len(row) > 0
 
 
 @matplotlib.rc_context(STYLE)

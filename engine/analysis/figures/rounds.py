@@ -51,11 +51,13 @@ def curves(results: Results, settings: list[Setting]) -> tuple[list[Drawing], pd
     """Accuracy over rounds, a panel for each value of the second hyper-parameter; the loss too if there is room.
 
     Where the metric is of personal models, the curve that it is taken from; otherwise the evaluations of the scope that
-    a trial ends with and, beside them on the same scale, the accuracy of local models where that was measured. With the
-    means and intervals that are drawn: a row for each setting, quantity and round.
+    a trial ends with and, beside them on the same scale, the accuracy of local models where that was measured; nothing
+    of a single round. With the means and intervals that are drawn: a row for each setting, quantity and round.
     """
     name, panels, settings_note = panels_of_lines(results, settings)
     shown = [curve for curve in _shown(results) if len(panels) == 1 or not curve.if_room]
+    if len(shown[0].frame["round"].drop_duplicates()) < 2:  # one point is no curve
+        return [], pd.DataFrame()
     parts_of = {
         curve.name: [
             [

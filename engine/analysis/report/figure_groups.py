@@ -21,6 +21,7 @@ from engine.errors import FedskewError
 
 MOST_PARTITIONS = 6
 MOST_GENERATED = 4  # pictures of generated images
+BY_CLASS = (figures.class_accuracy, figures.class_bars, figures.class_slopes)
 BAND = "Mean over seeds; the band is the 95 % bootstrap interval."
 CHANGED = "Hyper-parameters changed in mid-run; a trial stands where it began. "
 EXPECTED = (
@@ -31,6 +32,7 @@ GENERATED = (
     "A row for each class. At the right, in the same places, the nearest training images by the root mean square of "
     "the difference of normalised pixels. Of each setting the trial of the first seed."
 )
+OF_PAIRS = "What servers end with for each pair of classes, with the same colours in all pictures of one name."
 ON_OWN_ROWS = "Each on its client's own test rows, after the last round in which all clients were evaluated."
 
 
@@ -52,6 +54,7 @@ def figure_groups(results: Results, settings: list[Setting]) -> tuple[list[Group
     worth = importance(results, settings)
     bars, trust = (figures.importance(worth), worth.note) if worth else ([], "")
     pictures, shown = _partitions(results, settings)
+    by_class = [draw for make in BY_CLASS for draw in make(results, settings)]
     over = f"{CHANGED if schedules(results) else ''}{capitalised(measured.title)}."
     groups = [
         Group("curves", "Curves", "Curves", curves, BAND if len(results.seeds) > 1 else ""),
@@ -59,9 +62,10 @@ def figure_groups(results: Results, settings: list[Setting]) -> tuple[list[Group
         Group("pairs", "Two hyper-parameters at a time", "Pairs", figures.heat_maps(results, settings)),
         Group("importance", "Importance of hyper-parameters", "Importance", bars, trust),
         Group("parallel", "All hyper-parameters at once", "Parallel", figures.parallel_coordinates(results, settings)),
-        Group("classes", "Accuracy of each class", "Classes", figures.class_accuracy(results, settings)),
+        Group("classes", "Accuracy of each class", "Classes", by_class),
         Group("clients", "The worst-served clients", "Clients", figures.worst_clients(results, settings), EXPECTED),
         Group("personal", "Clients one by one", "Personal", figures.client_accuracy(results, settings), ON_OWN_ROWS),
+        Group("matrices", "Pairs of classes", "Matrices", figures.matrices(results, settings), OF_PAIRS),
         Group("drift", "Client drift", "Drift", _drift(results)),
         Group("images", "Generated images", "Images", _generated(settings, results), GENERATED),
         Group("partitions", "Partitions", "Partitions", pictures, shown),
