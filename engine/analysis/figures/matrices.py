@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from engine.analysis.tables import Results
 
 MOST_MATRICES = 12  # of a report
-MOST_TITLE = 46  # letters
+MOST_TITLE = 54  # letters
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class _Same:
 
 
 @matplotlib.rc_context(STYLE)
-def matrices(results: Results, settings: list[Setting]) -> list[Drawing]:
+def matrix_maps(results: Results, settings: list[Setting]) -> list[Drawing]:
     """Each matrix of each setting, mean over seeds; of settings that end with the same one, a single picture.
 
     Those of one name have the same colours.

@@ -65,7 +65,7 @@ def figure_groups(results: Results, settings: list[Setting]) -> tuple[list[Group
         Group("classes", "Accuracy of each class", "Classes", by_class),
         Group("clients", "The worst-served clients", "Clients", figures.worst_clients(results, settings), EXPECTED),
         Group("personal", "Clients one by one", "Personal", figures.client_accuracy(results, settings), ON_OWN_ROWS),
-        Group("matrices", "Pairs of classes", "Matrices", figures.matrices(results, settings), OF_PAIRS),
+        Group("matrices", "Pairs of classes", "Matrices", figures.matrix_maps(results, settings), OF_PAIRS),
         Group("drift", "Client drift", "Drift", _drift(results)),
         Group("images", "Generated images", "Images", _generated(settings, results), GENERATED),
         Group("partitions", "Partitions", "Partitions", pictures, shown),
