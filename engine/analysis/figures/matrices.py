@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from engine.analysis.tables import Results
 
 MOST_MATRICES = 12  # of a report
-MOST_TITLE = 46  # letters
+NOTE = "What servers end with for each pair of classes, with the same colours in all pictures of one name."
+MOST_TITLE = 54  # letters
 
 
 @dataclass(frozen=True)
@@ -119,13 +120,14 @@ class _Same:
 
 
 @matplotlib.rc_context(STYLE)
-def matrices(results: Results, settings: list[Setting]) -> list[Drawing]:
+def matrix_maps(results: Results, settings: list[Setting]) -> tuple[list[Drawing], str]:
     """Each matrix of each setting, mean over seeds; of settings that end with the same one, a single picture.
 
-    Those of one name have the same colours.
+    Those of one name have the same colours. With a note on what they are.
     """
     drawings: list[Drawing] = []
-    for name, groups in _by_name(results, settings).items():
+    by_name = _by_name(results, settings)
+    for name, groups in by_name.items():
         known = np.concatenate([group.mean.ravel() for group in groups])
         known = known[np.isfinite(known)]
         if not len(known):
@@ -140,7 +142,9 @@ def matrices(results: Results, settings: list[Setting]) -> list[Drawing]:
             same = f"; the same in {len(group.settings)} settings" if len(group.settings) > 1 else ""
             caption = f"{capitalised(title)}{over}{same}. {panel.note}".strip()
             drawings.append(sketch.finish(f"matrix-{len(drawings) + 1}", caption))
-    return drawings
+    count = sum(map(len, by_name.values()))
+    some = f"The first {len(drawings)} of {count} matrices. " if len(drawings) < count else ""
+    return drawings, f"{some}{NOTE}"
 
 
 def _by_name(results: Results, settings: list[Setting]) -> dict[str, list[_Same]]:

@@ -32,7 +32,6 @@ GENERATED = (
     "A row for each class. At the right, in the same places, the nearest training images by the root mean square of "
     "the difference of normalised pixels. Of each setting the trial of the first seed."
 )
-OF_PAIRS = "What servers end with for each pair of classes, with the same colours in all pictures of one name."
 ON_OWN_ROWS = "Each on its client's own test rows, after the last round in which all clients were evaluated."
 
 
@@ -54,6 +53,7 @@ def figure_groups(results: Results, settings: list[Setting]) -> tuple[list[Group
     worth = importance(results, settings)
     bars, trust = (figures.importance(worth), worth.note) if worth else ([], "")
     pictures, shown = _partitions(results, settings)
+    maps, of_pairs = figures.matrix_maps(results, settings)
     by_class = [draw for make in BY_CLASS for draw in make(results, settings)]
     over = f"{CHANGED if schedules(results) else ''}{capitalised(measured.title)}."
     groups = [
@@ -65,7 +65,7 @@ def figure_groups(results: Results, settings: list[Setting]) -> tuple[list[Group
         Group("classes", "Accuracy of each class", "Classes", by_class),
         Group("clients", "The worst-served clients", "Clients", figures.worst_clients(results, settings), EXPECTED),
         Group("personal", "Clients one by one", "Personal", figures.client_accuracy(results, settings), ON_OWN_ROWS),
-        Group("matrices", "Pairs of classes", "Matrices", figures.matrices(results, settings), OF_PAIRS),
+        Group("matrices", "Pairs of classes", "Matrices", maps, of_pairs),
         Group("drift", "Client drift", "Drift", _drift(results)),
         Group("images", "Generated images", "Images", _generated(settings, results), GENERATED),
         Group("partitions", "Partitions", "Partitions", pictures, shown),
