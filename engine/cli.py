@@ -370,6 +370,11 @@ def _show(summary: dict[str, Any], folder: RunFolder, as_json: bool) -> None:
     last10 = [] if calibrated else [("mean of the last 10 rounds", _percent(summary["last10_accuracy"]))]
     is_personal = summary.get("scope") == "personal"
     of = ", personal models" if is_personal else ""
+    whose = {
+        stage.name: "" if stage.algorithm.global_model or is_personal else ", own models"
+        for stage in folder.experiment().chain
+    }
+    pictures = [folder.path / f"{name}.png" for name in ("curves", "partition", "classes", "matrices", "sampler")]
     said_above = ("personal_accuracy", "personal_last10_accuracy") if is_personal else ()
     own = [
         (figure.short, _percent(summary[name]))
@@ -378,7 +383,7 @@ def _show(summary: dict[str, Any], folder: RunFolder, as_json: bool) -> None:
     ]
     for label, value in (
         (f"test accuracy{of}", _percent(summary["accuracy"])),
-        *((f"after stage {stage}", _percent(accuracy)) for stage, accuracy in before),
+        *((f"after stage {stage}{whose[stage]}", _percent(accuracy)) for stage, accuracy in before),
         ("best", f"{_percent(summary['best_accuracy'])} in round {summary['best_round']}{best_of}"),
         *last10,
         *own,
@@ -386,7 +391,7 @@ def _show(summary: dict[str, Any], folder: RunFolder, as_json: bool) -> None:
         ("seconds per round", f"{summary['seconds_per_round']:.3g}" if summary["seconds_per_round"] else "-"),
         ("floats up / down", f"{summary['floats_up']:,} / {summary['floats_down']:,}"),
         ("weights", f"{summary['weights_sha256'][:16]}…"),
-        ("pictures", f"{folder.path / 'curves.png'}, {folder.path / 'partition.png'}"),
+        ("pictures", ", ".join(str(path) for path in pictures if path.exists())),
     ):
         table.add_row(label, value)
     console.print(table)
