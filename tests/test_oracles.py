@@ -31,6 +31,7 @@ WANTED = [
     *series("R", 8),  # FedSER
     *(f"1.12.{number}" for number in range(1, 12)),  # CCVR: section 1.12 of its specification
     *(f"2.9.{number}" for number in range(1, 14)),  # PFLEGO and its family: section 2.9 of the same
+    *(f"3.12.{number}" for number in range(1, 15)),  # CBHMA and its family: section 3.12 of the same
 ]
 
 COVERED: dict[str, list[str]] = {
@@ -210,6 +211,46 @@ COVERED: dict[str, list[str]] = {
     "2.9.11": ["test_pflego.py::test_one_client_is_central_training"],
     "2.9.12": ["test_pflego.py::test_ten_times_the_gradient"],
     "2.9.13": ["test_pflego.py::test_the_joint_loss_falls_in_every_round"],
+    "3.12.1": ["test_distillation.py::test_costs_that_are_constant_in_a_row_are_none"],
+    "3.12.2": ["test_distillation.py::test_a_factor_of_a_row_cancels_in_the_printed_loss"],
+    "3.12.3": [
+        "test_class_costs.py::test_the_cost_matrix",
+        "test_class_costs.py::test_costs_are_positive_and_least_on_the_diagonal",
+        "test_class_costs.py::test_a_class_of_fewer_or_worse_teachers_costs_more",
+        "test_class_costs.py::test_relabelling_classes_relabels_costs",
+    ],
+    "3.12.4": ["test_class_costs.py::test_balanced_classes_weigh_the_same"],
+    "3.12.5": ["test_class_costs.py::test_hand_numbers"],
+    "3.12.6": ["test_distillation.py::test_costs_only_add_to_the_labels_loss"],
+    "3.12.7": ["test_distillation.py::test_where_the_students_answer_is_the_teachers"],
+    "3.12.8": [
+        "test_distillation.py::test_a_restricted_softmax_is_a_ratio_of_probabilities",
+        "test_distillation.py::test_a_teacher_of_one_class_says_nothing",
+        "test_distillation.py::test_logits_of_any_size",
+    ],
+    "3.12.9": [
+        "test_distillation.py::test_uhc_recovers_what_the_teachers_are_parts_of",
+        "test_distillation.py::test_parts_that_no_teacher_connects_are_not_compared",
+    ],
+    "3.12.10": [
+        "test_distillation.py::test_offsets_and_the_order_of_teachers_are_no_matter",
+        "test_class_costs.py::test_a_teachers_offset_is_no_matter",
+        "test_class_costs.py::test_the_order_of_teachers_is_no_matter",
+    ],
+    "3.12.11": [
+        "test_distillation.py::test_one_teacher_of_all_classes_is_hintons",
+        "test_distillation.py::test_of_sets_that_do_not_meet_it_is_concatenation",
+    ],
+    "3.12.12": [
+        "test_distillation.py::test_without_weight_answers_are_not_read",
+        "test_answers.py::test_without_teachers_it_is_training_on_the_public_set",
+    ],
+    "3.12.13": ["test_class_sets.py::test_the_settings_have_the_stated_column_sums"],
+    "3.12.14": [
+        "test_cfl_amalgam.py::test_the_discrepancy",
+        "test_cfl_amalgam.py::test_without_its_terms_it_is_skd2",
+        "test_answers.py::test_without_features_amalgamation_is_distillation_of_merged_logits",
+    ],
 }
 
 KILLED: dict[str, list[str]] = {  # public bugs, by their id in the specification or by where they are

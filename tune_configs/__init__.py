@@ -3,13 +3,14 @@
 A sweep's module is imported when the sweep is asked for: an experiment alone needs no Ray Tune.
 """
 
-from tune_configs.quickstart import cifar10, fashion_mnist, quickstart, small_cbfl
+from tune_configs.quickstart import cifar10, fashion_mnist, quickstart, small_cbfl, small_cbhma
 
 EXPERIMENTS = {
     "quickstart": quickstart,
     "fashion_mnist": fashion_mnist,
     "cifar10": cifar10,
     "cbfl": small_cbfl,
+    "cbhma": small_cbhma,
 }
 
 SWEEPS = {
@@ -84,5 +85,16 @@ SWEEPS = {
         "figure11",
         "text_vs_code",
         "scaffold_rule",
+    ),
+    "cbhma": (
+        "motivation",
+        "cost",
+        "per_class",
+        "alpha",
+        "samples",
+        "architecture",
+        "errata",
+        "quality",
+        "leakage",
     ),
 }

@@ -65,6 +65,27 @@ def cifar10() -> Experiment:
     )
 
 
+def small_cbhma() -> Experiment:
+    """CBHMA in small: five devices of five architectures answer, one student learns; one device alone knows class 1.
+
+    The embedded images, a minute on two cores.
+    """
+    return Experiment(
+        name="cbhma",
+        partition={"name": "class_sets", "sets": "IS-1", "per_class": 160, "public_per_class": 200},
+        client_models=[{"name": name} for name in ("mlp", "lenet", "cnn3", "resnet8", "resnet20")],
+        model={"name": "resnet8"},
+        local={"batch_size": 32, "lr": 0.01, "momentum": 0.9, "weight_decay": 5e-4},
+        evaluation={"every": 0, "client_loss": False},
+        stages=[
+            {"name": "teachers", "rounds": 1, "algorithm": {"name": "local"}, "local": {"epochs": 10}},
+            {"name": "answers", "rounds": 0, "needs": ["teachers"], "algorithm": {"name": "answers"}},
+            {"name": "distil", "rounds": 0, "needs": ["answers"], "algorithm": {"name": "cbhma"}},
+        ],
+        execution={"actors": 2},
+    )
+
+
 def small_cbfl() -> Experiment:
     """CBFL in small: ResNet8 on the embedded images, 28 rounds of FedAvg, then 12 with generated images; a few minutes.
 

@@ -1,0 +1,539 @@
+"""CBHMA, class-balanced aggregation of heterogeneous models (Pang et al., TDSC 2022): its figures, what it leaves open.
+
+Five devices train classifiers of five architectures, each on its own classes, and answer a public set; one student is
+distilled from the answers. The stages "teachers" and "answers" are the same for all methods and students of a seed.
+
+Profiles. ``paper``: C1 is Fashion-MNIST with ResNet20 and 20 epochs of distillation, C2 is CIFAR-10 with ResNet56 and
+50. Epochs and students are the paper's; of its data sets it says only that they are two, so these are ours, and so are
+the teachers (900 images of each class, 20 epochs), the public set (100 images of each class), alpha and tau. Devices
+have 3 to 6 classes, drawn once for each configuration. ``laptop``: the whole of Fashion-MNIST for both; teachers have
+600 images of each class and 5 epochs; students are ResNet8 (C1) and LeNet (C2, with class sets of its own). A trial
+takes a minute and a half of one core there, a quarter of that where the teachers are there already.
+
+The source prints curves and no numbers: there are statements to check, and nothing to stand beside ours. Its baselines
+SKD1 and SKD2 are named only, and defined by us. CFL (``cfl_amalgam``), which sees the teachers' features, is in tables
+and in no claim: the source does not say that CBHMA is ahead of it.
+
+Costs act through correlations of classes and through weights of samples. The loss as printed has no such weights, since
+the imbalance level cancels there: see ``errata``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from ray import tune
+
+from engine.analysis.claims import Claim, Layout
+from engine.experiment import Experiment
+from engine.sweeps.definition import Sweep
+from tune_configs.quickstart import small_cbhma
+
+Choice = dict[str, Any]  # a name with fields
+
+FIGURE = "CBHMA, figure {}"
+CURVES = "CBHMA, curves over {}"
+OURS = "ours"
+METHOD = "stages.distil.algorithm"
+EPOCHS = f"{METHOD}.epochs"
+SETS = "partition.sets"
+ACCURACY = "accuracy"
+SPREAD = "class_std"
+
+UHC: Choice = {"name": "uhc"}
+SKD1: Choice = {"name": "skd1"}
+SKD2: Choice = {"name": "skd2"}
+CFL: Choice = {"name": "cfl_amalgam"}
+CBHMA: Choice = {"name": "cbhma"}
+CBHMA_E: Choice = {"name": "cbhma_e"}
+PRINTED: Choice = {**CBHMA, "row_weight": False}  # the loss in which the imbalance level cancels
+METHODS = [SKD1, SKD2, UHC, CFL, CBHMA, CBHMA_E]
+BASELINES = {"SKD1": SKD1, "SKD2": SKD2, "UHC": UHC}
+OWN = {"CBHMA": CBHMA, "CBHMA-E": CBHMA_E}
+
+
+def on(*classes: int) -> str:
+    """The figure of a trial: accuracy on these classes, each with the same weight."""
+    return f"class_accuracy[{','.join(map(str, classes))}]"
+
+
+# --- the experiment that all of these vary ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Config:
+    """One of the two that figures and curves are of."""
+
+    data: str
+    student: str
+    epochs: int  # of distillation
+    seed: int  # of the partition: who has which classes
+    weak: tuple[int, ...]  # classes on which UHC is weak
+
+
+ALIKE = (2, 4, 6)  # pullover, coat and shirt of Fashion-MNIST: the source's for C1
+ANIMALS = (2, 3, 4, 5)  # bird, cat, deer and dog of CIFAR-10: for C2 the source names none
+CONFIGS = {
+    "paper": {
+        "C1": Config("fashion_mnist", "resnet20", 20, 0, ALIKE),
+        "C2": Config("cifar10", "resnet56", 50, 1, ANIMALS),
+    },
+    "laptop": {
+        "C1": Config("fashion_mnist", "resnet8", 20, 0, ALIKE),
+        "C2": Config("fashion_mnist", "lenet", 50, 1, ALIKE),
+    },
+}
+
+
+def base(profile: str, changes: Mapping[str, Any] = {}) -> Experiment:
+    """C1 with CBHMA, and dotted keys changed."""
+    paper, own = profile == "paper", CONFIGS[profile]["C1"]
+    partition = {"sets": "random", "seed": own.seed, "per_class": 600, "public_per_class": 200}
+    larger = {"per_class": 900, "public_per_class": 500} if paper else {}
+    return small_cbhma().replace(
+        {
+            "data.name": own.data,
+            **{f"partition.{field}": value for field, value in {**partition, **larger}.items()},
+            "model.name": own.student,
+            "stages.teachers.local.epochs": 20 if paper else 5,
+            **changes,
+        }
+    )
+
+
+@dataclass(frozen=True)
+class _Of:
+    """A field of the configuration that the axis ``name`` says, for ``sample_from``."""
+
+    configs: Mapping[str, Config]
+    field: str
+
+    def __call__(self, spec: Any) -> Any:
+        return getattr(self.configs[spec.config["name"]], self.field)
+
+
+def configs(profile: str) -> dict[str, Any]:
+    """A part of a search space, to come after the methods: C1 and C2, and what they stand for."""
+    keys = {"data": "data.name", "student": "model.name", "epochs": EPOCHS, "seed": "partition.seed"}
+    found = CONFIGS[profile]
+    return {
+        "name": tune.grid_search(list(found)),
+        **{key: tune.sample_from(_Of(found, field)) for field, key in keys.items()},
+    }
+
+
+def methods(profile: str, chosen: Iterable[Choice]) -> dict[str, Any]:
+    """A part of a search space: methods, all with as many epochs."""
+    return {METHOD: tune.grid_search(list(chosen)), EPOCHS: CONFIGS[profile]["C1"].epochs}
+
+
+def sweep(
+    experiment: Experiment, space: dict[str, Any], tables: tuple[Layout, ...], claims: tuple[Claim, ...], seeds: int = 5
+) -> Sweep:
+    return Sweep(experiment, space, tuple(range(seeds)), metric=ACCURACY, tables=tables, claims=claims)
+
+
+def tables(
+    title: str, rows: tuple[str, ...], columns: tuple[str, ...], metrics: Mapping[str, str]
+) -> tuple[Layout, ...]:
+    """One for each of ``metrics``: figure -> what the title says of it."""
+    return tuple(Layout(f"{told} {title}", rows, columns, metric) for metric, told in metrics.items())
+
+
+def ahead(
+    text: str,
+    source: str,
+    axis: str,
+    better: Any,
+    worse: Any,
+    metric: str = ACCURACY,
+    where: Mapping[str, Any] = {},
+    **more: Any,
+) -> Claim:
+    """Of one value of an axis over another."""
+    return Claim(text, source, {axis: better}, {axis: worse}, dict(where), metric, **more)
+
+
+def over_baselines(source: str, where: Mapping[str, Any] = {}) -> tuple[Claim, ...]:
+    """The curves' statement: both of CBHMA's forms above all three, everywhere; and the two close to each other."""
+    return (
+        *(
+            ahead(
+                f"{mine} is better than {other} everywhere.", source, METHOD, OWN[mine], BASELINES[other], where=where
+            )
+            for mine, other in product(OWN, BASELINES)
+        ),
+        ahead(
+            "CBHMA and CBHMA-E are within one point of each other.",
+            source,
+            METHOD,
+            CBHMA,
+            CBHMA_E,
+            where=where,
+            kind="equal",
+            margin=0.01,
+        ),
+    )
+
+
+# --- figure 2: why balance matters ------------------------------------------------------------------------
+
+
+def motivation(profile: str) -> Sweep:
+    """UHC where every class has three teachers (BS), and where class 1 has one and class 9 five (IS-1), or the reverse
+    (IS-2); on a laptop twelve minutes on two cores.
+    """
+    source = FIGURE.format(2)
+    rest = on(0, 2, 3, 4, 5, 6, 7, 8)
+
+    def of(text: str, better: str, worse: str, metric: str, **more: Any) -> Claim:
+        return ahead(text, source, SETS, better, worse, metric, **more)
+
+    return sweep(
+        base(profile, {METHOD: UHC}),
+        {SETS: tune.grid_search(["BS", "IS-1", "IS-2"])},
+        tables(
+            "by setting",
+            (SETS,),
+            (),
+            {
+                ACCURACY: "Accuracy",
+                on(1): "Accuracy on class 1",
+                on(9): "Accuracy on class 9",
+                rest: "Accuracy on the other classes",
+                SPREAD: "Spread over classes",
+            },
+        ),
+        (
+            of("Class 1 is learned worse of one teacher (IS-1) than of five (IS-2).", "IS-2", "IS-1", on(1)),
+            of("Class 9 is learned better of five teachers (IS-1) than of one (IS-2).", "IS-1", "IS-2", on(9)),
+            of("Class 1 is learned worse of one teacher (IS-1) than of three.", "BS", "IS-1", on(1)),
+            of("Class 1 is learned better of five teachers (IS-2) than of three.", "IS-2", "BS", on(1)),
+            of("Class 9 is learned better of five teachers (IS-1) than of three.", "IS-1", "BS", on(9)),
+            of("Class 9 is learned worse of one teacher (IS-2) than of three.", "BS", "IS-2", on(9)),
+            *(
+                of(
+                    f"In {setting} the other classes stay within two points.",
+                    "BS",
+                    setting,
+                    rest,
+                    kind="equal",
+                    margin=0.02,
+                )
+                for setting in ("IS-1", "IS-2")
+            ),
+            *(
+                of(f"All in all, {setting} is learned worse than BS.", "BS", setting, ACCURACY)
+                for setting in ("IS-1", "IS-2")
+            ),
+        ),
+    )
+
+
+# --- figures 4 and 5: costs, and what they do for weak classes --------------------------------------------
+
+
+def cost(profile: str) -> Sweep:
+    """Cost matrices by configuration and by what of the logits makes a correlation; each trial draws its own."""
+    return sweep(
+        base(profile, {METHOD: CBHMA}),
+        {"r_mode": tune.grid_search(["minshift", "raw", "softmax"]), **configs(profile)},
+        tables(
+            "by correlation",
+            ("r_mode",),
+            ("name",),
+            {"cost_row_minimum": "Least cost on the diagonal", ACCURACY: "Accuracy"},
+        ),
+        (
+            Claim(
+                text="In every row of the cost matrix the diagonal is the least.",
+                source=FIGURE.format(4),
+                better={"r_mode": "minshift"},
+                metric="cost_row_minimum",
+                kind="above",
+                margin=0.99,
+            ),
+        ),
+        seeds=6,  # shares are the same for all of them, and fewer equal figures decide nothing
+    )
+
+
+def per_class(profile: str) -> Sweep:
+    """Accuracy by class of UHC and CBHMA."""
+    source = FIGURE.format(5)
+    weak = {name: one.weak for name, one in CONFIGS[profile].items()}
+    numbers = sorted({number for classes in weak.values() for number in classes})
+    alone = {on(number): f"Accuracy on class {number}" for number in numbers}
+    both = {on(*classes): "Accuracy on weak classes" for classes in weak.values()}
+
+    def of(text: str, metric: str, source: str = source, **more: Any) -> Claim:
+        return ahead(text, source, METHOD, CBHMA, UHC, metric, **more)
+
+    return sweep(
+        base(profile),
+        {**methods(profile, [UHC, CBHMA]), **configs(profile)},
+        tables(
+            "by method",
+            (METHOD,),
+            ("name",),
+            {ACCURACY: "Accuracy", **both, **alone, SPREAD: "Spread over classes"},
+        ),
+        (
+            *(
+                of(
+                    f"{name}: CBHMA is better than UHC on the classes on which UHC is weak.",
+                    on(*classes),
+                    where={"name": name},
+                )
+                for name, classes in weak.items()
+            ),
+            *(
+                of(f"{name}: CBHMA is better than UHC on class {number}.", on(number), where={"name": name})
+                for name, classes in weak.items()
+                for number in classes
+            ),
+            of("With CBHMA classes are less far apart than with UHC.", SPREAD, OURS, larger_is_better=False),
+            of("CBHMA's overall accuracy is no more than half a point below UHC's.", ACCURACY, OURS, margin=-0.005),
+        ),
+    )
+
+
+# --- curves -----------------------------------------------------------------------------------------------
+
+
+def _curve(
+    profile: str, space: dict[str, Any], source: str, claims: tuple[Claim, ...], where: Mapping[str, Any] = {}
+) -> Sweep:
+    """All methods along the axis of ``space``; by the paper's profile in both configurations."""
+    (axis,), paper = space, profile == "paper"
+    across = (axis, "name") if paper else (axis,)
+    return sweep(
+        base(profile),
+        {**methods(profile, METHODS), **(configs(profile) if paper else {}), **space},
+        tables(
+            "by method",
+            (METHOD,),
+            across,
+            {ACCURACY: "Accuracy", on(*ALIKE): "Accuracy on classes 2, 4 and 6", SPREAD: "Spread over classes"},
+        ),
+        (*over_baselines(source, where), *claims),
+    )
+
+
+def alpha(profile: str) -> Sweep:
+    """Six methods by alpha, the weight of the teachers' answers against the labels; 0 is training on the public set."""
+    alphas = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0] if profile == "paper" else [0.0, 0.5, 0.9]
+    taught = {"alpha": alphas[1:]}
+    return _curve(
+        profile,
+        {"alpha": tune.grid_search(alphas)},
+        CURVES.format("alpha"),
+        (
+            ahead(
+                "UHC's student learns more of answers and labels than of labels.",
+                OURS,
+                "alpha",
+                0.5,
+                0.0,
+                where={METHOD: UHC},
+            ),
+            ahead(
+                "Padding is worst where answers weigh most: SKD1 is below UHC.",
+                OURS,
+                METHOD,
+                UHC,
+                SKD1,
+                where={"alpha": 0.9},
+            ),
+        ),
+        taught,
+    )
+
+
+def samples(profile: str) -> Sweep:
+    """Six methods by n_c, the public images of each class."""
+    sizes = [10, 20, 50, 100, 200, 500] if profile == "paper" else [20, 100, 200]
+    return _curve(
+        profile,
+        {"n_c": tune.grid_search(sizes)},
+        CURVES.format("samples of a class"),
+        tuple(
+            ahead(f"{name} gains from a larger public set.", OURS, "n_c", sizes[-1], sizes[0], where={METHOD: method})
+            for name, method in (("UHC", UHC), ("CBHMA", CBHMA))
+        ),
+    )
+
+
+def architecture(profile: str) -> Sweep:
+    """Six methods by the student's architecture."""
+    students = ["resnet8", "resnet20", "resnet32", "resnet56", "lenet"] if profile == "paper" else ["resnet8", "lenet"]
+    return _curve(profile, {"model.name": tune.grid_search(students)}, CURVES.format("students"), ())
+
+
+# --- ours -------------------------------------------------------------------------------------------------
+
+
+READINGS: dict[str, list[Any]] = {  # beside the defaults
+    "row_weight": [False],
+    "g_power": [2.0, 4.0],
+    "r_mode": ["raw", "softmax"],
+    "fill": ["off_diagonal"],
+}
+AS_PRINTED = {"row_weight": False, "r_mode": "raw"}
+
+
+def reading(**fields: Any) -> Choice:
+    """CBHMA with these fields instead of its own."""
+    return {**CBHMA, **fields}
+
+
+def _together() -> list[dict[str, Any]]:
+    """Every combination of readings; without weights their power is no matter."""
+    options = [[{}, *({option: value} for value in values)] for option, values in READINGS.items()]
+    found = [{name: value for one in parts for name, value in one.items()} for parts in product(*options)]
+    return [fields for fields in found if "row_weight" not in fields or "g_power" not in fields]
+
+
+def errata(profile: str) -> Sweep:
+    """CBHMA's readings where class 1 is weak and 9 strong (IS-1), and the reverse (IS-2), beside UHC.
+
+    Weights of samples or none (the loss as printed), their power, correlations, and what fills unseen pairs. On a
+    laptop one at a time, and the loss with the correlations as printed; by the paper's profile all of them together.
+    """
+    single = [*({option: value} for option, values in READINGS.items() for value in values), AS_PRINTED]
+    readings = [reading(**fields) for fields in (_together() if profile == "paper" else [{}, *single])]
+    plain, printed, strong = reading(), reading(row_weight=False), reading(g_power=4.0)
+    weak_and_strong = {"IS-1": (1, 9), "IS-2": (9, 1)}
+    each = {name: {SETS: name} for name in weak_and_strong}
+    return sweep(
+        base(profile),
+        {**methods(profile, [UHC, *readings]), SETS: tune.grid_search(list(weak_and_strong))},
+        tables(
+            "by reading",
+            (METHOD,),
+            (SETS,),
+            {
+                ACCURACY: "Accuracy",
+                on(1): "Accuracy on class 1",
+                on(9): "Accuracy on class 9",
+                SPREAD: "Spread over classes",
+            },
+        ),
+        (
+            *(
+                ahead(text.format(name), OURS, METHOD, better, worse, on(number), each[name])
+                for name, (weak, strong_class) in weak_and_strong.items()
+                for text, better, worse, number in (
+                    ("{}: weights of samples raise the weak class over the printed loss.", plain, printed, weak),
+                    (
+                        "{}: weights of samples lower the strong class below the printed loss.",
+                        printed,
+                        plain,
+                        strong_class,
+                    ),
+                    ("{}: their fourth power raises the weak class further.", strong, plain, weak),
+                    ("{}: CBHMA is better than UHC on the weak class.", plain, UHC, weak),
+                    ("{}: so is the printed loss, by correlations alone.", printed, UHC, weak),
+                )
+            ),
+            ahead(
+                "CBHMA's classes are less far apart than UHC's.",
+                OURS,
+                METHOD,
+                plain,
+                UHC,
+                SPREAD,
+                larger_is_better=False,
+            ),
+            ahead(
+                "CBHMA's accuracy is no more than half a point below UHC's.", OURS, METHOD, plain, UHC, margin=-0.005
+            ),
+            *(
+                ahead(text, OURS, METHOD, reading(**fields), plain, kind="equal", margin=0.01)
+                for text, fields in (
+                    (
+                        "Correlations of raw logits, as printed, give the same accuracy within a point.",
+                        {"r_mode": "raw"},
+                    ),
+                    ("What fills unseen pairs is worth less than a point.", {"fill": "off_diagonal"}),
+                )
+            ),
+        ),
+    )
+
+
+def quality(profile: str) -> Sweep:
+    """One poor teacher: device 0 of BS has all, a part or nearly none of its images. Does the quality P_l matter?"""
+    shares = [1.0, 0.3, 0.1, 0.03] if profile == "paper" else [1.0, 0.05]
+    axis, own, others = "partition.poor_share", on(0, 1, 2, 3, 4, 5), on(6, 7, 8, 9)
+    poor = {axis: shares[-1]}
+    return sweep(
+        base(profile, {SETS: "BS"}),
+        {**methods(profile, [UHC, PRINTED, CBHMA]), axis: tune.grid_search(shares)},
+        tables(
+            "by method",
+            (METHOD,),
+            (axis,),
+            {
+                ACCURACY: "Accuracy",
+                own: "Accuracy on the poor device's classes",
+                others: "Accuracy on the other classes",
+                SPREAD: "Spread over classes",
+            },
+        ),
+        (
+            ahead(
+                "A poor teacher costs UHC's student accuracy on its classes.",
+                OURS,
+                axis,
+                1.0,
+                shares[-1],
+                own,
+                {METHOD: UHC},
+            ),
+            ahead("With a poor teacher CBHMA is better than UHC on its classes.", OURS, METHOD, CBHMA, UHC, own, poor),
+            ahead(
+                "With a poor teacher weights of samples are better than none on its classes.",
+                OURS,
+                METHOD,
+                CBHMA,
+                PRINTED,
+                own,
+                poor,
+            ),
+        ),
+    )
+
+
+def leakage(profile: str) -> Sweep:
+    """Numbers that leave the devices: answers, or answers and features; the student's training is cut to one epoch."""
+    sizes = [10, 100, 500] if profile == "paper" else [20, 200]
+    return sweep(
+        base(profile),
+        {METHOD: tune.grid_search([UHC, CFL]), EPOCHS: 1, "n_c": tune.grid_search(sizes)},
+        tables("by method", (METHOD,), ("n_c",), {"floats_up": "Numbers sent"}),
+        (
+            ahead(
+                "Methods that see answers alone are sent less than CFL.",
+                OURS,
+                METHOD,
+                UHC,
+                CFL,
+                "floats_up",
+                larger_is_better=False,
+            ),
+            ahead(
+                "A smaller public set is less to send.",
+                OURS,
+                "n_c",
+                sizes[0],
+                sizes[-1],
+                "floats_up",
+                larger_is_better=False,
+            ),
+        ),
+        seeds=6,  # traffic is the same for all of them, and fewer equal differences decide nothing
+    )
