@@ -1,4 +1,4 @@
-"""Clients answer the public set once: what response-based aggregation knows of their models (specification 3.1).
+"""Clients answer the public set once: what response-based aggregation knows of their models.
 
 A stage without rounds after one whose clients keep whole models of their own. Each client runs its model, in eval mode
 and of whatever architecture, over the public samples, and sends its logits for the classes that it has rows of, and

@@ -1,4 +1,4 @@
-"""CBHMA-E: SKD2 with CBHMA's misclassification costs and row weights (specification 3.8)."""
+"""CBHMA-E: SKD2 with CBHMA's misclassification costs and row weights (Pang et al. 2022)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CBHMA's misclassification costs: what weak supervision of a class is made up for with (specification 3.4 to 3.7).
+"""CBHMA's misclassification costs: what weak supervision of a class is made up for with (Pang et al. 2022).
 
 Classes differ in how many teachers know them, F_l, and in how good these are, P_l: together the imbalance level G_l.
 Classes also resemble each other more or less, by the logits that teachers give one on samples of another: Rbar. Both
@@ -90,7 +90,7 @@ def correlation(
 def filled(ratios: Tensor, seen: Tensor, rule: Fill = "row_mean") -> Tensor:
     """Rbar [C, C]: R with what was not seen filled in, made symmetric.
 
-    ``row_mean`` (the seed): the mean of what was seen of the row, its diagonal included; ``off_diagonal``: without it.
+    ``row_mean`` (the paper): the mean of what was seen of the row, its diagonal included; ``off_diagonal``: without it.
     A row of which nothing but the diagonal was seen has the mean of all that was seen off the diagonal, or 0.5.
     """
     diagonal = torch.eye(len(ratios), dtype=torch.bool, device=ratios.device)
@@ -118,7 +118,7 @@ def row_weights(levels: Tensor, power: float = 1.0) -> Tensor:
 class ClassCosts(Distillation):
     """A method whose loss knows misclassification costs; to stand before the method in a class's bases."""
 
-    r_mode: Mode = "minshift"  # what classes have in common: see correlation; raw is the seed's
+    r_mode: Mode = "minshift"  # what classes have in common: see correlation; raw is the paper's
     r_temperature: float = 4.0  # T_r of r_mode=softmax
     fill: Fill = "row_mean"  # of pairs of classes that no teacher knows both of
     row_weight: bool = True  # weigh samples by omega of their class; false: the loss as printed, where G cancels

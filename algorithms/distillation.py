@@ -1,4 +1,4 @@
-"""What response-based methods have in common: a student learns from labels and teachers' answers (specification 3.3).
+"""What response-based methods have in common: a student learns from labels and teachers' answers.
 
 M teachers answer N public samples, each with logits over its own classes L_i alone. The server trains one student over
 all C classes. Its loss of a sample is

@@ -1,6 +1,6 @@
 """SKD1: each teacher's answer, padded with 0 for the classes that it lacks, is a target over all classes.
 
-The seed of CBHMA names this baseline and does not define it: the definition is the specification's (3.8). Its weakness
+CBHMA's paper names this baseline and does not define it: the definition is ours. Its weakness
 is known: a teacher tells the student that what it has never seen does not occur.
 """
 
