@@ -178,6 +178,19 @@ def test_maps_of_one_name_share_their_colours(tmp_path: Path) -> None:
     assert first[0] == second[0] and first[1] not in (first[0], second[1])
 
 
+def test_a_cell_without_a_number_is_left_empty(tmp_path: Path) -> None:
+    """Kills: an error for an infinite cost; a scale without end, on which all others look alike."""
+    cost = np.array([[0.5, np.inf], [np.nan, 2.0]])
+    made = small(tmp_path / "sweep", axes=(), matrices=lambda setting, seed: {"cost": cost + seed})
+    (drawing,) = drawn(made).values()
+    assert [tip.partition("\n")[2] for tip in tips_of(drawing.svg)] == [
+        *("class 0, other class 0: 1.00 ± 0.71, 2 seeds", "class 0, other class 1: –"),
+        *("class 1, other class 0: –", "class 1, other class 1: 2.50 ± 0.71, 2 seeds"),
+    ]
+    assert re.findall(r">([\d.]+)</text>", drawing.svg).count("2.50") == 1
+    assert "in 1 of 2 rows" in drawing.caption
+
+
 def test_no_more_maps_than_can_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a report of hundreds of heat maps; a limit that leaves a second name out by going below zero."""
     made = small(tmp_path / "sweep", axes=(MU, ALPHA), matrices=costs, failed=[4])

@@ -49,22 +49,18 @@ class Panel:
 
     def draw(self, sketch: Sketch, axes: Axes, rows: Sequence[str], inches: float) -> None:
         """``rows``: the classes' names. ``inches``: of the cells' width."""
-        classes = len(self.mean)
-        digits = _digits(self.mean)
-        texts = [[_text(value, digits) for value in row] for row in self.mean]
-        tips = [
-            [self._told(rows[row], rows[column], row, column, digits) for column in range(classes)]
-            for row in range(classes)
-        ]
-        small = classes**2 <= MOST_CELLS
-        mesh = coloured_cells(sketch, axes, self.mean, tips if small else None, self.low, self.high)
-        size = letter_size(classes, (text for row in texts for text in row), inches)
+        classes, digits = len(self.mean), _digits(self.mean)
+        places = range(classes) if self.small else ()
+        texts = [[_text(self.mean[row, column], digits) for column in places] for row in places]
+        tips = [[self._told(rows[row], rows[column], row, column, digits) for column in places] for row in places]
+        mesh = coloured_cells(sketch, axes, self.mean, tips or None, self.low, self.high)
+        size = letter_size(classes, (text for row in texts for text in row), inches) if texts else 0.0
         if size:
             write_in_cells(axes, mesh, self.mean, texts, size)
         else:
             bar = axes.figure.colorbar(mesh, ax=axes, shrink=0.8)
             bar.outline.set_visible(False)  # type: ignore[operator]
-        if self.name == COST and small:
+        if self.name == COST and self.small:
             for number in np.flatnonzero(least_on_diagonal(self.mean)):
                 style = {"fill": False, "edgecolor": CATEGORIES[1], "linewidth": 1.8, "clip_on": False}
                 axes.add_patch(Rectangle((number - 0.44, number - 0.44), 0.88, 0.88, **style))
@@ -76,7 +72,7 @@ class Panel:
 
     def _told(self, one: str, other: str, row: int, column: int, digits: int) -> str:
         text = f"{self.title}\nclass {one}, other class {other}: {_text(self.mean[row, column], digits)}"
-        if self.seeds > 1:
+        if math.isfinite(self.std[row, column]):
             text += f" ± {_text(self.std[row, column], digits)}, {counted(self.seeds, 'seed')}"
         return text
 
@@ -86,12 +82,18 @@ class Panel:
         if self.name != COST:
             return ""
         least, rows = int(least_on_diagonal(self.mean).sum()), counted(len(self.mean), "row")
-        return f"Outlined where the diagonal is the row's strict minimum: {least} of {rows}."
+        outlined = ", outlined" if self.small else ""
+        return f"The diagonal is the row's strict minimum in {least} of {rows}{outlined}."
+
+    @property
+    def small(self) -> bool:
+        """Whether its cells are told apart."""
+        return self.mean.size <= MOST_CELLS
 
 
 def _digits(matrix: np.ndarray) -> int:
     """Decimals for three significant digits of the largest number."""
-    largest = float(np.nanmax(np.abs(matrix), initial=0.0))
+    largest = float(np.abs(matrix[np.isfinite(matrix)]).max(initial=0.0))
     return min(max(2 - math.floor(math.log10(largest)), 0), 2) if largest > 0 else 2
 
 
@@ -156,7 +158,8 @@ def _by_name(results: Results, settings: list[Setting]) -> dict[str, list[_Same]
                 by_name.setdefault(name, []).append(matrix)
         for name, parts in by_name.items():
             stack = np.stack(parts)
-            std = stack.std(axis=0, ddof=1) if len(stack) > 1 else np.full_like(stack[0], math.nan)
+            with np.errstate(invalid="ignore"):  # of what is infinite
+                std = stack.std(axis=0, ddof=1) if len(stack) > 1 else np.full_like(stack[0], math.nan)
             groups = found.setdefault(name, [])
             fresh = _Same(stack.mean(axis=0), std, len(stack))
             same = (group for group in groups if np.array_equal(group.mean, fresh.mean, equal_nan=True))
