@@ -24,11 +24,6 @@ MOST_COLUMNS = 2  # heat maps beside each other
 MOST_NAMED = 30  # classes
 
 
-def named(classes: Sequence[str]) -> list[str]:
-    """Each class by its number, as papers have it, and its name, if that is another word."""
-    return [name if name == str(number) else f"{number} {name}" for number, name in enumerate(classes)]
-
-
 @matplotlib.rc_context(STYLE)
 def draw_matrices(folder: RunFolder, classes: Sequence[str]) -> None:
     """Write ``matrices.png``, a heat map of each matrix of ``matrices.parquet``."""
