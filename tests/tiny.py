@@ -156,13 +156,17 @@ def prepared(config: Experiment, data: Dataset, parts: Assignment) -> Assignment
 
 
 def open_driver(
-    folder: Path, config: Experiment, data: Dataset | None = None, parts: Assignment | None = None
+    folder: Path,
+    config: Experiment,
+    data: Dataset | None = None,
+    parts: Assignment | None = None,
+    reuse: Reuse | None = None,
 ) -> Driver:
     data = data or dataset()
     parts = prepared(config, data, parts or assignment(SIZES))
     run_folder = RunFolder(folder)
     run_folder.create(config)
-    return Driver(config, run_folder, data, parts, InProcessPool(config, data, parts))
+    return Driver(config, run_folder, data, parts, InProcessPool(config, data, parts), reuse)
 
 
 def drive(folder: Path, config: Experiment, data: Dataset | None = None, parts: Assignment | None = None) -> Driven:
@@ -174,14 +178,17 @@ def drive(folder: Path, config: Experiment, data: Dataset | None = None, parts: 
 
 
 def drive_with_store(
-    folder: Path, config: Experiment, store: StageStore | None, until: int | None = None, keep_all: bool = False
+    folder: Path,
+    config: Experiment,
+    store: StageStore | None,
+    until: int | None = None,
+    keep_all: bool = False,
+    data: Dataset | None = None,
+    parts: Assignment | None = None,
 ) -> dict[str, Any]:
     """A run, to its end or to a round; its summary. ``keep_all``: leave every snapshot in the store."""
-    data, run_folder = dataset(), RunFolder(folder)
-    parts = prepared(config, data, assignment(SIZES))
-    run_folder.create(config)
     reuse = Reuse(store, folder / "fetched", keep_all=keep_all) if store else None
-    driver = Driver(config, run_folder, data, parts, InProcessPool(config, data, parts), reuse)
+    driver = open_driver(folder, config, data, parts, reuse)
     while not driver.finished and (until is None or driver.round < until):
         driver.advance(until=until)
     return driver.close()
