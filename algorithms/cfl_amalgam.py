@@ -9,7 +9,8 @@ The paper has no labels (``alpha=1``); they are here so that all methods can be 
 entropy, which differs from the divergence that is minimised there by what no student changes.
 
 Features leave the devices: each teacher sends N D_i numbers more than the N |L_i| + C of its answers, D_i being the
-width of its last hidden layer, and from features of such width images can be told. Hence ``breaks_privacy``.
+width of its last hidden layer. They show the inside of a model that was trained on private rows, which its scores do
+not; hence ``breaks_privacy``.
 """
 
 from __future__ import annotations

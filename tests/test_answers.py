@@ -234,6 +234,17 @@ def test_what_a_field_cannot_be() -> None:
         Answers(per_class=0)
 
 
+def test_nobody_to_ask_is_refused() -> None:
+    """Kills: a traceback where cohorts were empty."""
+
+    class Nobody:
+        def map(self, fn: object, shared: object, **how: object) -> dict[str, torch.Tensor]:
+            return {}
+
+    with pytest.raises(RunError, match=r"^no client has taken part in training, so that none could answer: give"):
+        Answers().finish({}, Nobody(), None, None)  # type: ignore[arg-type]
+
+
 def test_a_class_that_nobody_knows_is_refused(tmp_path: Path) -> None:
     """Kills: log 0 of a class without teachers."""
     parts = with_public(by_class(((0, 1), (1, 3))), dataset(), PER_CLASS)
