@@ -87,6 +87,10 @@ class Answers(Finisher, PersonalModel):
                 raise ConfigError(field, experiment.value_of(field), rule, "set it to local")
 
     @property
+    def public_per_class(self) -> int:
+        return self.per_class
+
+    @property
     def keeps_head(self) -> bool:
         return False
 

@@ -393,6 +393,11 @@ class Algorithm(ABC):
         Both are of one class; this one is that of the stage's first round, the one that :meth:`prepare` is called of.
         """
 
+    @property
+    def public_per_class(self) -> int:
+        """How many public samples of each class it asks for; see :meth:`Workbench.public`."""
+        return 0
+
     # --- on the server -------------------------------------------------------------------------------
 
     def init_server(self, parent: Tensors, context: Context) -> Tensors:

@@ -10,14 +10,17 @@ from collections.abc import Mapping, Sequence
 
 from engine.algorithm import Algorithm
 from engine.checkpoints import Position
-from engine.experiment import Evaluation, Experiment
+from engine.experiment import Experiment
 from engine.results import Row
 
 DURING = ("received", "post_local")  # points that are measured while a round's participants train
 
 
-def measures_own_models(evaluation: Evaluation, algorithm: Algorithm) -> bool:
+def measures_own_models(experiment: Experiment, algorithm: Algorithm) -> bool:
     """Whether clients' own models of a stage are measured at all: at the end of the run, if not before."""
+    evaluation = experiment.evaluation
+    if experiment.client_models and algorithm.global_model:  # the server's weights fit none of theirs
+        return False
     if not algorithm.global_model or evaluation.fine_tuning is not None:
         return True
     if evaluation.personal_every is not None:
@@ -36,6 +39,7 @@ class Cadence:
     """The section ``evaluation``, for the stages of an experiment."""
 
     def __init__(self, experiment: Experiment) -> None:
+        self._experiment = experiment
         self._chain = experiment.chain
         self._evaluation = experiment.evaluation
         self._ends = self._end_positions(experiment)
@@ -50,7 +54,7 @@ class Cadence:
     def personal(self, at: Position) -> bool:
         """Whether clients' own models are measured after the round; at the end too, if they are at all."""
         if at in self._ends:
-            return measures_own_models(self._evaluation, self._algorithm(at))
+            return measures_own_models(self._experiment, self._algorithm(at))
         return self.participants(at)
 
     def participants(self, at: Position) -> bool:
@@ -91,6 +95,8 @@ class Cadence:
 
     def _personal_rounds(self, at: Position) -> int:
         """How often clients' own models are measured, in rounds; 0 is never."""
+        if not measures_own_models(self._experiment, self._algorithm(at)):
+            return 0
         if self._evaluation.personal_every is not None:
             return self._evaluation.personal_every
         return self._evaluation.every if _differ_from_the_global_model(self._algorithm(at)) else 0

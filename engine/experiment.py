@@ -290,6 +290,13 @@ class Experiment(Section):
         except pydantic.ValidationError as error:
             raise _one_sentence(error) from None
 
+    @pydantic.field_validator("client_models", mode="before")
+    @classmethod
+    def _names_alone_will_do(cls, value: Any) -> Any:
+        repair = "for example client_models=[mlp, lenet]"
+        require(isinstance(value, list | tuple), "client_models", value, "must be a list of models", repair)
+        return [{"name": model} if isinstance(model, str) else model for model in value]
+
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> Experiment:
         count, clients = self.participation.count, self.partition.clients
@@ -336,6 +343,13 @@ class Experiment(Section):
                 f"name that one in stages.{stage.name}.needs",
             )
         self._check_schedule()
+        require(
+            self.evaluation.fine_tuning is None or not self.client_models or not self.chain[-1].algorithm.global_model,
+            "evaluation.fine_tune_epochs",
+            self.evaluation.fine_tune_epochs,
+            "is of clients' own models, and the last stage's is of an architecture that is not theirs",
+            "set fine_tune_epochs=0 and fine_tune_steps=null",
+        )
         for stage in self.chain:
             require(
                 stage.algorithm.mixed_models or not self.client_models,
@@ -729,8 +743,6 @@ def _assign(values: dict[str, Any], key: str, value: Any) -> None:
             chosen = values[section]["name"]
             raise ConfigError(key, value, f"is not a field of {section} {chosen!r}", nearest(key, known))
         raise ConfigError(key, value, "is not a known key", nearest(key, known))
-    if section == "client_models" and isinstance(value, list | tuple):  # names alone will do
-        value = [{"name": model} if isinstance(model, str) else model for model in value]
     if not dot:
         values[section] = value
         return

@@ -14,17 +14,24 @@ from engine import seeds
 from engine.algorithm import Layout, Tensors
 from engine.data import Dataset
 from engine.experiment import Experiment
-from engine.models import ModelSpec, build_model, initialise
+from engine.models import ModelSpec, build_model
 from engine.weights import FlatNet
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 def open_model(
-    experiment: Experiment, dataset: Dataset, device: torch.device, spec: ModelSpec | None = None
+    experiment: Experiment,
+    dataset: Dataset,
+    device: torch.device,
+    spec: ModelSpec | None = None,
+    client: int = -1,
 ) -> FlatNet:
-    """A network, by default the experiment's, with initial weights that depend on the seed alone."""
-    generator = seeds.generator(experiment.seed, "weights")
+    """A network, by default the experiment's, with initial weights that depend on the seed and the client alone.
+
+    client: whose they are; -1: the server's.
+    """
+    generator = seeds.generator(experiment.seed, "weights", client=client)
     model = build_model(spec or experiment.model, dataset.shape, len(dataset.classes), generator)
     return FlatNet(model, device, DTYPES[experiment.execution.precision], dataset.shape)
 
@@ -33,7 +40,7 @@ class ClientNets:
     """The network of each client: the experiment's, or one of its own architecture."""
 
     def __init__(self, experiment: Experiment, dataset: Dataset, common: FlatNet) -> None:
-        self._seed = experiment.seed
+        self._experiment, self._dataset = experiment, dataset
         self._specs = experiment.client_models
         device = common.weights.device
         self._nets = {spec: open_model(experiment, dataset, device, spec) for spec in self._specs}
@@ -49,9 +56,9 @@ class ClientNets:
 
     def fresh(self, client: int) -> Tensors:
         """ "weights" [P] and "buffers" [Q] that the client begins with: of its own architecture, drawn for it."""
-        net = self.of(client)
-        initialise(net.model, seeds.generator(self._seed, "weights", client=client))
-        return {"weights": net.weights.clone(), "buffers": net.buffers.clone()}
+        spec = self._specs[client % len(self._specs)]
+        net = open_model(self._experiment, self._dataset, self._common.weights.device, spec, client)
+        return {"weights": net.weights, "buffers": net.buffers}
 
     @property
     def largest(self) -> FlatNet:

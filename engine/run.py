@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 
 from engine import matrices
 from engine.cadence import measures_own_models
 from engine.data import Assignment, Dataset
 from engine.driver import Driver
-from engine.errors import DataError, FedskewError, require
+from engine.errors import ConfigError, DataError, FedskewError, require
 from engine.experiment import Experiment, no_gpu
 from engine.label_entropy import changes_classes, last_trained, step_classes
 from engine.pool import InProcessPool, Pool
@@ -91,10 +92,16 @@ _handlers: list[logging.Handler] = []  # of the run that this process drives
 def check_against_data(experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
     """Refuse what only the data can tell: a model that does not fit them, a cohort larger than the clients."""
     with torch.device("meta"):
-        for model in (experiment.model, *experiment.client_models):
-            model.build(dataset.shape, len(dataset.classes))
+        experiment.model.build(dataset.shape, len(dataset.classes))
+        for model in experiment.client_models:
+            try:
+                model.build(dataset.shape, len(dataset.classes))
+            except ConfigError as error:
+                field = error.field.replace("model", "client_models", 1)
+                raise ConfigError(field, error.value, error.rule, "for example client_models=[mlp]") from None
+    _check_public(experiment, dataset, assignment)
     holders = int((assignment.sizes() > 0).sum())
-    own = any(measures_own_models(experiment.evaluation, stage.algorithm) for stage in experiment.chain)
+    own = any(measures_own_models(experiment, stage.algorithm) for stage in experiment.chain)
     if own and not any(map(len, assignment.tests)):
         raise DataError("no client has a test row to measure its own model on: keep more test samples")
     count = experiment.participation.count
@@ -105,6 +112,22 @@ def check_against_data(experiment: Experiment, dataset: Dataset, assignment: Ass
         f"must be at most {holders}, the number of clients that hold data",
         f"set participation.count={holders}",
     )
+
+
+def _check_public(experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
+    """Whether there are the public samples that a stage will ask for."""
+    counts = np.bincount(dataset.train.labels[assignment.public], minlength=len(dataset.classes))
+    least = int(counts.argmin())
+    for stage in experiment.chain:
+        wanted = stage.algorithm.public_per_class
+        raised = "raise partition.public_per_class" if counts.any() else "set partition.name=class_sets"
+        require(
+            wanted <= counts[least],
+            f"stages.{stage.name}.algorithm.per_class",
+            wanted,
+            f"asks for more public samples of each class than there are: class {least} has {counts[least]}",
+            f"set it to {counts[least]} or less, or {raised}" if counts[least] else raised,
+        )
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,11 @@ from engine.data import Assignment
 from engine.errors import ConfigError
 from engine.experiment import Experiment
 from engine.nets import open_model
+from engine.run import check_against_data
 from engine.stages import stage_hash
 from engine.store import StageStore
 from engine.workbench import FlatWorkbench
-from tests.tiny import SIZES, assignment, dataset, drive, drive_with_store, experiment, open_driver
+from tests.tiny import SIZES, assignment, dataset, drive, drive_with_store, experiment, open_driver, with_tests
 
 MODELS = [{"name": "logistic"}, {"name": "mlp", "hidden": [5]}, {"name": "resnet8"}]
 LOCAL: dict[str, Any] = {"algorithm": {"name": "local"}, "client_models": MODELS, "rounds": 2}
@@ -322,3 +323,55 @@ def test_what_stands_beside_the_net_is_trained_along(part: Any) -> None:
     )
     assert torch.allclose(leaf.detach(), goal)
     assert (before - bench.net.weights)[0].item() == pytest.approx(20)
+
+
+# --- what is refused before anything runs -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", ["mlp", {"name": "mlp"}, 3], ids=str)
+def test_models_that_are_no_list(value: Any) -> None:
+    """Kills: pydantic's words, a name that is taken for a list of letters."""
+    with pytest.raises(ConfigError, match=r"^client_models=.*: must be a list of models; for example client_models="):
+        experiment(algorithm={"name": "local"}, client_models=value)
+
+
+def test_names_alone_will_do_in_a_file() -> None:
+    """Kills: names that only the command line takes."""
+    named = experiment(algorithm={"name": "local"}, client_models=["logistic", "mlp"])
+    assert named == experiment(algorithm={"name": "local"}, client_models=[{"name": "logistic"}, {"name": "mlp"}])
+
+
+def test_a_model_that_does_not_fit_the_images() -> None:
+    """Kills: a complaint about the student, or one that comes when a client is trained."""
+    config = experiment(algorithm={"name": "local"}, client_models=["mlp", "lenet"])
+    with pytest.raises(ConfigError, match=r"^client_models.name=lenet: needs images of at least 16x16 pixels"):
+        check_against_data(config, dataset(), with_tests(assignment(SIZES), dataset()))
+
+
+def test_students_are_not_measured_as_clients_own(tmp_path: Path, seeing: None) -> None:
+    """Kills: fresh networks of the clients' architectures that are measured as what they would use of a student."""
+    parts, _ = set_aside()
+    run = drive(tmp_path, three_stages(evaluation={"personal_every": 1}), parts=parts)
+    assert set(run.folder.frame("personal")["stage"]) == {"teachers", "look"}
+    with pytest.raises(ConfigError, match=r"^evaluation.fine_tune_epochs=1: is of clients' own models, and the last"):
+        three_stages(evaluation={"fine_tune_epochs": 1})
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (12, r"^stages.look.algorithm.per_class=9: asks for more .*: class 0 has 3; set it to 3 or less, or raise"),
+        (9, r"^stages.look.algorithm.per_class=9: asks for more .*: class 3 has 0; raise partition.public_per_class"),
+        (0, r"^stages.look.algorithm.per_class=9: asks for more .*: class 0 has 0; set partition.name=class_sets"),
+    ],
+)
+def test_public_samples_are_counted_before_teachers_train(
+    seeing: None, monkeypatch: pytest.MonkeyPatch, rows: int, message: str
+) -> None:
+    """Kills: teachers that have trained for hours when it turns out that there is nothing to ask them."""
+    monkeypatch.setattr(See, "public_per_class", 9)
+    labels = dataset().train.labels
+    taken = [int(row) for c in range(4) for row in np.flatnonzero(labels == c)[:3]][:rows]
+    parts = with_tests(public(assignment(SIZES), taken), dataset())
+    with pytest.raises(ConfigError, match=message):
+        check_against_data(three_stages(), dataset(), parts)
