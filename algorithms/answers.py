@@ -5,7 +5,7 @@ and of whatever architecture, over the public samples, and sends its logits for 
 which classes these are: N |L_i| + C numbers. That is all that leaves it. The answers are a stage of their own so that
 they depend on the models and on the public set alone, and every method that learns from them shares them.
 
-A client that never took part in training has no model of its own, and is no teacher.
+A client that took no part in the stage before has no model of its own, and is no teacher.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def cost_matrix(levels: Tensor, correlations: Tensor) -> Tensor:
 
 def row_weights(levels: Tensor, power: float = 1.0) -> Tensor:
     """omega [C] of -log G [C]: its power, with mean 1."""
-    weights = levels**power
+    weights = (levels / levels.max()) ** power  # no power of these overflows
     return weights / weights.mean()
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -288,14 +289,14 @@ class Experiment(Section):
         try:
             super().__init__(**values)
         except pydantic.ValidationError as error:
-            raise _one_sentence(error) from None
+            raise _with_stage_names(_one_sentence(error), values.get("stages")) from None
 
     @pydantic.field_validator("client_models", mode="before")
     @classmethod
     def _names_alone_will_do(cls, value: Any) -> Any:
         repair = "for example client_models=[mlp, lenet]"
         require(isinstance(value, list | tuple), "client_models", value, "must be a list of models", repair)
-        return [{"name": model} if isinstance(model, str) else model for model in value]
+        return [_client_model(number, model) for number, model in enumerate(value)]
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> Experiment:
@@ -343,19 +344,20 @@ class Experiment(Section):
                 f"name that one in stages.{stage.name}.needs",
             )
         self._check_schedule()
+        tuned = "fine_tune_epochs" if self.evaluation.fine_tune_steps is None else "fine_tune_steps"
         require(
             self.evaluation.fine_tuning is None or not self.client_models or not self.chain[-1].algorithm.global_model,
-            "evaluation.fine_tune_epochs",
-            self.evaluation.fine_tune_epochs,
+            f"evaluation.{tuned}",
+            getattr(self.evaluation, tuned),
             "is of clients' own models, and the last stage's is of an architecture that is not theirs",
-            "set fine_tune_epochs=0 and fine_tune_steps=null",
+            "set evaluation.fine_tune_epochs=0 and evaluation.fine_tune_steps=null",
         )
         for stage in self.chain:
             require(
                 stage.algorithm.mixed_models or not self.client_models,
                 "client_models",
                 [MODELS.name_of(model) for model in self.client_models],
-                f"cannot be told apart by {ALGORITHMS.name_of(stage.algorithm)}, by which weights travel",
+                f"is not for {ALGORITHMS.name_of(stage.algorithm)}, by which weights travel from one client to others",
                 "leave it out, so that clients have the architecture of the section model",
             )
             if stage.algorithm.linear_optimizer:
@@ -605,6 +607,33 @@ class Experiment(Section):
     def digest(self) -> str:
         text = json.dumps(self.identity(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _with_stage_names(error: ConfigError, stages: Any) -> ConfigError:
+    """With the keys that can be typed: ``stages.distil.algorithm.alpha`` for ``stages.2.algorithm.algorithm.alpha``."""
+    first, number, *rest = [*error.field.split("."), "", ""]
+    if first != "stages" or not number.isdecimal() or not isinstance(stages, list | tuple):
+        return error
+    stage = stages[int(number)]
+    name = stage.get("name") if isinstance(stage, Mapping) else getattr(stage, "name", None)
+    if not name:
+        return error
+    field = f"stages.{name}." + ".".join(filter(None, rest)).replace("algorithm.algorithm.", "algorithm.", 1)
+    repair = re.sub(r"\b(algorithm|local)\.", rf"stages.{name}.\1.", error.repair)
+    return ConfigError(field, error.value, error.rule.replace(f"stages.{number}", f"stages.{name}"), repair)
+
+
+def _client_model(number: int, value: Any) -> Any:
+    """One of ``client_models``: by its name alone, as a name with fields, or built already."""
+    if not isinstance(value, str | Mapping):
+        return value
+    try:
+        return MODELS.build({"name": value} if isinstance(value, str) else value)
+    except ConfigError as error:
+        place = f"client_models.{number}."
+        raise ConfigError(
+            error.field.replace("model.", place, 1), error.value, error.rule, error.repair.replace("model.", place)
+        ) from None
 
 
 def _one_sentence(error: pydantic.ValidationError, section: str = "") -> ConfigError:

@@ -72,7 +72,7 @@ def field_path(error: ErrorDetails) -> str:
     return ".".join(str(part) for part in error["loc"] if not _BRANCH.fullmatch(str(part)))
 
 
-_BRANCH = re.compile(r"literal\[.*\]|constrained-\w+|int|function-before")
+_BRANCH = re.compile(r"(literal|tuple)\[.*\]|constrained-\w+|int|function-before")
 
 
 def _is_of_its_type(error: ErrorDetails) -> bool:
@@ -87,7 +87,9 @@ def config_error(
     """The first of pydantic's errors as one sentence."""
     errors = error.errors(include_url=False)
     path = field_path(errors[0])
-    first = max((one for one in errors if field_path(one) == path), key=_is_of_its_type)  # of equal ones the first
+    same = [one for one in errors if f"{field_path(one)}.".startswith(f"{path}.")]  # a branch may go deeper
+    first = max(same, key=_is_of_its_type)  # of equal ones the first
+    path = field_path(first)
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, ConfigError):
         prefix = ".".join(part for part in (section, path) if part and not cause.field.startswith(f"{part}."))
@@ -95,6 +97,6 @@ def config_error(
     field = ".".join(part for part in (section, path) if part)
     rule = first["msg"].replace("Input should be", "must be").removeprefix("Value error, ")
     known = defaults or {}
-    value = getattr(known.get(field, known.get(path.split(".")[0])), "default", None)
+    value = getattr(known.get(field, known.get(path)), "default", None)
     repair = f"for example {field}={value}" if isinstance(value, bool | int | float | str) else ""
     return ConfigError(field, first.get("input"), rule, repair)

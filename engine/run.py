@@ -117,17 +117,19 @@ def check_against_data(experiment: Experiment, dataset: Dataset, assignment: Ass
 def _check_public(experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
     """Whether there are the public samples that a stage will ask for."""
     counts = np.bincount(dataset.train.labels[assignment.public], minlength=len(dataset.classes))
-    least = int(counts.argmin())
+    least, there = int(counts.argmin()), int(counts.min())
+    if there:
+        repair = f"set it to {there} or less, or raise partition.public_per_class"
+    elif counts.any():
+        repair = "take partition.sets that have every class"
+    elif hasattr(experiment.partition, "public_per_class"):
+        repair = "raise partition.public_per_class"
+    else:
+        repair = "set partition.name=class_sets"
+    rule = f"asks for more public samples of each class than there are: class {least} has {there}"
     for stage in experiment.chain:
         wanted = stage.algorithm.public_per_class
-        raised = "raise partition.public_per_class" if counts.any() else "set partition.name=class_sets"
-        require(
-            wanted <= counts[least],
-            f"stages.{stage.name}.algorithm.per_class",
-            wanted,
-            f"asks for more public samples of each class than there are: class {least} has {counts[least]}",
-            f"set it to {counts[least]} or less, or {raised}" if counts[least] else raised,
-        )
+        require(wanted <= there, f"stages.{stage.name}.algorithm.per_class", wanted, rule, repair)
 
 
 @dataclass(frozen=True)

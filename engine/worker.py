@@ -313,7 +313,7 @@ class Worker:
         rows = to_torch(addressed, self.device)
         for row, (number, newcomer, state) in enumerate(zip(ids, newcomers, states, strict=True)):
             received = {**self._shared, **{name: tensor[row] for name, tensor in rows.items()}}
-            if self.client_nets.differ:
+            if self.client_nets.differ and newcomer:
                 received |= self.client_nets.fresh(number)
             stored = {} if state is None else to_torch(state, self.device)
             indices, context = self._indices(number), self._context_of(number, job.context)

@@ -13,15 +13,21 @@ from torch import Tensor
 from algorithms.cbhma import Cbhma
 from algorithms.cbhma_e import CbhmaE
 from algorithms.class_costs import correlation, cost_matrix, filled, imbalance, quality, row_weights
+from engine.data.class_sets import SETTINGS as PAPERS
 from engine.errors import ConfigError
 from engine.models import MLP
 from tests.bench import Bench
 
-BALANCED = ((0, 1, 2, 3, 4, 5), (2, 3, 4, 5, 6, 7), (4, 5, 6, 7, 8, 9), (0, 1, 6, 7, 8, 9), (0, 1, 2, 3, 8, 9))  # BS
-WEAK_1 = ((0, 2, 3, 4, 5, 9), (2, 3, 4, 6, 7, 9), (4, 5, 6, 7, 8, 9), (0, 1, 6, 7, 8, 9), (0, 2, 3, 5, 8, 9))  # IS-1
+BALANCED, WEAK_1, WEAK_9 = (PAPERS[name] for name in ("BS", "IS-1", "IS-2"))
 APART = ((0, 1, 2), (3, 4))  # classes of two parts, which nobody compares
 LONELY = ((0, 1, 2, 3), (4,), (1, 4))  # a teacher of one class
-SETTINGS = {"balanced": (BALANCED, 10), "weak": (WEAK_1, 10), "apart": (APART, 5), "lonely": (LONELY, 5)}
+SETTINGS = {
+    "balanced": (BALANCED, 10),
+    "weak": (WEAK_1, 10),
+    "weak 9": (WEAK_9, 10),
+    "apart": (APART, 5),
+    "lonely": (LONELY, 5),
+}
 EVERY = pytest.mark.parametrize("setting", SETTINGS)
 MODES = pytest.mark.parametrize("mode", ["minshift", "raw", "softmax"])
 FILLS = pytest.mark.parametrize("rule", ["row_mean", "off_diagonal"])
@@ -341,6 +347,48 @@ def test_a_class_of_fewer_or_worse_teachers_costs_more() -> None:
     lower = cost_matrix(imbalance(known, worse), alike)
     assert (lower[4] > costs[4]).all()
     assert (lower[5] < costs[5]).all()  # a share of the sum
+
+
+def losses(method: Any, answers: Tensor, known: Tensor, labels: Tensor) -> Tensor:
+    """[N] of a student with some logits."""
+    lesson, _ = method.lesson(answers, known, labels)
+    rng = torch.Generator().manual_seed(5)
+    return method.losses(2 * torch.randn(len(labels), known.shape[1], generator=rng, dtype=torch.float64), lesson)
+
+
+@pytest.mark.parametrize("kind", [Cbhma, CbhmaE])
+@pytest.mark.parametrize("setting", ["weak", "weak 9", "lonely"])
+def test_whole_methods_know_no_offsets_and_no_order(kind: Any, setting: str) -> None:
+    """Oracle 3.12.10. Kills: costs or losses that an offset of one teacher's logits changes (raw correlations are
+    such), or the order in which teachers come."""
+    answers, known, labels = answered(setting)
+    shifted = torch.where(known[:, None], answers + torch.arange(len(known))[:, None, None] * 7.0, 0.0)
+    turned = torch.arange(len(known) - 1, -1, -1)
+    for mode in ("minshift", "softmax"):
+        plain = losses(kind(r_mode=mode), answers, known, labels)
+        assert_alike(losses(kind(r_mode=mode), shifted, known, labels), plain, 1e-9)
+        assert_alike(losses(kind(r_mode=mode), answers[turned], known[turned], labels), plain, 1e-9)
+    raw = losses(kind(r_mode="raw"), answers, known, labels)
+    assert (losses(kind(r_mode="raw"), shifted, known, labels) - raw).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", [Cbhma, CbhmaE])
+def test_in_a_balanced_setting_weights_change_no_loss(kind: Any) -> None:
+    """Oracle 3.12.4. Kills: weights that are not 1 where every class has as many and as good teachers."""
+    _, known, labels = answered("balanced")
+    right = torch.where(known[:, None], torch.eye(10, dtype=torch.float64)[labels] * 5.0, 0.0)  # all equally good
+    assert_alike(losses(kind(), right, known, labels), losses(kind(row_weight=False), right, known, labels))
+    _, known, _ = answered("weak")
+    right = torch.where(known[:, None], torch.eye(10, dtype=torch.float64)[labels] * 5.0, 0.0)
+    weighed, plain = (losses(kind(row_weight=weigh), right, known, labels) for weigh in (True, False))
+    assert ((weighed - plain).abs() > 1e-3).any()
+
+
+def test_no_power_is_too_large() -> None:
+    """Kills: weights that overflow, and a student that diverges by no fault of its learning rate."""
+    weights = row_weights(imbalance(answered("weak")[1], torch.full((10,), 0.7, dtype=torch.float64)), 500.0)
+    assert torch.isfinite(weights).all() and weights.argmax() == 1
+    assert_alike(weights.mean(), torch.tensor(1.0, dtype=torch.float64))
 
 
 def test_relabelling_classes_relabels_costs() -> None:

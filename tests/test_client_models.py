@@ -97,7 +97,9 @@ def test_clients_of_all_architectures_learn(tmp_path: Path) -> None:
 
 def test_where_weights_travel_clients_cannot_differ() -> None:
     """Kills: weights of one architecture sent to another."""
-    with pytest.raises(ConfigError, match=r"client_models=\['logistic', .* fedavg, by which weights travel"):
+    with pytest.raises(
+        ConfigError, match=r"client_models=\['logistic', .*: is not for fedavg, by which weights travel"
+    ):
         experiment(client_models=MODELS)
 
 
@@ -361,7 +363,7 @@ def test_students_are_not_measured_as_clients_own(tmp_path: Path, seeing: None) 
     ("rows", "message"),
     [
         (12, r"^stages.look.algorithm.per_class=9: asks for more .*: class 0 has 3; set it to 3 or less, or raise"),
-        (9, r"^stages.look.algorithm.per_class=9: asks for more .*: class 3 has 0; raise partition.public_per_class"),
+        (9, r"^stages.look.algorithm.per_class=9: asks for more .*: class 3 has 0; take partition.sets that have"),
         (0, r"^stages.look.algorithm.per_class=9: asks for more .*: class 0 has 0; set partition.name=class_sets"),
     ],
 )

@@ -218,12 +218,12 @@ def test_bad_values_are_one_sentence(words: str | list[str], message: str) -> No
         ("algorithm: fedavg", "algorithm=fedavg: must be a name with fields"),
         ("stages: [{name: a, rounds: 1, needs: [b]}]", "stages.a.needs=b: names no earlier stage"),
         ("stages: [{name: a, rounds: 1}, {name: a, rounds: 1}]", "stages.name=a: is used twice"),
-        ("stages: [{name: a}]", "stages.0.rounds"),
+        ("stages: [{name: a}]", "stages.a.rounds"),
         ("stages: [3]", "stages.0=3: "),
         ("stages: [{name: a, rounds: 1, local: {lr: 0}}]", "stages.a.local.lr=0: must be greater than 0"),
         ("stages: [{name: a, rounds: 1, local: {batch_size: 0}}]", "stages.a.local.batch_size=0: must be greater than"),
         ("stages: [{name: a, rounds: 1, local: {lrr: 1}}]", "stages.a.local.lrr=1: is not a field of local"),
-        ("stages: [{name: a, rounds: 1, colour: 1}]", "stages.0.colour=1: is not a field of stages.0"),
+        ("stages: [{name: a, rounds: 1, colour: 1}]", "stages.a.colour=1: is not a field of stages.a"),
     ],
 )
 def test_bad_files_are_one_sentence(tmp_path: Path, text: str, message: str) -> None:
