@@ -261,13 +261,14 @@ TINY = {
 
 
 def test_teachers_and_answers_are_taken_over_in_real_runs(tmp_path: Path) -> None:
-    """All methods of one seed with two public sets. Kills: teachers that are trained or asked again; answers on another
-    public set; a student that is another method's."""
+    """All methods of two seeds with two public sets. Kills: teachers that are trained or asked again, of which as many
+    are trained as there are (architecture, class set, seed); answers on another public set; a student that is another
+    method's."""
     sizes = {20: 3, 200: 6}
-    chosen = [trial for trial in trials("samples", "laptop") if trial.seed == 0 and trial.setting["n_c"] in sizes]
-    assert len(chosen) == 12
+    chosen = [trial for trial in trials("samples", "laptop") if trial.seed in (0, 1) and trial.setting["n_c"] in sizes]
+    assert len(chosen) == 24
     store, data, weights = StageStore(tmp_path / "store"), dataset(200), set()
-    computed = {"teachers": 0, "answers": 0}
+    computed, trained, teachers = {"teachers": 0, "answers": 0}, 0, set()
     for trial in order(chosen)[0]:
         experiment = trial.experiment.replace({**TINY, "n_c": sizes[trial.setting["n_c"]]})
         parts = experiment.partition.assign(data.train.labels, 4)
@@ -276,8 +277,14 @@ def test_teachers_and_answers_are_taken_over_in_real_runs(tmp_path: Path) -> Non
         for row in rounds.to_dict("records"):
             if row["stage"] in computed:
                 computed[row["stage"]] += not row["reused"]
+        clients, held = RunFolder(tmp_path / trial.trial).frame("clients"), parts.class_counts(data.train.labels, 4) > 0
+        trained += int((~clients["reused"].astype(bool)).sum())
+        for client in clients["client"]:
+            model = experiment.client_models[client % len(experiment.client_models)]
+            teachers.add((model, tuple(np.flatnonzero(held[client]).tolist()), trial.seed))
         weights.add(summary["weights_sha256"])
         sent = RunFolder(tmp_path / trial.trial).frame("exchanges").query("stage == 'answers'")["floats_up"].sum()
         assert sent == 4 * experiment.value_of("stages.answers.algorithm.per_class") * 8 + 3 * 4
-    assert computed == {"teachers": 1, "answers": 2}
-    assert len(weights) == 12
+    assert computed == {"teachers": 2, "answers": 4}
+    assert trained == len(teachers)
+    assert len(weights) == 24
