@@ -746,10 +746,17 @@ def parse_assignment(assignment: str) -> tuple[str, Any]:
         return key.strip(), text
 
 
+def _stage_with(values: Mapping[str, Any], field: str) -> str:
+    """The first stage whose algorithm has the field, or the first of all."""
+    stages = values["stages"]
+    found = [one for one in stages if one["algorithm"] and field in ALGORITHMS.fields(one["algorithm"]["name"])]
+    return (found or stages)[0]["name"]
+
+
 def _assign(values: dict[str, Any], key: str, value: Any) -> None:
     section, dot, field = key.partition(".")
     if (key == "rounds" and values["stages"]) or (section == "algorithm" and _all_named(values)):
-        own = f"stages.{values['stages'][0]['name']}.{key}"
+        own = f"stages.{_stage_with(values, field)}.{key}"
         raise ConfigError(key, value, "is set by each stage of this experiment", f"for example {own}={value}")
     if section == "stages" and field:
         _assign_to_stage(values, key, value)

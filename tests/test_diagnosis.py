@@ -609,11 +609,12 @@ def test_the_embedding_is_of_global_models(call: Any, tmp_path: Path) -> None:
     stages = [{**CALIBRATED[0], "algorithm": {"name": "fedper"}}, {**CALIBRATED[1], "algorithm": random}]
     run(config(stages=stages), tmp_path)
     first, last = (stage["name"] for stage in stages)
-    for words, option in ((["--before", last, "--after", first], "after"), ([], "before")):
+    for words, option in ((["--before", last, "--after", first], "after"), (["--before", first], "before")):
         code, _, err = call("embed", str(tmp_path), "--probe", "40", *words)
         assert code == 2
         assert f"--{option}={first}: has no global model, only those of single clients; name a stage" in err
     assert embedding.embed(tmp_path, before=last, probe=40).stages == (last,)
+    assert embedding.embed(tmp_path, probe=40).stages == (last,)  # there is nothing before it to be shown
 
 
 def test_places_in_the_plane() -> None:

@@ -53,7 +53,8 @@ def embed(
 ) -> Embedding:
     """Of the run in ``folder``: features of ``probe`` test images, balanced over classes, by the body that both share.
 
-    ``after``: a stage, by default the last; ``before``: by default the one it needs, and none if it needs none.
+    ``after``: a stage, by default the last; ``before``: by default the one it needs, if that has a global model, else
+    none.
     """
     require(method in ("pca", "tsne"), "--method", method, "is none", nearest(method, ("pca", "tsne")))
     run = RunFolder(folder)
@@ -62,7 +63,8 @@ def embed(
     after = after or experiment.chain[-1].name
     _check_stage("--after", after, chain)
     if before is None:
-        before = chain[after].needs[0] if chain[after].needs else after
+        earlier = [need for need in chain[after].needs if chain[need].algorithm.global_model]
+        before = earlier[0] if earlier else after
     _check_stage("--before", before, chain)
     stages = tuple(dict.fromkeys((before, after)))
     for option, stage in (("--after", after), ("--before", before)):
