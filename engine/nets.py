@@ -31,7 +31,7 @@ def open_model(
 
     client: whose they are; -1: the server's.
     """
-    generator = seeds.generator(experiment.seed, "weights", client=client)
+    generator = seeds.generator(experiment.seed, "weights", 0, client)
     model = build_model(spec or experiment.model, dataset.shape, len(dataset.classes), generator)
     return FlatNet(model, device, DTYPES[experiment.execution.precision], dataset.shape)
 

@@ -655,7 +655,11 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("ccvr", {"tukey_lambda": 0.0}, "tukey_lambda=0.0: must be greater than 0; 1 leaves features"),
     ("ccvr", {"min_upload_count": 0}, "min_upload_count=0: must be at least 1 row; 1 keeps"),
     ("ccvr", {"min_cov_count": 1}, "min_cov_count=1: must be at least 2: one row has no covariance; "),
-    ("ccvr", {"cov": "half"}, "cov=half: must be 'full', 'diag' or 'shared'; for example algorithm.cov=full"),
+    (
+        "ccvr",
+        {"cov": "half"},
+        "cov=half: must be 'full', 'diag' or 'shared'; for example stages.end.algorithm.cov=full",
+    ),
     ("ccvr", {"lr": 0.0}, "lr=0.0: must be greater than 0; "),
     ("ccvr", {"epochs": -1}, "epochs=-1: must be at least 0; 0 leaves"),
     ("iid_calibration", {"momentum": 1.0}, "momentum=1.0: must be at least 0 and below 1; 0 is none"),
