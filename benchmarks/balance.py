@@ -14,17 +14,13 @@ Nothing has to hold: the benchmark reports what does. Seeds 0, 1 and 2, on parti
 
 from __future__ import annotations
 
-import argparse
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ray import tune
-from rich.console import Console
 
 from benchmarks import claims
-from benchmarks.common import RESULTS, save
 from engine.analysis.claims import Claim
 from engine.sweeps.definition import Sweep
 from tune_configs import cbfl as cbfl_tables
@@ -85,24 +81,5 @@ def fedser(profile: str) -> Sweep:
 PARTS = {function.__name__: f"{Path(__file__).resolve()}:{function.__name__}" for function in (cbfl, fedser)}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("overrides", nargs="*", help="key=value pairs for another setting, of every part")
-    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="these parts alone")
-    parser.add_argument("--runs", type=Path, help="where the sweeps go, and are gone on with; none: a temporary folder")
-    parser.add_argument("--name", default="balance", help="of the file of results")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for it")
-    options = parser.parse_intermixed_args()
-    console = Console()
-    with tempfile.TemporaryDirectory() as temporary:
-        runs = options.runs or Path(temporary)
-        found = {
-            part: claims.measure(console, PARTS[part], options.overrides, runs / part, METRICS) for part in options.only
-        }
-    console.print(claims.table(found))
-    save(options.name, found, options.results)
-    return 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(claims.main(__doc__, "balance", PARTS, METRICS))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.common import RESULTS, save
 from engine import cli_sweeps
 from engine.analysis import tables
 from engine.analysis.claims import judge
@@ -49,3 +52,21 @@ def table(found: Mapping[str, Mapping[str, Any]]) -> Table:
             interval = f"{one['low']:+.3f} to {one['high']:+.3f}"
             drawn.add_row(name, one["text"], one["verdict"], f"{one['effect']:+.3f}", interval)
     return drawn
+
+
+def main(doc: str | None, name: str, parts: Mapping[str, str], metrics: Iterable[str]) -> int:
+    """The command of a benchmark whose ``parts`` are sweeps, by their names: measures, shows and saves them."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("overrides", nargs="*", help="key=value pairs for another setting, of every part")
+    parser.add_argument("--only", nargs="+", choices=list(parts), default=list(parts), help="these parts alone")
+    parser.add_argument("--runs", type=Path, help="where the sweeps go, and are gone on with; none: a temporary folder")
+    parser.add_argument("--name", default=name, help="of the file of results")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for it")
+    options = parser.parse_intermixed_args()
+    console = Console()
+    with tempfile.TemporaryDirectory() as temporary:
+        runs = options.runs or Path(temporary)
+        found = {part: measure(console, parts[part], options.overrides, runs / part, metrics) for part in options.only}
+    console.print(table(found))
+    save(options.name, found, options.results)
+    return 0

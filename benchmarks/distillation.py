@@ -10,38 +10,12 @@ once for all sweeps that need it. Nothing has to hold: the benchmark reports wha
 
 from __future__ import annotations
 
-import argparse
-import tempfile
-from pathlib import Path
-
-from rich.console import Console
-
 from benchmarks import claims
-from benchmarks.common import RESULTS, save
 
-PARTS = ("motivation", "cost", "per_class", "alpha", "samples", "architecture", "errata", "quality", "leakage")
+SWEEPS = ("motivation", "cost", "per_class", "alpha", "samples", "architecture", "errata", "quality", "leakage")
+PARTS = {part: f"cbhma.{part}" for part in SWEEPS}
 METRICS = ("accuracy", "class_std", "class_accuracy[1]", "class_accuracy[9]", "class_accuracy[2,4,6]", "floats_up")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("overrides", nargs="*", help="key=value pairs for another setting, of every part")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="these parts alone")
-    parser.add_argument("--runs", type=Path, help="where the sweeps go, and are gone on with; none: a temporary folder")
-    parser.add_argument("--name", default="distillation", help="of the file of results")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for it")
-    options = parser.parse_intermixed_args()
-    console = Console()
-    with tempfile.TemporaryDirectory() as temporary:
-        runs = options.runs or Path(temporary)
-        found = {
-            part: claims.measure(console, f"cbhma.{part}", options.overrides, runs / part, METRICS)
-            for part in options.only
-        }
-    console.print(claims.table(found))
-    save(options.name, found, options.results)
-    return 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(claims.main(__doc__, "distillation", PARTS, METRICS))
