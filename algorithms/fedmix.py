@@ -12,7 +12,7 @@ kappa = 1 - lambda is the exact expansion, 1 the paper's.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -23,6 +23,8 @@ from engine.algorithm import Batch, Net, Tensors
 
 @dataclass(frozen=True)
 class FedMix(NaiveMix):
+    one_by_one: ClassVar[str] = "its loss takes a derivative along a direction, which cannot be mapped over clients"
+
     mix: float = 0.05  # lambda, the share of the others; 0 is FedAvg, and nothing is exchanged
     taylor_coef: Literal["one_minus_lambda", "one"] = "one_minus_lambda"  # kappa
 

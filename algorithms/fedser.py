@@ -54,7 +54,7 @@ class FedSer(FedAvg, BatchTransforms):
     subnet_bn: Statistics = "batch"
 
     symbols: ClassVar[Mapping[str, str]] = {**FedAvg.symbols, "n": "subnets"}
-    stackable: ClassVar[bool] = False  # widths and sizes are drawn by each client
+    one_by_one: ClassVar[str] = "each client draws its own widths and image sizes"
 
     def __post_init__(self) -> None:
         super().__post_init__()

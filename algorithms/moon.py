@@ -37,7 +37,7 @@ class Moon(FedAvg):
         "previous_buffers": Kind.TENSOR,  # [J, Q]
     }
     symbols: ClassVar[Mapping[str, str]] = {**FedAvg.symbols, "T": "temperature"}
-    stackable: ClassVar[bool] = False  # J differs between clients
+    one_by_one: ClassVar[str] = "clients keep different numbers of former models"
     model_needs: ClassVar[Mapping[str, Any]] = {"projection": True}  # what is contrasted lies behind it
 
     def __post_init__(self) -> None:

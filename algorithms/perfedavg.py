@@ -16,7 +16,7 @@ outer step and of the adapting one. The paper's mean is uniform; ours is by samp
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PerFedAvg(FedAvg):
+    one_by_one: ClassVar[str] = "its loss takes a step of its own, through which no gradient is mapped over clients"
+
     alpha: float = 0.01  # size of the step that a client's own model is away; 0 is FedAvg
     first_order: bool = False  # leave out second derivatives: the paper's FO
 

@@ -372,7 +372,7 @@ class Algorithm(ABC):
     sent_once: ClassVar[frozenset[str]] = frozenset()  # of the broadcast: fixed in a stage, sent to all at its start
     uncounted: ClassVar[frozenset[str]] = frozenset()  # of the broadcast: a client can derive them itself
     stack_uploads: ClassVar[bool] = False  # True: pooled.stacked holds the single uploads
-    stackable: ClassVar[bool] = True  # False: shapes in ``loss`` differ between clients, so none share a block's pass
+    one_by_one: ClassVar[str] = ""  # why clients of a block are never trained in one pass; empty: they can be
     breaks_privacy: ClassVar[bool] = False  # True: an oracle, that no client would take part in; labelled everywhere
     linear_optimizer: ClassVar[bool] = False  # True: reads run.accumulation, so local.optimizer must be sgd
     model_needs: ClassVar[Mapping[str, Any]] = {}  # fields of every model (head, projection) and what they must be
@@ -473,7 +473,7 @@ class Algorithm(ABC):
         """The random numbers of one step over ``rows`` rows, for ``batch.drawn``: the only draws that a loss has.
 
         Tensors drawn from ``client.rng`` (on the CPU; the engine moves them), or Python numbers where a shape
-        depends on them, which takes ``stackable = False``.
+        depends on them, which takes a ``one_by_one``.
         """
         return {}
 

@@ -340,8 +340,9 @@ class Driver:
             test_locally=bool(evaluation.local_every) and context.round % evaluation.local_every == 0,
             keep_models=self._look is not None,
             test_own=self._cadence.participants(Position(self._position.stage, context.round)),
+            together=self._together(algorithm),
         )
-        calls = self._calls(cohort, addressed, stateful)
+        calls = self._calls(cohort, addressed, stateful, self._together(algorithm))
         if stateful:
             calls = [replace(call, handles=len(call.args[0])) for call in calls]
         known = algorithm.uncounted | algorithm.sent_once
@@ -391,11 +392,16 @@ class Driver:
         members = Cohort(ids, tuple(int(self._sizes[client]) for client in ids))
         return to_numpy(self._checked_rows(algorithm, algorithm.address(server, members, context), len(ids)))
 
-    def _calls(self, ids: tuple[int, ...], addressed: Arrays, stateful: bool) -> list[Call]:
+    def _together(self, algorithm: Algorithm) -> bool:
+        """Whether clients of a block are trained in one pass."""
+        execution = self.experiment.execution
+        return execution.executor == "block" and not algorithm.one_by_one and not self.experiment.client_models
+
+    def _calls(self, ids: tuple[int, ...], addressed: Arrays, stateful: bool, together: bool = False) -> list[Call]:
         """Blocks of these clients, with what is meant for each, whether it is new to the stage, and what it keeps."""
         row_of = {client: row for row, client in enumerate(ids)}
         calls = []
-        for block in cut_blocks(ids, self.experiment.execution.block):
+        for block in cut_blocks(ids, self.experiment.execution.block, together):
             rows = [row_of[client] for client in block]
             newcomers = tuple(client not in self._joined for client in block)
             calls.append(

@@ -27,6 +27,7 @@ from algorithms import ALGORITHMS
 from engine.algorithm import Algorithm, Finisher, Phase
 from engine.data import PARTITIONS, SOURCES, ImageFolder, Parquet, Partition, Source
 from engine.errors import ConfigError, nearest, require
+from engine.executors.rule import default_executor
 from engine.models import MODELS, ModelSpec
 from engine.registry import Registry, config_error
 
@@ -136,7 +137,7 @@ class Evaluation(Section):
 class Execution(Section):
     """Where and how it runs. The first five change bits; the others never do."""
 
-    executor: Literal["loop"] = "loop"
+    executor: Literal["auto", "loop", "block"] = "auto"  # how clients of a block are trained: one by one | together
     precision: Literal["float32", "float64"] = "float32"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int = Field(default=1, ge=1)  # of torch, in every process
@@ -573,11 +574,15 @@ class Experiment(Section):
         return lineage_of({stage.name: stage.needs for stage in self.chain})
 
     def resolve(self) -> Experiment:
-        """With ``execution.device=auto`` replaced by what it means on this machine."""
-        if self.execution.device != "auto":
-            return self
-        cuda = self.execution.gpus_per_actor > 0 or (self.execution.actors == 0 and torch.cuda.is_available())
-        execution = self.execution.model_copy(update={"device": "cuda" if cuda else "cpu"})
+        """With ``auto`` replaced by what it means: the device on this machine, the executor on that device."""
+        device, executor = self.execution.device, self.execution.executor
+        if device == "auto":
+            cuda = self.execution.gpus_per_actor > 0 or (self.execution.actors == 0 and torch.cuda.is_available())
+            device = "cuda" if cuda else "cpu"
+        if executor == "auto":
+            models = (self.model, *self.client_models)
+            executor = default_executor(models, [stage.local.batch_size for stage in self.chain], device)
+        execution = self.execution.model_copy(update={"device": device, "executor": executor})
         return self.model_copy(update={"execution": execution})
 
     def identity(self) -> dict[str, Any]:

@@ -35,13 +35,57 @@ from engine.data.batches import orders
 from engine.entries import sliced
 from engine.experiment import Local
 from engine.jvp import jvp
-from engine.weights import FlatNet
 
 if TYPE_CHECKING:
     from engine.training import Trainer
 
 CHUNK = 500  # rows of one forward pass, where no batch size is asked for
 RESIDENT_BYTES = 64 * 2**20  # of one client's normalised rows; a larger client's are normalised batch by batch
+
+
+class RoundRows:
+    """Which of a client's rows each step of a round takes."""
+
+    def __init__(self, local: Local, client: Client, indices: Tensor) -> None:
+        self.indices = indices
+        self._local = local
+        self._client = client  # as the round has it
+        self._halves: dict[str, Tensor] | None = None
+
+    def part(self, phase: Phase) -> Tensor:
+        if phase.rows == "all":
+            return self.indices
+        if self._halves is None:  # one draw a round, so that support and query stay disjoint
+            order = torch.randperm(len(self.indices), generator=self._client.rng("support"))
+            cut = min(round(phase.support * len(order)), len(order) - 1)
+            self._halves = {"support": self.indices[order[:cut]], "query": self.indices[order[cut:]]}
+        return self._halves[phase.rows]
+
+    def passes(self, phase: Phase, client: Client, least: int) -> Iterator[list[Tensor]]:
+        """Pass after pass the positions, in the phase's part, of each step's rows; steps of fewer than ``least`` are
+        none. ``client`` is as the phase has it."""
+        num_rows, size = len(self.part(phase)), self.batch_size(phase)
+        if size == "full":
+            passes: Iterator[list[Tensor]] = repeat([torch.arange(num_rows)]) if num_rows else iter(())
+        else:
+            passes = orders(num_rows, size, self._local.last_batch, client.rng("batches"))
+        epochs, steps = phase.epochs, phase.steps
+        if epochs is None and steps is None:
+            epochs, steps = self._local.epochs, self._local.steps
+        if steps == 0:
+            return
+        for batches in passes if steps is not None else islice(passes, epochs):
+            if phase.repeat > 1:
+                batches = [batch for batch in batches for _ in range(phase.repeat)]
+            if steps is not None:
+                batches = batches[:steps]
+                steps -= len(batches)
+            yield [batch for batch in batches if len(batch) >= least]
+            if steps == 0:
+                return
+
+    def batch_size(self, phase: Phase) -> int | Literal["full"]:
+        return self._local.batch_size if phase.batch == "local" else phase.batch
 
 
 class Course:
@@ -62,7 +106,7 @@ class Course:
         self.algorithm = algorithm
         self.local = local
         self.client = client  # as the phase that is under way has it
-        self.indices = indices
+        self.order = RoundRows(local, client, indices)
         self.received = received
         self.state = state
         self.steps = 0
@@ -74,14 +118,13 @@ class Course:
         self._previous: Ended | None = None
         self._start: Tensor | None = None  # [P] of the phase, where somebody may ask
         self._first: tuple[Batch, Tensor, bool] | None = None  # its objective before any step; training mode
-        self._halves: dict[str, Tensor] | None = None
 
     def run_all(self, phases: Sequence[Phase]) -> None:
         """All phases; the net is in eval mode after them."""
         hooks = type(self.algorithm)
         remembers = hooks.enter is not Algorithm.enter or hooks.gradient is not Algorithm.gradient
         for number, phase in enumerate(phases):
-            self.client = _in_phase(self._client, phase.name)
+            self.client = in_phase(self._client, phase.name)
             if number and self._previous is not None:
                 entry = self.algorithm.enter(self._previous, self.received, self.state, self.client)
                 if entry:
@@ -91,7 +134,7 @@ class Course:
             self._start = self.net.weights.clone() if remembers or phase.name else None
             self.run(phase)
             if self._start is not None and (phase.name or hooks.enter is not Algorithm.enter):
-                rows = len(self._part(phase))
+                rows = len(self.order.part(phase))
                 self._previous = Ended(self._start, self.net.weights.clone(), self.net.buffers.clone(), rows)
                 if phase.name:
                     self.ends[phase.name] = self._previous
@@ -104,13 +147,13 @@ class Course:
         self.net.train(not frozen_body)
         self.net.model.head.train()
         before = self.net.buffers.clone() if phase.buffers == "keep" else None
-        indices = self._part(phase)
+        indices = self.order.part(phase)
         augment = "none" if frozen_body else self.local.augment
         batch_of = self._cached(indices) if phase.features == "cached" else self._live(indices, augment)
         net = CachedNet(self.net) if phase.features == "cached" else self.net
         needs_two = self.net.layout.has_batchnorm and not frozen_body  # statistics of one row are none
         least = 2 if needs_two else 1
-        batches = (b for b in self._batches(phase, len(indices)) if len(b) >= least)
+        batches = chain.from_iterable(self.order.passes(phase, self.client, least))
         if phase.emit == "gradient":
             self._emit(net, batch_of, batches, phase)
         else:
@@ -145,7 +188,7 @@ class Course:
 
     def _grad(self, net: Net, batch_of: BatchOf, positions: Tensor, phase: Phase) -> Tensor:
         """Of the mean loss over ``positions``; exact over chunks where the phase asks for a full batch."""
-        if self._batch_size(phase) != "full" or len(positions) <= CHUNK:
+        if self.order.batch_size(phase) != "full" or len(positions) <= CHUNK:
             return self._backward(net, batch_of, positions, phase)
         total = None
         for chunk in positions.tensor_split(-(-len(positions) // CHUNK)):
@@ -158,44 +201,15 @@ class Course:
         batch = batch_of(positions)
         drawn = self.algorithm.draw(self.client, len(batch.y), self.received)
         if drawn:
-            batch = replace(batch, drawn={name: _moved(value, batch.x.device) for name, value in drawn.items()})
+            batch = replace(batch, drawn={name: moved(value, batch.x.device) for name, value in drawn.items()})
         loss = self.algorithm.loss(net, batch, self.received, self.state)
         if self._first is None:
             cached = phase.features == "cached"
-            x = self.rows.batch(self._part(phase)[positions])[0] if cached else batch.x
+            x = self.rows.batch(self.order.part(phase)[positions])[0] if cached else batch.x
             self._first = replace(batch, x=x), loss.detach(), self.net.model.training and not cached
         return self.net.backward(loss, phase.trainable)
 
     # --- rows -----------------------------------------------------------------------------------------
-
-    def _part(self, phase: Phase) -> Tensor:
-        if phase.rows == "all":
-            return self.indices
-        if self._halves is None:  # one draw a round, so that support and query stay disjoint
-            order = torch.randperm(len(self.indices), generator=self._client.rng("support"))
-            cut = min(round(phase.support * len(order)), len(order) - 1)
-            self._halves = {"support": self.indices[order[:cut]], "query": self.indices[order[cut:]]}
-        return self._halves[phase.rows]
-
-    def _batches(self, phase: Phase, num_rows: int) -> Iterator[Tensor]:
-        """The positions of each step's rows."""
-        size = self._batch_size(phase)
-        if size == "full":
-            passes: Iterator[list[Tensor]] = repeat([torch.arange(num_rows)]) if num_rows else iter(())
-        else:
-            passes = orders(num_rows, size, self.local.last_batch, self.client.rng("batches"))
-        epochs, steps = phase.epochs, phase.steps
-        if epochs is None and steps is None:
-            epochs, steps = self.local.epochs, self.local.steps
-        if steps is None:
-            passes = islice(passes, epochs)
-        batches = chain.from_iterable(passes)
-        if phase.repeat > 1:
-            batches = chain.from_iterable(repeat(batch, phase.repeat) for batch in batches)
-        return batches if steps is None else islice(batches, steps)
-
-    def _batch_size(self, phase: Phase) -> int | Literal["full"]:
-        return self.local.batch_size if phase.batch == "local" else phase.batch
 
     def _live(self, indices: Tensor, augment: str) -> BatchOf:
         if augment == "none" and self.rows.normalised_bytes(len(indices)) <= RESIDENT_BYTES:
@@ -250,7 +264,7 @@ BatchOf = Callable[[Tensor], Batch]  # positions [B] -> rows
 class CachedNet:
     """The net over features that were computed before: its input is [B, D]."""
 
-    def __init__(self, net: FlatNet) -> None:
+    def __init__(self, net: Net) -> None:
         self._net = net
 
     @property
@@ -286,14 +300,14 @@ class CachedNet:
         raise TypeError("a phase with cached features runs no body, so it cannot be narrowed")
 
 
-def _in_phase(client: Client, name: str) -> Client:
+def in_phase(client: Client, name: str) -> Client:
     """The client during a phase; in one with a name it draws apart, so that what other phases draw is no matter."""
     if not name:
         return client
     return replace(client, phase=name, rng=lambda purpose: client.rng(f"{name}/{purpose}"))
 
 
-def _moved(value: Any, device: torch.device) -> Any:
+def moved(value: Any, device: torch.device) -> Any:
     return value.to(device) if isinstance(value, Tensor) else value
 
 

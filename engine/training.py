@@ -9,7 +9,7 @@ Shapes: n rows of a client, B of a batch, P parameters, Q floating buffers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -30,6 +30,7 @@ from engine.data.batches import Rows
 from engine.data.public import PublicSet, none_set_aside
 from engine.entries import checked, kept, opened, sent
 from engine.errors import RunError
+from engine.executors.block import Member, Together
 from engine.experiment import Local
 from engine.phases import CHUNK, Course, FineTuning
 from engine.weights import FlatNet
@@ -50,6 +51,21 @@ class Trained:
     loss_before: float | None  # the objective on the first batch, where the training of ``weights`` began
     loss_after: float | None  # the same batch, at the weights it ended with
     personal: Tensors  # "weights" and "buffers" that the client would use now
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What a client begins its round with."""
+
+    client: Client
+    indices: Tensor
+    received: Tensors
+    state: Tensors
+    start: Tensor  # [P]
+    buffers: Tensor  # [Q]
+
+
+Visit = tuple[Algorithm, Local, int, Tensor, Context, Tensors, Tensors, bool]  # what Trainer.train is given
 
 
 @dataclass
@@ -140,33 +156,81 @@ class Trainer:
     ) -> Trained:
         """One client's round. ``state`` is as it is stored; a ``newcomer`` to the stage brings what it kept of the
         stage before, if anything. ``probe`` fills the two losses."""
+        arrival = self._arrive(algorithm, number, indices, context, received, state, newcomer)
+        self.net.load(arrival.start, arrival.buffers)
+        course = Course(self, algorithm, local, arrival.client, indices, arrival.received, arrival.state)
+        course.run_all(algorithm.phases(context))
+        losses = (course.loss_before, course.loss_after) if probe else None
+        return self._leave(algorithm, local, number, arrival, course, losses)
+
+    def train_together(self, visits: Sequence[Visit], probe: bool = False) -> list[Trained]:
+        """The rounds of several clients, in one pass; what is theirs, in the order given.
+
+        visits: what :meth:`train` is given of each; all of one algorithm, one local section and one round.
+        """
+        algorithm, local = visits[0][:2]
+        order = sorted(range(len(visits)), key=lambda index: -len(visits[index][3]))
+        arrivals = [self._arrive(algorithm, *visits[index][2:]) for index in order]
+        members = [Member(local, a.client, a.indices, a.received, a.state) for a in arrivals]
+        starts = [(arrival.start, arrival.buffers) for arrival in arrivals]
+        together = Together(self.net, self.rows, algorithm, local, members, starts)
+        together.run_all()
+        after = together.losses_after() if probe else [None] * len(members)
+        found: list[Trained | None] = [None] * len(visits)
+        for row, (index, arrival, member) in enumerate(zip(order, arrivals, members, strict=True)):
+            self.net.load(together.stack.weights_of(row), together.stack.buffers_of(row))
+            losses = (lambda m=member: None if m.first is None else float(m.first.loss), lambda r=row: after[r])
+            found[index] = self._leave(algorithm, local, visits[index][2], arrival, member, losses if probe else None)
+        return [trained for trained in found if trained is not None]
+
+    def _arrive(
+        self,
+        algorithm: Algorithm,
+        number: int,
+        indices: Tensor,
+        context: Context,
+        received: Tensors,
+        stored: Tensors,
+        newcomer: bool,
+    ) -> Arrival:
+        """What a client begins its round with."""
         client = self.client(number, indices, context)
-        state = self.state_of(algorithm, client, number, received, state, newcomer)
+        state = self.state_of(algorithm, client, number, received, stored, newcomer)
         received = {**received, **self._equipment(algorithm, received, state, client)}
         start = algorithm.start(received, state, client)
-        self.net.load(start, algorithm.start_buffers(received, state, client))
-        course = Course(self, algorithm, local, client, indices, received, state)
-        phases = algorithm.phases(context)
-        course.run_all(phases)
+        return Arrival(client, indices, received, state, start, algorithm.start_buffers(received, state, client))
+
+    def _leave(
+        self,
+        algorithm: Algorithm,
+        local: Local,
+        number: int,
+        arrival: Arrival,
+        course: Course | Member,
+        losses: tuple[Callable[[], float | None], Callable[[], float | None]] | None,
+    ) -> Trained:
+        """What a client's round comes to, from what is in the net. ``losses``: how to get that before, and after."""
+        client, received, state = arrival.client, arrival.received, arrival.state
+        context = client.context
         run = LocalRun(
-            start=start,
+            start=arrival.start,
             end=self.net.weights.clone(),
             buffers=self.net.buffers.clone(),
             gradient=course.gradient,
             steps=course.steps,
             accumulation=course.accumulated,
-            num_examples=len(indices),
+            num_examples=len(arrival.indices),
             lr=course.lr,
             local=local,
             client=client,
             net=self.net,
-            rows=partial(self.one_pass, client, indices),
+            rows=partial(self.one_pass, client, arrival.indices),
             ends=course.ends,
         )
         if not all(map(_finite, (run.end, *(ended.end for ended in run.ends.values())))):
             raise RunError(
                 f"client {number} diverged in round {context.round}: its weights are not finite after "
-                f"{course.steps} steps{_lower_rates(phases, course.lr)}"
+                f"{course.steps} steps{_lower_rates(algorithm.phases(context), course.lr)}"
             )
         upload, new_state = algorithm.upload(run, received, state)
         if new_state and not algorithm.stateful:
@@ -175,6 +239,7 @@ class Trainer:
                 "says that there is none"
             )
         new_state = checked(algorithm, "upload", new_state, context.layout)
+        before, after = losses or (None, None)
         return Trained(
             upload=sent(algorithm, upload, context.layout),
             state=kept(algorithm.entries, new_state, client),
@@ -182,10 +247,10 @@ class Trainer:
             buffers=run.buffers if algorithm.shares_buffers else run.buffers[:0],
             personal=algorithm.personal_after(run, received, new_state),
             weight=float(algorithm.weight(run)),
-            num_examples=len(indices),
+            num_examples=len(arrival.indices),
             steps=course.steps,
-            loss_before=course.loss_before() if probe else None,
-            loss_after=course.loss_after() if probe else None,  # after the upload: it may draw from client.rng
+            loss_before=before and before(),
+            loss_after=after and after(),  # after the upload: it may draw from client.rng
         )
 
     def state_of(

@@ -60,12 +60,14 @@ class FlatNet:
         self.grad = torch.zeros_like(self.weights)
         names = {id(p): name for name, p in self.model.named_parameters()}
         self.names = [names[id(p)] for p in self.parameters]
-        for parameter, view in zip(self.parameters, self._views_of(self.weights), strict=True):
+        for parameter, view in zip(self.parameters, self.parameter_pieces(self.weights), strict=True):
             parameter.data = view
         self.buffers = torch.empty(self.layout.buffers, device=device, dtype=dtype)
-        for _, owner, name, view in self._buffer_views(self.buffers):
+        self.buffer_names: list[str] = []
+        for path, owner, name, view in self._buffer_views(self.buffers):
             view.copy_(getattr(owner, name))
             setattr(owner, name, view)
+            self.buffer_names.append(f"{path}.{name}")
 
     # --- vectors in and out ---------------------------------------------------------------------------
 
@@ -113,19 +115,19 @@ class FlatNet:
         return jvp(self, x, direction)
 
     def stepped(self, loss: Tensor, lr: float, first_order: bool = False) -> Net:
-        return _At(self, {}, train=self.model.training, frozen=False).stepped(loss, lr, first_order)
+        return NetAt(self, {}, train=self.model.training, frozen=False).stepped(loss, lr, first_order)
 
     def at(self, weights: Tensor, buffers: Tensor, train: bool = False) -> Net:
         tensors: dict[str, Tensor] = dict(self.model.named_buffers())  # integer counters stay the module's
-        tensors.update(zip(self.names, self._views_of(weights.detach()), strict=True))
+        tensors.update(zip(self.names, self.parameter_pieces(weights.detach()), strict=True))
         # A clone, because a forward pass in train mode updates running statistics in place.
         for path, _, name, view in self._buffer_views(buffers.detach().clone()):
             tensors[f"{path}.{name}"] = view
-        return _At(self, tensors, train=train, frozen=True)
+        return NetAt(self, tensors, train=train, frozen=True)
 
     def narrow(self, width: float, divisor: int = 1, statistics: Statistics = "batch") -> Net:
         train = self.model.training and statistics == "batch"
-        return _At(self, narrowed(self.model, width, divisor=divisor), train=train, frozen=False)
+        return NetAt(self, narrowed(self.model, width, divisor=divisor), train=train, frozen=False)
 
     # --- layout ---------------------------------------------------------------------------------------
 
@@ -139,10 +141,14 @@ class FlatNet:
             max(end for path, end in ends.items() if f"{path}.".startswith(f"{name}.")) for name in self.tap_names
         )
 
-    def _views_of(self, vector: Tensor) -> list[Tensor]:
-        """A piece for each of :attr:`parameters`, in their shapes."""
+    def parameter_pieces(self, vector: Tensor) -> list[Tensor]:
+        """Of [P] a view for each of :attr:`parameters`, in their shapes."""
         pieces = vector.split([p.numel() for p in self.parameters])
         return [piece.view(p.shape) for p, piece in zip(self.parameters, pieces, strict=True)]
+
+    def buffer_pieces(self, vector: Tensor) -> list[Tensor]:
+        """Of [Q] a view for each of :attr:`buffer_names`."""
+        return [view for *_, view in self._buffer_views(vector)]
 
     def _buffer_views(self, vector: Tensor) -> Iterator[tuple[str, nn.Module, str, Tensor]]:
         """For each floating buffer the path of its module, the module, its name there, and its piece."""
@@ -154,7 +160,7 @@ class FlatNet:
                     offset += buffer.numel()
 
 
-class _At:
+class NetAt:
     """The same modules at other tensors, by ``functional_call``."""
 
     def __init__(self, base: FlatNet, tensors: Mapping[str, Tensor], train: bool, frozen: bool) -> None:
@@ -189,14 +195,14 @@ class _At:
             loss, parameters, create_graph=not first_order, allow_unused=True, materialize_grads=True
         )
         moved = {name: p - lr * g for name, p, g in zip(base.names, parameters, grads, strict=True)}
-        return _At(base, {**self._tensors, **moved}, self._train, frozen=False)
+        return NetAt(base, {**self._tensors, **moved}, self._train, frozen=False)
 
     def at(self, weights: Tensor, buffers: Tensor, train: bool = False) -> Net:
         return self._base.at(weights, buffers, train)
 
     def narrow(self, width: float, divisor: int = 1, statistics: Statistics = "batch") -> Net:
         part = narrowed(self._base.model, width, self._tensors, divisor)
-        return _At(self._base, part, self._train and statistics == "batch", self._frozen)
+        return NetAt(self._base, part, self._train and statistics == "batch", self._frozen)
 
     def _call(self, module: nn.Module, x: Tensor, prefix: str = "") -> Tensor:
         tensors = {prefix + name: tensor for name, tensor in self._tensors.items()}

@@ -38,11 +38,9 @@ from engine.data.public import PublicRows
 from engine.entries import Arrays, floats, opened, to_numpy, to_torch
 from engine.experiment import Experiment, Local
 from engine.nets import ClientNets, open_model
-from engine.training import Sums, Trained, Trainer
+from engine.training import Sums, Trained, Trainer, Visit
 from engine.weights import FlatNet
 from engine.workbench import FlatWorkbench
-
-Visit = tuple[Algorithm, Local, int, Tensor, Context, Tensors, Tensors, bool]  # what Trainer.train is given
 
 
 @dataclass(frozen=True)
@@ -57,6 +55,7 @@ class TrainJob:
     test_locally: bool  # measure each local model on the test set
     keep_models: bool = False  # return each local model, as it ended, beside the sums
     test_own: bool = False  # measure clients' own models on their own test rows, before and after
+    together: bool = False  # train the clients of a block in one pass
 
 
 @dataclass(frozen=True)
@@ -194,15 +193,11 @@ class Worker:
         reports: list[ClientReport] = []
         new_states: list[Arrays] = []
         personal: list[OwnScores] = []
-        for number, visit in self._visits(job, ids, addressed, newcomers, states):
-            trainer = self._trainer_of(number)
+        visits = self._visits(job, ids, addressed, newcomers, states)
+        if job.test_own:
+            visits = self._measured_first(job, visits, personal)
+        for number, trained, seconds in self._trained(job, visits):
             own_test = self._own_test(number) if job.test_own else None
-            if own_test is not None:
-                trainer.personalise(*visit)
-                personal.append(self._own_scores("received", algorithm, number, job.context, own_test))
-            began = time.perf_counter()
-            trained = trainer.train(*visit, probe=job.probe)
-            seconds = time.perf_counter() - began
             sums.add(trained)
             if algorithm.stack_uploads:
                 stacked.append(to_numpy(trained.upload))
@@ -222,7 +217,7 @@ class Worker:
                 )
             )
             if own_test is not None:
-                trainer.net.load(trained.personal["weights"], trained.personal["buffers"])
+                self._trainer_of(number).net.load(trained.personal["weights"], trained.personal["buffers"])
                 personal.append(self._own_scores("post_local", algorithm, number, job.context, own_test))
         assert sums.buffers is not None
         block = BlockSums(
@@ -300,6 +295,32 @@ class Worker:
         return to_numpy(job.fn(bench, self._shared))
 
     # --- pieces ---------------------------------------------------------------------------------------
+
+    def _trained(self, job: TrainJob, visits: Iterator[tuple[int, Visit]]) -> Iterator[tuple[int, Trained, float]]:
+        """Each client's number, what its round came to, and the seconds it took: its share, of a common pass."""
+        began = time.perf_counter()
+        if not job.together:
+            for number, visit in visits:
+                began = time.perf_counter()
+                trained = self._trainer_of(number).train(*visit, probe=job.probe)
+                yield number, trained, time.perf_counter() - began
+            return
+        ids, all_visits = zip(*visits, strict=True)
+        found = self.trainer.train_together(all_visits, probe=job.probe)
+        seconds = (time.perf_counter() - began) / max(sum(trained.steps for trained in found), 1)
+        for number, trained in zip(ids, found, strict=True):
+            yield number, trained, seconds * trained.steps
+
+    def _measured_first(
+        self, job: TrainJob, visits: Iterator[tuple[int, Visit]], personal: list[OwnScores]
+    ) -> Iterator[tuple[int, Visit]]:
+        """The same visits; what each client would use before its local work is measured as it comes by."""
+        for number, visit in visits:
+            own_test = self._own_test(number)
+            if own_test is not None:
+                self._trainer_of(number).personalise(*visit)
+                personal.append(self._own_scores("received", job.algorithm, number, job.context, own_test))
+            yield number, visit
 
     def _visits(
         self,

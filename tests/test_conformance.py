@@ -23,7 +23,7 @@ from engine.errors import ConfigError
 from engine.experiment import Experiment, Local
 from engine.models import MLP, build_model
 from engine.training import Streams, Trainer
-from engine.weights import FlatNet, _At
+from engine.weights import FlatNet, NetAt
 from engine.workbench import FlatWorkbench
 from engine.worker import _View
 from tests.tiny import (
@@ -403,7 +403,7 @@ def variance_mask(net: FlatNet) -> torch.Tensor:
 def test_frozen_models_build_no_graph(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a teacher whose graph is built, and takes memory, or that is trained."""
     saved: list[int] = []
-    original = _At._call
+    original = NetAt._call
 
     def spy(self: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         before = len(saved)
@@ -414,7 +414,7 @@ def test_frozen_models_build_no_graph(tmp_path: Path, name: str, monkeypatch: py
             assert len(saved) == before
         return out
 
-    monkeypatch.setattr(_At, "_call", spy)
+    monkeypatch.setattr(NetAt, "_call", spy)
     drive(tmp_path, config(name, **BATCHNORM, participation={}, rounds=2))
 
 

@@ -358,7 +358,7 @@ def test_losses_have_a_batch_dimension_for_clients() -> None:
     names = [name for name, _ in bench.net.model.named_parameters()]
 
     def loss(vector: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        tensors = dict(zip(names, bench.net._views_of(vector), strict=True))
+        tensors = dict(zip(names, bench.net.parameter_pieces(vector), strict=True))
         net = Functional(bench, tensors)
         return FedMix(mix=0.2).loss(net, dataclasses.replace(drawn, x=x, y=y), received, {})  # type: ignore[arg-type]
 

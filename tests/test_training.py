@@ -128,7 +128,7 @@ def test_rows_are_taken_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
 
     run = course(network())
     monkeypatch.setattr(run.rows, "batch", lambda *_: (Far(), Far()))
-    assert len(run._live(run.indices, "none")(torch.arange(8)).x) == 8
+    assert len(run._live(run.order.indices, "none")(torch.arange(8)).x) == 8
 
 
 def test_wrapping_a_client_smaller_than_half_a_batch() -> None:
@@ -369,7 +369,7 @@ def test_an_emitted_gradient_takes_no_step_and_can_keep_buffers() -> None:
 def test_support_and_query_are_halves_of_the_rows() -> None:
     """Kills: two draws, whose halves would overlap."""
     run = course(network(), rows=21)
-    halves = [run._part(Phase(rows=half)) for half in ("support", "query")]  # type: ignore[arg-type]
+    halves = [run.order.part(Phase(rows=half)) for half in ("support", "query")]  # type: ignore[arg-type]
     assert sorted(torch.cat(halves).tolist()) == list(range(21))
     assert [len(half) for half in halves] == [10, 11]
 
@@ -378,7 +378,7 @@ def test_a_query_is_never_empty() -> None:
     """Kills: a client all of whose rows are support, so that its upload would weigh nothing."""
     for rows, support in ((1, 0.9), (4, 0.9), (3, 1.0)):
         run = course(network(), rows=rows)
-        halves = [run._part(Phase(rows=half, support=support)) for half in ("support", "query")]  # type: ignore[arg-type]
+        halves = [run.order.part(Phase(rows=half, support=support)) for half in ("support", "query")]  # type: ignore[arg-type]
         assert [len(half) for half in halves] == [rows - 1, 1]
 
 

@@ -73,7 +73,7 @@ BASE: dict[str, Any] = {
     "rounds": 3,
     "model": {"name": "mlp", "hidden": [12]},
     "local": {"epochs": 2, "batch_size": 8, "lr": 0.1},
-    "execution": {"actors": 0, "device": "cpu"},
+    "execution": {"actors": 0, "device": "cpu", "executor": "loop"},
 }
 STUDENTS = [name for name, kind in ALGORITHMS.items() if issubclass(kind, Distillation)]
 BATCHNORM = {"model": {"name": "resnet8"}}

@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -54,6 +54,8 @@ class Model(nn.Module):
 @dataclass(frozen=True)
 class ModelSpec(ABC):
     """Hyper-parameters of a network; the images' shape and the number of classes come from the data."""
+
+    linear_layers_only: ClassVar[bool] = False  # True: no convolution, so that stacked clients share one product
 
     head: Head = field(default="linear", kw_only=True)  # linear with bias, or CCVR's normalised remedy without
     projection: bool = field(default=False, kw_only=True)  # MOON's two layers between body and head

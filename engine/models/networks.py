@@ -6,6 +6,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from torch import nn
 
@@ -18,6 +19,8 @@ from engine.models.model import Model, ModelSpec
 class Logistic(ModelSpec):
     """Multinomial logistic regression: the features are the D = C H W pixels, the body has no weights."""
 
+    linear_layers_only: ClassVar[bool] = True
+
     def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
         return self.assemble(nn.Sequential(nn.Flatten()), math.prod(shape), num_classes)
 
@@ -26,6 +29,7 @@ class Logistic(ModelSpec):
 class MLP(ModelSpec):
     """Fully connected, ReLU after each hidden layer (McMahan et al. 2017: "2NN", two layers of 200)."""
 
+    linear_layers_only: ClassVar[bool] = True
     hidden: tuple[int, ...] = (200, 200)  # units of each hidden layer
 
     def __post_init__(self) -> None:

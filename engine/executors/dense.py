@@ -1,0 +1,94 @@
+"""Networks of linear layers under plain cross entropy, for several clients at once, written out.
+
+Small networks of this kind are bound by memory and by the time between operations, so two things are left out:
+autograd, and gradients of weights. A gradient [K, O, I] is dY^T X, a product of two small factors; written out it costs
+twice the memory traffic of the weights themselves, once to write and once to read. The factors are kept instead, and
+whoever takes the step multiplies them straight into the weights.
+
+Shapes: K clients in the pass, B rows, I inputs and O outputs of a layer, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from engine.executors.rules import cross_entropy
+from engine.models import Model
+
+
+@dataclass(frozen=True)
+class Product:
+    """A gradient [K, O, I] as its factors."""
+
+    dy: Tensor  # [K, B, O]
+    x: Tensor  # [K, B, I]
+
+    def written_out(self) -> Tensor:
+        return torch.bmm(self.dy.mT, self.x)
+
+
+Gradient = Tensor | Product | None  # of a parameter [K, ...]; none where it is not trained
+
+
+@dataclass(frozen=True)
+class Dense:
+    """The layers of such a network: after which of its linear layers a ReLU comes."""
+
+    relus: tuple[bool, ...]
+
+    @staticmethod
+    def of(model: Model) -> Dense | None:
+        """None for any other network."""
+        modules = [*model.body.children(), model.head]
+        if type(model.body) is not nn.Sequential or type(modules[0]) is not nn.Flatten:
+            return None
+        relus: list[bool] = []
+        for module in modules[1:]:
+            if type(module) is nn.Linear and module.bias is not None:
+                relus.append(False)
+            elif type(module) is nn.ReLU and relus and not relus[-1]:
+                relus[-1] = True
+            else:
+                return None
+        return Dense(tuple(relus))
+
+    def losses(self, parameters: Sequence[Tensor], x: Tensor, y: Tensor) -> Tensor:
+        """[K] of images [K, B, ...] and labels [K, B]; parameters: weight and bias of each layer, [K, ...]."""
+        return cross_entropy(self._forward(parameters, x)[-1], y)
+
+    def gradients(
+        self, parameters: Sequence[Tensor], trained: Sequence[bool], x: Tensor, y: Tensor, with_losses: bool
+    ) -> tuple[list[Gradient], Tensor | None]:
+        """Of the sum over clients of :meth:`losses`, for the parameters that are trained; and those losses."""
+        values = self._forward(parameters, x)
+        logits = values[-1]
+        losses = cross_entropy(logits, y) if with_losses else None
+        grads: list[Gradient] = [None] * len(parameters)
+        lowest = min(number for number, is_trained in enumerate(trained) if is_trained) // 2
+        dy = torch.softmax(logits, -1)
+        at = y.unsqueeze(-1)
+        dy.scatter_add_(-1, at, dy.new_full((), -1.0).expand(at.shape)).div_(y.shape[1])
+        for layer in range(len(self.relus) - 1, lowest - 1, -1):
+            x_in = values[layer]
+            if trained[2 * layer]:
+                grads[2 * layer] = Product(dy, x_in)
+            if trained[2 * layer + 1]:
+                grads[2 * layer + 1] = dy.sum(1)
+            if layer > lowest:
+                dy = torch.bmm(dy, parameters[2 * layer])
+                if self.relus[layer - 1]:
+                    dy = torch.ops.aten.threshold_backward(dy, x_in, 0)
+        return grads, losses
+
+    def _forward(self, parameters: Sequence[Tensor], x: Tensor) -> list[Tensor]:
+        """What goes into each layer, and the logits."""
+        values = [x.flatten(2)]
+        for layer, relu in enumerate(self.relus):
+            weight, bias = parameters[2 * layer], parameters[2 * layer + 1]
+            y = torch.baddbmm(bias.unsqueeze(1), values[-1], weight.mT)
+            values.append(y.relu_() if relu else y)
+        return values

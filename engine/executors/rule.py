@@ -1,0 +1,21 @@
+"""What ``execution.executor=auto`` stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from engine.models import ModelSpec
+
+
+def default_executor(
+    models: Sequence[ModelSpec], batch_sizes: Sequence[int | Literal["full"]], device: str
+) -> Literal["loop", "block"]:
+    """Of clients with these models and the batch sizes of a run's stages; a fixed rule, since it changes bits.
+
+    On a CPU ``block`` for networks of linear layers alone: small batches of those are bound by memory and by the time
+    between operations, which is what stacking saves. A convolution keeps the processor busy as it is, and slows down
+    where it is stacked. On a GPU ``loop``, until ``benchmarks/gpu.py`` has been run on one.
+    """
+    dense = len(set(models)) == 1 and models[0].linear_layers_only and "full" not in batch_sizes
+    return "block" if dense and device == "cpu" else "loop"

@@ -1,0 +1,87 @@
+"""The weights of several clients side by side, and a network that sees one of them while all are computed.
+
+Shapes: K clients, k of them in a pass, P parameters, Q floating buffers, B rows of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from engine.algorithm import Tensors
+from engine.weights import FlatNet, NetAt
+
+
+class Stack:
+    """K clients' parameters and buffers, each parameter [K, ...].
+
+    ``by_layer``: each parameter of all clients is contiguous, so that a step walks through memory once. Otherwise
+    the parameters are views of :attr:`weights` [K, P], for hooks and optimizers that want whole vectors.
+    """
+
+    def __init__(self, net: FlatNet, weights: Sequence[Tensor], buffers: Sequence[Tensor], by_layer: bool) -> None:
+        self.net = net
+        self.size = len(weights)
+        self.by_layer = by_layer
+        self.weights = torch.stack(list(weights))  # [K, P]
+        self._parameters = self._pieces(self.weights)
+        if by_layer:
+            self._parameters = [piece.contiguous() for piece in self._parameters]
+            self.weights = self.weights[:, :0]
+        # Contiguous each: a running statistic is updated in place, through a view of the clients' axis.
+        self._buffers = {
+            name: torch.stack([view.clone() for view in views])
+            for name, *views in zip(net.buffer_names, *(net.buffer_pieces(one) for one in buffers), strict=True)
+        }
+        self._leaves: dict[tuple[int, int, str], list[Tensor]] = {}
+
+    def leaves(self, first: int, last: int, part: str) -> list[Tensor]:
+        """The parameters [k, ...] of clients [first, last), those of ``part`` as leaves of a graph."""
+        key = first, last, part
+        if key not in self._leaves:
+            inside = {id(parameter) for parameter in self.net.slices[part][1]}
+            self._leaves[key] = [
+                piece[first:last].detach().requires_grad_(id(parameter) in inside)
+                for parameter, piece in zip(self.net.parameters, self._parameters, strict=True)
+            ]
+        return self._leaves[key]
+
+    def buffers(self, first: int, last: int) -> Tensors:
+        return {name: piece[first:last] for name, piece in self._buffers.items()}
+
+    def weights_of(self, client: int) -> Tensor:
+        """[P], a copy."""
+        if not self.by_layer:
+            return self.weights[client].clone()
+        return torch.cat([piece[client].reshape(-1) for piece in self._parameters])
+
+    def buffers_of(self, client: int) -> Tensor:
+        """[Q], a copy."""
+        if not self._buffers:
+            return self.net.buffers.clone()
+        return torch.cat([piece[client].reshape(-1) for piece in self._buffers.values()])
+
+    def load(self, client: int, weights: Tensor, buffers: Tensor) -> None:
+        """Put [P] and [Q] in for one client."""
+        for piece, part in zip(self._parameters, self.net.parameter_pieces(weights), strict=True):
+            piece[client].copy_(part)
+        for piece, part in zip(self._buffers.values(), self.net.buffer_pieces(buffers), strict=True):
+            piece[client].copy_(part)
+
+    def _pieces(self, vectors: Tensor) -> list[Tensor]:
+        pieces = vectors.split([p.numel() for p in self.net.parameters], dim=1)
+        return [piece.unflatten(1, p.shape) for p, piece in zip(self.net.parameters, pieces, strict=True)]
+
+
+class StackedNet(NetAt):
+    """The :class:`~engine.algorithm.Net` of one client, in a function that runs for several at once."""
+
+    def __init__(self, net: FlatNet, parameters: Sequence[Tensor], buffers: Tensors) -> None:
+        super().__init__(net, dict(zip(net.names, parameters, strict=True)) | buffers, train=False, frozen=False)
+
+    def _call(self, module: nn.Module, x: Tensor, prefix: str = "") -> Tensor:
+        # In the mode that the phase has put the modules into, which is not one mode for all of them.
+        return functional_call(module, {prefix + name: tensor for name, tensor in self._tensors.items()}, (x,))
