@@ -16,7 +16,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -445,7 +445,7 @@ class Driver:
         """Add the round's rows of ``clients.parquet``; its row of ``rounds.parquet``."""
         rows: list[Row] = []
         for report, actor in outcome.reports:
-            row = asdict(report)
+            row = dict(vars(report))
             row["samples"] = row.pop("num_examples")
             row |= {"stage": stage.name, "round": context.round, "actor": actor, "floats_down": outcome.floats_down}
             rows.append(row)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -12,19 +13,19 @@ from engine import labels
 from engine.algorithm import Algorithm, Client, Kind, Layout, Tensors
 
 Arrays = dict[str, np.ndarray]
+SHAPES: dict[Kind, Callable[[Layout], tuple[int, ...]]] = {
+    Kind.VECTOR: lambda layout: (layout.size,),
+    Kind.BODY: lambda layout: (layout.body,),
+    Kind.HEAD: lambda layout: (layout.head,),
+    Kind.PERSONAL_HEAD: lambda layout: (layout.head,),
+    Kind.BUFFERS: lambda layout: (layout.buffers,),
+    Kind.SCALAR: lambda layout: (),
+    Kind.MATRIX: lambda layout: (layout.classes, layout.classes),
+}
 
 
 def checked(algorithm: Algorithm, method: str, entries: Tensors, layout: Layout) -> Tensors:
     """``entries`` as they are, or a TypeError that names the entry which breaks its declaration."""
-    shapes = {
-        Kind.VECTOR: (layout.size,),
-        Kind.BODY: (layout.body,),
-        Kind.HEAD: (layout.head,),
-        Kind.PERSONAL_HEAD: (layout.head,),
-        Kind.BUFFERS: (layout.buffers,),
-        Kind.SCALAR: (),
-        Kind.MATRIX: (layout.classes, layout.classes),
-    }
     for name, tensor in entries.items():
         where = f"{type(algorithm).__name__}.{method}: entry {name!r}"
         kind = algorithm.entries.get(name)
@@ -32,8 +33,9 @@ def checked(algorithm: Algorithm, method: str, entries: Tensors, layout: Layout)
             raise TypeError(f"{where} is not declared; add it to {type(algorithm).__name__}.entries with its kind")
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{where} is a {type(tensor).__name__}; entries are tensors")
-        if kind in shapes and tuple(tensor.shape) != shapes[kind]:
-            raise TypeError(f"{where} has shape {tuple(tensor.shape)}; a {kind} here has shape {shapes[kind]}")
+        shape = SHAPES[kind](layout) if kind in SHAPES else tensor.shape
+        if tensor.shape != shape:
+            raise TypeError(f"{where} has shape {tuple(tensor.shape)}; a {kind} here has shape {shape}")
     return entries
 
 
@@ -88,7 +90,7 @@ def cast(algorithm: Algorithm, entries: Tensors, dtype: torch.dtype) -> Tensors:
 
 def floats(entries: Mapping[str, Tensor | np.ndarray]) -> int:
     """Numbers that travel; an integer counts as one."""
-    return sum(int(np.prod(tensor.shape)) for tensor in entries.values())
+    return sum(math.prod(tensor.shape) for tensor in entries.values())
 
 
 def to_numpy(entries: Tensors) -> Arrays:

@@ -80,7 +80,7 @@ class RoundRows:
             if steps is not None:
                 batches = batches[:steps]
                 steps -= len(batches)
-            yield [batch for batch in batches if len(batch) >= least]
+            yield batches if least == 1 else [batch for batch in batches if len(batch) >= least]
             if steps == 0:
                 return
 
@@ -144,8 +144,7 @@ class Course:
         """One phase: its steps, or its one gradient."""
         # A frozen body is frozen in its statistics too, and sees plain rows, so that features can be cached.
         frozen_body = phase.trainable == "head" or phase.features == "cached"
-        self.net.train(not frozen_body)
-        self.net.model.head.train()
+        self.net.train(not frozen_body, head=True)
         before = self.net.buffers.clone() if phase.buffers == "keep" else None
         indices = self.order.part(phase)
         augment = "none" if frozen_body else self.local.augment

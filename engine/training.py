@@ -9,7 +9,7 @@ Shapes: n rows of a client, B of a batch, P parameters, Q floating buffers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -48,9 +48,9 @@ class Trained:
     weight: float
     num_examples: int
     steps: int
-    loss_before: float | None  # the objective on the first batch, where the training of ``weights`` began
-    loss_after: float | None  # the same batch, at the weights it ended with
     personal: Tensors  # "weights" and "buffers" that the client would use now
+    loss_before: float | None = None  # the objective on the first batch, where the training of ``weights`` began
+    loss_after: float | None = None  # the same batch, at the weights it ended with
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ class Sums:
                 self.uploads = {name: tensor.double() * self.weight for name, tensor in self.uploads.items()}
                 self.buffers = self.buffers.double() * self.num_examples
             for name, tensor in trained.upload.items():
-                self.uploads[name].add_(tensor.double(), alpha=trained.weight)
-            self.buffers.add_(trained.buffers.double(), alpha=trained.num_examples)
+                self.uploads[name].add_(tensor, alpha=trained.weight)  # in float64, as the sum is
+            self.buffers.add_(trained.buffers, alpha=trained.num_examples)
         self.members += 1
         self.weight += trained.weight
         self.num_examples += trained.num_examples
@@ -160,8 +160,11 @@ class Trainer:
         self.net.load(arrival.start, arrival.buffers)
         course = Course(self, algorithm, local, arrival.client, indices, arrival.received, arrival.state)
         course.run_all(algorithm.phases(context))
-        losses = (course.loss_before, course.loss_after) if probe else None
-        return self._leave(algorithm, local, number, arrival, course, losses)
+        trained = self._leave(algorithm, local, number, arrival, course)
+        if not probe:
+            return trained
+        # After the upload: the objective may draw from client.rng.
+        return replace(trained, loss_before=course.loss_before(), loss_after=course.loss_after())
 
     def train_together(self, visits: Sequence[Visit], probe: bool = False) -> list[Trained]:
         """The rounds of several clients, in one pass; what is theirs, in the order given.
@@ -175,12 +178,13 @@ class Trainer:
         starts = [(arrival.start, arrival.buffers) for arrival in arrivals]
         together = Together(self.net, self.rows, algorithm, local, members, starts)
         together.run_all()
-        after = together.losses_after() if probe else [None] * len(members)
+        losses = together.losses() if probe else [None] * len(members)
         found: list[Trained | None] = [None] * len(visits)
         for row, (index, arrival, member) in enumerate(zip(order, arrivals, members, strict=True)):
             self.net.load(together.stack.weights_of(row), together.stack.buffers_of(row))
-            losses = (lambda m=member: None if m.first is None else float(m.first.loss), lambda r=row: after[r])
-            found[index] = self._leave(algorithm, local, visits[index][2], arrival, member, losses if probe else None)
+            trained = self._leave(algorithm, local, visits[index][2], arrival, member)
+            pair = losses[row] or (None, None)
+            found[index] = replace(trained, loss_before=pair[0], loss_after=pair[1])
         return [trained for trained in found if trained is not None]
 
     def _arrive(
@@ -207,9 +211,8 @@ class Trainer:
         number: int,
         arrival: Arrival,
         course: Course | Member,
-        losses: tuple[Callable[[], float | None], Callable[[], float | None]] | None,
     ) -> Trained:
-        """What a client's round comes to, from what is in the net. ``losses``: how to get that before, and after."""
+        """What a client's round comes to, from what is in the net."""
         client, received, state = arrival.client, arrival.received, arrival.state
         context = client.context
         run = LocalRun(
@@ -239,7 +242,6 @@ class Trainer:
                 "says that there is none"
             )
         new_state = checked(algorithm, "upload", new_state, context.layout)
-        before, after = losses or (None, None)
         return Trained(
             upload=sent(algorithm, upload, context.layout),
             state=kept(algorithm.entries, new_state, client),
@@ -249,8 +251,6 @@ class Trainer:
             weight=float(algorithm.weight(run)),
             num_examples=len(arrival.indices),
             steps=course.steps,
-            loss_before=before and before(),
-            loss_after=after and after(),  # after the upload: it may draw from client.rng
         )
 
     def state_of(

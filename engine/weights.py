@@ -92,8 +92,13 @@ class FlatNet:
             flatten(list(grads[: len(parameters)]), out=self.grad[where])
         return self.grad[where], grads[len(parameters) :]
 
-    def train(self, mode: bool = True) -> None:
-        self.model.train(mode)
+    def train(self, mode: bool = True, head: bool | None = None) -> None:
+        """Training or eval mode, of the ``head`` another one if it is said."""
+        head = mode if head is None else head
+        model = self.model
+        if (model.training, model.body.training, model.head.training) != (mode, mode, head):  # it walks all modules
+            model.train(mode)
+            model.head.train(head)
 
     # --- the contract's Net ---------------------------------------------------------------------------
 

@@ -10,7 +10,8 @@ Shapes: K clients, k of them in a pass, B rows of a batch, P parameters, Q float
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -46,14 +47,23 @@ class Member:
         self.gradient: Tensor | None = None
         self.ends: dict[str, Ended] = {}
         self.previous: Ended | None = None
-        self.first: First | None = None
+        self.first: FirstBatches | None = None
 
 
-class First:
-    """The objective on a client's first batch before any step, to be measured again after the last."""
+@dataclass(frozen=True)
+class FirstBatches:
+    """The objective on the first batches of clients [first, last) before any step, to be measured once more at the end.
 
-    def __init__(self, x: Tensor, y: Tensor, drawn: Tensors, loss: Tensor, training: bool) -> None:
-        self.x, self.y, self.drawn, self.loss, self.training = x, y, drawn, loss, training
+    Some of the clients may have had an earlier one.
+    """
+
+    first: int
+    last: int
+    x: Tensor  # [k, B, ...]
+    y: Tensor  # [k, B]
+    drawn: Tensors
+    losses: Tensor  # [k]
+    training: bool  # the mode of the modules
 
 
 class Together:
@@ -99,23 +109,22 @@ class Together:
                         member.ends[phase.name] = member.previous
         self.net.train(False)
 
-    def losses_after(self) -> list[float | None]:
-        """Of each member's first batch, now."""
-        found: list[float | None] = [None] * len(self.members)
-        firsts = [member.first for member in self.members]
-        for first, last in ticks([[len(one.y)] if one else [] for one in firsts]):
-            group = [one for one in firsts[first:last] if one]
-            self.net.train(group[0].training)
-            drawn = {name: torch.stack([one.drawn[name] for one in group]) for name in group[0].drawn}
-            x, y = torch.stack([one.x for one in group]), torch.stack([one.y for one in group])
-            buffers = {name: tensor.clone() for name, tensor in self.stack.buffers(first, last).items()}
+    def losses(self) -> list[tuple[float, float] | None]:
+        """Each member's objective on its first batch, before its first step and now."""
+        found: list[tuple[float, float] | None] = [None] * len(self.members)
+        for group in {id(member.first): member.first for member in self.members if member.first}.values():
+            first, last = group.first, group.last
+            self.net.train(group.training)
+            leaves = self.stack.leaves(first, last, "all")
             with torch.no_grad():
-                leaves = self.stack.leaves(first, last, "all")
                 if self._dense is not None:
-                    losses = self._dense.losses(leaves, x, y)
-                else:
-                    losses = self._losses(first, last, leaves, buffers, x, y, drawn, cached=False)
-            found[first:last] = losses.tolist()
+                    now = self._dense.losses(leaves, group.x, group.y)
+                else:  # running statistics move in training mode; not the clients' own
+                    buffers = {name: tensor.clone() for name, tensor in self.stack.buffers(first, last).items()}
+                    now = self._losses(first, last, leaves, buffers, group.x, group.y, group.drawn, cached=False)
+            for row, pair in enumerate(zip(group.losses.tolist(), now.tolist(), strict=True), start=first):
+                if self.members[row].first is group:
+                    found[row] = pair
         self.net.train(False)
         return found
 
@@ -131,8 +140,7 @@ class Together:
 
     def _run(self, phase: Phase) -> None:
         frozen_body = phase.trainable == "head" or phase.features == "cached"
-        self.net.train(not frozen_body)
-        self.net.model.head.train()
+        self.net.train(not frozen_body, head=True)
         kept = [self.stack.buffers_of(row) for row in range(len(self.members))] if phase.buffers == "keep" else None
         least = 2 if self.net.layout.has_batchnorm and not frozen_body else 1
         take = (
@@ -152,7 +160,7 @@ class Together:
                 batches = [own[: 1 - taken[row]] for row, own in enumerate(batches)]
             places = [self._placed(member, phase, own) for member, own in zip(self.members, batches, strict=True)]
             at = [0] * len(self.members)
-            for first, last in ticks([[len(one) for one in own] for own in places]):
+            for first, last in ticks([[one.numel() for one in own] for own in places]):
                 own = [places[row][at[row]] for row in range(first, last)]
                 self._tick(first, last, own, phase, take, step)
                 for row in range(first, last):
@@ -172,11 +180,11 @@ class Together:
         """For positions within the phase's rows the rows of the data set; with cached features the positions."""
         if not batches or phase.features == "cached":
             return batches
-        return list(member.order.part(phase)[torch.cat(batches)].split([len(batch) for batch in batches]))
+        return list(member.order.part(phase)[torch.cat(batches)].split([batch.numel() for batch in batches]))
 
     def _tick(self, first: int, last: int, places: list[Tensor], phase: Phase, take: Take, step: Step) -> None:
         """One step of clients [first, last)."""
-        size = len(places[0])
+        size = places[0].numel()
         if self._size(phase) != "full" or size <= CHUNK:
             step(first, last, self._backward(first, last, places, phase, take))
             return
@@ -261,16 +269,14 @@ class Together:
         places: list[Tensor],
         phase: Phase,
     ) -> None:
+        if phase.features == "cached":
+            members = self.members[first:last]
+            parts = [member.order.part(phase)[own] for member, own in zip(members, places, strict=True)]
+            x = torch.stack([self.rows.batch(part)[0] for part in parts])
         training = self.net.model.training and phase.features == "live"
-        for row in range(first, last):
-            member, number = self.members[row], row - first
-            if member.first is not None:
-                continue
-            images = x[number]
-            if phase.features == "cached":
-                images = self.rows.batch(member.order.part(phase)[places[number]])[0]
-            own = {name: value[number] for name, value in drawn.items()}
-            member.first = First(images, y[number], own, losses[number], training)
+        group = FirstBatches(first, last, x, y, drawn, losses, training)
+        for member in self.members[first:last]:
+            member.first = member.first or group
 
     # --- gradients and steps ------------------------------------------------------------------------------
 
@@ -361,7 +367,7 @@ class Together:
         def take(first: int, last: int, places: list[Tensor]) -> tuple[Tensor, Tensor]:
             if augment == "none":
                 x, y = self.rows.batch(torch.cat(places))
-                size = len(places[0])
+                size = places[0].numel()
                 return x.unflatten(0, (last - first, size)), y.unflatten(0, (last - first, size))
             parts = [
                 self.rows.batch(own, augment, self.members[row].client.rng("augment"))
@@ -399,23 +405,35 @@ class _OwnEntries:
     """What members have received and keep: what is the same for all once, the rest stacked."""
 
     def __init__(self, members: Sequence[Member], dtype: torch.dtype) -> None:
-        received, own_received = _split([member.received for member in members])
-        state, own_state = _split([member.state for member in members])
-        self.shared = received, state
-        device = members[0].client.class_counts.device
-        self._stacked = (
-            own_received,
-            own_state,
-            torch.tensor([float(m.client.num_examples) for m in members], device=device, dtype=dtype),
-            torch.stack([member.client.class_counts for member in members]),
-        )
+        self._members = members
+        self._dtype = dtype
 
-    def of(self, first: int, last: int) -> tuple[Any, ...]:
+    @cached_property
+    def _received(self) -> tuple[Tensors, Tensors]:
+        return _split([member.received for member in self._members])
+
+    @cached_property
+    def _state(self) -> tuple[Tensors, Tensors]:
+        return _split([member.state for member in self._members])
+
+    @cached_property
+    def _counts(self) -> tuple[Tensor, Tensor]:
+        class_counts = torch.stack([member.client.class_counts for member in self._members])
+        counts = [float(member.client.num_examples) for member in self._members]
+        return torch.tensor(counts, device=class_counts.device, dtype=self._dtype), class_counts
+
+    @property
+    def shared(self) -> tuple[Tensors, Tensors]:
+        """Entries received, and entries kept."""
+        return self._received[0], self._state[0]
+
+    def of(self, first: int, last: int) -> tuple[Tensors, Tensors, Tensor, Tensor]:
         """Own entries received, own entries kept, numbers of examples [k], class counts [k, C]."""
-        return tuple(
-            {name: tensor[first:last] for name, tensor in part.items()} if isinstance(part, dict) else part[first:last]
-            for part in self._stacked
+        received, state = (
+            {name: tensor[first:last] for name, tensor in own.items()} for own in (self._received[1], self._state[1])
         )
+        examples, class_counts = self._counts
+        return received, state, examples[first:last], class_counts[first:last]
 
 
 def _split(entries: Sequence[Mapping[str, Tensor]]) -> tuple[Tensors, Tensors]:

@@ -32,10 +32,10 @@ class Stack:
             self._parameters = [piece.contiguous() for piece in self._parameters]
             self.weights = self.weights[:, :0]
         # Contiguous each: a running statistic is updated in place, through a view of the clients' axis.
-        self._buffers = {
-            name: torch.stack([view.clone() for view in views])
-            for name, *views in zip(net.buffer_names, *(net.buffer_pieces(one) for one in buffers), strict=True)
-        }
+        self._buffers: Tensors = {}
+        if net.buffer_names:
+            views = zip(*(net.buffer_pieces(one) for one in buffers), strict=True)
+            self._buffers = {name: torch.stack(own) for name, own in zip(net.buffer_names, views, strict=True)}
         self._leaves: dict[tuple[int, int, str], list[Tensor]] = {}
 
     def leaves(self, first: int, last: int, part: str) -> list[Tensor]:
@@ -68,8 +68,9 @@ class Stack:
         """Put [P] and [Q] in for one client."""
         for piece, part in zip(self._parameters, self.net.parameter_pieces(weights), strict=True):
             piece[client].copy_(part)
-        for piece, part in zip(self._buffers.values(), self.net.buffer_pieces(buffers), strict=True):
-            piece[client].copy_(part)
+        if self._buffers:
+            for piece, part in zip(self._buffers.values(), self.net.buffer_pieces(buffers), strict=True):
+                piece[client].copy_(part)
 
     def _pieces(self, vectors: Tensor) -> list[Tensor]:
         pieces = vectors.split([p.numel() for p in self.net.parameters], dim=1)
