@@ -90,16 +90,15 @@ def content(folder: Path) -> dict[str, str]:
 def trained(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, int], tuple[np.ndarray, np.ndarray]]:
     """What every training in this process ended with, by round and client: seen from outside the engine's own path."""
     seen: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
-    original = Trainer.train
+    original = Trainer._leave
 
-    def train(
-        self: Trainer, algorithm: Any, local: Any, number: int, indices: Any, context: Any, *rest: Any, **more: Any
-    ):
-        found = original(self, algorithm, local, number, indices, context, *rest, **more)
-        seen[context.round, number] = self.net.weights.numpy().copy(), found.buffers.numpy().copy()
+    def leave(self: Trainer, algorithm: Any, local: Any, number: int, arrival: Any, course: Any) -> Any:
+        weights = self.net.weights.numpy().copy()
+        found = original(self, algorithm, local, number, arrival, course)
+        seen[arrival.client.context.round, number] = weights, found.buffers.numpy().copy()
         return found
 
-    monkeypatch.setattr(Trainer, "train", train)
+    monkeypatch.setattr(Trainer, "_leave", leave)
     return seen
 
 

@@ -80,7 +80,7 @@ def test_cells_are_those_of_our_sweeps() -> None:
 
 def test_the_run_that_is_shown_is_the_quickstart() -> None:
     """Kills: a README that shows the output of an experiment that is no more."""
-    digest = EXPERIMENTS["quickstart"]().override(["execution.device=cpu"]).digest
+    digest = EXPERIMENTS["quickstart"]().override(["execution.device=cpu"]).resolve().digest
     assert f"runs/quickstart-{digest}" in README
     assert set(re.findall(r"quickstart-([0-9a-f]{12})", README)) == {digest}
 
