@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from algorithms import ALGORITHMS
-from engine import cli_floor, device_speed, measured_floor
+from engine import cli, cli_floor, device_speed, measured_floor
 from engine.data.batches import orders
 from engine.errors import ConfigError, RunError
 from engine.experiment import Execution, Experiment, Local
