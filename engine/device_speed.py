@@ -6,6 +6,7 @@ share none of it. Copies are measured on all lanes at once, for they share the m
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
@@ -35,8 +36,8 @@ Step = Callable[[], object]
 def lanes_of(execution: Execution) -> int:
     """Trainings that go on side by side on this machine: one for each actor with cores of its own, or for each card."""
     if execution.device == "cuda":
-        cards = -(-execution.actors * execution.gpus_per_actor // 1)
-        return max(1, min(int(cards), torch.cuda.device_count()))
+        cards = math.ceil(execution.actors * execution.gpus_per_actor)
+        return max(1, min(cards, torch.cuda.device_count()))
     return max(1, min(execution.actors, (os.cpu_count() or 1) // execution.threads))
 
 

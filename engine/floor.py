@@ -120,7 +120,7 @@ def round_work(cost: ModelCost, local: Local, sizes: Iterable[int], itemsize: in
 
 @dataclass(frozen=True)
 class Speed:
-    """What a device does at its best, all lanes together; see device_speed.py."""
+    """What a machine does, all lanes together; see device_speed.py."""
 
     lanes: int  # that train side by side: processes on cores of their own, or cards
     matmul: float  # FLOP/s
@@ -165,7 +165,7 @@ def least(work: RoundWork, speed: Speed) -> Floor:
         "arithmetic": [flops / speed.flops for flops in work.flops],
         "memory": [sum(pair) for pair in zip(weights, activations, strict=True)],
     }
-    longest = {name: busiest(of, speed.lanes) * speed.lanes for name, of in loads.items()}
+    longest: dict[Binding, float] = {name: busiest(of, speed.lanes) * speed.lanes for name, of in loads.items()}
     binding = max(longest, key=lambda name: longest[name])
     return Floor(
         arithmetic=sum(loads["arithmetic"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from engine.algorithm import Algorithm
 from engine.data import Assignment
 from engine.device_speed import measure
 from engine.driver import draw_cohort
-from engine.errors import RunError, require
+from engine.errors import FedskewError, RunError, require
 from engine.experiment import CHOICES, Evaluation, Experiment, Stage, lineage_of
 from engine.floor import Floor, RoundWork, Speed, least, round_work
 from engine.model_cost import ModelCost, model_cost
@@ -148,8 +149,11 @@ def measure_floor(experiment: Experiment, rounds: int) -> MeasuredFloor:
         run = Run.open(experiment, Path(folder) / "run")
         try:
             rows = _timed(run, stage, span[rounds - 1])
-        finally:
-            run.driver.close()  # without the run's pictures
+        except BaseException:
+            with suppress(FedskewError):  # what went wrong first is said
+                run.driver.close()
+            raise
+        run.driver.close()  # without the run's pictures
     cost = model_cost(experiment.model, run.shape, len(run.classes))
     works = {row["round"]: _work(experiment, stage, cost, run.assignment, row["round"]) for row in rows}
     set_up_torch(experiment)

@@ -549,6 +549,14 @@ def test_wrong_words(call: Call, tmp_path: Path, words: list[str], text: str) ->
     assert not list(tmp_path.iterdir())
 
 
+def test_a_round_that_fails_is_told(call: Call, tmp_path: Path) -> None:
+    """Kills: an error of the clearing up in the place of what went wrong; a folder that is left behind."""
+    code, _, err = call(*SMALL, "local.lr=1e30")
+    assert code == 1
+    assert "diverged in round 1" in err
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_sweep_without_a_cell_is_no_experiment(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a floor of nothing, where a sweep's cells have been listed."""
     monkeypatch.setattr(cli, "_experiment", lambda *_: (None, None))
