@@ -1,4 +1,4 @@
-"""The command line: ``fedskew run | sweep | resume | report | diagnose | embed | images | list``."""
+"""The command line: ``fedskew run | sweep | resume | report | floor | diagnose | embed | images | list``."""
 
 from __future__ import annotations
 
@@ -47,6 +47,13 @@ console = Console(stderr=True)  # progress and messages; results that a program 
 
 LISTS = {"algorithms": "algorithm", "models": "model", "datasets": "data", "partitions": "partition"}
 
+What = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="a YAML file, a name (see 'fedskew list experiments'), a sweep's cell SWEEP:CELL or a trial "
+        "FOLDER:NUMBER, then key=value pairs; without a name, the quickstart"
+    ),
+]
 Overrides = Annotated[list[str] | None, typer.Argument(help="dotted key=value pairs, e.g. partition.alpha=0.1")]
 Placement = Annotated[list[str] | None, typer.Argument(help="where to compute, in key=value pairs: execution.actors=0")]
 Json = Annotated[bool, typer.Option("--json", help="print the summary as the last line, as JSON")]
@@ -56,13 +63,7 @@ Address = Annotated[str | None, typer.Option(help="a Ray cluster to use, e.g. au
 
 @app.command("run")
 def run_command(
-    what: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="a YAML file, a name (see 'fedskew list experiments'), a sweep's cell SWEEP:CELL or a trial "
-            "FOLDER:NUMBER, then key=value pairs"
-        ),
-    ] = None,
+    what: What = None,
     out: Annotated[Path | None, typer.Option(help="the run's folder; none: runs/<name>-<hash>")] = None,
     overwrite: Annotated[bool, typer.Option(help="start again although the folder holds this run")] = False,
     until: Annotated[int | None, typer.Option(min=1, help="stop after this round; resume goes on")] = None,
@@ -72,9 +73,7 @@ def run_command(
     as_json: Json = False,
 ) -> None:
     """Run one experiment; without a name, the quickstart."""
-    words = what or []
-    name = words.pop(0) if words and _is_name(words[0]) else "quickstart"
-    experiment, stopped = _experiment(name, profile, words)
+    experiment, words, stopped = _named(what or [], profile)
     if experiment is None:  # a sweep without a cell: its cells are listed
         return
     if words and stopped:
@@ -142,6 +141,23 @@ def report(
     from engine import cli_sweeps
 
     cli_sweeps.report(console, folder, metric)
+
+
+@app.command("floor")
+def floor_command(
+    what: What = None,
+    rounds: Annotated[int, typer.Option(min=2, help="rounds to run; the first one is not counted")] = 5,
+    layers: Annotated[bool, typer.Option("--layers", help="show what each layer costs")] = False,
+    save: Annotated[Path | None, typer.Option(help="a JSON file for all figures")] = None,
+    profile: Profile = "laptop",
+) -> None:
+    """Hold a round's time against the least that this machine's arithmetic and memory allow."""
+    experiment, words, _ = _named(what or [], profile)
+    if experiment is None:
+        return
+    from engine import cli_floor
+
+    cli_floor.floor(console, experiment.override(words), rounds, layers, save)
 
 
 @app.command()
@@ -224,6 +240,14 @@ def _root(version: Annotated[bool, typer.Option("--version", help="print the ver
 def _is_name(word: str) -> bool:
     """Whether the first word is no key=value pair; a cell's name has such pairs behind its colon."""
     return ":" in word.partition("=")[0] or "=" not in word
+
+
+def _named(what: list[str], profile: str) -> tuple[Experiment | None, list[str], int | None]:
+    """What was typed: an experiment, the key=value pairs behind it, and the round of :func:`_experiment`."""
+    named = bool(what) and _is_name(what[0])
+    name, words = (what[0], what[1:]) if named else ("quickstart", what)
+    experiment, stopped = _experiment(name, profile, words)
+    return experiment, words, stopped
 
 
 def _experiment(name: str, profile: str, overrides: Sequence[str] = ()) -> tuple[Experiment | None, int | None]:

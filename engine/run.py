@@ -178,6 +178,7 @@ class Run:
         self.folder = prepared.folder
         self.assignment = prepared.assignment
         self.classes = prepared.dataset.classes
+        self.shape = prepared.dataset.shape
         self.labels = prepared.dataset.train.labels
         self.driver = driver
         self.round = self.done = 0

@@ -1,0 +1,106 @@
+"""What one sample costs in a model: multiply-adds and kept activations, counted by hooks while shapes pass through.
+
+Nothing is computed: the model lies on the meta device, where tensors have shapes and no values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from engine.models import ModelSpec
+
+ROWS = 2  # of the batch that passes: BatchNorm takes no single one
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """One call of a module with weights of its own, for one sample."""
+
+    name: str  # as in ``named_modules``
+    kind: str
+    parameters: int
+    macs: int  # multiply-adds of a forward pass
+    is_first: bool  # its input is no layer's output, so that nobody asks for the gradient with respect to it
+    kept: int  # elements of its input that backward needs again; 0 where another layer has kept them, or is_first
+
+
+@dataclass(frozen=True)
+class ModelCost:
+    """One sample's way through a model, in the order of the layers."""
+
+    layers: tuple[LayerCost, ...]
+    parameters: int  # P
+    buffers: int  # Q, floating ones
+    outputs: int  # C class scores
+    has_batchnorm: bool
+
+    @property
+    def macs(self) -> int:
+        """M: multiply-adds of a forward pass."""
+        return sum(layer.macs for layer in self.layers)
+
+    @property
+    def first_macs(self) -> int:
+        """M1: those of layers that need no gradient with respect to their input."""
+        return sum(layer.macs for layer in self.layers if layer.is_first)
+
+    @property
+    def activations(self) -> int:
+        """A: elements that are kept for backward and have a gradient: inputs of layers, and the scores."""
+        return sum(layer.kept for layer in self.layers) + self.outputs
+
+    @property
+    def flops(self) -> int:
+        """6 M - 2 M1: two for each multiply-add, forward, for the weights' gradients, and for the inputs'."""
+        return 6 * self.macs - 2 * self.first_macs
+
+
+def model_cost(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int) -> ModelCost:
+    """Of a recipe's network in training, for images of ``shape`` (C, H, W). Raises ConfigError as ``spec.build``."""
+    with torch.device("meta"):
+        return count(spec.build(shape, num_classes), shape)
+
+
+def count(model: nn.Module, shape: tuple[int, int, int]) -> ModelCost:
+    """Of a model on the meta device, which maps [B, C, H, W] to scores [B, C]."""
+    layers: list[LayerCost] = []
+    seen: dict[int, Tensor] = {}  # held, so that no other tensor takes over an id
+
+    def record(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor, name: str) -> None:
+        x, per_row = inputs[0], output.numel() // ROWS
+        is_new = id(x) not in seen
+        seen[id(x)] = x
+        layers.append(
+            LayerCost(
+                name=name,
+                kind=type(module).__name__,
+                parameters=sum(p.numel() for p in module.parameters(recurse=False)),
+                # A convolution's filter, in its group, or a linear layer's row makes one element of the output; of
+                # anything else, norms above all, one multiply-add for each element is the least.
+                macs=per_row * (module.weight[0].numel() if isinstance(module, nn.Conv2d | nn.Linear) else 1),
+                is_first=not x.requires_grad,
+                kept=x.numel() // ROWS if x.requires_grad and is_new else 0,
+            )
+        )
+
+    handles = [
+        module.register_forward_hook(partial(record, name=name))
+        for name, module in model.named_modules()
+        if next(module.parameters(recurse=False), None) is not None
+    ]
+    try:
+        scores = model(torch.empty(ROWS, *shape, device="meta"))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return ModelCost(
+        layers=tuple(layers),
+        parameters=sum(p.numel() for p in model.parameters()),
+        buffers=sum(b.numel() for b in model.buffers() if b.is_floating_point()),
+        outputs=scores.numel() // ROWS,
+        has_batchnorm=any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()),
+    )
