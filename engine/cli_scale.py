@@ -19,7 +19,8 @@ from engine import scaling_runs
 from engine.analysis import scaling_page
 from engine.errors import ConfigError, require
 from engine.experiment import Experiment
-from engine.scaling import Block, Setting, Study, Wanted, actors_for, make_plan
+from engine.scaling import Block, Setting, Wanted, actors_for, make_plan
+from engine.scaling_study import Study
 
 T = TypeVar("T")
 FINE = 4  # actors up to which the default experiment's blocks are cut as the engine does it

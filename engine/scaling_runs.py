@@ -29,7 +29,8 @@ from engine.experiment import Execution, Experiment, no_gpu
 from engine.pool import Call, InProcessPool, Pool, Result
 from engine.results import RunFolder
 from engine.run import LocalDriver, Prepared, prepare
-from engine.scaling import Plan, Setting, Turn
+from engine.scaling import Plan, Setting
+from engine.scaling_study import Turn
 from engine.stages import hardware_of
 from engine.states import Handle
 
@@ -100,6 +101,10 @@ class EngineBench:
         self._plan, self._dataset, self._address = plan, dataset, address
         self._reference: Any = None
 
+    def load(self) -> float:
+        """The load average of this machine over the last minute."""
+        return os.getloadavg()[0] if hasattr(os, "getloadavg") else math.nan
+
     @contextmanager
     def opened(self, settings: Sequence[Setting]) -> Iterator[dict[Setting, Runner]]:
         """Each setting's run, warm; files that a run writes are in a folder that is deleted at the end."""
@@ -148,6 +153,9 @@ class Runner:
             self._pool = LentPool(InProcessPool(experiment, prepared.dataset, prepared.assignment))
         else:
             self._pool = LentPool(actors, lambda: actors.use(experiment.execution.actors))
+        with torch.device("meta"):
+            net = experiment.model.build(prepared.dataset.shape, len(prepared.dataset.classes))
+        self._parameters = sum(parameter.numel() for parameter in net.parameters())
         self._driver = LocalDriver(prepared, make_pool=lambda: self._pool)
 
     def warm_up(self, seconds: float) -> None:
@@ -159,13 +167,12 @@ class Runner:
         began = time.perf_counter()
         rows = self._driver.advance(seconds).rows
         elapsed = time.perf_counter() - began
-        weights, _ = self._driver.driver.weights
         return Turn(
             seconds=elapsed,
             rounds=len(rows),
             samples=sum(row["samples"] for row in rows),
             blocks=self._pool.blocks,
-            parameters=weights.numel(),
+            parameters=self._parameters,
         )
 
     def close(self) -> None:

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 
 import matplotlib
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from engine.analysis.drawing import CATEGORIES, MUTED, PAPER, STYLE, Drawing, Sketch
-from engine.scaling import LAWS, Fitted, Study, over_turns
+from engine.scaling_study import LAWS, Fitted, Row, Study, over_turns
 
 BLUE, ORANGE = CATEGORIES[:2]
 UNITS = {"strong": "rounds per second", "weak": "clients per second"}
@@ -28,14 +27,14 @@ def over_actors(study: Study, fitted: Fitted) -> Drawing:
     """What was measured, the law through it, and what the law says of further actors."""
     sweep, unit = fitted.sweep, UNITS[fitted.sweep]
     points = over_turns(study.of(sweep), "actors", LAWS[sweep])
-    alone, points = points[points["actors"] == 0], points[points["actors"] > 0]
+    alone, points = [row for row in points if not row["actors"]], [row for row in points if row["actors"]]
     sketch = Sketch(5.6, 3.4)
     axes = sketch.figure.subplots()
     if fitted.fit is not None:
         law, most = fitted.fit.law, fitted.fit.most
         end = max([most, *(prediction.actors for prediction in fitted.predictions)])
         axes.plot([0, end], [0, law.rate * end], ":", color=MUTED, linewidth=1.0, label="in proportion to actors")
-        inside = np.linspace(points["actors"].min(), most, 100)
+        inside = np.linspace(points[0]["actors"], most, 100)
         axes.plot(inside, [law(count) for count in inside], color=BLUE, label=fitted.fit.name)
         if end > most:
             outside = np.linspace(most, end, 100)
@@ -62,12 +61,15 @@ def over_actors(study: Study, fitted: Fitted) -> Drawing:
                 for p in fitted.predictions
             ]
             sketch.tip(marks, told)
-    for row in alone.to_dict("records"):
+    for row in alone:
         line = axes.axhline(row["mean"], color=ORANGE, linewidth=1.2, label="in process, without Ray")
         sketch.tip(line, [f"in process: {_spread(row)} {unit}"])
     _marks(sketch, axes, points, "actors", unit)
     axes.set_xlim(left=0)
-    axes.set_ylim(bottom=0)
+    # What was measured fills the picture; proportion may leave it.
+    shown = [row["high"] for row in [*alone, *points]]
+    shown += [x for p in fitted.predictions for x in (p.value, p.high) if math.isfinite(x)]
+    axes.set_ylim(0, 1.15 * max(shown))
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
     axes.set_xlabel("actors")
     axes.set_ylabel(unit)
@@ -87,10 +89,11 @@ def over_clients(study: Study) -> Drawing:
     panels: Sequence[Axes] = sketch.figure.subplots(1, 2)
     for axes, unit, column in zip(panels, UNITS.values(), LAWS.values(), strict=True):
         points = over_turns(rows, "clients", column)
-        axes.plot(points["clients"], points["mean"], color=BLUE, linewidth=1.0)
+        counts = [row["clients"] for row in points]
+        axes.plot(counts, [row["mean"] for row in points], color=BLUE, linewidth=1.0)
         _marks(sketch, axes, points, "clients", unit)
         axes.set_xscale("log", base=2)
-        axes.set_xticks(points["clients"], [f"{count:,}" for count in points["clients"]])
+        axes.set_xticks(counts, [f"{count:,}" for count in counts])
         axes.xaxis.set_minor_locator(NullLocator())
         axes.set_ylim(bottom=0)
         axes.set_xlabel("clients per round")
@@ -104,10 +107,10 @@ def over_blocks(study: Study) -> Drawing:
     points = over_turns(study.of("blocks"), "block", "rounds_per_second")
     sketch = Sketch(4.6, 2.9)
     axes = sketch.figure.subplots()
-    places = np.arange(len(points))
-    _marks(sketch, axes, points.assign(place=places), "place", "rounds per second", name="block")
-    labels = [f"{row['block']}\n{row['blocks']:,} a round" for row in points.to_dict("records")]
-    axes.set_xticks(places, labels)
+    points = [{**row, "place": place} for place, row in enumerate(points)]
+    _marks(sketch, axes, points, "place", "rounds per second", name="block")
+    labels = [f"{row['block']}\n{row['blocks']:,} a round" for row in points]
+    axes.set_xticks(range(len(points)), labels)
     axes.grid(axis="x", visible=False)
     axes.set_xlim(-0.5, len(points) - 0.5)
     axes.set_ylim(bottom=0)
@@ -119,15 +122,17 @@ def over_blocks(study: Study) -> Drawing:
 @matplotlib.rc_context(STYLE)
 def over_models(study: Study) -> Drawing:
     """Both axes logarithmic: models differ by powers of ten."""
-    points = over_turns(study.of("models"), "model", "rounds_per_second").sort_values("parameters")
+    points = over_turns(study.of("models"), "model", "rounds_per_second")
     sketch = Sketch(4.6, 2.9)
     axes = sketch.figure.subplots()
     _marks(sketch, axes, points, "parameters", "rounds per second", name="model")
-    for row in points.to_dict("records"):
+    for row in points:
         axes.annotate(row["model"], (row["parameters"], row["mean"]), (5, 4), textcoords="offset points", fontsize=8)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.margins(x=0.18, y=0.18)
+    sizes = [row["parameters"] for row in points]
+    axes.set_xlim(min(sizes) / 2, max(sizes) * 4)  # room for the last name
+    axes.set_ylim(min(row["low"] for row in points) / 2, max(row["high"] for row in points) * 2)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: rate(value)))
         axis.set_minor_formatter("")
@@ -136,15 +141,16 @@ def over_models(study: Study) -> Drawing:
     return sketch.finish("models", f"Model size, on {_where(study)}. Both axes are logarithmic.")
 
 
-def _marks(sketch: Sketch, axes: Axes, points: pd.DataFrame, x: str, unit: str, name: str = "") -> None:
+def _marks(sketch: Sketch, axes: Axes, points: Sequence[Row], x: str, unit: str, name: str = "") -> None:
     """The mean of each point, with the range of its turns."""
-    axes.vlines(points[x], points["low"], points["high"], color=BLUE, linewidth=1.2)
-    marks = axes.scatter(points[x], points["mean"], s=34, color=BLUE, linewidths=0, zorder=4)
+    places = [row[x] for row in points]
+    axes.vlines(places, [row["low"] for row in points], [row["high"] for row in points], color=BLUE, linewidth=1.2)
+    marks = axes.scatter(places, [row["mean"] for row in points], s=34, color=BLUE, linewidths=0, zorder=4)
     label = name or x
-    sketch.tip(marks, [f"{label} {row[label]}: {_spread(row)} {unit}" for row in points.to_dict("records")])
+    sketch.tip(marks, [f"{label} {row[label]}: {_spread(row)} {unit}" for row in points])
 
 
-def _spread(row: dict[str, float]) -> str:
+def _spread(row: Row) -> str:
     return f"{rate(row['mean'])} ({rate(row['low'])} to {rate(row['high'])})"
 
 

@@ -22,8 +22,8 @@ from engine.analysis.drawing import Drawing
 from engine.analysis.plain_page import Fact, Section, Table, render
 from engine.analysis.scaling_figures import UNITS, rate
 from engine.files import write_atomically
-from engine.scaling import LAWS, Fitted, Study, over_turns
 from engine.scaling_law import Prediction
+from engine.scaling_study import LAWS, Fitted, Row, Study, over_turns
 
 SPREAD = ("mean", "slowest turn", "fastest turn")
 
@@ -82,8 +82,8 @@ def plain(fitted: Mapping[str, Fitted]) -> dict[str, Any]:
 def facts(study: Study) -> list[Fact]:
     """What was measured, where."""
     plan, machine = study.plan, study.machine
-    frame = study.frame
-    minutes = frame["seconds"].sum() / 60
+    minutes = sum(row["seconds"] for row in study.rows) / 60
+    rounds = sum(row["rounds"] for row in study.rows)
     local = plan.experiment.to_mapping()
     nodes = int(machine["nodes"])
     gpus = f", {machine['gpus']:g} GPUs" if machine["gpus"] else ""
@@ -97,13 +97,16 @@ def facts(study: Study) -> list[Fact]:
         ("round", f"{strong.clients:,} clients", f"of {local['data']['name']}, {strong.model}"),
         ("algorithm", local["algorithm"]["name"], f"on {plan.experiment.execution.device}"),
         ("settings", str(len(plan.settings)), f"{plan.turns} turns each"),
-        ("measured", f"{minutes:.1f} min", f"{frame['rounds'].sum():,} rounds" + _sessions(study.sessions)),
+        ("measured", f"{minutes:.1f} min", f"{rounds:,} rounds{_sessions(study)}"),
         ("versions", f"fedskew {machine['fedskew']}", f"torch {machine['torch']}"),
     ]
 
 
-def _sessions(count: int) -> str:
-    return f", in {count} sessions" if count > 1 else ""
+def _sessions(study: Study) -> str:
+    """How often it was started, and what else the machine did then."""
+    loads = {row["session"]: row["load"] for row in study.rows}
+    known = ", ".join(f"{load:.1f}" for load in loads.values() if math.isfinite(load))
+    return (f", in {len(loads)} sessions" if len(loads) > 1 else "") + (f"; load before: {known}" if known else "")
 
 
 def sections(study: Study, fitted: Mapping[str, Fitted], drawings: Mapping[str, Drawing]) -> list[Section]:
@@ -159,8 +162,8 @@ def law_text(one: Fitted) -> str:
     law, bounds = one.fit.law, one.fit.at_bounds
     text = (
         f"{one.fit.name[0].upper()}{one.fit.name[1:]}: {one.fit.why}. "
-        f"One actor does {rate(law.rate)} {UNITS[one.sweep]} (λ), contention σ = {law.contention:.4f}, "
-        f"coherency κ = {law.coherency:.6f}. "
+        f"One actor does {rate(law.rate)} {UNITS[one.sweep]} (λ), contention σ = {law.contention:.3g}, "
+        f"coherency κ = {law.coherency:.3g}. "
     )
     if bounds:
         text += f"At its bound of 0: {' and '.join(bounds)}, so the law cannot bend further up. "
@@ -174,14 +177,14 @@ def actors_table(study: Study, one: Fitted) -> Table:
     points = over_turns(study.of(one.sweep), "actors", LAWS[one.sweep])
     left = {residual.actors: residual for residual in one.fit.residuals} if one.fit else {}
     rows = []
-    for row in points.to_dict("records"):
+    for row in points:
         residual = left.get(row["actors"])
         fitted = ["–"] * 4
         if residual is not None and one.fit is not None:
             speedup = residual.measured / one.fit.law.rate
             fitted = [
                 rate(residual.fitted),
-                f"{100 * residual.relative:+.1f} %",
+                f"{round(100 * residual.relative, 1) + 0.0:+.1f} %",
                 f"{speedup:.2f}",
                 f"{100 * speedup / residual.actors:.0f} %",
             ]
@@ -200,7 +203,7 @@ def sweep_table(study: Study, sweep: str) -> Table:
     }[sweep]
     points = over_turns(study.of(sweep), by, "rounds_per_second")
     rows = []
-    for row in points.to_dict("records"):
+    for row in points:
         shown = f"{row[by]:,}" if by == "clients" else row[by]
         each = 1e3 / (row["mean"] * row["clients"])
         per_client = f"{each:.2f}" if each < 10 else f"{each:,.0f}"
@@ -211,15 +214,9 @@ def sweep_table(study: Study, sweep: str) -> Table:
 def predictions_table(fitted: Mapping[str, Fitted]) -> Table:
     """One row for each law and number of actors."""
     rows = [
-        [
-            str(prediction.actors),
-            one.sweep,
-            f"{rate(prediction.value)} {UNITS[sweep]}",
-            interval(prediction),
-            prediction.note,
-        ]
+        [str(guess.actors), sweep, f"{rate(guess.value)} {UNITS[sweep]}", interval(guess), guess.note]
         for sweep, one in fitted.items()
-        for prediction in one.predictions
+        for guess in one.predictions
     ]
     return Table(("actors", "scaling", "predicted", "interval", "how far to trust it"), rows, prose=(4,))
 
@@ -228,5 +225,5 @@ def interval(prediction: Prediction) -> str:
     return f"{rate(prediction.low)} to {rate(prediction.high)}" if math.isfinite(prediction.low) else "none"
 
 
-def _rates(row: Mapping[str, Any]) -> list[str]:
+def _rates(row: Row) -> list[str]:
     return [rate(row["mean"]), rate(row["low"]), rate(row["high"])]
