@@ -1,4 +1,4 @@
-"""The command line: ``fedskew run | sweep | resume | report | floor | diagnose | embed | images | list``."""
+"""The command line: ``fedskew run | sweep | resume | report | floor | scale | diagnose | embed | images | list``."""
 
 from __future__ import annotations
 
@@ -203,6 +203,34 @@ def images(
     from engine import cli_diagnose
 
     cli_diagnose.images(console, folder, number, probe)
+
+
+@app.command()
+def scale(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(help="as of run: a YAML file, a name, a cell or a trial, then key=value pairs; none: scaling"),
+    ] = None,
+    actors: Annotated[str | None, typer.Option(help="0,1,2,...; 0: in process; none: up to the cores")] = None,
+    clients: Annotated[str | None, typer.Option("--clients-per-round", help="8,16,...")] = None,
+    blocks: Annotated[str | None, typer.Option(help="clients in a block: auto,1,4,...")] = None,
+    models: Annotated[str | None, typer.Option(help="names: logistic,mlp,...")] = None,
+    predict: Annotated[str | None, typer.Option(help="actors to predict for: 8,64; none: twice, four times")] = None,
+    turns: Annotated[int, typer.Option(help="of each setting")] = 5,
+    seconds: Annotated[float, typer.Option(help="of a turn, about; at least one round")] = 2.0,
+    output: Annotated[Path | None, typer.Option(help="the study's folder; none: runs/scale-<name>-<hash>")] = None,
+    address: Address = None,
+) -> None:
+    """Measure rounds per second over actors, cohort, block and model; fit a scaling law and say what it predicts."""
+    from engine import cli_scale  # with matplotlib and pandas
+
+    words = list(what or [])
+    named = bool(words) and _is_name(words[0])
+    experiment, _ = _experiment(words.pop(0) if named else "scaling", "laptop", words)
+    if experiment is None:  # a sweep without a cell: its cells are listed
+        return
+    asked = cli_scale.Asked(actors, clients, blocks, models, predict, turns, seconds)
+    cli_scale.scale(console, experiment, words, not named, asked, address, output)
 
 
 @app.command("list")

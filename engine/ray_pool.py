@@ -68,6 +68,13 @@ def connect(execution: Execution, address: str | None = None, crowd: bool = True
     ray.init(address="local", num_cpus=max(cores, wanted) if crowd else cores, include_dashboard=False, **quiet)
 
 
+def cluster() -> dict[str, float]:
+    """What the Ray that :func:`connect` found has: nodes, and CPUs and GPUs over all of them."""
+    total = ray.cluster_resources()
+    nodes = sum(node["Alive"] for node in ray.nodes())
+    return {"nodes": nodes, "cpus": total.get("CPU", 0.0), "gpus": total.get("GPU", 0.0)}
+
+
 def share(dataset: Dataset) -> Any:
     """A reference to the one copy that each node will hold."""
     return ray.put(dataset)
@@ -197,6 +204,7 @@ class RayPool(Pool):
         self._token = 0
         self._seconds_per_cost: dict[str, float] = {}  # of each method, as last measured; changes no bit
         self._actors: list[Any] = [self._start() for _ in range(execution.actors)]
+        self._idle: list[Any] = []
         try:
             self.placement = self._await_all()
             self.numerics = one_numerics([where["numerics"] for where in self.placement], execution)
@@ -205,6 +213,11 @@ class RayPool(Pool):
         except BaseException:
             self.close()
             raise
+
+    def use(self, count: int) -> None:
+        """Run on the first ``count`` actors from now on; the others wait until they are used again."""
+        everyone = self._actors + self._idle
+        self._actors, self._idle = everyone[:count], everyone[count:]
 
     def _start(self) -> Any:
         return self._class.remote(*self._arguments)
@@ -332,9 +345,9 @@ class RayPool(Pool):
             raise _state_lost("reading client state") from None
 
     def close(self) -> None:
-        for actor in self._actors:
+        for actor in self._actors + self._idle:
             ray.kill(actor)
-        self._actors = []
+        self._actors, self._idle = [], []
 
 
 def _state_lost(what: str) -> RunError:

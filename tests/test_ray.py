@@ -16,7 +16,7 @@ from engine.algorithm import Finisher
 from engine.errors import ConfigError, ResourceError, RunError
 from engine.experiment import Experiment
 from engine.results import RunFolder
-from engine.run import Messages, Run, run
+from engine.run import Messages, Run, prepare, run
 from tests.tiny import SUITED
 
 pytestmark = pytest.mark.usefixtures("ray_session")
@@ -48,6 +48,16 @@ def begin_and_kill(under_way: Run, victim: int) -> Any:
     time.sleep(0.5)  # long enough for blocks to be sent; had none been, the messages asserted below would be missing
     os.kill(victim, signal.SIGKILL)
     return pending
+
+
+def assert_all_free() -> None:
+    """No actor holds a CPU any more; Ray counts them a moment after they are gone."""
+    import ray
+
+    deadline = time.monotonic() + 30
+    while ray.available_resources().get("CPU") != 8 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert ray.available_resources().get("CPU") == 8
 
 
 # Of each way of using the engine one: state of clients, scalars, frozen models, exchanges, clients' own models, work at
@@ -151,10 +161,30 @@ def test_ray_that_was_up_stays_up(tmp_path: Path) -> None:
 
     run(cell(1), tmp_path)
     assert ray.is_initialized()
-    deadline = time.monotonic() + 30
-    while ray.available_resources().get("CPU") != 8 and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert ray.available_resources().get("CPU") == 8
+    assert_all_free()
+
+
+def test_drivers_that_share_a_pool_keep_to_their_part(tmp_path: Path) -> None:
+    """Kills: a driver of one actor that uses both; bits that depend on it; an idle actor that outlives its pool."""
+    from engine.ray_pool import RayPool, share
+    from engine.scaling_runs import Runner
+
+    ready = {count: prepare(cell(count), tmp_path / str(count), False) for count in (1, 2)}
+    pool = RayPool(ready[2].experiment, share(ready[2].dataset), ready[2].assignment)
+    runners = {}
+    for count, prepared in ready.items():
+        prepared.write()
+        runners[count] = Runner(prepared, pool)
+    for count in (2, 1, 2, 1):
+        runners[count].warm_up(0.0)
+    for runner in runners.values():
+        runner.close()
+    one, two = (RunFolder(tmp_path / str(count)) for count in (1, 2))
+    assert set(one.frame("clients")["actor"]) == {0}
+    assert set(two.frame("clients")["actor"]) == {0, 1}
+    assert one.frame("rounds")["weights_sha256"].equals(two.frame("rounds")["weights_sha256"])
+    pool.close()
+    assert_all_free()
 
 
 def test_eight_quarters_land_four_on_each_card(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 A sweep's module is imported when the sweep is asked for: an experiment alone needs no Ray Tune.
 """
 
-from tune_configs.quickstart import cifar10, fashion_mnist, quickstart, small_cbfl, small_cbhma
+from tune_configs.quickstart import cifar10, fashion_mnist, quickstart, scaling, small_cbfl, small_cbhma
 
 EXPERIMENTS = {
     "quickstart": quickstart,
@@ -11,6 +11,7 @@ EXPERIMENTS = {
     "cifar10": cifar10,
     "cbfl": small_cbfl,
     "cbhma": small_cbhma,
+    "scaling": scaling,
 }
 
 SWEEPS = {

@@ -112,3 +112,15 @@ def small_cbfl() -> Experiment:
         ],
         execution={"actors": 2},
     )
+
+
+def scaling() -> Experiment:
+    """What 'fedskew scale' measures: 32 of 200 clients with 50 embedded images each, rounds of a fifth of a second."""
+    return Experiment(
+        name="scaling",
+        rounds=20,
+        partition={"name": "iid", "clients": 200},
+        model={"name": "moon_cnn"},
+        local={"epochs": 1, "batch_size": 25, "lr": 0.05},
+        participation={"count": 32},
+    )

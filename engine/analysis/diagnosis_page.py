@@ -9,31 +9,19 @@ RUN/diagnosis/round-000020/                       of a run with stages round-000
 
 from __future__ import annotations
 
-import functools
 import json
 import math
-from dataclasses import dataclass
 from pathlib import Path
 
-import jinja2
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from markupsafe import Markup
 
 from engine.analysis import drift_figures, round_folders
 from engine.analysis.diagnosis import Diagnosis
-from engine.analysis.theme import dressing, part
+from engine.analysis.plain_page import Fact, Section, Table, render
 from engine.files import write_atomically
 from engine.recompute import Round
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of the page, all text."""
-
-    head: tuple[str, ...]
-    rows: list[list[str]]
 
 
 def folder_of(round: Round) -> Path:
@@ -50,27 +38,20 @@ def write(found: Diagnosis, folder: Path) -> Path:
     for drawing in drawings:
         write_atomically(folder / f"{drawing.name}.png", drawing.png)
     sections = [
-        (
+        Section(
             "Layers",
             "Linear CKA between the local models after training and before aggregation, mean over pairs of clients. "
             "Chance: what the biased estimator gives for unrelated activations of this width; the unbiased one, 0.",
             layers_table(found),
         ),
-        (
+        Section(
             "Classifiers",
             "Correlation, over classes, of a client's samples and the norms of its classifier's rows.",
             heads_table(found),
         ),
+        Section("Pictures", drawings=drawings),
     ]
-    page = _template().render(
-        title=f"Client drift in round {found.facts['round']}",
-        name=found.name,
-        facts=facts(found),
-        sections=sections,
-        drawings=drawings,
-        svg=Markup,
-        **dressing(),
-    )
+    page = render("diagnosis", f"Client drift in round {found.facts['round']}", found.name, facts(found), sections)
     write_atomically(folder / "diagnosis.html", page)
     # Last: who finds it finds the rest.
     write_atomically(folder / "summary.json", json.dumps(found.summary(), indent=2) + "\n")
@@ -85,8 +66,8 @@ def write_frame(frame: pd.DataFrame, path: Path) -> None:
     write_atomically(path.with_suffix(".csv"), frame.to_csv(index=False, lineterminator="\n"))
 
 
-def facts(found: Diagnosis) -> list[tuple[str, str, str]]:
-    """What was done, in figures: label, figure, detail."""
+def facts(found: Diagnosis) -> list[Fact]:
+    """What was done, in figures."""
     known = found.facts
     again = known["rounds_again"]
     spans = f"rounds {again[0]} to {again[-1]}" if len(again) > 1 else f"round {again[0]}"
@@ -121,11 +102,3 @@ def heads_table(found: Diagnosis) -> Table:
 
 def _text(value: float) -> str:
     return f"{value:.4f}" if math.isfinite(value) else "–"
-
-
-@functools.cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    return environment.from_string(part("diagnosis.html.j2"))
