@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from scipy.special import betaincinv
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
@@ -29,6 +28,8 @@ class MixupLocal(FedAvg):
     def draw(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
         if self.gamma == 0:
             return {}
+        from scipy.special import betaincinv  # 0.1 s or more that other algorithms need not wait for
+
         rng = client.rng("mixup")
         uniform = torch.rand((), generator=rng, dtype=torch.float64)
         share = torch.as_tensor(betaincinv(self.gamma, self.gamma, uniform.numpy()))  # the inverse of its distribution

@@ -71,12 +71,34 @@ def _grown(name: str, looks: list[tuple[int, float]], rounds: int) -> Growth:
 
 def heap(pid: int) -> float | None:
     """Megabytes of anonymous memory of a process; None where the system does not tell."""
+    return _smaps(pid, "Pss_Anon")
+
+
+def tree(pid: int) -> dict[int, float]:
+    """Megabytes of a process and of each below it: proportional set sizes, so what they share counts once in all."""
+    sizes = {one: _smaps(one, "Pss") for one in (pid, *_descendants(pid))}
+    return {one: size for one, size in sizes.items() if size is not None}  # some may have just ended
+
+
+def processor_seconds(pid: int) -> float:
+    """Used by a process and by each below it that still runs."""
+    ticks = 0
+    for one in (pid, *_descendants(pid)):
+        try:
+            fields = Path(f"/proc/{one}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue  # it has just ended
+        ticks += int(fields[11]) + int(fields[12])  # in user mode, in the kernel
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _smaps(pid: int, field: str) -> float | None:
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
     except OSError:
         return None
     sizes = dict(line.split(":") for line in text.splitlines()[1:])
-    return int(sizes["Pss_Anon"].split()[0]) / 1024 if "Pss_Anon" in sizes else None
+    return int(sizes[field].split()[0]) / 1024 if field in sizes else None
 
 
 class Peaks:

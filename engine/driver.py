@@ -60,7 +60,9 @@ from engine.worker import (
 log = logging.getLogger("fedskew")
 
 
-def draw_cohort(seed: int, round: int, clients: Sequence[int], participation: Participation) -> tuple[int, ...]:
+def draw_cohort(
+    seed: int, round: int, clients: Sequence[int] | np.ndarray, participation: Participation
+) -> tuple[int, ...]:
     """The clients of a round, ascending: a draw without replacement, or one coin per client."""
     rng = seeds.numpy_generator(seed, "cohort", round)
     expected = expected_cohort(len(clients), participation)
@@ -139,6 +141,7 @@ class Driver:
         self._class_counts = partial(assignment.class_counts, dataset.train.labels, len(dataset.classes))
         self._exchanges = Exchanges(folder.exchanges, self._sizes, pool, experiment.execution.block)
         self._clients = self._exchanges.clients  # those that hold data
+        self._drawn_from = np.array(self._clients)  # made once: there may be 100,000
         self._measurements = Measurements(folder, pool, len(dataset.test.labels))
         tests = assignment.tests
         self._testers = [client for client in self._clients if tests and len(tests[client])]
@@ -324,7 +327,7 @@ class Driver:
         return self._record(stage, context, outcome, norm, time.perf_counter() - began)
 
     def _cohort(self, round: int) -> tuple[int, ...]:
-        return draw_cohort(self.experiment.seed, round, self._clients, self.experiment.participation)
+        return draw_cohort(self.experiment.seed, round, self._drawn_from, self.experiment.participation)
 
     def _train(self, stage: Stage, cohort: tuple[int, ...], server: Tensors, context: Context) -> Outcome:
         algorithm, evaluation = stage.algorithm, self.experiment.evaluation

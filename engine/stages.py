@@ -40,6 +40,7 @@ NUMERIC_PATH = (
     "engine.data.partition",
     "engine.data.pickled",
     "engine.data.public",
+    "engine.data.replacement",
     "engine.data.sources",
     "engine.data.synthetic",
     "engine.driver",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from engine.data import PARTITIONS, Assignment, CbflCode, Dataset, Iid, Natural, Partition, Personalised, Split
+from engine.data import PARTITIONS, Assignment, CbflCode, Dataset, Iid, Natural, Partition, Personalised, Split, picture
+from engine.data.assignment import Parts
 from engine.data.dataset import AS_IS, largest_remainder
+from engine.data.partition import _deal
 from engine.data.picture import draw_partition
 from engine.errors import ConfigError, DataError
 from engine.run import prepare
@@ -23,6 +26,7 @@ from tests.tiny import experiment
 
 CIFAR10_LABELS = np.repeat(np.arange(10), 5000)  # the true counts; no rule but `iid` and `natural` sees the order
 DROPPING = ("cbfl_code", "class_sets")
+DIVIDING = [name for name in PARTITIONS if name != "replacement"]  # whose clients share no sample
 
 
 def build(name: str, **fields: object) -> Partition:
@@ -56,7 +60,7 @@ def fields_for(name: str, clients: int, labels: np.ndarray, num_classes: int, al
     return fields
 
 
-@pytest.mark.parametrize("name", list(PARTITIONS))
+@pytest.mark.parametrize("name", DIVIDING)
 @settings(max_examples=25, deadline=None)
 @given(problem=problems(), alpha=st.sampled_from([1e-3, 0.05, 0.1, 1.0, 100.0]), seed=st.integers(0, 99))
 def test_every_sample_exactly_once(name, problem, alpha, seed):
@@ -291,6 +295,57 @@ def test_quantity_skews_sizes_not_content():
     assert np.all(np.abs(big - 0.1) < 0.05)
 
 
+@settings(max_examples=40, deadline=None)
+@given(problem=problems(), alpha=st.sampled_from([None, 1e-3, 0.1, 1e6]), samples=st.integers(1, 90))
+def test_replacement_gives_each_client_as_many(problem, alpha, samples):
+    """Kills: a sample that nobody drew and nobody dropped, unsorted rows, a refusal of more than there are."""
+    labels, num_classes, _, clients = problem
+    assignment = build("replacement", clients=20 * clients, samples=samples, alpha=alpha).assign(labels, num_classes)
+    assert set(assignment.sizes()) == {samples}
+    assert all(part.dtype == np.int64 and np.all(np.diff(part) >= 0) for part in assignment.clients)
+    nobodys = np.setdiff1d(np.arange(len(labels)), np.concatenate(assignment.clients))
+    assert np.array_equal(assignment.dropped, nobodys)
+
+
+@pytest.mark.parametrize("alpha", [None, 1.0])
+def test_replacement_draws_samples_alike(alpha):
+    """5 standard deviations. Kills: the last sample of a class never drawn, samples of small classes drawn more often,
+    one draw for all clients, draws without replacement."""
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(4), [10, 20, 30, 40]))
+    assignment = build("replacement", clients=4000, samples=25, alpha=alpha).assign(labels, 4)
+    times = np.bincount(np.concatenate(assignment.clients), minlength=100)
+    spread = np.sqrt(1000) if alpha is None else np.sqrt(1000 * (1 + 24 / 5))  # labels of a client go together
+    assert np.all(np.abs(times - 1000) < 5 * spread)
+    repeated = np.mean([len(np.unique(part)) < 25 for part in assignment.clients])
+    assert repeated > 0.9  # of 25 draws of 100 two are the same sample with 96 %
+    assert len({tuple(part) for part in assignment.clients}) == 4000
+
+
+def test_replacement_skews_labels_by_alpha():
+    """Kills: 1 / alpha, a prior for all clients, a prior that does not become the data's own class shares."""
+    labels = np.repeat(np.arange(5), [10, 20, 0, 30, 40])
+    shares = {}
+    for alpha in (None, 1e6, 0.1, 1e-3):
+        partition = build("replacement", clients=3000, samples=20, alpha=alpha)
+        shares[alpha] = partition.assign(labels, 5).class_counts(labels, 5) / 20
+        assert np.all(np.abs(shares[alpha].mean(axis=0) - [0.1, 0.2, 0, 0.3, 0.4]) < 5 * 0.5 / np.sqrt(3000))
+    largest = [shares[alpha].max(axis=1).mean() for alpha in (None, 1e6, 0.1, 1e-3)]
+    assert abs(largest[0] - largest[1]) < 0.01 and largest[1] < 0.6 < 0.8 < largest[2] < 0.98 < largest[3]
+
+
+def test_samples_are_dealt_in_the_order_of_classes():
+    """The bits of partitions as they were drawn client by client. Kills: other samples of a class, another order."""
+    labels, counts = np.random.default_rng(0).integers(0, 3, 90), np.array([[5, 0, 9], [0, 0, 0], [8, 7, 1]])
+    rng, plain = np.random.default_rng(1), [[], [], []]
+    for c in range(3):
+        left = rng.permutation(np.flatnonzero(labels == c)).tolist()
+        for client in range(3):
+            plain[client] += [left.pop(0) for _ in range(counts[client, c])]
+    dealt = _deal(np.random.default_rng(1), labels, counts)
+    assert [part.tolist() for part in dealt.clients] == plain
+    assert len(dealt.dropped) == 60
+
+
 def test_natural_is_the_owner():
     """Kills: clients renumbered without the owners that have no sample."""
     assignment = build("natural").assign(np.zeros(5, dtype=np.int64), 1, np.array([2, 0, 2, 0, 4]))
@@ -331,6 +386,12 @@ def test_redraw_reaches_the_minimum_and_is_bounded():
             "partition.on_small=repair: is not part of the authors' code",
         ),
         ({"name": "shards", "shards_per_client": 0}, "partition.shards_per_client=0"),
+        ({"name": "replacement", "samples": 0}, "partition.samples=0: must be at least 1"),
+        ({"name": "replacement", "alpha": 0}, "partition.alpha=0.* must be a number above 0; for example"),
+        (
+            {"name": "replacement", "samples": 5, "min_samples": 6, "on_small": "redraw"},
+            "partition.min_samples=6: is more than the 5 samples of each client; raise partition.samples",
+        ),
         ({"name": "personalised", "degree": "low"}, "partition.degree=low: must be 'high', 'medium', 'none' or"),
         ({"name": "diriclet"}, "partition.name=diriclet.*did you mean 'dirichlet'"),
     ],
@@ -523,6 +584,35 @@ def test_public_samples_are_nobodys_and_sorted(least: int):
     assert np.array_equal(np.sort(np.concatenate(assignment.clients)), np.arange(13))
 
 
+def test_parts_are_the_arrays_they_were_made_of():
+    """Kills: an empty part that takes its neighbour's rows, the first part from the end, a copy for each look."""
+    arrays = [np.array(part, np.int64) for part in ([3, 1], [], [4], [], [9, 7, 8], [])]
+    parts = Parts.of(arrays)
+    for index in range(-6, 6):
+        assert np.array_equal(parts[index], arrays[index]), index
+        assert parts[index].base is parts.joined
+    for looked in (list(parts), parts[:], pickle.loads(pickle.dumps(parts))):
+        assert [part.tolist() for part in looked] == [part.tolist() for part in arrays]
+    assert [part.tolist() for part in parts[3:5]] == [[], [9, 7, 8]]
+    assert [part.tolist() for part in parts.sorted()] == [[1, 3], [], [4], [], [7, 8, 9], []]
+    assert parts.sizes().tolist() == [2, 0, 1, 0, 3, 0] and parts.owners().tolist() == [0, 0, 2, 4, 4, 4]
+    assert Parts.of(parts) is parts and not Parts.of([])
+    for beyond in (6, -7):
+        with pytest.raises(IndexError):
+            parts[beyond]
+
+
+def test_an_assignment_travels_in_a_few_pieces():
+    """Kills: an array for each client, of which 100,000 take seconds to send to each actor."""
+    pieces = []
+    for clients in (10, 1000):
+        assignment = Iid(clients=clients).assign(np.arange(2000) % 4, 4)
+        buffers: list[pickle.PickleBuffer] = []
+        inline = pickle.dumps(assignment, protocol=5, buffer_callback=buffers.append)
+        pieces.append((len(inline), len(buffers)))
+    assert abs(pieces[0][0] - pieces[1][0]) < 16 and pieces[0][1] == pieces[1][1] <= 6
+
+
 def test_saved_and_loaded(tmp_path: Path):
     """Kills: losing empty clients (also at the end), or samples that nobody holds."""
     clients = (np.array([1, 4]), np.empty(0, np.int64), np.array([0]), np.empty(0, np.int64))
@@ -584,6 +674,19 @@ def test_an_unreadable_partition_is_a_data_error(tmp_path: Path, content: bytes 
         path.write_bytes(content)
     with pytest.raises(DataError, match="not a readable partition"):
         Assignment.load(path)
+
+
+def test_a_picture_of_many_clients_shows_some_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Kills: a column for each of 100,000 clients, the largest or the smallest left out, a scale of those shown."""
+    shown = []
+    stack = picture._stack
+    monkeypatch.setattr(picture, "_stack", lambda values, top: shown.append((values, top)) or stack(values, top))
+    counts = np.random.default_rng(0).multinomial(50, [0.25] * 4, 20_000)
+    counts[77], counts[78] = 0, 20
+    picture.draw_partition(counts, list("abcd"), tmp_path / "partition.png")
+    (sizes, highest), (shares, whole) = shown
+    assert sizes.shape == shares.shape == (picture._MOST_BARS, 4) and (highest, whole) == (80, 100)
+    assert sizes[0].tolist() == [20] * 4 and sizes[-1].tolist() == [0] * 4
 
 
 @pytest.mark.parametrize(("clients", "classes"), [(1, 1), (5, 2), (60, 10), (20, 12), (1000, 100)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import time
 from collections import Counter
@@ -16,7 +17,7 @@ from engine.algorithm import Finisher
 from engine.errors import ConfigError, ResourceError, RunError
 from engine.experiment import Experiment
 from engine.results import RunFolder
-from engine.run import Messages, Run, prepare, run
+from engine.run import LocalDriver, Messages, Run, prepare, run
 from tests.tiny import SUITED
 
 pytestmark = pytest.mark.usefixtures("ray_session")
@@ -153,6 +154,59 @@ def test_one_actor_gives_the_same_bits_and_rows(tmp_path: Path) -> None:
         frame = RunFolder(tmp_path / name).frame("clients")
         frames.append(frame.drop(columns=["seconds", "actor"]))
     assert frames[0].equals(frames[1])
+
+
+class Counted:
+    """An actor, with the size of what each trip to it carries itself."""
+
+    def __init__(self, actor: Any, sizes: list[int]) -> None:
+        self.actor = actor
+        self._sizes = sizes
+
+    @property
+    def call(self) -> Any:
+        return self
+
+    def remote(self, *args: Any) -> Any:
+        _, _, _, calls, *_ = args
+        self._sizes.append(len(pickle.dumps(calls)))
+        return self.actor.call.remote(*args)
+
+
+@pytest.mark.parametrize(("cohort", "actors"), [(3, 1), (18, 2)])
+def test_a_round_puts_one_object_into_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cohort: int, actors: int
+) -> None:
+    """Kills: a broadcast for each block, client or actor; one that travels again with each trip."""
+    from engine import ray_pool
+
+    puts: list[Any] = []
+    put = ray_pool.ray.put
+    monkeypatch.setattr(ray_pool.ray, "put", lambda value: puts.append(value) or put(value))
+    experiment = cell(actors, block=1).replace({"participation.count": cohort, "evaluation.every": 0})
+    ready = prepare(experiment, tmp_path, False)
+    ready.write()
+    pools: list[ray_pool.RayPool] = []
+
+    def make_pool() -> ray_pool.RayPool:
+        pools.append(ray_pool.RayPool(experiment, put(ready.dataset), ready.assignment))
+        return pools[0]
+
+    driver = LocalDriver(ready, make_pool=make_pool)
+    actors_of_pool = list(pools[0]._actors)
+    sizes: list[int] = []
+    pools[0]._actors = [Counted(actor, sizes) for actor in actors_of_pool]
+    try:
+        puts.clear()
+        for _ in range(3):
+            driver.advance(0.0)
+        assert len(puts) == 3
+        shared, _ = puts[0]
+        assert shared["weights"].nbytes > 1e6 and len(sizes) > 3 * actors
+        assert max(sizes) < 1000 * cohort
+    finally:
+        pools[0]._actors = actors_of_pool
+        driver.close()
 
 
 def test_ray_that_was_up_stays_up(tmp_path: Path) -> None:

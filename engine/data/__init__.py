@@ -19,6 +19,7 @@ from engine.data.partition import (
     Quantity,
     Shards,
 )
+from engine.data.replacement import Replacement
 from engine.data.sources import Cifar10, Cifar100, Emnist, FashionMnist, FashionMnistSample, Mnist
 from engine.data.synthetic import Synthetic
 from engine.registry import Registry
@@ -58,6 +59,7 @@ PARTITIONS = Registry(
         "natural": Natural,
         "cbfl_code": CbflCode,
         "class_sets": ClassSets,
+        "replacement": Replacement,
     },
 )
 
@@ -90,6 +92,7 @@ __all__ = [
     "Partition",
     "Personalised",
     "Quantity",
+    "Replacement",
     "Shards",
     "Source",
     "Split",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +17,61 @@ from engine.files import write_atomically
 
 def _nobody() -> np.ndarray:
     return np.empty(0, dtype=np.int64)
+
+
+class Parts(Sequence[np.ndarray]):
+    """An index array for each client, all in one array: of 100,000 clients the objects would weigh more than the rows.
+
+    joined: int64, the parts one after the other. ends: int64 [K], where each ends; non-decreasing.
+    Two arrays are also what travels: processes of a node share them where they share memory.
+    """
+
+    def __init__(self, joined: np.ndarray, ends: np.ndarray) -> None:
+        self.joined = joined
+        self.ends = ends
+
+    @classmethod
+    def of(cls, parts: Iterable[np.ndarray]) -> Parts:
+        """Of single arrays, copied; as it is if it is one already."""
+        if isinstance(parts, Parts):
+            return parts
+        parts = list(parts)
+        ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
+        return cls(np.concatenate([_nobody(), *parts]).astype(np.int64, copy=False), ends)
+
+    @classmethod
+    def grouped(cls, owners: np.ndarray, values: np.ndarray, count: int) -> Parts:
+        """The sorted ``values`` [n] of each of the owners 0 to ``count`` - 1 (``owners`` [n])."""
+        order = np.lexsort((values, owners))
+        ends = np.cumsum(np.bincount(owners, minlength=count))
+        return cls(values[order].astype(np.int64, copy=False), ends)
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, number: Any) -> Any:
+        """A client's part, as a view; of a slice a list of them."""
+        if isinstance(number, slice):
+            return [self[k] for k in range(len(self))[number]]
+        end = self.ends[number]  # an IndexError beyond the last
+        start = self.ends[number - 1] if number % len(self) else 0
+        return self.joined[start:end]
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        starts = (self.ends - self.sizes()).tolist()
+        return (self.joined[start:end] for start, end in zip(starts, self.ends.tolist(), strict=True))
+
+    def sizes(self) -> np.ndarray:
+        """Length of each part, int64 [K]."""
+        return np.diff(self.ends, prepend=0)
+
+    def owners(self) -> np.ndarray:
+        """Whose each entry of ``joined`` is, int64 [n]."""
+        return np.repeat(np.arange(len(self)), self.sizes())
+
+    def sorted(self) -> Parts:
+        """With each part in ascending order."""
+        return Parts.grouped(self.owners(), self.joined, len(self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,33 +86,43 @@ class Assignment:
     public: sorted training samples that no client holds and that everybody may see (int64, may be empty).
     """
 
-    clients: tuple[np.ndarray, ...]
+    clients: Sequence[np.ndarray]  # of any kind; kept as Parts
     dropped: np.ndarray = field(default_factory=_nobody)
     data: str = ""
-    tests: tuple[np.ndarray, ...] = ()
+    tests: Sequence[np.ndarray] = ()
     public: np.ndarray = field(default_factory=_nobody)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clients", Parts.of(self.clients))
+        if self.tests:
+            object.__setattr__(self, "tests", Parts.of(self.tests))
 
     def sizes(self) -> np.ndarray:
         """Training samples of each client, int64 [K]."""
-        return np.array([len(indices) for indices in self.clients], dtype=np.int64)
+        return Parts.of(self.clients).sizes()
 
     def class_counts(self, labels: np.ndarray, num_classes: int) -> np.ndarray:
         """Samples of each client and class, int64 [K, C]; ``labels`` int64 [N] of the training split."""
-        return np.stack([np.bincount(labels[indices], minlength=num_classes) for indices in self.clients])
+        parts, shape = Parts.of(self.clients), (len(self.clients), num_classes)
+        cells = parts.owners() * num_classes + labels[parts.joined]
+        return np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape)
 
     def save(self, path: Path) -> None:
         """Write as parquet: one row (client, index, test) for each sample.
 
         Client -1 holds what is dropped, client -2 what is public. Without ``tests`` there is no column ``test``.
         """
-        parts = {-2: self.public, -1: self.dropped, **dict(enumerate(self.clients))}
-        columns = _columns(parts)
+        clients, tests = Parts.of(self.clients), Parts.of(self.tests)
+        nobodys = np.repeat([-2, -1], [len(self.public), len(self.dropped)])
+        owners = [nobodys, clients.owners(), tests.owners()]
+        columns = {
+            "client": np.concatenate(owners).astype(np.int32),
+            "index": np.concatenate([self.public, self.dropped, clients.joined, tests.joined]).astype(np.int64),
+        }
         if self.tests:
-            tests = _columns(dict(enumerate(self.tests)))
-            test = np.repeat([False, True], [len(columns["index"]), len(tests["index"])])
-            columns = {name: np.concatenate([columns[name], tests[name]]) for name in columns} | {"test": test}
+            columns["test"] = np.repeat([False, True], [len(columns["index"]) - len(tests.joined), len(tests.joined)])
         # empty clients have no row, so the number of clients is kept apart
-        table = pa.table(columns).replace_schema_metadata({"clients": str(len(self.clients)), "data": self.data})
+        table = pa.table(columns).replace_schema_metadata({"clients": str(len(clients)), "data": self.data})
         content = pa.BufferOutputStream()
         pq.write_table(table, content, compression="zstd")
         write_atomically(path, content.getvalue().to_pybytes())
@@ -75,19 +142,8 @@ class Assignment:
         for first, part in ((-2, owners[~is_test]), (0, owners[is_test])):
             if len(part) and (part.min() < first or part.max() >= count):
                 raise DataError(f"{path}: not a readable partition (a client is outside of 0 to {count - 1})")
-        public, dropped, *clients = _grouped(owners[~is_test] + 2, indices[~is_test], count + 2)
-        tests = _grouped(owners[is_test], indices[is_test], count) if has_tests else []
-        return cls(tuple(clients), dropped, data, tuple(tests), public)
-
-
-def _columns(parts: dict[int, np.ndarray]) -> dict[str, np.ndarray]:
-    """Samples by client as two columns."""
-    owners = np.repeat(np.array(list(parts), dtype=np.int32), [len(part) for part in parts.values()])
-    return {"client": owners, "index": np.concatenate(list(parts.values())).astype(np.int64)}
-
-
-def _grouped(owners: np.ndarray, indices: np.ndarray, count: int) -> list[np.ndarray]:
-    """The sorted ``indices`` int64 of each of the owners 0 to ``count`` - 1."""
-    order = np.lexsort((indices, owners))
-    cuts = np.cumsum(np.bincount(owners, minlength=count))[:-1]
-    return np.split(indices[order].astype(np.int64), cuts)
+        held = (owners >= 0) & ~is_test
+        public, dropped = (np.sort(indices[owners == nobody]).astype(np.int64) for nobody in (-2, -1))
+        clients = Parts.grouped(owners[held], indices[held], count)
+        tests = Parts.grouped(owners[is_test], indices[is_test], count) if has_tests else ()
+        return cls(clients, dropped, data, tests, public)

@@ -1,8 +1,9 @@
 """Rules by which samples are divided among clients.
 
 A partition has its own seed, apart from the seed of the run, so that methods and seeds share it. Every
-training sample goes to exactly one client; only :class:`CbflCode` and ``class_sets`` drop some, and say which. Test
-samples follow them, for what a client evaluates on its own.
+training sample goes to exactly one client; only :class:`CbflCode` and ``class_sets`` drop some, and say which, and
+``replacement`` gives a sample to any number of clients. Test samples follow them, for what a client evaluates on its
+own.
 
 K clients, C classes, N samples.
 """
@@ -16,7 +17,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from engine.data.assignment import Assignment
+from engine.data.assignment import Assignment, Parts
 from engine.data.dataset import Dataset, largest_remainder
 from engine.errors import ConfigError, require
 from engine.seeds import numpy_generator
@@ -72,7 +73,7 @@ class Partition(ABC):
             elif self.on_small == "redraw" and smallest < self.min_samples:
                 best = max(best, smallest)
                 continue
-            clients = tuple(np.sort(part) for part in drawn.clients)
+            clients = Parts.of(drawn.clients).sorted()
             return Assignment(clients, np.sort(drawn.dropped), public=np.sort(drawn.public))
         repair = "take fewer clients, a more even split or partition.on_small=repair"
         raise ConfigError(
@@ -98,7 +99,7 @@ class Partition(ABC):
             if len(holders):
                 counts[holders, c] = largest_remainder(int(total), held[holders, c] / held[:, c].sum())
         dealt = _deal(rng, labels, counts)
-        return replace(assignment, tests=tuple(np.sort(rows) for rows in dealt.clients))
+        return replace(assignment, tests=Parts.of(dealt.clients).sorted())
 
     def _check_feasible(self, labels: np.ndarray) -> None:
         samples = len(labels)
@@ -119,7 +120,7 @@ class Partition(ABC):
         )
 
 
-def _check_alpha(alpha: float) -> None:
+def check_alpha(alpha: float) -> None:
     rule = "must be a number above 0"
     require(0 < alpha < math.inf, "alpha", alpha, rule, "for example alpha=0.1 (the smaller, the more skew)")
 
@@ -131,15 +132,16 @@ def _dirichlet(rng: np.random.Generator, alpha: float, parts: int, draws: int) -
 
 def _deal(rng: np.random.Generator, labels: np.ndarray, counts: np.ndarray) -> Assignment:
     """Give client k ``counts[k, c]`` samples of class c, drawn at random; what is left over is dropped."""
-    parts: list[list[np.ndarray]] = [[] for _ in range(len(counts))]
-    dropped = []
-    for c in range(counts.shape[1]):
+    clients, num_classes = counts.shape
+    given, dropped, owners = [], [], []
+    for c in range(num_classes):
         mine = rng.permutation(np.flatnonzero(labels == c))
-        *pieces, rest = np.split(mine, np.cumsum(counts[:, c]))
-        for part, piece in zip(parts, pieces, strict=True):
-            part.append(piece)
-        dropped.append(rest)
-    return Assignment(tuple(np.concatenate(part) for part in parts), np.concatenate(dropped))
+        owners.append(np.repeat(np.arange(clients), counts[:, c]))
+        given.append(mine[: len(owners[-1])])
+        dropped.append(mine[len(owners[-1]) :])
+    by_client = np.argsort(np.concatenate(owners), kind="stable")
+    parts = Parts(np.concatenate(given)[by_client], np.cumsum(counts.sum(axis=1)))
+    return Assignment(parts, np.concatenate(dropped))
 
 
 def _repaired(
@@ -182,7 +184,7 @@ class Dirichlet(Partition):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_alpha(self.alpha)
+        check_alpha(self.alpha)
 
     def draw(self, rng, labels, num_classes, owners):
         shares = _dirichlet(rng, self.alpha, self.clients, num_classes)
@@ -205,7 +207,7 @@ class DirichletCapped(Partition):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_alpha(self.alpha)
+        check_alpha(self.alpha)
 
     def draw(self, rng, labels, num_classes, owners):
         totals = np.bincount(labels, minlength=num_classes)
@@ -238,7 +240,7 @@ class DirichletClient(Partition):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_alpha(self.alpha)
+        check_alpha(self.alpha)
         rule = "must be a number from 0 on"
         require(0 <= self.size_sigma < math.inf, "size_sigma", self.size_sigma, rule, "0 gives equal sizes")
 
@@ -431,7 +433,7 @@ class Quantity(Partition):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_alpha(self.alpha)
+        check_alpha(self.alpha)
 
     def draw(self, rng, labels, num_classes, owners):
         sizes = largest_remainder(len(labels), _dirichlet(rng, self.alpha, self.clients, 1)[0])
@@ -511,7 +513,7 @@ class CbflCode(Partition):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_alpha(self.alpha)
+        check_alpha(self.alpha)
         require(0 <= self.seed < 2**32, "seed", self.seed, "must be from 0 to 2^32 - 1", "for example seed=7777")
         rule = "is not part of the authors' code"
         require(self.on_small == "allow", "on_small", self.on_small, rule, "set on_small=allow")

@@ -1,0 +1,53 @@
+"""Clients that share samples: any number of them, whatever the size of the data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.data.assignment import Assignment
+from engine.data.partition import Partition, check_alpha
+from engine.errors import require
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replacement(Partition):
+    """``samples`` of all for each client, drawn with replacement: clients share samples, and one may have one twice.
+
+    For studies of scale: K clients of a data set with fewer than K samples. What nobody has drawn is dropped.
+
+    alpha: of a class prior p_k ~ Dir(alpha C q) for each client, q the class shares of the data (on balanced data
+    Dir(alpha, ..., alpha) as in Hsu et al. 2019); labels are drawn from p_k, then samples of the label alike. None
+    draws all samples alike, which is where large alphas lead.
+    """
+
+    samples: int = 20
+    alpha: float | None = None  # neutral: None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.samples >= 1, "samples", self.samples, "must be at least 1", "for example samples=20")
+        if self.alpha is not None:
+            check_alpha(self.alpha)
+        rule = f"is more than the {self.samples} samples of each client"
+        require(self.min_samples <= self.samples, "min_samples", self.min_samples, rule, "raise partition.samples")
+
+    def _check_feasible(self, labels: np.ndarray) -> None:
+        pass  # samples are shared, so there are always enough
+
+    def draw(self, rng, labels, num_classes, owners):
+        if self.alpha is None:
+            drawn = rng.integers(len(labels), size=(self.clients, self.samples))
+        else:
+            drawn = self._by_class(rng, labels, self.alpha)
+        return Assignment(tuple(drawn), np.setdiff1d(np.arange(len(labels)), drawn))
+
+    def _by_class(self, rng: np.random.Generator, labels: np.ndarray, alpha: float) -> np.ndarray:
+        """int64 [K, samples]; classes without samples take no part."""
+        by_label = np.argsort(labels, kind="stable")
+        _, starts, sizes = np.unique(labels[by_label], return_index=True, return_counts=True)
+        priors = rng.dirichlet(alpha * len(sizes) * sizes / len(labels), size=self.clients)
+        counts = rng.multinomial(self.samples, priors)  # [K, C]
+        chosen = np.repeat(np.tile(np.arange(len(sizes)), self.clients), counts.ravel())
+        return by_label[starts[chosen] + rng.integers(sizes[chosen])].reshape(self.clients, self.samples)
