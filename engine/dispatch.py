@@ -106,9 +106,7 @@ class Dispatch:
         idle = not all(self._flights)
         for place in reversed(range(len(self._waiting))):
             cost = self._costs[self._waiting[place]]
-            actor = min(
-                range(len(pace)), key=lambda one: (free[one] + cost * pace[one], len(self._flights[one]))
-            )
+            actor = min(range(len(pace)), key=lambda one: (free[one] + cost * pace[one], len(self._flights[one])))
             if len(self._flights[actor]) < IN_FLIGHT:
                 if self._room.fits([self._waiting[place]]):
                     return self._send(actor, self._take(place, actor, rates), now)

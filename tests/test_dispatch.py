@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import pytest
@@ -66,7 +66,7 @@ def play(
 def least_makespan(costs: Sequence[float], speeds: Sequence[float]) -> float:
     """Of all ways to share out the calls."""
 
-    @lru_cache(maxsize=None)
+    @cache
     def least(number: int, loads: tuple[float, ...]) -> float:
         if number == len(costs):
             return max(load / speed for load, speed in zip(loads, speeds, strict=True))
