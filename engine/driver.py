@@ -15,7 +15,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine import __version__, matrices, seeds, snapshots
+from engine import __version__, cost, matrices, seeds, snapshots
 from engine.algorithm import Algorithm, Client, Cohort, Context, Kind, Layout, Pooled, Tensors
 from engine.blocks import added, cut_blocks
 from engine.cadence import Cadence, after
@@ -40,6 +40,7 @@ from engine.label_entropy import label_entropies
 from engine.measurements import Measurements, Place
 from engine.nets import ClientNets, open_model, without_model
 from engine.pool import Call, Pool
+from engine.preflight import Preflight
 from engine.results import Row, RunFolder
 from engine.reuse import NotYet, Reuse, Segment, may_share, segments_of
 from engine.snapshots import Snapshot
@@ -143,8 +144,8 @@ class Driver:
         self._clients = self._exchanges.clients  # those that hold data
         self._drawn_from = np.array(self._clients)  # made once: there may be 100,000
         self._measurements = Measurements(folder, pool, len(dataset.test.labels))
-        tests = assignment.tests
-        self._testers = [client for client in self._clients if tests and len(tests[client])]
+        self._tests = [len(rows) for rows in assignment.tests] or [0] * len(self._sizes)  # rows of each client
+        self._testers = [client for client in self._clients if self._tests[client]]
         self._chain = experiment.chain
         self._starts = [span.start - 1 for span in experiment.spans]
         self._ends = [span.stop - 1 for span in experiment.spans]
@@ -162,6 +163,7 @@ class Driver:
         self._parents = self._parent_paths()
         self._states = self._open_states()
         self._joined: set[int] = set()  # clients that have a state of this stage
+        self._tried: set[int] = set()  # stages of which a trial was made, see _preflight
         self._inherited: dict[int, str] = {}  # client -> SHA-256 of what it kept of the stage before
         self._look: Callable[[int, Arrays], None] | None = None
         self._torn = False  # interrupted between a commit and the round's last row: not to be saved
@@ -315,6 +317,8 @@ class Driver:
         context = self._context(number, len(cohort))
         server = algorithm.before_round(self._server, ServerSide(self.pool, context), context)
         server = cast(algorithm, checked(algorithm, "before_round", server, self.layout), self._fresh["weights"].dtype)
+        if cohort:
+            self._preflight(stage, server, context)
         outcome = self._train(stage, cohort, server, context) if cohort else Outcome()
         if cohort:
             server = self._aggregate(algorithm, server, outcome, cohort, context)
@@ -328,6 +332,22 @@ class Driver:
 
     def _cohort(self, round: int) -> tuple[int, ...]:
         return draw_cohort(self.experiment.seed, round, self._drawn_from, self.experiment.participation)
+
+    def _preflight(self, stage: Stage, server: Tensors, context: Context) -> None:
+        """Once a stage, before it trains: whether the workers' memory will do, by a trial of the largest client."""
+        if self._position.stage in self._tried:
+            return
+        self._tried.add(self._position.stage)
+        number, algorithm = int(self._sizes.argmax()), stage.algorithm
+        flight = Preflight(self.experiment, stage, context, self.pool.side_by_side, int(self._sizes[number]))
+        if not flight.due(self._largest):
+            return
+        received = to_numpy(self._broadcast(algorithm, server, context))
+        addressed = self._addressed(algorithm, server, (number,), context)
+        job = TrainJob(algorithm, flight.local, context, stateful=False, probe=True, test_locally=False)
+        call = Call(label=f"client {number}", args=((number,), addressed, flight.rows))
+        [result] = self.pool.run("peak", received, job, [call], what="preflight")
+        flight.report(result.value)
 
     def _train(self, stage: Stage, cohort: tuple[int, ...], server: Tensors, context: Context) -> Outcome:
         algorithm, evaluation = stage.algorithm, self.experiment.evaluation
@@ -345,7 +365,11 @@ class Driver:
             test_own=self._cadence.participants(Position(self._position.stage, context.round)),
             together=self._together(algorithm),
         )
-        calls = self._calls(cohort, addressed, stateful, self._together(algorithm))
+        phases = algorithm.phases(context)
+        sizes = {client: int(self._sizes[client]) for client in cohort}
+        by_size = {size: cost.training(phases, stage.local, size) for size in set(sizes.values())}
+        work = {client: by_size[size] for client, size in sizes.items()}
+        calls = self._calls(cohort, addressed, stateful, work, self._together(algorithm))
         if stateful:
             calls = [replace(call, handles=len(call.args[0])) for call in calls]
         known = algorithm.uncounted | algorithm.sent_once
@@ -400,8 +424,19 @@ class Driver:
         execution = self.experiment.execution
         return execution.executor == "block" and not algorithm.one_by_one and not self.experiment.client_models
 
-    def _calls(self, ids: tuple[int, ...], addressed: Arrays, stateful: bool, together: bool = False) -> list[Call]:
-        """Blocks of these clients, with what is meant for each, whether it is new to the stage, and what it keeps."""
+    def _calls(
+        self,
+        ids: tuple[int, ...],
+        addressed: Arrays,
+        stateful: bool,
+        work: Mapping[int, cost.Work],
+        together: bool = False,
+    ) -> list[Call]:
+        """Blocks of these clients, with what is meant for each, whether it is new to the stage, and what it keeps.
+
+        ``work``: what each is expected to do.
+        """
+        device = self.experiment.execution.device
         row_of = {client: row for row, client in enumerate(ids)}
         calls = []
         for block in cut_blocks(ids, self.experiment.execution.block, together):
@@ -411,7 +446,7 @@ class Driver:
                 Call(
                     label="clients " + ", ".join(map(str, block)),
                     args=(block, {name: array[rows] for name, array in addressed.items()}, newcomers),
-                    cost=float(self._sizes[list(block)].sum()),
+                    cost=cost.total(work[client] for client in block).cost(device),
                     states=tuple(self._read_states(block)) if stateful else (None,) * len(block),
                 )
             )
@@ -493,8 +528,14 @@ class Driver:
         stage, context, ids = self.stage.at(self.round), self._context(self.round, 0), tuple(self._testers)
         algorithm = stage.algorithm
         shared = to_numpy(self._broadcast(algorithm, self._server, context))
-        calls = self._calls(ids, self._addressed(algorithm, self._server, ids, context), algorithm.stateful)
         fine_tuning = self.experiment.evaluation.fine_tuning if self._cadence.fine_tuned(self._position) else None
+        phases = algorithm.adapt(context) + ((fine_tuning,) if fine_tuning else ())
+        work = {
+            client: cost.training(phases, stage.local, int(self._sizes[client])) + cost.forward(self._tests[client])
+            for client in ids
+        }
+        addressed = self._addressed(algorithm, self._server, ids, context)
+        calls = self._calls(ids, addressed, algorithm.stateful, work)
         job = PersonalJob(algorithm, stage.local, context, fine_tuning)
         cohort = self._cohort(self.round) if stage.rounds else ()
         return self._measurements.own_models(self._place, job, shared, calls, cohort)

@@ -39,7 +39,7 @@ class Measurements:
         calls = []
         for start in range(0, self._test_rows, BLOCK_ROWS):
             end = min(start + BLOCK_ROWS, self._test_rows)
-            calls.append(Call(label=f"test rows from {start}", args=(start, end)))
+            calls.append(Call(label=f"test rows from {start}", args=(start, end), cost=end - start))
         shared = to_numpy({name: server[name] for name in ("weights", "buffers")})
         results = self._pool.run("evaluate", shared, algorithm, calls, what=f"evaluation after round {place.round}")
         return self.headline(place, "global", [result.value for result in results])

@@ -44,6 +44,7 @@ class Pool(ABC):
     """Workers, wherever they are."""
 
     numerics: dict[str, str]  # what they compute with: see stages.numerics
+    side_by_side: int  # workers that share a card, or else a machine's memory, at most
 
     @abstractmethod
     def run(self, method: str, shared: Arrays, job: Any, calls: Sequence[Call], what: str) -> Iterator[Result]:
@@ -63,6 +64,8 @@ class Pool(ABC):
 
 class InProcessPool(Pool):
     """One worker in this process: the reference, and the place for a debugger."""
+
+    side_by_side = 1
 
     def __init__(self, experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
         self._worker = Worker(experiment, dataset, assignment)

@@ -11,12 +11,14 @@ import ctypes
 import logging
 import math
 import os
+import pickle
 import time
-from collections import deque
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 # Read by Ray at import. An actor without a GPU share must see no GPU, and nothing is sent home.
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
@@ -27,17 +29,19 @@ import ray.exceptions
 import torch
 
 from engine.data import Assignment, Dataset
+from engine.devices import device_class
+from engine.dispatch import Dispatch, Rates, Room
 from engine.entries import Arrays
 from engine.errors import ResourceError, RunError
 from engine.experiment import Execution, Experiment, no_gpu
 from engine.pool import Call, Pool, Result
 from engine.stages import hardware_of, mixed, numerics
+from engine.state_room import size_text
 from engine.states import Handle
 from engine.worker import Worker
 
 log = logging.getLogger("fedskew")
-IN_FLIGHT = 2  # trips per actor: one running, one waiting beside it, so that no actor idles between two
-SHORT_TRIP = 0.1  # seconds of work up to which calls share a trip to an actor and back
+ROOM = 0.25  # of this node's object store for blocks that are out: the data and clients' states lie there too
 
 
 def connect(execution: Execution, address: str | None = None, crowd: bool = True) -> None:
@@ -78,6 +82,13 @@ def cluster() -> dict[str, float]:
 def share(dataset: Dataset) -> Any:
     """A reference to the one copy that each node will hold."""
     return ray.put(dataset)
+
+
+def object_store_bytes() -> float:
+    """Of Ray on this node."""
+    here = ray.get_runtime_context().get_node_id()
+    [resources] = [node["Resources"] for node in ray.nodes() if node["NodeID"] == here]
+    return resources["object_store_memory"]
 
 
 def gpu_share(asked: float) -> float:
@@ -132,6 +143,28 @@ def keep_freed_memory() -> None:
         mallopt(-1, 512 * 2**20)  # M_TRIM_THRESHOLD
 
 
+class Answer(NamedTuple):
+    """What comes back of a trip to an actor."""
+
+    values: list[Any]  # the first result of each call
+    seconds: float  # of work
+    sizes: list[int]  # bytes of each of these results
+    kind: str  # the actor's device class
+
+
+def size_of(value: Any) -> int:
+    """Bytes of a result on its way; its arrays are not copied for that."""
+    arrays: list[pickle.PickleBuffer] = []
+    rest = pickle.dumps(value, protocol=5, buffer_callback=arrays.append)
+    return len(rest) + sum(array.raw().nbytes for array in arrays)
+
+
+def argument_bytes(call: Call) -> int:
+    """Of the arrays that travel with a call; states that lie in the object store already do not."""
+    parts = [part for part in (*call.args, *call.states) if isinstance(part, dict)]
+    return sum(array.nbytes for part in parts for array in part.values())
+
+
 class ClientActor:
     """The actor around a worker."""
 
@@ -144,6 +177,7 @@ class ClientActor:
         keep_freed_memory()
         self._worker = Worker(experiment, dataset, assignment)
         self._numerics = numerics(experiment, hardware_of(experiment.execution.device))
+        self._kind = device_class(experiment.execution.device)
         self._token = 0
         self._job: Any = None
 
@@ -154,21 +188,22 @@ class ClientActor:
             "gpus": self._cards,
             "pid": os.getpid(),
             "numerics": self._numerics,
+            "kind": self._kind,
         }
 
     def call(
         self, method: str, token: int, common: list[Any], calls: list[tuple[tuple[Any, ...], int]], *states: Any
     ) -> Any:
-        """Some calls in a row: ((seconds, their first results), further results of the first call, of the second, ...).
+        """Some calls in a row: (their :class:`Answer`, further results of the first call, of the second, ...).
 
         ``common`` holds the reference to (shared, job), opened once a round and not once a call; ``calls`` the
         arguments of each call and how many of ``states`` are its.
         """
-        began = time.perf_counter()
         if token != self._token:
             shared, self._job = ray.get(common[0])
             self._worker.receive(shared)
             self._token = token
+        began = time.perf_counter()
         values, handles = [], []
         left = iter(states)
         for args, count in calls:
@@ -176,7 +211,7 @@ class ClientActor:
             first, *rest = value if isinstance(value, tuple) else (value,)
             values.append(first)
             handles += rest
-        answer = (time.perf_counter() - began, values)
+        answer = Answer(values, time.perf_counter() - began, [size_of(value) for value in values], self._kind)
         return (answer, *handles) if handles else answer
 
 
@@ -202,14 +237,21 @@ class RayPool(Pool):
             num_cpus=execution.cpus_per_actor, num_gpus=self._share, max_restarts=0, max_task_retries=0
         )(ClientActor)
         self._token = 0
-        self._seconds_per_cost: dict[str, float] = {}  # of each method, as last measured; changes no bit
+        self._rates = Rates()  # changes no bit
+        self._result_bytes: dict[str, float] = {}  # of a call of each method, as last measured
+        self._room = ROOM * object_store_bytes()
+        self._held = False  # whether calls were held back for want of room
         self._actors: list[Any] = [self._start() for _ in range(execution.actors)]
         self._idle: list[Any] = []
         try:
             self.placement = self._await_all()
             self.numerics = one_numerics([where["numerics"] for where in self.placement], execution)
+            self._kinds = [where["kind"] for where in self.placement]  # of each actor
             for number, where in enumerate(self.placement):
                 log.info("actor %d: process %d on node %s, GPU %s", number, where["pid"], where["node"], where["gpus"])
+            nodes = Counter(where["node"] for where in self.placement)
+            cards = min(int(1 / self._share + 1e-6), execution.actors) if execution.device == "cuda" else 0
+            self.side_by_side = cards or max(nodes.values())
         except BaseException:
             self.close()
             raise
@@ -246,27 +288,13 @@ class RayPool(Pool):
     def run(self, method: str, shared: Arrays, job: Any, calls: Sequence[Call], what: str) -> Iterator[Result]:
         self._token += 1
         common = ray.put((shared, job))
-        waiting = deque(sorted(range(len(calls)), key=lambda index: -calls[index].cost))
-        fair_share = sum(call.cost for call in calls) / len(self._actors)
-        given = [0.0] * len(self._actors)  # cost sent to each actor
+        room = Room(self._room, [argument_bytes(call) for call in calls], self._result_bytes.get(method, 0.0))
+        dispatch = Dispatch([call.cost for call in calls], self._kinds, partial(self._rates.of, method), room)
         attempts = [0] * len(calls)
         done: dict[int, Result] = {}  # that wait for one before them
         flying: dict[Any, Flight] = {}
 
-        def take(number: int) -> list[int]:
-            """The next calls for an actor: one, or several short ones, since each trip costs milliseconds."""
-            short = SHORT_TRIP / self._seconds_per_cost.get(method, math.inf)
-            taken, cost = [waiting.popleft()], 0.0
-            while waiting:
-                cost += calls[taken[-1]].cost
-                if cost + calls[waiting[0]].cost > short or given[number] + cost >= fair_share:
-                    break
-                taken.append(waiting.popleft())
-            given[number] += sum(calls[index].cost for index in taken)
-            return taken
-
-        def submit(number: int) -> None:
-            taken = take(number)
+        def submit(number: int, taken: list[int]) -> None:
             handles = sum(calls[index].handles for index in taken)
             method_of = self._actors[number].call
             if handles:
@@ -277,38 +305,39 @@ class RayPool(Pool):
             first, rest = (refs[0], refs[1:]) if handles else (refs, [])
             flying[first] = Flight(number, taken, rest)
 
-        def fill() -> None:
-            load = [0] * len(self._actors)
-            for flight in flying.values():
-                load[flight.actor] += 1
-            while waiting and min(load) < IN_FLIGHT:
-                number = load.index(min(load))
-                submit(number)
-                load[number] += 1
+        def fill(wanted: int) -> None:
+            while (trip := dispatch.next(time.perf_counter(), wanted)) is not None:
+                submit(*trip)
+            if dispatch.held and not self._held:
+                self._held = True
+                log.warning(
+                    "%s: blocks wait until there is room for their results: those that are out may take %s, %g of "
+                    "Ray's object store here; the same bits, perhaps slower; start Ray with a larger store",
+                    what,
+                    size_text(self._room),
+                    ROOM,
+                )
 
         def lost(number: int, reason: str) -> None:
             """Replace a dead actor and queue its blocks again."""
             ray.kill(self._actors[number])
             self._actors[number] = self._start()
-            for ref, flight in list(flying.items()):
-                if flight.actor != number:
-                    continue
+            for ref in [ref for ref, flight in flying.items() if flight.actor == number]:
                 del flying[ref]
-                for index in flight.calls:
-                    attempts[index] += 1
-                    if attempts[index] > self._execution.retries:
-                        raise RunError(
-                            f"{what}: {calls[index].label} failed {attempts[index]} times, last because {reason}; "
-                            "look into the actor's memory, or raise execution.retries"
-                        )
-                    log.warning("%s: %s; %s will run again on a new actor", what, reason, calls[index].label)
-                    waiting.appendleft(index)
+            for index in dispatch.lost(number):
+                attempts[index] += 1
+                if attempts[index] > self._execution.retries:
+                    raise RunError(
+                        f"{what}: {calls[index].label} failed {attempts[index]} times, last because {reason}; "
+                        "look into the actor's memory, or raise execution.retries"
+                    )
+                log.warning("%s: %s; %s will run again on a new actor", what, reason, calls[index].label)
 
         def land(ref: Any) -> None:
             """Take in the results of a trip."""
             flight = flying[ref]
             try:
-                seconds, values = ray.get(ref)
+                answer: Answer = ray.get(ref)
             except ray.exceptions.RayActorError as error:
                 return lost(flight.actor, f"actor {flight.actor} died ({first_line(error)})")
             except ray.exceptions.ObjectLostError:
@@ -318,23 +347,27 @@ class RayPool(Pool):
                     raise _state_lost(what) from None
                 raise cause_of(error) from None
             del flying[ref]
-            self._seconds_per_cost[method] = seconds / sum(calls[index].cost for index in flight.calls)
+            dispatch.landed(flight.actor, flight.calls[0], time.perf_counter(), answer.sizes)
+            self._kinds[flight.actor] = answer.kind  # a new one in a dead one's place may be elsewhere
+            self._rates.add(method, answer.kind, answer.seconds, sum(calls[index].cost for index in flight.calls))
+            self._result_bytes[method] = answer.sizes[-1]
             handles = iter(flight.handles)
-            for index, value in zip(flight.calls, values, strict=True):
+            for index, value in zip(flight.calls, answer.values, strict=True):
                 done[index] = Result(value, tuple(islice(handles, calls[index].handles)), flight.actor)
             return None
 
         for index in range(len(calls)):
             while index not in done:
-                fill()
+                fill(index)
                 ready, _ = ray.wait(list(flying), num_returns=1, timeout=self._execution.block_timeout)
                 if ready:
                     land(ready[0])
                     continue
                 for number in sorted({flight.actor for flight in flying.values()}):
                     lost(number, f"actor {number} gave nothing back for {self._execution.block_timeout:g} s")
-            fill()  # before the caller adds, so that no actor waits for it
+            fill(index)  # before the caller adds, so that no actor waits for it
             yield done.pop(index)
+            dispatch.taken(index)
 
     def fetch(self, handle: Handle) -> Arrays:
         if not isinstance(handle, ray.ObjectRef):

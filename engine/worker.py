@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -36,8 +37,11 @@ from engine.data import Assignment, Dataset
 from engine.data.batches import Rows
 from engine.data.public import PublicRows
 from engine.entries import Arrays, floats, opened, to_numpy, to_torch
+from engine.errors import RunError
 from engine.experiment import Experiment, Local
 from engine.nets import ClientNets, open_model
+from engine.phases import RESIDENT_BYTES
+from engine.preflight import Peak, measured
 from engine.training import Sums, Trained, Trainer, Visit
 from engine.weights import FlatNet
 from engine.workbench import FlatWorkbench
@@ -232,6 +236,20 @@ class Worker:
             personal=personal,
         )
         return (block, *new_states) if job.stateful else block
+
+    def peak(self, job: TrainJob, ids: tuple[int, ...], addressed: Arrays, rows: int) -> Peak:
+        """Train some rows of clients that are new, as a trial: nothing is kept of it but the memory that it took."""
+
+        def trial() -> None:
+            for number, visit in self._visits(job, ids, addressed, (True,) * len(ids), (None,) * len(ids)):
+                algorithm, local, _, indices, context, received, stored, newcomer = visit
+                part = (algorithm, local, number, indices[:rows], context, received, stored, newcomer)
+                with suppress(RunError):  # a client that diverges here has been at its peak, and may not be drawn
+                    self._trainer_of(number).train(*part, probe=job.probe)
+
+        peak = measured(trial, self.experiment.execution.device)
+        whole = max(self.trainer.rows.normalised_bytes(len(self._indices(number))) for number in ids)
+        return replace(peak, needed=peak.needed + min(whole, RESIDENT_BYTES))
 
     def evaluate(self, job: Algorithm, start: int, stop: int) -> Scores:
         """Score the test rows [start, stop) with the shared weights and buffers, as the algorithm predicts."""

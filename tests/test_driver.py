@@ -680,7 +680,9 @@ def test_the_numeric_path_is_what_is_imported() -> None:
     no_bits = {  # messages, files, dispatch: they carry numbers and change none
         "engine",
         "engine.checkpoints",
+        "engine.cost",
         "engine.data",
+        "engine.devices",
         "engine.errors",
         "engine.files",
         "engine.label_entropy",
@@ -689,6 +691,7 @@ def test_the_numeric_path_is_what_is_imported() -> None:
         "engine.models",
         "engine.personal",
         "engine.pool",
+        "engine.preflight",
         "engine.registry",
         "engine.results",
         "engine.reuse",

@@ -1,0 +1,52 @@
+"""What this process computes on, by name and by size: for schedules and for checks, not for bits."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+from functools import cache
+from pathlib import Path
+
+import torch
+
+
+@cache
+def device_class(device: str) -> str:
+    """The name of the GPU, or of the CPU: processes of one class are taken to be equally fast."""
+    return torch.cuda.get_device_name() if device == "cuda" else cpu_name()
+
+
+def cpu_name() -> str:
+    """As Linux tells it; elsewhere what Python knows."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def memory(device: str) -> int:
+    """Bytes of this process' card, or of the machine."""
+    if device == "cuda":
+        return torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def resident() -> tuple[int, int]:
+    """Bytes of this process in memory now, with what it shares with others, and without that.
+
+    On Linux; elsewhere both are the most that it ever was.
+    """
+    try:
+        pages = [int(word) for word in Path("/proc/self/statm").read_text(encoding="ascii").split()]
+    except OSError:
+        return most_resident(), most_resident()
+    return tuple(os.sysconf("SC_PAGE_SIZE") * number for number in (pages[1], pages[1] - pages[2]))  # type: ignore[return-value]
+
+
+def most_resident() -> int:
+    """The most bytes that this process ever was in memory."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if platform.system() == "Darwin" else most * 1024
