@@ -71,12 +71,17 @@ def _grown(name: str, looks: list[tuple[int, float]], rounds: int) -> Growth:
 
 def heap(pid: int) -> float | None:
     """Megabytes of anonymous memory of a process; None where the system does not tell."""
+    return held(pid, "Pss_Anon")
+
+
+def held(pid: int, kind: str) -> float | None:
+    """Megabytes of one kind of a process' memory, by its name in ``smaps_rollup``; None where nothing tells."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
     except OSError:
         return None
     sizes = dict(line.split(":") for line in text.splitlines()[1:])
-    return int(sizes["Pss_Anon"].split()[0]) / 1024 if "Pss_Anon" in sizes else None
+    return int(sizes[kind].split()[0]) / 1024 if kind in sizes else None
 
 
 class Peaks:
@@ -104,7 +109,7 @@ class Peaks:
 
     def _watch(self) -> None:
         while not self._over.wait(self._every):
-            for pid in _descendants(os.getpid()):
+            for pid in descendants(os.getpid()):
                 try:
                     self.store = max(self.store, _plasma(pid))
                     megabytes = heap(pid) if _is_actor(pid) else None
@@ -133,7 +138,7 @@ def actors_of(run: Run) -> dict[str, int]:
     assert isinstance(run.driver, RemoteDriver)
     clients = [place["pid"] for place in run.driver.placement()]
     named = {f"client actor {number}": pid for number, pid in enumerate(clients)}
-    others = [pid for pid in _descendants(os.getpid()) if pid not in clients and _is_actor(pid)]
+    others = [pid for pid in descendants(os.getpid()) if pid not in clients and _is_actor(pid)]
     return ({"driver actor": others[-1]} if others else {}) | named
 
 
@@ -143,7 +148,7 @@ def _is_actor(pid: int) -> bool:
     return title.startswith(b"ray::") and not title.startswith(b"ray::IDLE")
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
     """Ascending; empty where the system does not tell."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
