@@ -22,8 +22,8 @@ check: $(VENV)/installed-test
 balance: $(VENV)/installed  ## CBFL's and FedSER's first claims on real images (an hour)
 	$(BIN)/python -m benchmarks.balance
 
-bench: $(VENV)/installed  ## rounds per second against a plain loop, in one run
-	$(BIN)/python -m benchmarks.speed
+bench: $(VENV)/installed  ## seconds per round beside a plain loop, in one run; FLOWER=python and PFL=python beside peers
+	$(BIN)/python -m benchmarks.speed $(if $(FLOWER),--flower-python $(FLOWER)) $(if $(PFL),--pfl-python $(PFL))
 
 learning: $(VENV)/installed  ## accuracy against the plain loop on the whole of Fashion-MNIST (15 minutes)
 	$(BIN)/python -m benchmarks.learning

@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import speed_page
-from benchmarks.common import RESULTS, save, verdict
+from benchmarks.common import RESULTS, floor_share, save, verdict
 from benchmarks.contestants import Contestant, Engine, Plain
 from benchmarks.footprint import weighed
 from benchmarks.memory import GROWTH_LIMIT, growth
@@ -252,6 +252,10 @@ def measured(name: str, options: argparse.Namespace, pythons: dict[str, Path]) -
     with tempfile.TemporaryDirectory() as temporary:
         inputs = Inputs(experiment, Path(temporary))
         found, count, idle = in_turns(inputs, options.processes, options.cycles, options.seconds)
+        for one in found:
+            if options.floor_rounds and "actors" in one.facts:
+                at = experiment.override([f"execution.actors={one.facts['actors']}"])
+                one.facts["floor_share"] = floor_share(at, options.floor_rounds)
         leave_ray()
         least, most = PEER_ROUNDS
         rounds = min(max(count, least), most)
@@ -261,8 +265,6 @@ def measured(name: str, options: argparse.Namespace, pythons: dict[str, Path]) -
         entries = [one.entry() for one in found]
         if options.weigh:
             weigh(name, entries, inputs.folder, options.overrides, options.weigh)
-    # To be joined here, once engine/floor.py is on main: the share of the floor, floor's seconds by seconds_per_round,
-    # as entry["floor_share"] of each of the engine's entries; speed_page.rows shows it.
     return {
         "title": workload.title,
         "limit": workload.limit,
@@ -287,6 +289,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pfl-python", type=Path, help="a Python that has pfl[pytorch]")
     parser.add_argument("--peer-blocks", type=int, default=3, help="runs of a peer, after one to warm up; 0: no peers")
     parser.add_argument("--weigh", type=float, default=10.0, help="seconds of work to weigh each; 0: weigh nothing")
+    parser.add_argument("--floor-rounds", type=int, default=5, help="to take the floor's share of; 0: leave it out")
     parser.add_argument("--growth-rounds", type=int, default=2000, help="0: leave memory over rounds out")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for speed.json")
     options = parser.parse_intermixed_args(arguments)

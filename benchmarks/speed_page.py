@@ -8,7 +8,7 @@ from typing import Any
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 BEGIN, END = "<!-- python -m benchmarks.speed --page: -->\n", "<!-- end -->"
-HEAD = ("", "ms per round", "by the plain loop's", "quartiles", "MB")
+HEAD = ("", "ms per round", "by the plain loop's", "quartiles", "MB", "share of the floor")
 PEERS = {"flower": ("Flower", "flwr"), "pfl_research": ("pfl-research", "pfl")}  # its name, its package
 
 
@@ -23,10 +23,10 @@ def rows(result: dict[str, Any]) -> list[tuple[str, ...]]:
             title, package = PEERS[name]
             label = " ".join([title, *([entry["versions"][package]] if "versions" in entry else [])])
         if "seconds_per_round" not in entry:
-            found.append((label, "failed" if "failed" in entry else "not run", "", "", ""))
+            found.append((label, "failed" if "failed" in entry else "not run", *[""] * (len(HEAD) - 2)))
             continue
         low, high = entry["ratio_quartiles"]
-        megabytes = entry.get("megabytes")
+        megabytes, share = entry.get("megabytes"), entry.get("floor_share")
         found.append(
             (
                 label,
@@ -34,6 +34,7 @@ def rows(result: dict[str, Any]) -> list[tuple[str, ...]]:
                 f"{entry['ratio']:.2f}",
                 f"{low:.2f} to {high:.2f}",
                 "" if megabytes is None else f"{megabytes:.0f}",
+                "" if share is None else f"{100 * share:.0f} %",
             )
         )
     return found
