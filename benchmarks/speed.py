@@ -42,7 +42,6 @@ from engine.experiment import Experiment
 
 MEMORY_LIMIT = 1024.0  # MB: of the engine in process, and of its processes on Ray beyond an idle Ray
 PICKS = 0.05  # by how much the setting that the default picks may be slower than the better one: less is noise
-BUSY = 0.1  # cores at work while all wait, from which on the machine is not quiet
 WARM_UP = 2  # rounds of everyone before the first turn
 PEER_WARM_UP = 3  # rounds of a peer that are not timed: its clients' first ones load data
 PEER_ROUNDS = (5, 50)  # timed rounds of one run of a peer, at least and at most
@@ -320,7 +319,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         limits += judged(name, result, idle_ray)
         noise.append(result["busy_cores_while_all_wait"])
     results["busy_cores"] = max(noise, key=lambda cores: -math.inf if math.isnan(cores) else cores)
-    if results["busy_cores"] > BUSY:
+    if results["busy_cores"] > speed_page.BUSY:
         print(f"the machine is not quiet: {results['busy_cores']:.2f} cores were at work while nothing was measured")
     if options.growth_rounds:
         print(f"memory: {options.growth_rounds} rounds in this process, and on actors", flush=True)

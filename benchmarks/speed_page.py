@@ -9,6 +9,7 @@ from typing import Any
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 BEGIN, END = "<!-- python -m benchmarks.speed --page: -->\n", "<!-- end -->"
 HEAD = ("", "ms per round", "by the plain loop's", "quartiles", "MB", "share of the floor")
+BUSY = 0.1  # cores at work while all wait, from which on the machine is not quiet
 PEERS = {"flower": ("Flower", "flwr"), "pfl_research": ("pfl-research", "pfl")}  # its name, its package
 
 
@@ -60,6 +61,8 @@ def tables(results: dict[str, Any]) -> str:
         f"each peer. {machine['cores']} cores of an {machine['cpu']} ({machine['capability']}); {versions}. While all "
         f"waited {results['busy_cores']:.2f} cores were at work.\n"
     )
+    if results["busy_cores"] > BUSY:
+        parts.append("**The machine was not quiet: these figures are not to be relied on.**\n")
     return "\n".join(parts)
 
 
