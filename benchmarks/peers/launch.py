@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -47,13 +48,15 @@ def run(name: str, python: Path, folder: Path, limit: float, weigh: bool = False
     command = [str(python.absolute()), "-m", f"benchmarks.peers.{name}", str(folder)]
     pipe = subprocess.PIPE
     with (
-        subprocess.Popen(command, env=environment, cwd=ROOT, text=True, stdout=pipe, stderr=pipe) as process,
+        subprocess.Popen(
+            command, env=environment, cwd=ROOT, text=True, stdout=pipe, stderr=pipe, start_new_session=True
+        ) as process,
         Footprint(process.pid, every=0.5 if weigh else None) as footprint,
     ):
         try:
             out, err = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
-            process.terminate()
+            os.killpg(process.pid, signal.SIGKILL)  # with the processes that it started
             raise PeerFailed(f"gave no answer in {limit:g} s") from None
     answers = [line for line in out.splitlines() if line.startswith('{"seconds"')]
     if process.returncode or not answers:
