@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo sweep test check balance bench learning bits sweeps methods calibration personal distillation inaturalist clean
+.PHONY: demo sweep test check balance bench starts learning bits sweeps methods calibration personal distillation inaturalist clean
 
 demo: $(VENV)/installed  ## a federated run on real images, on Ray
 	$(BIN)/fedskew run
@@ -22,8 +22,11 @@ check: $(VENV)/installed-test
 balance: $(VENV)/installed  ## CBFL's and FedSER's first claims on real images (an hour)
 	$(BIN)/python -m benchmarks.balance
 
-bench: $(VENV)/installed  ## rounds per second against a plain loop, in one run
-	$(BIN)/python -m benchmarks.speed
+bench: $(VENV)/installed  ## seconds per round beside a plain loop, in one run; FLOWER=python and PFL=python beside peers
+	$(BIN)/python -m benchmarks.speed $(if $(FLOWER),--flower-python $(FLOWER)) $(if $(PFL),--pfl-python $(PFL))
+
+starts: $(VENV)/installed  ## seconds from the command to the end of the first round
+	$(BIN)/python -m benchmarks.first_round
 
 learning: $(VENV)/installed  ## accuracy against the plain loop on the whole of Fashion-MNIST (15 minutes)
 	$(BIN)/python -m benchmarks.learning

@@ -6,7 +6,9 @@ import json
 import os
 import platform
 from collections.abc import Iterable
+from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -53,13 +55,23 @@ def write_orders(experiment: Experiment, run: Path, cohorts: dict[int, list[int]
     np.savez(folder / "orders.npz", **drawn)  # pyright: ignore[reportArgumentType]
 
 
+def floor_share(experiment: Experiment, rounds: int) -> float | None:
+    """What a round's physical floor takes by what a round takes, of the median of so many rounds.
+
+    None where the engine has no ``measured_floor``. To become an import at the top once it has.
+    """
+    if find_spec("engine.measured_floor") is None:
+        return None
+    return import_module("engine.measured_floor").measure_floor(experiment, rounds).typical.share
+
+
 def facts() -> dict[str, Any]:
     """Versions and the machine; nothing that names it."""
     return {
         "versions": {
             "fedskew": __version__,
             "python": platform.python_version(),
-            **{name: version(name) for name in ("torch", "ray", "numpy")},
+            **{name: version(name) for name in ("torch", "ray", "numpy") if find_spec(name)},
         },
         "machine": {
             "cpu": _cpu_model(),

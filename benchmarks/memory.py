@@ -71,19 +71,19 @@ def _grown(name: str, looks: list[tuple[int, float]], rounds: int) -> Growth:
 
 def heap(pid: int) -> float | None:
     """Megabytes of anonymous memory of a process; None where the system does not tell."""
-    return _smaps(pid, "Pss_Anon")
+    return held(pid, "Pss_Anon")
 
 
 def tree(pid: int) -> dict[int, float]:
     """Megabytes of a process and of each below it: proportional set sizes, so what they share counts once in all."""
-    sizes = {one: _smaps(one, "Pss") for one in (pid, *_descendants(pid))}
+    sizes = {one: held(one, "Pss") for one in (pid, *descendants(pid))}
     return {one: size for one, size in sizes.items() if size is not None}  # some may have just ended
 
 
 def processor_seconds(pid: int) -> float:
     """Used by a process and by each below it that still runs."""
     ticks = 0
-    for one in (pid, *_descendants(pid)):
+    for one in (pid, *descendants(pid)):
         try:
             fields = Path(f"/proc/{one}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         except OSError:
@@ -92,13 +92,14 @@ def processor_seconds(pid: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _smaps(pid: int, field: str) -> float | None:
+def held(pid: int, kind: str) -> float | None:
+    """Megabytes of one kind of a process' memory, by its name in ``smaps_rollup``; None where nothing tells."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
     except OSError:
         return None
     sizes = dict(line.split(":") for line in text.splitlines()[1:])
-    return int(sizes[field].split()[0]) / 1024 if field in sizes else None
+    return int(sizes[kind].split()[0]) / 1024 if kind in sizes else None
 
 
 class Peaks:
@@ -126,7 +127,7 @@ class Peaks:
 
     def _watch(self) -> None:
         while not self._over.wait(self._every):
-            for pid in _descendants(os.getpid()):
+            for pid in descendants(os.getpid()):
                 try:
                     self.store = max(self.store, _plasma(pid))
                     megabytes = heap(pid) if _is_actor(pid) else None
@@ -155,7 +156,7 @@ def actors_of(run: Run) -> dict[str, int]:
     assert isinstance(run.driver, RemoteDriver)
     clients = [place["pid"] for place in run.driver.placement()]
     named = {f"client actor {number}": pid for number, pid in enumerate(clients)}
-    others = [pid for pid in _descendants(os.getpid()) if pid not in clients and _is_actor(pid)]
+    others = [pid for pid in descendants(os.getpid()) if pid not in clients and _is_actor(pid)]
     return ({"driver actor": others[-1]} if others else {}) | named
 
 
@@ -165,7 +166,7 @@ def _is_actor(pid: int) -> bool:
     return title.startswith(b"ray::") and not title.startswith(b"ray::IDLE")
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
     """Ascending; empty where the system does not tell."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):

@@ -24,8 +24,10 @@ import pyarrow.parquet as pq
 import torch
 import torch.nn.functional as F
 import yaml
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from benchmarks.networks import network
 
 
 @dataclass(frozen=True)
@@ -46,19 +48,6 @@ class Task:
 # --- the loop -----------------------------------------------------------------------------------------
 
 
-def network(name: str, channels: int, side: int, classes: int) -> nn.Sequential:
-    if name == "mlp":
-        inputs = channels * side * side
-        layers = [nn.Flatten(), nn.Linear(inputs, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU()]
-        return nn.Sequential(*layers, nn.Linear(200, classes))
-    if name == "cnn":
-        first = [nn.Conv2d(channels, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)]
-        second = [nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)]
-        dense = [nn.Flatten(), nn.Linear(64 * (side // 4) ** 2, 512), nn.ReLU(), nn.Linear(512, classes)]
-        return nn.Sequential(*first, *second, *dense)
-    raise ValueError(f"model {name!r}: the plain loop knows mlp and cnn")
-
-
 class Site:
     """What one process holds, and what it is asked to do."""
 
@@ -66,9 +55,10 @@ class Site:
         torch.set_num_threads(1)
         self.task, self.weights, self.rows = task, weights, clients_of(task.partition)
         with np.load(task.data) as data:
-            mean, std = (torch.from_numpy(data[name]).view(1, -1, 1, 1) for name in ("mean", "std"))
+            mean, std = (torch.from_numpy(data[name]).float().view(1, -1, 1, 1) for name in ("mean", "std"))
             self.x, self.test_x = (
-                ((torch.from_numpy(data[f"{split}_images"]) / 255 - mean) / std).float() for split in ("train", "test")
+                torch.from_numpy(data[f"{split}_images"]).float().div_(255).sub_(mean).div_(std)
+                for split in ("train", "test")
             )
             self.y, self.test_y = (torch.from_numpy(data[f"{split}_labels"]) for split in ("train", "test"))
         self.model = network(task.model, self.x.shape[1], self.x.shape[2], int(self.y.max()) + 1)

@@ -1,148 +1,113 @@
-"""How fast is the engine beside plain PyTorch, and does its memory stay level? About 15 minutes on two cores.
+"""How fast is the engine beside plain PyTorch and beside other simulators, and in how much memory?
 
-    python -m benchmarks.speed
-    python -m benchmarks.speed --workloads mlp --cycles 2 --chunk 1 --memory-rounds 100 \
-        data.name=fashion_mnist_sample                                # a smoke test; its figures mean nothing
+    python -m benchmarks.speed                                        # about 20 minutes on two cores, without peers
+    python -m benchmarks.speed --flower-python PYTHON --pfl-python PYTHON            # with both, about 40
+    python -m benchmarks.speed --page                                 # writes the table of docs/performance.md
+    python -m benchmarks.speed --cycles 2 --seconds 1 --growth-rounds 100 data.name=fashion_mnist_sample
+                                                                      # a smoke test; its figures mean nothing
 
-Everything is started once and waits, idle, for its turn; the turns are short and go round, so that whatever else
-changes on the machine meets all alike. A turn is timed from outside, by the clock on the wall: dispatch, aggregation,
-rows and checkpoints all count, and only evaluation is switched off.
+The engine and the plain loop are started once and wait, idle, for their turns; a turn is the same rounds, of the same
+clients, for all, and turns go round, so that whatever else changes on the machine meets all alike. A peer starts its
+own processes, so it is run between two turns of the plain loop over the same rounds. A turn is timed from outside, by
+the clock on the wall: dispatch, aggregation, rows and checkpoints all count, and only evaluation is switched off.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import statistics
+import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.common import RESULTS, save, verdict, write_inputs
+from benchmarks import speed_page
+from benchmarks.common import RESULTS, floor_share, save, verdict
+from benchmarks.contestants import Contestant, Engine, Plain
+from benchmarks.footprint import weighed
 from benchmarks.memory import GROWTH_LIMIT, growth
-from benchmarks.plain_loop import PlainLoop, clients_of, task_of
+from benchmarks.peers import launch
+from benchmarks.peers.given import Given
+from benchmarks.workloads import WORKLOADS, Inputs
 from engine.experiment import Experiment
-from engine.run import Run
 
-LIMITS = {"mlp": 0.9, "cnn": 0.95}  # of the plain loop's rounds per second, with as many actors as it has processes
-ENDLESS = 10**9  # rounds: no run ends while it is measured
-BUSY = 0.1  # cores at work while all wait, from which on the machine is not quiet
-
-
-@dataclass(frozen=True)
-class Turn:
-    """What one turn of a contestant came to, in seconds per round."""
-
-    wall: float
-    inner: float  # by the engine's own clock, which leaves out checkpoints and the way to the driver
-
-
-class Contestant(Protocol):
-    def turn(self, seconds: float) -> Turn: ...
-
-
-class Engine:
-    """A run of the engine, advanced turn by turn."""
-
-    def __init__(self, experiment: Experiment, folder: Path) -> None:
-        self._run = Run.open(experiment, folder)
-
-    def turn(self, seconds: float) -> Turn:
-        began = time.perf_counter()
-        rows = self._run.advance(seconds).rows
-        wall = time.perf_counter() - began
-        return Turn(wall / len(rows), statistics.mean(row["seconds"] for row in rows))
-
-    def close(self) -> None:
-        self._run.close()
-
-
-class Plain:
-    """The plain loop on cohorts of the same size."""
-
-    def __init__(self, run: Path, inputs: Path, cohort: int, processes: int) -> None:
-        self._loop = PlainLoop(task_of(run, inputs, own_order=0), processes)
-        self._cohort = cohort
-        self._clients = len(clients_of(run / "partition.parquet"))
-        self._rng = np.random.default_rng(0)
-        self._round = 0
-
-    def turn(self, seconds: float) -> Turn:
-        began, first = time.perf_counter(), self._round
-        while True:
-            self._round += 1
-            self._loop.round(self._round, self._rng.choice(self._clients, self._cohort, replace=False).tolist())
-            elapsed = time.perf_counter() - began
-            if elapsed >= seconds:
-                return Turn(elapsed / (self._round - first), elapsed / (self._round - first))
-
-    def close(self) -> None:
-        self._loop.close()
+MEMORY_LIMIT = 1024.0  # MB: of the engine in process, and of its processes on Ray beyond an idle Ray
+PICKS = 0.05  # by how much the setting that the default picks may be slower than the better one: less is noise
+WARM_UP = 2  # rounds of everyone before the first turn
+PEER_WARM_UP = 3  # rounds of a peer that are not timed: its clients' first ones load data
+PEER_ROUNDS = (5, 50)  # timed rounds of one run of a peer, at least and at most
 
 
 @dataclass
 class Measured:
-    """One contestant's turns, and how many of a core's seconds its processes can use."""
+    """One contestant's turns in seconds per round, and those of the plain loop beside each."""
 
     name: str
-    cores: int
-    turns: list[Turn] = field(default_factory=list)
+    turns: list[float] = field(default_factory=list)
+    beside: list[float] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def wall(self) -> float:
-        return statistics.median(turn.wall for turn in self.turns)
+    def ratios(self) -> list[float]:
+        return [ours / plain for ours, plain in zip(self.turns, self.beside, strict=True)]
 
-    @property
-    def inner(self) -> float:
-        return statistics.median(turn.inner for turn in self.turns)
+    def entry(self) -> dict[str, Any]:
+        """For the file: medians over turns, and the quartiles of the ratio."""
+        if not self.turns:
+            return {"name": self.name, **self.facts}
+        low, _, high = (
+            statistics.quantiles(self.ratios, n=4, method="inclusive") if len(self.turns) > 1 else (self.ratios[0],) * 3
+        )
+        return {
+            "name": self.name,
+            **self.facts,
+            "seconds_per_round": statistics.median(self.turns),
+            "ratio": statistics.median(self.ratios),
+            "ratio_quartiles": [low, high],
+            "turns": self.turns,
+            "plain_turns": self.beside,
+        }
 
 
-def workload(model: str, overrides: list[str]) -> Experiment:
-    """10 of 100 clients with 600 images each, a batch of 32."""
-    return Experiment(
-        name=f"speed-{model}",
-        rounds=ENDLESS,
-        data={"name": "fashion_mnist"},
-        partition={"name": "iid", "clients": 100},
-        model={"name": model},
-        local={"epochs": 1, "batch_size": 32, "lr": 0.05},
-        participation={"count": 10},
-        evaluation={"every": 0},
-    ).override(overrides)
+# --- the engine and the plain loop --------------------------------------------------------------------
 
 
-def measure(experiment: Experiment, processes: int, cycles: int, chunk: float) -> tuple[list[Measured], float]:
-    """All contestants' turns, the first cycle dropped; and the cores at work while all of them waited."""
+def in_turns(inputs: Inputs, processes: int, cycles: int, seconds: float) -> tuple[list[Measured], int, float]:
+    """All turns; the rounds of one; and the cores at work while all of them waited.
+
+    The first cycle is dropped. ``seconds``: of a turn of the plain loop, at least one round.
+    """
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        write_inputs(experiment, folder)
-        contestants: list[tuple[Measured, Contestant]] = []
+        plain = Plain(inputs, processes)
+        stack.callback(plain.close)
+        here: list[tuple[Measured, Contestant]] = []
         for actors in (processes, 0):
-            run = folder / f"actors-{actors}"
-            engine = Engine(experiment.override([f"execution.actors={actors}"]), run)
+            experiment = inputs.experiment.override([f"execution.actors={actors}"])
+            engine = Engine(experiment, inputs.folder / f"actors-{actors}")
             stack.callback(engine.close)
-            contestants.append((Measured(f"engine, actors={actors}", max(actors, 1)), engine))
-        cohort = experiment.participation.count
-        assert cohort is not None, "the speed workloads have a fixed cohort"
-        for count in (processes, 1):
-            plain = Plain(folder / "actors-0", folder, cohort, count)
-            stack.callback(plain.close)
-            contestants.append((Measured(f"plain, processes={count}", count), plain))
+            here.append((Measured(f"engine, actors={actors}", facts={"actors": actors}), engine))
+        here.append((Measured(f"plain loop, {processes} processes", facts={"processes": processes}), plain))
 
+        pace = [contestant.turn(range(1, 1 + WARM_UP)) for _, contestant in here][-1]
+        count, first = max(1, round(seconds / pace)), 1 + WARM_UP
         for cycle in range(cycles + 1):
-            first = cycle % len(contestants)  # nobody always follows the same one
-            for measured, contestant in contestants[first:] + contestants[:first]:
-                turn = contestant.turn(chunk)
-                if cycle:
-                    measured.turns.append(turn)
-        return [measured for measured, _ in contestants], busy_cores(2.0)
+            rounds, start = range(first, first + count), cycle % len(here)
+            first = rounds.stop
+            took = {one.name: contestant.turn(rounds) for one, contestant in here[start:] + here[:start]}
+            if cycle:
+                for one, _ in here:
+                    one.turns.append(took[one.name])
+                    one.beside.append(took[here[-1][0].name])
+        return [one for one, _ in here], count, busy_cores(2.0)
 
 
 def busy_cores(seconds: float) -> float:
@@ -161,82 +126,206 @@ def busy_cores(seconds: float) -> float:
         return float("nan")
 
 
-def ratio(reference: Measured, ours: Measured) -> tuple[float, float, float]:
-    """Rounds per second of ``ours`` by those of ``reference``: of the medians, and the quartiles over cycles."""
-    each = [a.wall / b.wall for a, b in zip(reference.turns, ours.turns, strict=True)]
-    low, _, high = statistics.quantiles(each, n=4) if len(each) > 1 else (each[0],) * 3
-    return reference.wall / ours.wall, low, high
+# --- peers --------------------------------------------------------------------------------------------
 
 
-def report(model: str, measured: list[Measured], console: Console) -> dict[str, Any]:
-    """The table of one workload, and the same for the file."""
-    table = Table("", "ms per round", "by its own clock", "rounds/s by plain's", "quartiles", title=f"{model}")
-    entries = []
-    for one in measured:
-        reference = next(other for other in measured if other.name == f"plain, processes={one.cores}")
-        value, low, high = ratio(reference, one)
-        table.add_row(
-            one.name, f"{1e3 * one.wall:.1f}", f"{1e3 * one.inner:.1f}", f"{value:.3f}", f"{low:.3f} to {high:.3f}"
-        )
-        entries.append(
-            {
-                "name": one.name,
-                "against": reference.name,
-                "seconds_per_round": one.wall,
-                "seconds_per_round_by_own_clock": one.inner,
-                "ratio": value,
-                "ratio_quartiles": [low, high],
-                "turns": [turn.wall for turn in one.turns],
-            }
-        )
+def give(inputs: Inputs, processes: int, count: int) -> None:
+    """Write into the inputs' folder what is to be done by those who do not share a process with the engine."""
+    local = inputs.experiment.local
+    assert local.batch_size != "full"
+    Given(
+        model=inputs.experiment.to_mapping()["model"]["name"],
+        lr=local.lr,
+        batch_size=local.batch_size,
+        epochs=local.epochs,
+        clients=len(inputs.clients),
+        processes=processes,
+        cohorts=[inputs.cohort(number) for number in range(1, 1 + PEER_WARM_UP + count)],
+        warm_up=PEER_WARM_UP,
+    ).write(inputs.folder, inputs.clients)
+
+
+def of_peers(inputs: Inputs, pythons: dict[str, Path], processes: int, count: int, blocks: int) -> list[Measured]:
+    """Runs of every peer that there is, each between two turns of the plain loop over the same ``count`` rounds."""
+    found = [Measured(name) for name in pythons]
+    numbers = range(1 + PEER_WARM_UP, 1 + PEER_WARM_UP + count)
+    plain = Plain(inputs, processes)
+    try:
+        plain.turn(range(1, 1 + WARM_UP))
+        before = plain.turn(numbers)
+        for block in range(blocks):
+            for one in found:
+                if "failed" in one.facts:
+                    continue
+                limit = 120 + 60 * before * numbers.stop
+                try:
+                    ran = launch.run(one.name, pythons[one.name], inputs.folder, limit, weigh=block == 0)
+                except launch.PeerFailed as error:
+                    print(f"{one.name}: {error}", file=sys.stderr)
+                    one.facts["failed"] = str(error)
+                    continue
+                after = plain.turn(numbers)
+                if block == 0:  # to warm up, and to be weighed
+                    one.facts |= {"versions": ran.versions, "megabytes": ran.megabytes}
+                else:
+                    one.turns.append(statistics.mean(ran.seconds))
+                    one.beside.append((before + after) / 2)
+                before = after
+    finally:
+        plain.close()
+    return found
+
+
+# --- the whole ----------------------------------------------------------------------------------------
+
+
+def weigh(name: str, entries: list[dict[str, Any]], folder: Path, overrides: list[str], seconds: float) -> None:
+    """Add "megabytes" to the engine's entries and the plain loop's; ``folder``: as :func:`give` left it."""
+    for entry in entries:
+        if "actors" in entry:
+            which = [name, "--actors", str(entry["actors"]), *overrides]
+        elif "processes" in entry:
+            which = ["--plain", str(folder)]
+        else:
+            continue  # a peer was weighed as it ran
+        entry["megabytes"] = weighed([*which, "--seconds", str(seconds)])
+
+
+def default_actors(experiment: Experiment) -> int:
+    """What the engine takes if nobody says anything."""
+    return experiment.resolve().execution.actors
+
+
+def judged(name: str, result: dict[str, Any], idle_ray: float | None) -> list[tuple[str, bool]]:
+    """Each limit of a workload with whether it was met."""
+    engines = [entry for entry in result["entries"] if "actors" in entry]
+    best = min(engines, key=lambda entry: entry["ratio"])
+    picked = [entry["ratio"] for entry in engines if entry["actors"] == result["default_actors"]]
+    found = [
+        (f"{name}: {best['name']}: {best['ratio']:.3f} of the plain loop's time, limit {result['limit']:.3f}",
+         best["ratio"] <= result["limit"]),
+        (f"{name}: {best['name']} is the better one, the default is actors={result['default_actors']}",
+         bool(picked) and picked[0] <= (1 + PICKS) * best["ratio"]),
+    ]  # fmt: skip
+    if idle_ray is not None:
+        for entry in engines:
+            own = entry["megabytes"] - (idle_ray if entry["actors"] else 0)
+            beside = " beside an idle Ray" if entry["actors"] else ""
+            text = f"{name}: {entry['name']}: {own:.0f} MB{beside}, limit {MEMORY_LIMIT:.0f}"
+            found.append((text, own <= MEMORY_LIMIT))
+    return found
+
+
+def show(name: str, result: dict[str, Any], console: Console) -> None:
+    table = Table(*speed_page.HEAD, title=f"{name}: {result['title']}")
+    for row in speed_page.rows(result):
+        table.add_row(*row)
     console.print(table)
-    return {"entries": entries}
 
 
-def main() -> int:
+def growths(processes: int, rounds: int, console: Console) -> tuple[dict[str, Any], list[tuple[str, bool]]]:
+    """Whether heaps grow with rounds, in this process and on actors."""
+    results, limits = {}, []
+    table = Table("process", "MB at the end", "MB per 100 rounds", title="Memory over rounds")
+    for actors in (0, processes):
+        for grown in growth(actors, rounds):
+            results[grown.name] = {"megabytes": grown.megabytes, "per_100_rounds": grown.per_100_rounds}
+            table.add_row(grown.name, f"{grown.megabytes:.0f}", f"{grown.per_100_rounds:+.3f}")
+            text = f"{grown.name}: {grown.per_100_rounds:+.3f} MB per 100 rounds, limit {GROWTH_LIMIT}"
+            limits.append((text, grown.per_100_rounds <= GROWTH_LIMIT))
+    console.print(table)
+    return results, limits
+
+
+def leave_ray() -> None:
+    """So that peers have the machine to themselves."""
+    import ray
+
+    ray.shutdown()
+
+
+def measured(name: str, options: argparse.Namespace, pythons: dict[str, Path]) -> dict[str, Any]:
+    """All of one workload."""
+    workload = WORKLOADS[name]
+    experiment = workload.experiment(name, options.overrides)
+    with tempfile.TemporaryDirectory() as temporary:
+        inputs = Inputs(experiment, Path(temporary))
+        found, count, idle = in_turns(inputs, options.processes, options.cycles, options.seconds)
+        for one in found:
+            if options.floor_rounds and "actors" in one.facts:
+                at = experiment.override([f"execution.actors={one.facts['actors']}"])
+                one.facts["floor_share"] = floor_share(at, options.floor_rounds)
+        leave_ray()
+        least, most = PEER_ROUNDS
+        rounds = min(max(count, least), most)
+        give(inputs, options.processes, rounds)
+        if pythons:
+            found += of_peers(inputs, pythons, options.processes, rounds, 1 + options.peer_blocks)
+        entries = [one.entry() for one in found]
+        if options.weigh:
+            weigh(name, entries, inputs.folder, options.overrides, options.weigh)
+    return {
+        "title": workload.title,
+        "limit": workload.limit,
+        "experiment": experiment.to_mapping(),
+        "executor": experiment.resolve().execution.executor,
+        "default_actors": default_actors(experiment),
+        "rounds_per_turn": count,
+        "busy_cores_while_all_wait": idle,
+        "entries": entries,
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", help="key=value pairs for another setting")
-    parser.add_argument("--workloads", nargs="+", choices=list(LIMITS), default=list(LIMITS))
-    parser.add_argument("--processes", type=int, default=2, help="client actors, and processes of the plain loop")
+    parser.add_argument("--page", action="store_true", help="write docs/performance.md's table from the results")
+    parser.add_argument("--workloads", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
+    parser.add_argument("--processes", type=int, default=2, help="client actors, and processes of all others")
     parser.add_argument("--cycles", type=int, default=8, help="turns of each, after one to warm up")
-    parser.add_argument("--chunk", type=float, default=10.0, help="seconds of a turn; at least one round")
-    parser.add_argument("--memory-rounds", type=int, default=2000, help="0: leave memory out")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of a turn of the plain loop; at least one round")
+    parser.add_argument("--flower-python", type=Path, help="a Python that has flwr[simulation]")
+    parser.add_argument("--pfl-python", type=Path, help="a Python that has pfl[pytorch]")
+    parser.add_argument("--peer-blocks", type=int, default=3, help="runs of a peer, after one to warm up; 0: no peers")
+    parser.add_argument("--weigh", type=float, default=10.0, help="seconds of work to weigh each; 0: weigh nothing")
+    parser.add_argument("--floor-rounds", type=int, default=5, help="to take the floor's share of; 0: leave it out")
+    parser.add_argument("--growth-rounds", type=int, default=2000, help="0: leave memory over rounds out")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for speed.json")
-    options = parser.parse_intermixed_args()
+    options = parser.parse_intermixed_args(arguments)
+    if options.page:
+        speed_page.write(options.results / "speed.json")
+        return 0
     console = Console(width=100)
+    peers = launch.pythons({"flower": options.flower_python, "pfl_research": options.pfl_python})
+    if options.peer_blocks == 0:
+        peers = {}
+    for name in launch.PEERS.keys() - peers:
+        print(f"{name}: not run, its package is not here; see benchmarks/README.md")
+    results: dict[str, Any] = {
+        "settings": {"cycles": options.cycles, "seconds": options.seconds, "peer_blocks": options.peer_blocks},
+        "workloads": {},
+    }
     limits: list[tuple[str, bool]] = []
-    results: dict[str, Any] = {"workloads": {}, "limits": {**LIMITS, "growth_mb_per_100_rounds": GROWTH_LIMIT}}
 
-    noise = busy_cores(2.0)
-    for model in options.workloads:
-        print(f"{model}: {options.cycles + 1} cycles of 4 turns, {options.chunk:g} s each", flush=True)
-        experiment = workload(model, options.overrides)
-        measured, idle = measure(experiment, options.processes, options.cycles, options.chunk)
-        results["workloads"][model] = {
-            "experiment": experiment.to_mapping(),
-            **report(model, measured, console),
-            "busy_cores_while_all_wait": idle,
-        }
-        value = results["workloads"][model]["entries"][0]["ratio"]
-        limits.append(
-            (f"{model}: {value:.3f} of the plain loop's rounds, limit {LIMITS[model]}", value >= LIMITS[model])
-        )
-        noise = max(noise, idle)
-    results["busy_cores"] = noise
-    if noise > BUSY:
-        print(f"the machine is not quiet: {noise:.2f} cores were at work while nothing was measured")
-
-    if options.memory_rounds:
-        print(f"memory: {options.memory_rounds} rounds in this process, and on actors", flush=True)
-        results["memory"] = {}
-        table = Table("process", "MB at the end", "MB per 100 rounds", title="Memory")
-        for actors in (0, options.processes):
-            for grown in growth(actors, options.memory_rounds):
-                results["memory"][grown.name] = {"megabytes": grown.megabytes, "per_100_rounds": grown.per_100_rounds}
-                table.add_row(grown.name, f"{grown.megabytes:.0f}", f"{grown.per_100_rounds:+.3f}")
-                text = f"{grown.name}: {grown.per_100_rounds:+.3f} MB per 100 rounds, limit {GROWTH_LIMIT}"
-                limits.append((text, grown.per_100_rounds <= GROWTH_LIMIT))
-        console.print(table)
+    noise = [busy_cores(2.0)]
+    idle_ray = (
+        weighed(["--idle-ray", str(options.processes), "--seconds", str(options.weigh)]) if options.weigh else None
+    )
+    results["idle_ray_megabytes"] = idle_ray
+    for name in options.workloads:
+        print(f"{name}: {options.cycles + 1} cycles, turns of about {options.seconds:g} s", flush=True)
+        result = results["workloads"][name] = measured(name, options, peers)
+        show(name, result, console)
+        limits += judged(name, result, idle_ray)
+        noise.append(result["busy_cores_while_all_wait"])
+    results["busy_cores"] = max(noise, key=lambda cores: -math.inf if math.isnan(cores) else cores)
+    if results["busy_cores"] > speed_page.BUSY:
+        print(f"the machine is not quiet: {results['busy_cores']:.2f} cores were at work while nothing was measured")
+    if options.growth_rounds:
+        print(f"memory: {options.growth_rounds} rounds in this process, and on actors", flush=True)
+        results["growth"], more = growths(options.processes, options.growth_rounds, console)
+        limits += more
+    results["limits"] = [{"text": text, "met": met} for text, met in limits]
     save("speed", results, options.results)
     return verdict(limits)
 

@@ -1,0 +1,112 @@
+"""The measuring program of the GPU, on the processor and in small."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from benchmarks import gpu
+from benchmarks.gpu import Setting, executors, fastest, isolated, judged, measure, missing, thousand, went_on
+from engine.experiment import Execution
+
+TINY = [
+    "model.name=logistic",
+    "partition.clients=20",
+    "data.train_samples=200",
+    "local.epochs=1",
+    "local.augment=none",
+]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return gpu.write_cifar10(tmp_path_factory.mktemp("gpu") / "cifar10", images=40)
+
+
+def test_made_up_images_are_cifar10s(data: Path) -> None:
+    """Kills: another shape or another number of classes, images that are all alike, classes in order."""
+    made = Setting("a", "loop", 0).experiment(data, "cpu").data.load()
+    assert made.train.images.shape == (200, 3, 32, 32) and made.test.images.shape == (40, 3, 32, 32)
+    assert np.bincount(made.train.labels).tolist() == [20] * 10
+    assert made.train.images.std() > 50
+    assert (np.diff(made.train.labels) < 0).any()
+
+
+def test_settings_are_the_papers() -> None:
+    """Kills: another cohort or local work than that of CBFL's tables; cards that are shared by more than fit."""
+    one, other = (Setting(part, "loop", 4).experiment(Path("there"), "cuda").to_mapping() for part in "ab")
+    assert (one["partition"]["name"], other["partition"]["name"], other["partition"]["alpha"]) == (
+        "iid",
+        "dirichlet",
+        0.1,
+    )
+    for values in (one, other):
+        assert (values["data"]["name"], values["model"]["name"]) == ("cifar10", "resnet20")
+        assert (values["partition"]["clients"], values["participation"]["fraction"]) == (100, 0.1)
+        assert (values["local"]["epochs"], values["local"]["batch_size"]) == (5, 50)
+        assert values["evaluation"]["every"] == 0
+        assert (values["execution"]["gpus_per_actor"], values["execution"]["device"]) == (0.25, "cuda")
+    alone = Setting("a", "loop", 0).experiment(Path("there"), "cuda").to_mapping()["execution"]
+    assert (alone["actors"], alone["gpus_per_actor"]) == (0, 0.0)
+
+
+def test_every_executor_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: an executor that is left out or made up; actors where there is no Ray."""
+    assert set(executors()) == set(get_args(Execution.model_fields["executor"].annotation)) - {"auto"}
+    wanted = gpu.settings("ab", ["loop", "block"], [0, 2])
+    assert [setting.key for setting in wanted] == [
+        f"{part}, {executor}, actors={actors}" for actors in (0, 2) for part in "ab" for executor in ("loop", "block")
+    ]
+    assert all(Setting.of(setting.key) == setting for setting in wanted)
+    monkeypatch.setattr(gpu, "find_spec", lambda name: None)
+    assert {setting.actors for setting in gpu.settings("ab", ["loop"], [0, 2])} == {0}
+
+
+def test_what_is_measured_is_not_measured_again() -> None:
+    """Kills: a setting that is done twice, a failed one that is never tried again, the slowest for the fastest."""
+    wanted = gpu.settings("ab", ["loop", "block"], [0])
+    results: dict[str, Any] = {
+        "settings": {
+            "a, loop, actors=0": {"seconds_per_round": 2.0},
+            "a, block, actors=0": {"seconds_per_round": 1.0},
+            "b, loop, actors=0": {"failed": "OutOfMemoryError"},
+        }
+    }
+    assert [setting.key for setting in missing(wanted, results)] == ["b, loop, actors=0", "b, block, actors=0"]
+    assert fastest(results, "a") == Setting("a", "block", 0)
+    with pytest.raises(SystemExit, match="part b: nothing is measured yet"):
+        fastest(results, "b")
+
+
+def test_rounds_are_timed_after_the_warm_up(data: Path) -> None:
+    """Kills: fewer rounds than asked for, warm-up among them, a median that is none."""
+    found = measure(Setting("b", "loop", 0).experiment(data, "cpu", TINY), seconds=0.0)
+    assert len(found["rounds"]) == gpu.LEAST
+    assert found["seconds_per_round"] == sorted(found["rounds"])[1] > 0
+
+
+def test_a_thousand_rounds_go_on(data: Path, tmp_path: Path) -> None:
+    """Kills: a chunk that begins anew, seconds of earlier chunks that are lost, a limit held before the end."""
+    setting = Setting("a", "loop", 0)
+    experiment = setting.experiment(data, "cpu", [*TINY, "rounds=7", "evaluation.every=100"])
+    first = thousand(experiment, tmp_path / "run", seconds=0.0)
+    assert (first["rounds"], first["finished"]) == ([0, 1], False)
+    begun = went_on(None, setting, first)
+    assert judged({"thousand": begun}) == []
+    second = thousand(experiment, tmp_path / "run", seconds=60.0)
+    assert (second["rounds"], second["finished"]) == ([1, 7], True)
+    done = went_on(begun, setting, second)
+    assert done["seconds"] == first["seconds"] + second["seconds"]
+    assert [met for _, met in judged({"thousand": done})] == [True]
+    assert [met for _, met in judged({"thousand": {**done, "seconds": 601.0}})] == [False]
+    assert went_on(done, setting, thousand(experiment, tmp_path / "run", seconds=0.0)) == done
+    assert went_on(done, setting, first)["chunks"] == [first]  # another folder, from its beginning
+
+
+def test_a_setting_that_fails_ends_nothing() -> None:
+    """Kills: an error of one setting that ends the program, or a limit on its time that nobody keeps."""
+    assert isolated(60.0, measure, "no experiment", 0.0)["failed"].startswith("AttributeError: 'str' object has no")
+    assert isolated(0.0, measure, "no experiment", 0.0) == {"failed": "took longer than 0 s"}
