@@ -59,6 +59,7 @@ class Course:
     ) -> None:
         self.net = trainer.net
         self.rows = trainer.rows
+        self.forward = trainer.forward
         self.algorithm = algorithm
         self.local = local
         self.client = client  # as the phase that is under way has it
@@ -159,7 +160,8 @@ class Course:
         drawn = self.algorithm.draw(self.client, len(batch.y), self.received)
         if drawn:
             batch = replace(batch, drawn={name: _moved(value, batch.x.device) for name, value in drawn.items()})
-        loss = self.algorithm.loss(net, batch, self.received, self.state)
+        with self.forward():
+            loss = self.algorithm.loss(net, batch, self.received, self.state)
         if self._first is None:
             cached = phase.features == "cached"
             x = self.rows.batch(self._part(phase)[positions])[0] if cached else batch.x
@@ -210,9 +212,9 @@ class Course:
         return lambda positions: Batch(*self.rows.batch(indices[positions], augment, rng), self.client)
 
     def _cached(self, indices: Tensor) -> BatchOf:
-        with torch.no_grad():
+        with torch.no_grad(), self.forward():
             parts = [self.net.features(self.rows.batch(part)[0]) for part in indices.split(CHUNK)]
-        features, labels = torch.cat(parts), self.rows.labels[indices]
+        features, labels = torch.cat(parts).to(self.net.weights.dtype), self.rows.labels[indices]
         return lambda positions: Batch(features[positions], labels[positions], self.client)
 
     # --- the objective on the first batch ---------------------------------------------------------------
@@ -225,7 +227,8 @@ class Course:
             return None
         batch, _, training = self._first
         self.net.train(training)
-        return float(self.algorithm.loss(self.net, batch, self.received, self.state).detach())
+        with self.forward():
+            return float(self.algorithm.loss(self.net, batch, self.received, self.state).detach())
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import time
@@ -16,7 +17,7 @@ from engine.algorithm import Finisher
 from engine.errors import ConfigError, ResourceError, RunError
 from engine.experiment import Experiment
 from engine.results import RunFolder
-from engine.run import Messages, Run, run
+from engine.run import LocalDriver, Messages, Run, prepare, run
 from tests.tiny import SUITED
 
 pytestmark = pytest.mark.usefixtures("ray_session")
@@ -143,6 +144,39 @@ def test_one_actor_gives_the_same_bits_and_rows(tmp_path: Path) -> None:
         frame = RunFolder(tmp_path / name).frame("clients")
         frames.append(frame.drop(columns=["seconds", "actor"]))
     assert frames[0].equals(frames[1])
+
+
+def test_a_trial_before_and_blocks_that_wait_for_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kills: a trial that leaves a trace, or is of another process; a bound that stops a round, changes its order or is
+    told in each round; rates that nobody measures."""
+    from engine import preflight, ray_pool
+    from engine.devices import device_class
+
+    monkeypatch.setattr(preflight, "SMALL", 0.0)
+    prepared = prepare(cell(2, "scaffold"), tmp_path / "actors", False)
+    prepared.write()
+    made: list[ray_pool.RayPool] = []
+
+    def make() -> ray_pool.RayPool:
+        made.append(ray_pool.RayPool(prepared.experiment, ray_pool.share(prepared.dataset), prepared.assignment))
+        made[0]._room = 1.0  # bytes
+        return made[0]
+
+    with caplog.at_level(logging.INFO, "fedskew"):
+        driver = LocalDriver(prepared, make_pool=make)
+        while not driver.driver.finished:
+            driver.advance(0.0)
+        kinds, rate = made[0]._kinds, made[0]._rates.of("train", device_class("cpu"))
+        summary = driver.close()
+    assert summary["weights_sha256"] == run(cell(0, "scaffold"), tmp_path / "reference")["weights_sha256"]
+    texts = [record.getMessage() for record in caplog.records]
+    [told] = [text for text in texts if "a worker takes" in text]
+    assert "and this machine has" in told
+    assert sum("blocks wait until there is room" in text for text in texts) == 1
+    assert kinds == [device_class("cpu")] * 2
+    assert rate is not None and rate > 0
 
 
 def test_ray_that_was_up_stays_up(tmp_path: Path) -> None:
