@@ -40,10 +40,11 @@ def resident() -> tuple[int, int]:
     On Linux; elsewhere both are the most that it ever was.
     """
     try:
-        pages = [int(word) for word in Path("/proc/self/statm").read_text(encoding="ascii").split()]
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()
     except OSError:
         return most_resident(), most_resident()
-    return tuple(os.sysconf("SC_PAGE_SIZE") * number for number in (pages[1], pages[1] - pages[2]))  # type: ignore[return-value]
+    page, all_pages, shared = os.sysconf("SC_PAGE_SIZE"), int(pages[1]), int(pages[2])
+    return page * all_pages, page * (all_pages - shared)
 
 
 def most_resident() -> int:

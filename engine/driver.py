@@ -590,6 +590,8 @@ class Driver:
         last = self._ends[number]
         rounds = f"rounds {self.round + 1} to {last}" if stage.rounds else f"after round {last}"
         log.info("stage %s: %s, %s", stage.name, algorithm, rounds)
+        if stage.rounds and self.experiment.execution.executor == "block" and algorithm.one_by_one:
+            log.info("stage %s: one client at a time, since %s", stage.name, algorithm.one_by_one)
 
     def _with_model(self, server: Tensors) -> Tensors:
         """These entries with weights as the stage has them: none, those there are, or fresh ones where none were."""

@@ -135,10 +135,12 @@ class Evaluation(Section):
 
 
 class Execution(Section):
-    """Where and how it runs. The first five change bits; the others never do."""
+    """Where and how it runs. The first seven change bits; the others never do."""
 
     executor: Literal["auto", "loop", "block"] = "auto"  # how clients of a block are trained: one by one | together
     precision: Literal["float32", "float64"] = "float32"
+    tf32: bool = False  # round factors of products on the GPU to TF32; false is exact float32
+    autocast: Literal["none", "bfloat16"] = "none"  # of forward passes and losses; none is exact
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int = Field(default=1, ge=1)  # of torch, in every process
     block: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"  # clients per block; auto: a 16th of the cohort
@@ -154,7 +156,7 @@ class Execution(Section):
     mixed_hardware: bool = False  # allow actors that compute different bits; marks the result, which is not shared
 
     @pydantic.model_validator(mode="after")
-    def _enough_for_each_actor(self) -> Execution:
+    def _consistent(self) -> Execution:
         require(
             self.actors == 0 or self.cpus_per_actor >= self.threads,
             "cpus_per_actor",
@@ -169,7 +171,26 @@ class Execution(Section):
             "needs a share of a GPU for each actor",
             "set execution.gpus_per_actor, for example to 0.25",
         )
+        for field, neutral in NEUTRAL.items():
+            require(
+                self.precision == "float32" or getattr(self, field) == neutral,
+                field,
+                getattr(self, field),
+                f"computes in less than float32, and execution.precision={self.precision} asks for more",
+                "leave it out, or set execution.precision=float32",
+            )
+        self.check_tf32()
         return self
+
+    def check_tf32(self, prefix: str = "") -> None:
+        """Refuse it on a CPU; also once ``device=auto`` is resolved."""
+        require(
+            not self.tf32 or self.device != "cpu",
+            f"{prefix}tf32",
+            self.tf32,
+            "is arithmetic of a GPU, and execution.device is cpu",
+            "leave it out, or set execution.device=cuda",
+        )
 
 
 def no_gpu(execution: Execution) -> ConfigError:
@@ -184,7 +205,8 @@ def no_gpu(execution: Execution) -> ConfigError:
 
 
 OWN_DATA = (ImageFolder, Parquet)  # the user's own: another folder is another data set
-IDENTITY = ("executor", "precision", "device", "threads", "block")  # the fields of Execution that change bits
+NEUTRAL = {"tf32": False, "autocast": "none"}  # fields of Execution that are in no digest at these values
+IDENTITY = ("executor", "precision", *NEUTRAL, "device", "threads", "block")  # the fields of Execution that change bits
 
 
 class Checkpoint(Section):
@@ -583,12 +605,14 @@ class Experiment(Section):
             models = (self.model, *self.client_models)
             executor = default_executor(models, [stage.local.batch_size for stage in self.chain], device)
         execution = self.execution.model_copy(update={"device": device, "executor": executor})
+        execution.check_tf32("execution.")
         return self.model_copy(update={"execution": execution})
 
     def identity(self) -> dict[str, Any]:
         """What a result depends on: everything but names, paths, placement and checkpoint cadence."""
         values = self.to_mapping()
-        values["execution"] = {field: values["execution"][field] for field in IDENTITY}
+        written = values["execution"]
+        values["execution"] = {f: written[f] for f in IDENTITY if f not in NEUTRAL or written[f] != NEUTRAL[f]}
         if not isinstance(self.data, OWN_DATA):  # a known data set is the same wherever it lies
             values["data"].pop("root", None)
         values["stages"] = [stage.to_mapping() for stage in self.chain]

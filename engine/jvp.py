@@ -28,9 +28,11 @@ from torch.overrides import TorchFunctionMode
 def jvp(net: Callable[[Tensor], Tensor], x: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
     """``net(x)`` [B, C] and its derivative along ``direction`` (broadcast to x's shape), [B, C].
 
-    Both may be differentiated once more by reverse mode, as losses are.
+    Both may be differentiated once more by reverse mode, as losses are. Under autocast too they are computed in x's
+    precision: its casts come before the rules, so that a convolution's factors would differ in theirs.
     """
-    with forward_ad.dual_level(), _Rules():
+    exact = torch.autocast(x.device.type, enabled=False)
+    with exact, forward_ad.dual_level(), _Rules():
         out, tangent = forward_ad.unpack_dual(net(forward_ad.make_dual(x, direction.expand_as(x))))
     return out, torch.zeros_like(out) if tangent is None else tangent
 

@@ -103,6 +103,7 @@ class Course:
     ) -> None:
         self.net = trainer.net
         self.rows = trainer.rows
+        self.forward = trainer.forward
         self.algorithm = algorithm
         self.local = local
         self.client = client  # as the phase that is under way has it
@@ -201,7 +202,8 @@ class Course:
         drawn = self.algorithm.draw(self.client, len(batch.y), self.received)
         if drawn:
             batch = replace(batch, drawn={name: moved(value, batch.x.device) for name, value in drawn.items()})
-        loss = self.algorithm.loss(net, batch, self.received, self.state)
+        with self.forward():
+            loss = self.algorithm.loss(net, batch, self.received, self.state)
         if self._first is None:
             cached = phase.features == "cached"
             x = self.rows.batch(self.order.part(phase)[positions])[0] if cached else batch.x
@@ -223,9 +225,9 @@ class Course:
         return lambda positions: Batch(*self.rows.batch(indices[positions], augment, rng), self.client)
 
     def _cached(self, indices: Tensor) -> BatchOf:
-        with torch.no_grad():
+        with torch.no_grad(), self.forward():
             parts = [self.net.features(self.rows.batch(part)[0]) for part in indices.split(CHUNK)]
-        features, labels = torch.cat(parts), self.rows.labels[indices]
+        features, labels = torch.cat(parts).to(self.net.weights.dtype), self.rows.labels[indices]
         return lambda positions: Batch(features[positions], labels[positions], self.client)
 
     # --- the objective on the first batch ---------------------------------------------------------------
@@ -238,7 +240,8 @@ class Course:
             return None
         batch, _, training = self._first
         self.net.train(training)
-        return float(self.algorithm.loss(self.net, batch, self.received, self.state).detach())
+        with self.forward():
+            return float(self.algorithm.loss(self.net, batch, self.received, self.state).detach())
 
 
 @dataclass(frozen=True)

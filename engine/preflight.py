@@ -1,8 +1,8 @@
 """Whether the workers' memory will do, found out before a stage trains. Changes no bit, and no client's state.
 
-Where a client's training might take more than a small part of what a worker has, one worker trains some rows of the
-largest client as a trial, of which nothing is kept but the most memory that its process, or its share of the card,
-came to. A step or two of each phase have the peak: it lies in the activations of a batch, whatever the number of steps.
+On a card, or where a client's training might take more than a small part of a worker's share of the machine, one worker
+trains some rows of the largest client as a trial, of which nothing is kept but the most memory that its process came
+to. A step or two of each phase have the peak: it lies in the activations of a batch, whatever the number of steps.
 
 On a card, too many workers end in an error in mid-round, so what cannot fit is refused. A machine's memory is shared
 with all else that runs there, so of that there is a warning.
@@ -98,12 +98,16 @@ class Preflight:
         return min(self.held, 2 * self.batch)
 
     def due(self, layout: Layout) -> bool:
-        """Whether a trial is worth its time; ``layout``: of the largest network."""
+        """Whether a trial is worth its time; ``layout``: of the largest network.
+
+        On a card always: a step takes little there, and the driver may see no card to compare an estimate with.
+        """
         execution = self.experiment.execution
-        if execution.device != "cuda" and execution.actors == 0:
+        if execution.device == "cuda":
+            return True
+        if execution.actors == 0:
             return False  # one process has the machine to itself
-        estimate = self.estimate(layout)
-        part = devices.memory(execution.device) / self.side_by_side
+        estimate, part = self.estimate(layout), devices.memory("cpu") / self.side_by_side
         log.info("preflight: a client's training is estimated to take %s of %s", size_text(estimate), size_text(part))
         return estimate > SMALL * part
 

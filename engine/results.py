@@ -36,7 +36,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from engine import personal, traffic
+from engine import personal, precision, traffic
 from engine.checkpoints import Position
 from engine.errors import ConfigError, RunFolderError
 from engine.experiment import CHOICES, Experiment
@@ -425,6 +425,7 @@ class RunFolder:
         summary = {
             "name": experiment.name,
             "experiment": experiment.digest,
+            "precision": precision.told(experiment.execution),
             "algorithm": CHOICES["algorithm"].dump(experiment.chain[-1].algorithm),
             "scope": final.get("scope"),
             "accuracy": final.get("accuracy"),

@@ -63,6 +63,7 @@ NUMERIC_PATH = (
     "engine.nets",
     "engine.seeds",
     "engine.phases",
+    "engine.precision",
     "engine.training",
     "engine.weights",
     "engine.workbench",

@@ -9,7 +9,8 @@ Shapes: n rows of a client, B of a batch, P parameters, Q floating buffers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -131,11 +132,20 @@ def first_state(algorithm: Algorithm, client: Client, received: Tensors, parent:
 class Trainer:
     """Trains clients on one device, one after the other, in one network."""
 
-    def __init__(self, net: FlatNet, rows: Rows, seed: int, public: PublicSet = none_set_aside) -> None:
+    def __init__(
+        self,
+        net: FlatNet,
+        rows: Rows,
+        seed: int,
+        public: PublicSet = none_set_aside,
+        forward: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        """``forward``: what surrounds a forward pass and its loss, see precision.py."""
         self.net = net
         self.rows = rows
         self.seed = seed
         self.public = public
+        self.forward = forward
 
     def client(self, number: int, indices: Tensor, context: Context) -> Client:
         """The client whose rows are ``indices`` [n] of the data set."""
@@ -176,7 +186,7 @@ class Trainer:
         arrivals = [self._arrive(algorithm, *visits[index][2:]) for index in order]
         members = [Member(local, a.client, a.indices, a.received, a.state) for a in arrivals]
         starts = [(arrival.start, arrival.buffers) for arrival in arrivals]
-        together = Together(self.net, self.rows, algorithm, local, members, starts)
+        together = Together(self.net, self.rows, algorithm, local, members, starts, self.forward)
         together.run_all()
         losses = together.losses() if probe else [None] * len(members)
         found: list[Trained | None] = [None] * len(visits)

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine import seeds
+from engine import precision, seeds
 from engine.algorithm import (
     Algorithm,
     Batch,
@@ -152,8 +152,7 @@ def set_up_torch(experiment: Experiment) -> None:
     if experiment.execution.device == "cuda":
         torch.backends.cudnn.benchmark = False
         torch.backends.cudnn.deterministic = True
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
+        precision.set_up(experiment.execution)
 
 
 class Worker:
@@ -169,7 +168,8 @@ class Worker:
         dtype = self.net.weights.dtype
         rows = Rows(dataset, dataset.train, self.device, dtype)
         public = PublicRows(rows, torch.tensor(assignment.public, device=self.device))
-        self.trainer = Trainer(self.net, rows, experiment.seed, public)
+        self.forward = partial(precision.forward, experiment.execution)
+        self.trainer = Trainer(self.net, rows, experiment.seed, public, self.forward)
         self.test = Rows(dataset, dataset.test, self.device, dtype)
         self._shared: Tensors = {}
 
@@ -362,7 +362,8 @@ class Worker:
         """One with the client's network."""
         if not self.client_nets.differ:
             return self.trainer
-        return Trainer(self.client_nets.of(number), self.trainer.rows, self.experiment.seed, self.trainer.public)
+        common, net = self.trainer, self.client_nets.of(number)
+        return Trainer(net, common.rows, self.experiment.seed, common.public, self.forward)
 
     def _context_of(self, number: int, context: Context) -> Context:
         """With the layout of the client's network."""
@@ -400,7 +401,8 @@ class Worker:
         size = self.experiment.evaluation.batch_size
         for part in rows.split(size):
             x, y = self.test.batch(part)
-            logits = predict(net, x)
+            with self.forward():
+                logits = predict(net, x)
             loss += float(torch.nn.functional.cross_entropy(logits.double(), y, reduction="sum"))
             hit = logits.argmax(1) == y
             correct += torch.bincount(y[hit], minlength=classes).cpu()

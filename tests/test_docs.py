@@ -88,7 +88,7 @@ def test_the_example_of_stages_is_a_config() -> None:
 def test_keys_named_anywhere_on_the_page_exist() -> None:
     """Kills: a key in the table of symbols, or in the text, that is none."""
     sections = "|".join([*CHOICES, *SECTIONS])
-    named = set(re.findall(rf"`((?:{sections})\.[a-z_]+)", PAGE))
+    named = set(re.findall(rf"`((?:{sections})\.[a-z0-9_]+)", PAGE))
     assert named - {"contract.md"} <= set(keys())
 
 

@@ -108,6 +108,12 @@ def test_a_trial_is_made_where_it_may_matter(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(devices, "memory", lambda device: 1)
     assert not alone.due(layout)
 
+    def unseen(device: str) -> int:
+        raise AssertionError("the driver sees no card")
+
+    monkeypatch.setattr(devices, "memory", unseen)
+    assert flight(execution={"actors": 2, "device": "cuda", "gpus_per_actor": 0.5}).due(layout)
+
 
 def test_the_estimate_is_of_a_batch_and_the_weights() -> None:
     """Kills: an estimate that forgets the precision, the batch or the weights."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import signal
@@ -207,6 +208,39 @@ def test_a_round_puts_one_object_into_the_store(
     finally:
         pools[0]._actors = actors_of_pool
         driver.close()
+
+
+def test_a_trial_before_and_blocks_that_wait_for_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kills: a trial that leaves a trace, or is of another process; a bound that stops a round, changes its order or is
+    told in each round; rates that nobody measures."""
+    from engine import preflight, ray_pool
+    from engine.devices import device_class
+
+    monkeypatch.setattr(preflight, "SMALL", 0.0)
+    prepared = prepare(cell(2, "scaffold"), tmp_path / "actors", False)
+    prepared.write()
+    made: list[ray_pool.RayPool] = []
+
+    def make() -> ray_pool.RayPool:
+        made.append(ray_pool.RayPool(prepared.experiment, ray_pool.share(prepared.dataset), prepared.assignment))
+        made[0]._room = 1.0  # bytes
+        return made[0]
+
+    with caplog.at_level(logging.INFO, "fedskew"):
+        driver = LocalDriver(prepared, make_pool=make)
+        while not driver.driver.finished:
+            driver.advance(0.0)
+        kinds, rate = made[0]._kinds, made[0]._rates.of("train", device_class("cpu"))
+        summary = driver.close()
+    assert summary["weights_sha256"] == run(cell(0, "scaffold"), tmp_path / "reference")["weights_sha256"]
+    texts = [record.getMessage() for record in caplog.records]
+    [told] = [text for text in texts if "a worker takes" in text]
+    assert "and this machine has" in told
+    assert sum("blocks wait until there is room" in text for text in texts) == 1
+    assert kinds == [device_class("cpu")] * 2
+    assert rate is not None and rate > 0
 
 
 def test_ray_that_was_up_stays_up(tmp_path: Path) -> None:

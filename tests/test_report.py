@@ -163,10 +163,11 @@ def test_headers_sort_and_say_so(sweep: Path) -> None:
 
 
 def test_the_origin_is_folded_in(sweep: Path) -> None:
-    """Kills: a report that does not say what was asked for."""
+    """Kills: a report that does not say what was asked for, or in which arithmetic it was computed."""
     text = "".join(page_of(sweep).text)
     asked = yaml.safe_load((sweep / "sweep.yaml").read_text())
     assert asked["digest"] in text
+    assert "precisionfloat32" in "".join(text.split())
     assert "dirichlet" in text and "target_accuracy: 0.7" in text
 
 

@@ -10,6 +10,7 @@ Shapes: K clients, k of them in a pass, B rows of a batch, P parameters, Q float
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -70,9 +71,16 @@ class Together:
     """The phases of a block of clients."""
 
     def __init__(
-        self, net: FlatNet, rows: Rows, algorithm: Algorithm, local: Local, members: Sequence[Member], starts: Starts
+        self,
+        net: FlatNet,
+        rows: Rows,
+        algorithm: Algorithm,
+        local: Local,
+        members: Sequence[Member],
+        starts: Starts,
+        forward: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        """``starts``: weights [P] and buffers [Q] of each member."""
+        """``starts``: weights [P] and buffers [Q] of each member. ``forward``: see ``Trainer``."""
         self.net = net
         self.rows = rows
         self.algorithm = algorithm
@@ -82,7 +90,10 @@ class Together:
         self._hooked = hooks.gradient is not Algorithm.gradient
         self._enters = hooks.enter is not Algorithm.enter
         self._draws = hooks.draw is not Algorithm.draw
-        self._dense = Dense.of(net.model) if hooks.loss is Algorithm.loss else None
+        self.forward = forward
+        with forward():
+            is_exact = not torch.is_autocast_enabled(net.weights.device.type)
+        self._dense = Dense.of(net.model) if hooks.loss is Algorithm.loss and is_exact else None
         phases = algorithm.phases(members[0].client.context)
         plain = local.optimizer == "sgd" and local.momentum == 0 and local.weight_decay == 0 and not self._hooked
         self._in_place = plain and all(p.emit == "step" and self._size(p) != "full" for p in phases)
@@ -255,7 +266,7 @@ class Together:
             return self.algorithm.loss(net, batch, shared_received | received, shared_state | state)
 
         own = self._own.of(first, last)
-        with StackedRules():
+        with StackedRules(), self.forward():
             return vmap(loss, randomness="error")(leaves, buffers, x, y, drawn, *own)
 
     def _remember(

@@ -14,7 +14,7 @@ import engine
 from engine.analysis.report.sections import Sections
 from engine.analysis.tables import Results
 from engine.analysis.theme import dressing, part
-from engine.analysis.trials import read_yaml
+from engine.analysis.trials import read_json, read_yaml
 
 
 def page(results: Results, sections: Sections) -> str:
@@ -52,7 +52,15 @@ def _origin(results: Results) -> tuple[str, list[tuple[str, str]]]:
         for name in ("search", "scheduler"):
             rows.append((name, yaml.safe_dump(values.get(name), default_flow_style=True, sort_keys=False).strip()))
     rows.append(("seconds of all trials", f"{results.trials['seconds'].sum():,.1f}"))
+    rows.append(("precision", _precision(results)))
     rows.append(("fedskew", engine.__version__))
     rows += [(name, metadata.version(name)) for name in ("torch", "ray", "numpy", "pandas", "scipy", "scikit-learn")]
     rows.append(("Python", platform.python_version()))
     return source.read_text(encoding="utf-8"), rows
+
+
+def _precision(results: Results) -> str:
+    """The arithmetic of all trials that have a summary."""
+    paths = [results.path / folder / "summary.json" for folder in results.trials["folder"]]
+    found = {read_json(path).get("precision", "not recorded") for path in paths if path.exists()}
+    return "; ".join(sorted(found)) or "not recorded"
