@@ -87,7 +87,9 @@ def over_actors(study: Study, fitted: Fitted) -> Drawing:
         sketch.figure.legend(loc="outside lower left", ncols=2)
     what = "the same round on more actors" if sweep == "strong" else "a round that grows with the actors"
     caption = f"{sweep.capitalize()} scaling, {what}. Bars from the slowest to the fastest turn, marks at the mean"
-    return sketch.finish(sweep, caption + ("; at predictions, 95 % intervals." if further else "."))
+    return sketch.finish(
+        sweep, caption + ("; at predictions, 95 % intervals." if any(math.isfinite(p.low) for p in further) else ".")
+    )
 
 
 @matplotlib.rc_context(STYLE)

@@ -166,7 +166,7 @@ def law_text(one: Fitted) -> str:
         f"coherency κ = {law.coherency:.3g}. "
     )
     if bounds:
-        text += f"At its bound of 0: {' and '.join(bounds)}, so the law cannot bend further up. "
+        text += f"At the end of what the law allows: {' and '.join(bounds)}; what lies beyond shows in the residuals. "
     if math.isfinite(law.peak):
         text += f"Throughput would fall from {law.peak:,.0f} actors on. "
     return text.rstrip()
