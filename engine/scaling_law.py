@@ -100,9 +100,13 @@ class Fit:
 
     @property
     def at_bounds(self) -> tuple[str, ...]:
-        """Which parameters are 0, though they were free: data that grow faster than the law allows end here."""
+        """Which parameters lie where the fit had to stop, so that data beyond leave residuals: growth faster than
+        the actors' ends at 0, throughput that falls at once at contention = 1."""
         free = ("contention", "coherency") if self.name == USL else ("contention",)
-        return tuple(name for name in free if getattr(self.law, name) == 0)
+        values = {name: getattr(self.law, name) for name in free}
+        return tuple(
+            f"{name} = {value:g}" for name, value in values.items() if value == 0 or (name, value) == ("contention", 1)
+        )
 
     def predict(self, actors: int, confidence: float = CONFIDENCE) -> Prediction:
         """With Student's interval over turns: each has a fit of its own, and their spread at ``actors`` is what the

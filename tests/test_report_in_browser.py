@@ -15,6 +15,10 @@ from typing import Any
 
 import pytest
 
+from engine.analysis import scaling_page
+from engine.scaling_study import Study
+from tests.test_scaling import MACHINE, Clock, plan
+
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
@@ -91,6 +95,17 @@ class Browser:
         os.close(self._out)
 
 
+def complaints(browser: Browser) -> list[dict[str, Any]]:
+    """What a page has said on the console, and errors of its script."""
+    kinds = (
+        "Log.entryAdded",
+        "Runtime.exceptionThrown",
+        "Runtime.consoleAPICalled",
+        "Page.javascriptDialogOpening",
+    )
+    return [event for event in browser.events if event.get("method") in kinds]
+
+
 @pytest.fixture
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
@@ -157,10 +172,23 @@ def test_the_page_in_a_browser(sweep: Path, browser: Browser) -> None:
         if event.get("method") == "Network.requestWillBeSent"
     }
     assert {url for url in requested if not url.startswith("data:")} == {page.as_uri()}
-    complaints = (
-        "Log.entryAdded",
-        "Runtime.exceptionThrown",
-        "Runtime.consoleAPICalled",
-        "Page.javascriptDialogOpening",
-    )
-    assert [event for event in browser.events if event.get("method") in complaints] == []
+    assert complaints(browser) == []
+
+
+def test_the_page_of_a_scaling_study_in_a_browser(tmp_path: Path, browser: Browser) -> None:
+    """Kills: a console error, a page that scrolls sideways on a phone, a header that sorts numbers as words, a mark
+    without its figures."""
+    study = Study.open(plan(), MACHINE, tmp_path / "study")
+    study.measure(Clock())
+    page, _ = scaling_page.write(study, (16, 64))
+    browser.call("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=2, mobile=True)
+    browser.call("Page.navigate", url=page.as_uri())
+    browser.wait_for("Page.loadEventFired")
+    assert browser.evaluate("document.documentElement.scrollWidth") == 390
+    clients = "document.querySelector('[aria-label=\"Clients per round\"]')"
+    browser.evaluate(f"[0, 1].forEach(() => {clients}.querySelector('th button').click())")
+    assert browser.evaluate(f"[...{clients}.querySelectorAll('tbody th')].map(cell => cell.textContent)") == ["16", "8"]
+    tips = browser.evaluate("[...document.querySelectorAll('svg [data-tip]')].map(mark => mark.dataset.tip)")
+    assert any("64 actors, predicted" in tip and "95 % interval" in tip for tip in tips)
+    assert any(tip.startswith("in process: 50") for tip in tips)
+    assert complaints(browser) == []

@@ -104,9 +104,12 @@ def test_superlinear_data_end_at_a_bound() -> None:
     """Kills: a negative contention; a bound that is reached and not said."""
     found = fit({1: [1.0], 2: [2.2], 4: [4.8], 8: [10.0]})
     assert (found.law.contention, found.law.coherency) == (0, 0)
-    assert found.at_bounds == ("contention", "coherency")
+    assert found.at_bounds == ("contention = 0", "coherency = 0")
     assert found.residuals[-1].relative > 0
     assert fit(turns(TRUE, COUNTS, 0.0, 1)).at_bounds == ()
+    slower = fit({1: [2.0], 2: [1.5]})
+    assert slower.at_bounds == ("contention = 1",)
+    assert slower.residuals[1].relative < -0.1
 
 
 def test_residuals_are_of_the_geometric_mean() -> None:

@@ -14,6 +14,7 @@ from engine.analysis.drawing import CATEGORIES, MUTED, PAPER, STYLE, Drawing, Sk
 from engine.scaling_study import LAWS, Fitted, Row, Study, over_turns
 
 BLUE, ORANGE = CATEGORIES[:2]
+FAR = 4  # times the most actors measured: from there on their axis is logarithmic
 UNITS = {"strong": "rounds per second", "weak": "clients per second"}
 
 
@@ -29,24 +30,29 @@ def over_actors(study: Study, fitted: Fitted) -> Drawing:
     points = over_turns(study.of(sweep), "actors", LAWS[sweep])
     alone, points = [row for row in points if not row["actors"]], [row for row in points if row["actors"]]
     sketch = Sketch(5.6, 3.4)
-    axes = sketch.figure.subplots()
+    axes, far, further = sketch.figure.subplots(), False, []
     if fitted.fit is not None:
         law, most = fitted.fit.law, fitted.fit.most
-        end = max([most, *(prediction.actors for prediction in fitted.predictions)])
-        axes.plot([0, end], [0, law.rate * end], ":", color=MUTED, linewidth=1.0, label="in proportion to actors")
+        further = [prediction for prediction in fitted.predictions if prediction.beyond]  # others lie on the curve
+        end = max([most, *(prediction.actors for prediction in further)])
+        far = end > FAR * most
+        proportional = np.geomspace(points[0]["actors"], end, 100) if far else np.array([0, end])
+        axes.plot(
+            proportional, law.rate * proportional, ":", color=MUTED, linewidth=1.0, label="in proportion to actors"
+        )
         inside = np.linspace(points[0]["actors"], most, 100)
         axes.plot(inside, [law(count) for count in inside], color=BLUE, label=fitted.fit.name)
         if end > most:
-            outside = np.linspace(most, end, 100)
+            outside = np.geomspace(most, end, 100)
             curve = [law(count) for count in outside]
             axes.plot(outside, curve, color=BLUE, linestyle=(0, (4, 2)), label="the same, beyond what was measured")
-        for prediction in fitted.predictions:
+        for prediction in further:
             if math.isfinite(prediction.low):
                 axes.vlines(prediction.actors, prediction.low, prediction.high, color=BLUE, linewidth=1.0)
-        if fitted.predictions:
+        if further:
             marks = axes.scatter(
-                [prediction.actors for prediction in fitted.predictions],
-                [prediction.value for prediction in fitted.predictions],
+                [prediction.actors for prediction in further],
+                [prediction.value for prediction in further],
                 s=34,
                 facecolor=PAPER,
                 edgecolor=BLUE,
@@ -58,26 +64,31 @@ def over_actors(study: Study, fitted: Fitted) -> Drawing:
                 f"{p.actors} actors, predicted: {rate(p.value)} {unit}\n"
                 + (f"95 % interval {rate(p.low)} to {rate(p.high)}\n" if math.isfinite(p.low) else "")
                 + p.note
-                for p in fitted.predictions
+                for p in further
             ]
             sketch.tip(marks, told)
     for row in alone:
         line = axes.axhline(row["mean"], color=ORANGE, linewidth=1.2, label="in process, without Ray")
         sketch.tip(line, [f"in process: {_spread(row)} {unit}"])
     _marks(sketch, axes, points, "actors", unit)
-    axes.set_xlim(left=0)
+    if far:
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:,.0f}"))
+    else:
+        axes.set_xlim(left=0)
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
     # What was measured fills the picture; proportion may leave it.
     shown = [row["high"] for row in [*alone, *points]]
-    shown += [x for p in fitted.predictions for x in (p.value, p.high) if math.isfinite(x)]
+    shown += [x for p in further for x in (p.value, p.high) if math.isfinite(x)]
     axes.set_ylim(0, 1.15 * max(shown))
-    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
     axes.set_xlabel("actors")
     axes.set_ylabel(unit)
     if axes.get_legend_handles_labels()[0]:
         sketch.figure.legend(loc="outside lower left", ncols=2)
     what = "the same round on more actors" if sweep == "strong" else "a round that grows with the actors"
+    caption = f"{sweep.capitalize()} scaling, {what}. Bars from the slowest to the fastest turn, marks at the mean"
     return sketch.finish(
-        sweep, f"{sweep.capitalize()} scaling, {what}. Bars from the slowest to the fastest turn, marks at the mean."
+        sweep, caption + ("; at predictions, 95 % intervals." if any(math.isfinite(p.low) for p in further) else ".")
     )
 
 

@@ -166,22 +166,23 @@ def law_text(one: Fitted) -> str:
         f"coherency κ = {law.coherency:.3g}. "
     )
     if bounds:
-        text += f"At its bound of 0: {' and '.join(bounds)}, so the law cannot bend further up. "
+        text += f"At the end of what the law allows: {' and '.join(bounds)}; what lies beyond shows in the residuals. "
     if math.isfinite(law.peak):
         text += f"Throughput would fall from {law.peak:,.0f} actors on. "
     return text.rstrip()
 
 
 def actors_table(study: Study, one: Fitted) -> Table:
-    """One row for each number of actors; speed-up and efficiency against what the law says of one actor."""
+    """One row for each number of actors; speed-up and efficiency against one actor, as measured or else as fitted."""
     points = over_turns(study.of(one.sweep), "actors", LAWS[one.sweep])
+    alone = next((row["mean"] for row in points if row["actors"] == 1), one.fit.law.rate if one.fit else math.nan)
     left = {residual.actors: residual for residual in one.fit.residuals} if one.fit else {}
     rows = []
     for row in points:
         residual = left.get(row["actors"])
         fitted = ["–"] * 4
-        if residual is not None and one.fit is not None:
-            speedup = residual.measured / one.fit.law.rate
+        if residual is not None:
+            speedup = residual.measured / alone
             fitted = [
                 rate(residual.fitted),
                 f"{round(100 * residual.relative, 1) + 0.0:+.1f} %",
