@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo sweep test check balance bench starts learning bits sweeps methods calibration personal distillation inaturalist clean
+.PHONY: demo sweep test check balance bench learning bits sweeps methods calibration personal distillation inaturalist
+.PHONY: many first clean
 
 demo: $(VENV)/installed  ## a federated run on real images, on Ray
 	$(BIN)/fedskew run
@@ -25,9 +26,6 @@ balance: $(VENV)/installed  ## CBFL's and FedSER's first claims on real images (
 bench: $(VENV)/installed  ## seconds per round beside a plain loop, in one run; FLOWER=python and PFL=python beside peers
 	$(BIN)/python -m benchmarks.speed $(if $(FLOWER),--flower-python $(FLOWER)) $(if $(PFL),--pfl-python $(PFL))
 
-starts: $(VENV)/installed  ## seconds from the command to the end of the first round
-	$(BIN)/python -m benchmarks.first_round
-
 learning: $(VENV)/installed  ## accuracy against the plain loop on the whole of Fashion-MNIST (15 minutes)
 	$(BIN)/python -m benchmarks.learning
 
@@ -48,6 +46,12 @@ methods: $(VENV)/installed  ## what each method's local step costs beside FedAvg
 
 inaturalist: $(VENV)/installed  ## memory and disk of 2,295 clients of a ResNet18 (10 minutes)
 	$(BIN)/python -m benchmarks.inaturalist
+
+many: $(VENV)/installed  ## memory of 100,000 clients, 1,000 per round (10 minutes)
+	$(BIN)/python -m benchmarks.many_clients
+
+first: $(VENV)/installed  ## seconds from the command to the first round, and where they go (5 minutes)
+	$(BIN)/python -m benchmarks.first_round
 
 bits: $(VENV)/installed  ## equal bits on any number of actors, after kills and resumes; CIFAR10=folder for real CIFAR-10
 	$(BIN)/python -m benchmarks.bits $(if $(CIFAR10),--cifar10 $(CIFAR10))

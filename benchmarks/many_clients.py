@@ -37,7 +37,7 @@ CACHE_MB = 32  # of states, of which a cohort has as much
 LIMITS = {"megabytes": 1000.0, "bytes_per_client": 2000.0}  # in all; of each client more: its state has 31,400
 
 
-def setting(clients: int, method: str, cohort: int = 1_000, rounds: int = 30) -> Experiment:
+def setting(clients: int, method: str, cohort: int = 1_000, rounds: int = 10) -> Experiment:
     """Clients of 20 images each, drawn from Fashion-MNIST with replacement; a logistic model."""
     return Experiment(
         name=f"many-{method}",
@@ -147,7 +147,7 @@ def report(cases: dict[str, dict[str, Any]], console: Console) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", help="key=value pairs for another setting")
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for many_clients.json")
     parser.add_argument("--case", type=Path, help=argparse.SUPPRESS)  # one of them, in a process of its own
     parser.add_argument("--idle", action="store_true", help=argparse.SUPPRESS)

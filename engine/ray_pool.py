@@ -7,7 +7,6 @@ its blocks are run again, which changes no bit, since a block's result depends o
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import math
 import os
@@ -28,6 +27,7 @@ import ray
 import ray.exceptions
 import torch
 
+from engine.allocator import keep_freed_memory
 from engine.data import Assignment, Dataset
 from engine.devices import device_class
 from engine.dispatch import Dispatch, Rates, Room
@@ -129,18 +129,6 @@ def one_numerics(of_actors: Sequence[dict[str, str]], execution: Execution) -> d
                 )
             log.warning("actors differ in %s (%s): bits depend on who does what", name, value)
     return merged
-
-
-def keep_freed_memory() -> None:
-    """Let glibc keep what a training step frees for the next step, up to 512 MB; elsewhere nothing happens.
-
-    Otherwise each step's activations go back to the system and come again, page by page: 900 page faults a step for
-    ``cnn``, a twentieth of its time.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(-3, 32 * 2**20)  # M_MMAP_THRESHOLD, at most this
-        mallopt(-1, 512 * 2**20)  # M_TRIM_THRESHOLD
 
 
 class Answer(NamedTuple):

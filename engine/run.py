@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from engine import matrices
+from engine.allocator import give_back_freed_memory
 from engine.cadence import measures_own_models
 from engine.data import Assignment, Dataset
 from engine.driver import Driver
@@ -212,6 +213,7 @@ class Run:
             reference = ray_pool.share(prepared.dataset)
         with prepared.folder.prepared(overwrite):
             prepared.write()
+            give_back_freed_memory()
             if reference is None:
                 driver: DriverLike = LocalDriver(prepared, store)
             else:

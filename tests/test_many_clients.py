@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gc
+import json
+import os
+import subprocess
+import sys
 import tracemalloc
 import weakref
 from collections.abc import Iterator
@@ -11,8 +15,13 @@ from typing import Any
 
 import pytest
 
+from benchmarks import first_round
+from benchmarks.first_round import few
+from benchmarks.many_clients import judged
+from benchmarks.memory import processor_seconds, tree
 from engine.data import Replacement
 from engine.driver import Driver
+from engine.experiment import Experiment
 from tests.tiny import CLASSES, dataset, experiment, open_driver
 
 COHORT = 8
@@ -90,3 +99,57 @@ def test_states_on_disk_are_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyP
     files = list((tmp_path / "checkpoints" / "states").iterdir())
     assert len(files) == touched
     assert max(path.stat().st_size for path in files) < 4 * driver.layout.size + 200
+
+
+def test_the_benchmark_judges_what_was_weighed() -> None:
+    """Kills: an idle Ray taken off in process or not taken off on actors, clients compared across methods or cohorts,
+    megabytes for bytes."""
+    about = {"method": "fedavg", "cohort": 1000}
+    cases = {
+        "few": {**about, "actors": 0, "clients": 10_000, "megabytes": 300.0},
+        "many": {**about, "actors": 0, "clients": 110_000, "megabytes": 500.0},
+        "small cohort": {**about, "cohort": 100, "actors": 0, "clients": 110_000, "megabytes": 1001.0},
+        "few on Ray": {**about, "actors": 2, "clients": 10_000, "megabytes": 1590.0},
+        "many on Ray": {**about, "actors": 2, "clients": 110_000, "megabytes": 1690.0},
+    }
+    assert judged(cases, idle=600.0) == [
+        ("few: 300 MB, limit 1000", True),
+        ("many: 500 MB, limit 1000", True),
+        ("small cohort: 1001 MB, limit 1000", False),
+        ("few on Ray: 990 MB beside an idle Ray, limit 1000", True),
+        ("many on Ray: 1090 MB beside an idle Ray, limit 1000", False),
+        ("many: 2097 bytes for each client more than 10,000, limit 2000", False),
+        ("many on Ray: 1049 bytes for each client more than 10,000, limit 2000", True),
+    ]
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="the system does not tell")
+def test_a_tree_of_processes_is_weighed_and_timed() -> None:
+    """Kills: a process without those it has started; a page counted for each process that shares it."""
+    work = "import sys; held = bytearray(64 * 2**20); held[::4096] = b'x' * (2**14); sum(range(4_000_000))"
+    before, used = sum(tree(os.getpid()).values()), processor_seconds(os.getpid())
+    code = f"{work}; print('ready', flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None and child.stdout is not None
+        child.stdout.readline()
+        sizes = tree(os.getpid())
+        assert sizes.keys() >= {os.getpid(), child.pid} and sizes[child.pid] > 64
+        assert sum(sizes.values()) > before + 60
+        assert processor_seconds(os.getpid()) > used + 0.02
+        child.stdin.close()
+
+
+def test_stages_are_what_lies_between_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: times since the command in place of the stage's own; an experiment that is not the one asked for."""
+    marks = [["imports", 2.0, 1.5], ["data", 2.5, 1.75], ["first round", 4.0, 2.0]]
+
+    def ran(command: list[str], env: dict[str, str], **_: Any) -> None:
+        assert command[3] == "run" and Experiment.from_yaml(Path(command[4])) == few()
+        Path(env[first_round.WATCHED]).write_text(json.dumps(marks))
+
+    monkeypatch.setattr(first_round.subprocess, "run", ran)
+    assert [tuple(stage.values()) for stage in first_round.stages(few())] == [
+        ("imports", 2.0, 1.5),
+        ("data", 0.5, 0.25),
+        ("first round", 1.5, 0.25),
+    ]

@@ -1,0 +1,27 @@
+"""What becomes of memory that this process has freed. Of glibc's allocator and Arrow's; elsewhere nothing happens."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pyarrow as pa
+
+
+def keep_freed_memory() -> None:
+    """Let glibc keep what a training step frees for the next step, up to 512 MB.
+
+    Otherwise each step's activations go back to the system and come again, page by page: 900 page faults a step for
+    ``cnn``, a twentieth of its time.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(-3, 32 * 2**20)  # M_MMAP_THRESHOLD, at most this
+        mallopt(-1, 512 * 2**20)  # M_TRIM_THRESHOLD
+
+
+def give_back_freed_memory() -> None:
+    """To the system, once: after dividing data among 100,000 clients it is 70 MB that nobody asks for again."""
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if malloc_trim is not None:
+        malloc_trim(0)
+    pa.default_memory_pool().release_unused()
