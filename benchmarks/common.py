@@ -6,7 +6,6 @@ import json
 import os
 import platform
 from collections.abc import Iterable
-from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import islice
@@ -53,16 +52,6 @@ def write_orders(experiment: Experiment, run: Path, cohorts: dict[int, list[int]
             passes = islice(orders(int(sizes[client]), local.batch_size, local.last_batch, rng), local.epochs)
             drawn[f"{number}/{client}"] = np.stack([torch.cat(batches).numpy() for batches in passes])
     np.savez(folder / "orders.npz", **drawn)  # pyright: ignore[reportArgumentType]
-
-
-def floor_share(experiment: Experiment, rounds: int) -> float | None:
-    """What a round's physical floor takes by what a round takes, of the median of so many rounds.
-
-    None where the engine has no ``measured_floor``. To become an import at the top once it has.
-    """
-    if find_spec("engine.measured_floor") is None:
-        return None
-    return import_module("engine.measured_floor").measure_floor(experiment, rounds).typical.share
 
 
 def facts() -> dict[str, Any]:

@@ -11,6 +11,7 @@ with others, libraries, shared weights and Ray's object store included; so that 
 from __future__ import annotations
 
 import argparse
+import math
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ import time
 from itertools import cycle
 from pathlib import Path
 
-from benchmarks.memory import descendants, held
+from benchmarks.memory import tree
 
 ROOT = Path(__file__).parents[1]
 EVERY = 0.25  # seconds between two looks
@@ -52,15 +53,9 @@ class Footprint:
 
     def _watch(self) -> None:
         while not self._over.wait(self._every):
-            total = tree(self._pid)
-            if total is not None:
-                self.peak = total if self.peak != self.peak else max(self.peak, total)
-
-
-def tree(pid: int) -> float | None:
-    """Megabytes of a process and all below it; None where the system does not tell."""
-    found = [megabytes for one in (pid, *descendants(pid)) if (megabytes := held(one, "Pss")) is not None]
-    return sum(found) if found else None
+            sizes = tree(self._pid)
+            if sizes:
+                self.peak = max(sum(sizes.values()), 0.0 if math.isnan(self.peak) else self.peak)
 
 
 def weighed(arguments: list[str]) -> float:

@@ -33,8 +33,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.common import RESULTS, floor_share, save, verdict
+from benchmarks.common import RESULTS, save, verdict
 from engine.experiment import Execution, Experiment
+from engine.measured_floor import measure_floor
 from engine.run import Run
 from tune_configs.quickstart import cifar10
 
@@ -126,7 +127,7 @@ def measure(experiment: Experiment, seconds: float) -> dict[str, Any]:
     return {
         "seconds_per_round": statistics.median(rounds),
         "rounds": rounds,
-        "floor_share": floor_share(experiment, FLOOR_ROUNDS),
+        "floor_share": measure_floor(experiment, FLOOR_ROUNDS).typical.share,
     }
 
 
@@ -208,9 +209,8 @@ def show(results: dict[str, Any], console: Console) -> None:
         if "failed" in entry:
             table.add_row(key, "failed", "", entry["failed"][:60])
         else:
-            share = entry["floor_share"]
-            told = "" if share is None else f"{100 * share:.0f} %"
-            table.add_row(key, f"{entry['seconds_per_round']:.3f}", str(len(entry["rounds"])), told)
+            share = f"{100 * entry['floor_share']:.0f} %"
+            table.add_row(key, f"{entry['seconds_per_round']:.3f}", str(len(entry["rounds"])), share)
     console.print(table)
 
 

@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import speed_page
-from benchmarks.common import RESULTS, floor_share, save, verdict
+from benchmarks.common import RESULTS, save, verdict
 from benchmarks.contestants import Contestant, Engine, Plain
 from benchmarks.footprint import weighed
 from benchmarks.memory import GROWTH_LIMIT, growth
@@ -39,6 +39,7 @@ from benchmarks.peers import launch
 from benchmarks.peers.given import Given
 from benchmarks.workloads import WORKLOADS, Inputs
 from engine.experiment import Experiment
+from engine.measured_floor import measure_floor
 
 MEMORY_LIMIT = 1024.0  # MB: of the engine in process, and of its processes on Ray beyond an idle Ray
 PICKS = 0.05  # by how much the setting that the default picks may be slower than the better one: less is noise
@@ -254,7 +255,7 @@ def measured(name: str, options: argparse.Namespace, pythons: dict[str, Path]) -
         for one in found:
             if options.floor_rounds and "actors" in one.facts:
                 at = experiment.override([f"execution.actors={one.facts['actors']}"])
-                one.facts["floor_share"] = floor_share(at, options.floor_rounds)
+                one.facts["floor_share"] = measure_floor(at, options.floor_rounds).typical.share
         leave_ray()
         least, most = PEER_ROUNDS
         rounds = min(max(count, least), most)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,8 @@ import torch
 from benchmarks import speed, speed_page
 from benchmarks.common import RESULTS, write_orders
 from benchmarks.contestants import Engine
-from benchmarks.footprint import tree
+from benchmarks.footprint import Footprint
+from benchmarks.memory import tree
 from benchmarks.peers import launch
 from benchmarks.peers.given import Given, images, initial, rows
 from benchmarks.plain_loop import Site, cohorts, task_of
@@ -246,19 +249,29 @@ def test_limits_hold_for_the_better_one() -> None:
     assert missed(result(actors2=(0.8, 1e6)), idle_ray=None) == []  # nothing was weighed
 
 
-def test_a_footprint_counts_those_below() -> None:
-    """Kills: the process alone; pages that two share counted twice."""
-    before = tree(os.getpid())
-    if before is None:
-        pytest.skip("this system does not tell")
-    program = "held = bytearray(b'x') * 80_000_000; print(flush=True); input()"
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+def test_a_footprint_is_the_peak_of_all_below() -> None:
+    """Kills: the process alone, what is left at the end, a peak that nobody looks for."""
+    program = "held = bytearray(b'x') * 80_000_000; print(flush=True); input(); del held; print(flush=True); input()"
+    with (
+        subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child,
+        Footprint(os.getpid(), every=0.001) as footprint,
+    ):
         assert child.stdin is not None and child.stdout is not None
         child.stdout.readline()
-        with_child = tree(os.getpid())
+        full = tree(os.getpid())
+        if not full:
+            pytest.skip("this system does not tell")
+        while not footprint.peak > sum(full.values()) - 40:
+            time.sleep(0.001)
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        child.stdout.readline()
+        left = sum(tree(os.getpid()).values())
         child.stdin.close()
-    assert with_child is not None
-    assert 60 < with_child - before < 200
+    assert footprint.peak > left + 40
+    with Footprint(os.getpid(), every=None) as blind:
+        pass
+    assert math.isnan(blind.peak)
 
 
 # --- the page -----------------------------------------------------------------------------------------
