@@ -59,6 +59,7 @@ class FirstBatches:
 
     first: int
     last: int
+    client: Client  # one of them, in the phase
     x: Tensor  # [k, B, ...]
     y: Tensor  # [k, B]
     drawn: Tensors
@@ -121,7 +122,9 @@ class Together:
                     now = self._dense.losses(leaves, group.x, group.y)
                 else:  # running statistics move in training mode; not the clients' own
                     buffers = {name: tensor.clone() for name, tensor in self.stack.buffers(first, last).items()}
-                    now = self._losses(first, last, leaves, buffers, group.x, group.y, group.drawn, cached=False)
+                    now = self._losses(
+                        first, last, group.client, leaves, buffers, group.x, group.y, group.drawn, cached=False
+                    )
             for row, pair in enumerate(zip(group.losses.tolist(), now.tolist(), strict=True), start=first):
                 if self.members[row].first is group:
                     found[row] = pair
@@ -152,12 +155,11 @@ class Together:
         streams = [member.order.passes(phase, member.client, least) for member in self.members]
         taken = [0] * len(self.members)
         while True:
-            passes = [next(stream, None) for stream in streams]
+            ended = [phase.emit == "gradient" and count > 0 for count in taken]  # of the first batch alone
+            passes = [None if end else next(stream, None) for end, stream in zip(ended, streams, strict=True)]
             if all(one is None for one in passes):
                 break
-            batches = [one or [] for one in passes]
-            if phase.emit == "gradient":  # of the first batch alone
-                batches = [own[: 1 - taken[row]] for row, own in enumerate(batches)]
+            batches = [(one or [])[: 1 if phase.emit == "gradient" else None] for one in passes]
             places = [self._placed(member, phase, own) for member, own in zip(self.members, batches, strict=True)]
             at = [0] * len(self.members)
             for first, last in ticks([[one.numel() for one in own] for own in places]):
@@ -166,8 +168,6 @@ class Together:
                 for row in range(first, last):
                     at[row] += 1
                     taken[row] += 1
-            if phase.emit == "gradient" and all(taken):
-                break
         if phase.emit == "step":
             for member, steps in zip(self.members, taken, strict=True):
                 member.steps += steps
@@ -207,15 +207,16 @@ class Together:
         trained = [leaf.requires_grad for leaf in leaves]
         cached = phase.features == "cached"
         asked = any(member.first is None for member in self.members[first:last])
-        if not any(trained):
+        if not any(trained) and not asked:
             return [None] * len(leaves)
         if self._dense is not None and not cached:
             with torch.no_grad():
                 grads, losses = self._dense.gradients(leaves, trained, x, y, with_losses=asked)
         else:
-            losses = self._losses(first, last, leaves, self.stack.buffers(first, last), x, y, drawn, cached)
+            client, buffers = self.members[first].client, self.stack.buffers(first, last)
+            losses = self._losses(first, last, client, leaves, buffers, x, y, drawn, cached)
             wanted = [leaf for leaf in leaves if leaf.requires_grad]
-            found = iter(torch.autograd.grad(losses.sum(), wanted, allow_unused=True))
+            found = iter(torch.autograd.grad(losses.sum(), wanted, allow_unused=True) if wanted else ())
             grads = list[Gradient](next(found) if is_trained else None for is_trained in trained)
         if asked and losses is not None:
             self._remember(first, last, x, y, drawn, losses.detach(), places, phase)
@@ -225,6 +226,7 @@ class Together:
         self,
         first: int,
         last: int,
+        template: Client,
         leaves: list[Tensor],
         buffers: Tensors,
         x: Tensor,
@@ -232,9 +234,8 @@ class Together:
         drawn: Tensors,
         cached: bool,
     ) -> Tensor:
-        """[k] of clients [first, last), each on its rows."""
+        """[k] of clients [first, last), each on its rows; ``template``: one of them, in the phase."""
         shared_received, shared_state = self._own.shared
-        template = self.members[first].client
 
         def loss(
             leaves: list[Tensor],
@@ -274,7 +275,7 @@ class Together:
             parts = [member.order.part(phase)[own] for member, own in zip(members, places, strict=True)]
             x = torch.stack([self.rows.batch(part)[0] for part in parts])
         training = self.net.model.training and phase.features == "live"
-        group = FirstBatches(first, last, x, y, drawn, losses, training)
+        group = FirstBatches(first, last, self.members[first].client, x, y, drawn, losses, training)
         for member in self.members[first:last]:
             member.first = member.first or group
 
