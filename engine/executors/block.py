@@ -88,7 +88,7 @@ class Together:
         plain = local.optimizer == "sgd" and local.momentum == 0 and local.weight_decay == 0 and not self._hooked
         self._in_place = plain and all(p.emit == "step" and self._size(p) != "full" for p in phases)
         self.stack = Stack(net, *zip(*starts, strict=True), by_layer=self._in_place)
-        self._own = _OwnEntries(members, net.weights.dtype)
+        self._own = _OwnEntries(algorithm, members, net.weights.dtype)
         self._starts: Tensor | None = None  # [K, P] of the phase, where somebody may ask
 
     def run_all(self) -> None:
@@ -202,7 +202,8 @@ class Together:
             draws = [
                 self.algorithm.draw(member.client, y.shape[1], member.received) for member in self.members[first:last]
             ]
-            drawn = {name: moved(torch.stack([own[name] for own in draws]), x.device) for name in draws[0]}
+            stacked = _stacked(f"{type(self.algorithm).__name__}.draw", draws)
+            drawn = {name: moved(tensor, x.device) for name, tensor in stacked.items()}
         leaves = self.stack.leaves(first, last, phase.trainable)
         trained = [leaf.requires_grad for leaf in leaves]
         cached = phase.features == "cached"
@@ -405,17 +406,18 @@ class Together:
 class _OwnEntries:
     """What members have received and keep: what is the same for all once, the rest stacked."""
 
-    def __init__(self, members: Sequence[Member], dtype: torch.dtype) -> None:
+    def __init__(self, algorithm: Algorithm, members: Sequence[Member], dtype: torch.dtype) -> None:
+        self._name = type(algorithm).__name__
         self._members = members
         self._dtype = dtype
 
     @cached_property
     def _received(self) -> tuple[Tensors, Tensors]:
-        return _split([member.received for member in self._members])
+        return _split(f"{self._name}: what clients receive", [member.received for member in self._members])
 
     @cached_property
     def _state(self) -> tuple[Tensors, Tensors]:
-        return _split([member.state for member in self._members])
+        return _split(f"{self._name}: what clients keep", [member.state for member in self._members])
 
     @cached_property
     def _counts(self) -> tuple[Tensor, Tensor]:
@@ -437,14 +439,26 @@ class _OwnEntries:
         return received, state, examples[first:last], class_counts[first:last]
 
 
-def _split(entries: Sequence[Mapping[str, Tensor]]) -> tuple[Tensors, Tensors]:
+def _split(what: str, entries: Sequence[Mapping[str, Tensor]]) -> tuple[Tensors, Tensors]:
     """Entries that are one tensor for all, and the others stacked."""
     first = entries[0]
-    shared = {name for name in first if all(own[name] is first[name] for own in entries)}
-    return (
-        {name: first[name] for name in shared},
-        {name: torch.stack([own[name] for own in entries]) for name in first if name not in shared},
-    )
+    shared = {name: tensor for name, tensor in first.items() if all(own.get(name) is tensor for own in entries)}
+    rest = [{name: own[name] for name in own if name not in shared} for own in entries]
+    return shared, _stacked(what, rest)
+
+
+def _stacked(what: str, entries: Sequence[Mapping[str, Any]]) -> Tensors:
+    """Of K clients' entries each [K, ...]."""
+    found: Tensors = {}
+    for name in {name: None for own in entries for name in own}:
+        try:
+            found[name] = torch.stack([own[name] for own in entries])
+        except (KeyError, TypeError, RuntimeError) as error:
+            raise TypeError(
+                f"{what}: {name!r} is no tensor of one shape for all clients of a block; "
+                "say so in one_by_one, and they are trained one by one"
+            ) from error
+    return found
 
 
 Starts = Sequence[tuple[Tensor, Tensor]]
@@ -471,7 +485,7 @@ def _plus(total: list[Gradient], grads: list[Gradient], share: float) -> list[Gr
 
 
 def _no_draws(purpose: str) -> torch.Generator:
-    raise TypeError(f"a loss draws nothing itself: what it needs of {purpose!r} comes from Algorithm.draw")
+    raise TypeError(f"losses and gradients draw nothing themselves: what a loss needs of {purpose!r} comes from Algorithm.draw")
 
 
 def _sgd(weights: Tensor, local: Local, lr: float) -> Optimize:
