@@ -244,8 +244,8 @@ class KeepsMore(KeepsRagged):
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (DrawsInLoss, r"what a loss needs of 'noise' comes from Algorithm.draw"),
-        (DrawsInGradient, r"losses and gradients draw nothing themselves: what a loss needs of 'noise'"),
+        (DrawsInLoss, r"a loss or gradient draws nothing itself: what it needs of 'noise' comes from Algorithm.draw"),
+        (DrawsInGradient, r"draws nothing itself: what it needs of 'noise' comes from Algorithm.draw"),
         (
             DrawsNumbers,
             r"DrawsNumbers.draw: 'width' is no tensor of one shape for all clients of a block; say so in one",
