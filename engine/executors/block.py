@@ -485,9 +485,7 @@ def _plus(total: list[Gradient], grads: list[Gradient], share: float) -> list[Gr
 
 
 def _no_draws(purpose: str) -> torch.Generator:
-    raise TypeError(
-        f"a loss or gradient draws nothing itself: what it needs of {purpose!r} comes from Algorithm.draw"
-    )
+    raise TypeError(f"a loss or gradient draws nothing itself: what it needs of {purpose!r} comes from Algorithm.draw")
 
 
 def _sgd(weights: Tensor, local: Local, lr: float) -> Optimize:
