@@ -143,7 +143,7 @@ class Execution(Section):
     autocast: Literal["none", "bfloat16"] = "none"  # of forward passes and losses; none is exact
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int = Field(default=1, ge=1)  # of torch, in every process
-    block: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"  # clients per block; auto: a 16th of the cohort
+    block: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"  # clients per block at most; auto: see engine.blocks
 
     actors: int = Field(default=2, ge=0)  # client actors; 0 is in this process, without Ray
     cpus_per_actor: float = Field(default=1.0, gt=0)

@@ -90,6 +90,25 @@ def test_bits_do_not_depend_on_actors_deaths_and_resumes(tmp_path: Path, algorit
     assert resumed["accuracy"] == reference["accuracy"]
 
 
+def test_clients_in_one_pass_have_the_same_bits_on_actors(tmp_path: Path, messages: Messages) -> None:
+    """Kills: stacks that depend on where a block runs or on what an actor stacked before; a state that is a view of one
+    that was lost; on two actors of which one is killed under its blocks, and after a stop on one."""
+
+    def stacked(actors: int) -> Experiment:
+        return cell(actors, "scaffold", executor="block", block=2).override(["model.name=mlp", "model.hidden=[30]"])
+
+    reference = run(stacked(0), tmp_path / "reference")
+    under_way = Run.open(stacked(2), tmp_path / "disturbed")
+    pending = begin_and_kill(under_way, under_way.driver.placement()[1]["pid"])  # type: ignore[attr-defined]
+    texts = under_way.driver.end(pending).messages  # type: ignore[attr-defined]
+    assert any("actor 1 died" in text and "will run again" in text for text in texts)
+    under_way.advance()
+    assert under_way.close()["status"] == "stopped"
+    resumed = run(stacked(1), tmp_path / "disturbed")
+    assert resumed["weights_sha256"] == reference["weights_sha256"]
+    assert resumed["states_sha256"] == reference["states_sha256"]
+
+
 def test_the_other_algorithms_have_the_same_bits_on_actors(tmp_path: Path) -> None:
     """Kills: an algorithm with something of its own that differs between processes; each is a stage of one run."""
     others = [name for name in ALGORITHMS if name not in (*DISTURBED, *DISTILLING)]

@@ -60,6 +60,7 @@ class FirstBatches:
 
     first: int
     last: int
+    client: Client  # one of them, in the phase
     x: Tensor  # [k, B, ...]
     y: Tensor  # [k, B]
     drawn: Tensors
@@ -98,7 +99,7 @@ class Together:
         plain = local.optimizer == "sgd" and local.momentum == 0 and local.weight_decay == 0 and not self._hooked
         self._in_place = plain and all(p.emit == "step" and self._size(p) != "full" for p in phases)
         self.stack = Stack(net, *zip(*starts, strict=True), by_layer=self._in_place)
-        self._own = _OwnEntries(members, net.weights.dtype)
+        self._own = _OwnEntries(algorithm, members, net.weights.dtype)
         self._starts: Tensor | None = None  # [K, P] of the phase, where somebody may ask
 
     def run_all(self) -> None:
@@ -132,7 +133,9 @@ class Together:
                     now = self._dense.losses(leaves, group.x, group.y)
                 else:  # running statistics move in training mode; not the clients' own
                     buffers = {name: tensor.clone() for name, tensor in self.stack.buffers(first, last).items()}
-                    now = self._losses(first, last, leaves, buffers, group.x, group.y, group.drawn, cached=False)
+                    now = self._losses(
+                        first, last, group.client, leaves, buffers, group.x, group.y, group.drawn, cached=False
+                    )
             for row, pair in enumerate(zip(group.losses.tolist(), now.tolist(), strict=True), start=first):
                 if self.members[row].first is group:
                     found[row] = pair
@@ -163,12 +166,11 @@ class Together:
         streams = [member.order.passes(phase, member.client, least) for member in self.members]
         taken = [0] * len(self.members)
         while True:
-            passes = [next(stream, None) for stream in streams]
+            ended = [phase.emit == "gradient" and count > 0 for count in taken]  # of the first batch alone
+            passes = [None if end else next(stream, None) for end, stream in zip(ended, streams, strict=True)]
             if all(one is None for one in passes):
                 break
-            batches = [one or [] for one in passes]
-            if phase.emit == "gradient":  # of the first batch alone
-                batches = [own[: 1 - taken[row]] for row, own in enumerate(batches)]
+            batches = [(one or [])[: 1 if phase.emit == "gradient" else None] for one in passes]
             places = [self._placed(member, phase, own) for member, own in zip(self.members, batches, strict=True)]
             at = [0] * len(self.members)
             for first, last in ticks([[one.numel() for one in own] for own in places]):
@@ -177,8 +179,6 @@ class Together:
                 for row in range(first, last):
                     at[row] += 1
                     taken[row] += 1
-            if phase.emit == "gradient" and all(taken):
-                break
         if phase.emit == "step":
             for member, steps in zip(self.members, taken, strict=True):
                 member.steps += steps
@@ -213,20 +213,22 @@ class Together:
             draws = [
                 self.algorithm.draw(member.client, y.shape[1], member.received) for member in self.members[first:last]
             ]
-            drawn = {name: moved(torch.stack([own[name] for own in draws]), x.device) for name in draws[0]}
+            stacked = _stacked(f"{type(self.algorithm).__name__}.draw", draws)
+            drawn = {name: moved(tensor, x.device) for name, tensor in stacked.items()}
         leaves = self.stack.leaves(first, last, phase.trainable)
         trained = [leaf.requires_grad for leaf in leaves]
         cached = phase.features == "cached"
         asked = any(member.first is None for member in self.members[first:last])
-        if not any(trained):
+        if not any(trained) and not asked:
             return [None] * len(leaves)
         if self._dense is not None and not cached:
             with torch.no_grad():
                 grads, losses = self._dense.gradients(leaves, trained, x, y, with_losses=asked)
         else:
-            losses = self._losses(first, last, leaves, self.stack.buffers(first, last), x, y, drawn, cached)
+            client, buffers = self.members[first].client, self.stack.buffers(first, last)
+            losses = self._losses(first, last, client, leaves, buffers, x, y, drawn, cached)
             wanted = [leaf for leaf in leaves if leaf.requires_grad]
-            found = iter(torch.autograd.grad(losses.sum(), wanted, allow_unused=True))
+            found = iter(torch.autograd.grad(losses.sum(), wanted, allow_unused=True) if wanted else ())
             grads = list[Gradient](next(found) if is_trained else None for is_trained in trained)
         if asked and losses is not None:
             self._remember(first, last, x, y, drawn, losses.detach(), places, phase)
@@ -236,6 +238,7 @@ class Together:
         self,
         first: int,
         last: int,
+        template: Client,
         leaves: list[Tensor],
         buffers: Tensors,
         x: Tensor,
@@ -243,9 +246,8 @@ class Together:
         drawn: Tensors,
         cached: bool,
     ) -> Tensor:
-        """[k] of clients [first, last), each on its rows."""
+        """[k] of clients [first, last), each on its rows; ``template``: one of them, in the phase."""
         shared_received, shared_state = self._own.shared
-        template = self.members[first].client
 
         def loss(
             leaves: list[Tensor],
@@ -285,7 +287,7 @@ class Together:
             parts = [member.order.part(phase)[own] for member, own in zip(members, places, strict=True)]
             x = torch.stack([self.rows.batch(part)[0] for part in parts])
         training = self.net.model.training and phase.features == "live"
-        group = FirstBatches(first, last, x, y, drawn, losses, training)
+        group = FirstBatches(first, last, self.members[first].client, x, y, drawn, losses, training)
         for member in self.members[first:last]:
             member.first = member.first or group
 
@@ -415,17 +417,18 @@ class Together:
 class _OwnEntries:
     """What members have received and keep: what is the same for all once, the rest stacked."""
 
-    def __init__(self, members: Sequence[Member], dtype: torch.dtype) -> None:
+    def __init__(self, algorithm: Algorithm, members: Sequence[Member], dtype: torch.dtype) -> None:
+        self._name = type(algorithm).__name__
         self._members = members
         self._dtype = dtype
 
     @cached_property
     def _received(self) -> tuple[Tensors, Tensors]:
-        return _split([member.received for member in self._members])
+        return _split(f"{self._name}: what clients receive", [member.received for member in self._members])
 
     @cached_property
     def _state(self) -> tuple[Tensors, Tensors]:
-        return _split([member.state for member in self._members])
+        return _split(f"{self._name}: what clients keep", [member.state for member in self._members])
 
     @cached_property
     def _counts(self) -> tuple[Tensor, Tensor]:
@@ -447,14 +450,26 @@ class _OwnEntries:
         return received, state, examples[first:last], class_counts[first:last]
 
 
-def _split(entries: Sequence[Mapping[str, Tensor]]) -> tuple[Tensors, Tensors]:
+def _split(what: str, entries: Sequence[Mapping[str, Tensor]]) -> tuple[Tensors, Tensors]:
     """Entries that are one tensor for all, and the others stacked."""
     first = entries[0]
-    shared = {name for name in first if all(own[name] is first[name] for own in entries)}
-    return (
-        {name: first[name] for name in shared},
-        {name: torch.stack([own[name] for own in entries]) for name in first if name not in shared},
-    )
+    shared = {name: tensor for name, tensor in first.items() if all(own.get(name) is tensor for own in entries)}
+    rest = [{name: own[name] for name in own if name not in shared} for own in entries]
+    return shared, _stacked(what, rest)
+
+
+def _stacked(what: str, entries: Sequence[Mapping[str, Any]]) -> Tensors:
+    """Of K clients' entries each [K, ...]."""
+    found: Tensors = {}
+    for name in {name: None for own in entries for name in own}:
+        try:
+            found[name] = torch.stack([own[name] for own in entries])
+        except (KeyError, TypeError, RuntimeError) as error:
+            raise TypeError(
+                f"{what}: {name!r} is no tensor of one shape for all clients of a block; "
+                "say so in one_by_one, and they are trained one by one"
+            ) from error
+    return found
 
 
 Starts = Sequence[tuple[Tensor, Tensor]]
@@ -481,7 +496,7 @@ def _plus(total: list[Gradient], grads: list[Gradient], share: float) -> list[Gr
 
 
 def _no_draws(purpose: str) -> torch.Generator:
-    raise TypeError(f"a loss draws nothing itself: what it needs of {purpose!r} comes from Algorithm.draw")
+    raise TypeError(f"a loss or gradient draws nothing itself: what it needs of {purpose!r} comes from Algorithm.draw")
 
 
 def _sgd(weights: Tensor, local: Local, lr: float) -> Optimize:

@@ -68,7 +68,7 @@ class Dense:
         logits = values[-1]
         losses = cross_entropy(logits, y) if with_losses else None
         grads: list[Gradient] = [None] * len(parameters)
-        lowest = min(number for number, is_trained in enumerate(trained) if is_trained) // 2
+        lowest = min((number // 2 for number, is_trained in enumerate(trained) if is_trained), default=len(self.relus))
         dy = torch.softmax(logits, -1)
         at = y.unsqueeze(-1)
         dy.scatter_add_(-1, at, dy.new_full((), -1.0).expand(at.shape)).div_(y.shape[1])

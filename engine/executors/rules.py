@@ -11,19 +11,32 @@ from torch.overrides import TorchFunctionMode
 
 
 class StackedRules(TorchFunctionMode):
-    """Cross entropy without the call per client that ``vmap`` makes of it, which can take longer than the network."""
+    """Cross entropy and the Kullback-Leibler divergence without the call per client that ``vmap`` makes of them.
+
+    It can take longer than the network, and warns of itself.
+    """
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func is F.cross_entropy and len(args) == 2 and _is_plain(kwargs) and args[1].ndim == 1:
             return cross_entropy(*args)
+        if func is F.kl_div and len(args) == 2:
+            given = kwargs or {}
+            if given.get("reduction") == "batchmean" and given.get("size_average") is given.get("reduce") is None:
+                return kl_div(*args, log_target=given.get("log_target", False))
         return func(*args, **(kwargs or {}))
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """The mean over rows of logits [..., B, C] and labels [..., B] int64: [...]."""
     return torch.log_softmax(logits, -1).gather(-1, labels.unsqueeze(-1)).mean((-2, -1)).neg()
+
+
+def kl_div(log_p: Tensor, target: Tensor, log_target: bool = False) -> Tensor:
+    """The mean over rows of KL(target || p) for log_p [B, C], and target [B, C] or its logarithm: []."""
+    pieces = target.exp() * (target - log_p) if log_target else torch.xlogy(target, target) - target * log_p
+    return pieces.sum() / len(log_p)
 
 
 PLAIN = {

@@ -155,9 +155,9 @@ class Trial(tune.Trainable):
 
     def _experiment(self) -> Experiment:
         planned = self._job.experiments.get(self.trial_name)
-        if planned is not None:
-            return planned
-        return self._job.base.replace({**self._record.setting, "seed": self._record.seed})
+        if planned is None:
+            planned = self._job.base.replace({**self._record.setting, "seed": self._record.seed})
+        return planned.resolve()  # the executor, that is: it depends on what the trial sets
 
     def _driver(self, experiment: Experiment) -> LocalDriver:
         """Open the run in this trial's folder."""
