@@ -1,4 +1,4 @@
-"""The command line: ``fedskew run | sweep | resume | report | floor | scale | diagnose | embed | images | list``."""
+"""The command line: ``fedskew run | sweep | resume | report | floor | scale | tune-executor | ...``, see ``--help``."""
 
 from __future__ import annotations
 
@@ -158,6 +158,27 @@ def floor_command(
     from engine import cli_floor
 
     cli_floor.floor(console, experiment.override(words), rounds, layers, save)
+
+
+@app.command("tune-executor")
+def tune_executor(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(help="as of run: a YAML file, a name, a cell or a trial, then key=value pairs"),
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="to time, of each executor")] = 10,
+    out: Annotated[Path | None, typer.Option(help="a YAML file; none: the one that was given, or NAME.yaml")] = None,
+    profile: Profile = "laptop",
+) -> None:
+    """Time each way to train clients on this machine, and write the fastest into the experiment's YAML file."""
+    experiment, words, _ = _named(what or [], profile)
+    if experiment is None:
+        return
+    from engine import cli_executor
+
+    given = Path(what[0]) if what and what[0].endswith((".yaml", ".yml")) else None
+    experiment = experiment.override(words)
+    cli_executor.tune(console, experiment, rounds, out or given or Path(f"{experiment.name}.yaml"))
 
 
 @app.command()
