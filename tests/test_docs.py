@@ -85,6 +85,15 @@ def test_the_example_of_stages_is_a_config() -> None:
     assert prox.local.momentum == 0.9
 
 
+def test_the_example_of_many_clients_is_a_config() -> None:
+    """Kills: an example that the engine would refuse, or that keeps all states in memory."""
+    page = (Path(__file__).parents[1] / "docs" / "many_clients.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    config = Experiment.from_mapping(yaml.safe_load(example))
+    assert config.partition.clients == 100_000
+    assert config.execution.state_store == "disk"
+
+
 def test_keys_named_anywhere_on_the_page_exist() -> None:
     """Kills: a key in the table of symbols, or in the text, that is none."""
     sections = "|".join([*CHOICES, *SECTIONS])

@@ -153,3 +153,20 @@ def test_stages_are_what_lies_between_marks(tmp_path: Path, monkeypatch: pytest.
         ("data", 0.5, 0.25),
         ("first round", 1.5, 0.25),
     ]
+
+
+def test_the_page_tells_what_was_measured() -> None:
+    """Kills: figures of an earlier measurement, a case that is left out."""
+    root = Path(__file__).parents[1]
+    page = (root / "docs" / "many_clients.md").read_text(encoding="utf-8")
+    measured = {
+        name: json.loads((root / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("first_round", "many_clients")
+    }
+    first, many = (measured[name]["cases"] for name in ("first_round", "many_clients"))
+    assert f"| {' | '.join(first)} |" in page
+    assert " | ".join(f"**{case['median']:.1f}**" for case in first.values()) in page
+    idle = measured["many_clients"]["idle_ray_mb"]
+    for name, case in many.items():
+        beside = case["megabytes"] - (idle if case["actors"] else 0)
+        assert f"| {name} | {beside:.0f} |" in page
