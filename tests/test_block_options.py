@@ -16,7 +16,7 @@ from engine import phases
 from engine.algorithm import Batch, Client, Context, Ended, Kind, LocalRun, Net, Phase, Tensors
 from engine.executors import block
 from engine.experiment import Local
-from engine.models import MLP, Logistic, ModelSpec, ResNet8
+from engine.models import CNN, CNN3, MLP, Logistic, ModelSpec, MoonCNN, PflegoCifar, ResNet8
 from tests.bench import Bench
 from tests.side_by_side import RAGGED, assert_alike, one_by_one, together
 
@@ -25,6 +25,7 @@ MODELS: dict[str, ModelSpec] = {
     "mlp": MLP(hidden=(6,)),
     "projection": MLP(hidden=(6,), projection=True),
     "normalised": MLP(hidden=(6,), head="normalised"),
+    "normalised logistic": Logistic(head="normalised"),
     "resnet8": ResNet8(),
 }
 NAMES = ("a", "b")  # of phases
@@ -64,10 +65,14 @@ class Pulled(Telling):
 
 
 def both(
-    algorithm: FedAvg, spec: ModelSpec, sizes: tuple[int, ...] = RAGGED, **local: Any
+    algorithm: FedAvg,
+    spec: ModelSpec,
+    sizes: tuple[int, ...] = RAGGED,
+    shape: tuple[int, int, int] = (1, 8, 8),
+    **local: Any,
 ) -> tuple[list[Any], list[Any]]:
     """What clients come to in one pass, and one by one."""
-    bench = Bench(spec, sizes=sizes)
+    bench = Bench(spec, sizes=sizes, shape=shape)
     received = bench.received(algorithm)
     section = Local(**{"epochs": 2, "batch_size": 8, "lr": 0.1, **local})
     visits: list[Any] = [
@@ -135,12 +140,29 @@ def test_options(option: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("option", ["plain", "momentum", "body", "head", "body in place", "cached", "names"])
-@pytest.mark.parametrize("model", ["logistic", "projection", "normalised"])
+@pytest.mark.parametrize("model", ["logistic", "projection", "normalised", "normalised logistic"])
 def test_other_networks_of_linear_layers(model: str, option: str) -> None:
     """Kills: a body without weights, of which no loss is reported; a ReLU after a layer that has none; a head of
     another kind taken for a linear one."""
     chosen, local = OPTIONS[option]
     assert_alike(*both(Telling(wanted=chosen), MODELS[model], **local), 1e-11)
+
+
+CONVOLVING: dict[str, tuple[ModelSpec, tuple[int, int, int]]] = {
+    "group normalisation": (CNN(norm="group"), (1, 8, 8)),
+    "batch normalisation": (CNN(norm="batch"), (1, 8, 8)),
+    "overlapping pooling": (PflegoCifar(), (3, 8, 8)),
+    "mean pooling": (CNN3(), (3, 8, 8)),
+    "projection": (MoonCNN(), (3, 16, 16)),
+    "projection, normalised": (ResNet8(projection=True, head="normalised"), (3, 8, 8)),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLVING)
+def test_other_networks_of_convolutions(name: str) -> None:
+    """Kills: a layer that is mapped over clients wrongly, or not at all, of which torch would warn."""
+    spec, shape = CONVOLVING[name]
+    assert_alike(*both(Telling(), spec, (3, 1, 4), shape, batch_size=3), 1e-11)
 
 
 class ByPhase(Telling):
