@@ -307,8 +307,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "workloads": {},
     }
     limits: list[tuple[str, bool]] = []
-
     noise = [busy_cores(2.0)]
+
+    def keep() -> None:
+        """What there is by now: half an hour is not lost to what comes last."""
+        results["busy_cores"] = max(noise, key=lambda cores: -math.inf if math.isnan(cores) else cores)
+        results["limits"] = [{"text": text, "met": met} for text, met in limits]
+        save("speed", results, options.results)
+
     idle_ray = (
         weighed(["--idle-ray", str(options.processes), "--seconds", str(options.weigh)]) if options.weigh else None
     )
@@ -319,15 +325,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         show(name, result, console)
         limits += judged(name, result, idle_ray)
         noise.append(result["busy_cores_while_all_wait"])
-    results["busy_cores"] = max(noise, key=lambda cores: -math.inf if math.isnan(cores) else cores)
+        keep()
     if results["busy_cores"] > speed_page.BUSY:
         print(f"the machine is not quiet: {results['busy_cores']:.2f} cores were at work while nothing was measured")
     if options.growth_rounds:
         print(f"memory: {options.growth_rounds} rounds in this process, and on actors", flush=True)
         results["growth"], more = growths(options.processes, options.growth_rounds, console)
         limits += more
-    results["limits"] = [{"text": text, "met": met} for text, met in limits]
-    save("speed", results, options.results)
+        keep()
     return verdict(limits)
 
 
