@@ -36,7 +36,7 @@ from torch import Tensor
 
 from algorithms.class_samplers import Sampler, probabilities
 from algorithms.fedavg import FedAvg
-from algorithms.generators import GeneratorSpec, images, train_against, train_on
+from algorithms.generators import GeneratorSpec, generator_outline, images, train_against, train_on
 from engine.algorithm import (
     Algorithm,
     Batch,
@@ -205,6 +205,8 @@ class Cbfl(FedAvg):
 
     def equip(self, bench: Workbench, received: Tensors, state: Tensors, client: Client) -> Tensors:
         made = Tensors()
+        if self.generator != "gaussian_noise":
+            generator_outline(self.spec(client.context.layout))  # draws, which must not be left to a mapped loss
         if self.teacher == "current":
             made |= {"teacher": received["weights"], "teacher_buffers": received["buffers"]}
         if self.generator == "cbfl" and self.gen_scope == "client":
@@ -316,7 +318,8 @@ def soft_labels(student: Tensor, teacher: Tensor, temperature: float, direction:
     s, t = (F.log_softmax(logits / temperature, dim=1) for logits in (student, teacher))
     if direction == "student_teacher":
         s, t = t, s
-    return temperature**2 * F.kl_div(s, t, reduction="batchmean", log_target=True)
+    divergence = (t.exp() * (t - s)).sum() / len(s)  # F.kl_div written out, which vmap would take client by client
+    return temperature**2 * divergence
 
 
 def attention_gap(student: Tensors, teacher: Tensors) -> Tensor:

@@ -97,7 +97,7 @@ def packed(module: nn.Module) -> Tensor:
 
 def images(spec: GeneratorSpec, weights: Tensor, noise: Tensor, labels: Tensor) -> Tensor:
     """What the generator ``weights`` [G] makes, in eval mode and without a graph."""
-    module = _outline(spec)
+    module = generator_outline(spec)
     sizes = [tensor.numel() for _, tensor in _floating(module)]
     tensors = {
         name: piece.view(tensor.shape)
@@ -112,8 +112,8 @@ def _floating(module: nn.Module) -> list[tuple[str, Tensor]]:
 
 
 @lru_cache(maxsize=8)
-def _outline(spec: GeneratorSpec) -> Generator:
-    """Without weights, to be called with some."""
+def generator_outline(spec: GeneratorSpec) -> Generator:
+    """Without weights, to be called with some; built once for a recipe, with draws that nobody sees."""
     with torch.device("meta"):
         return spec.build().eval()
 

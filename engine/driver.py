@@ -34,6 +34,7 @@ from engine.data import Assignment, Dataset
 from engine.entries import Arrays, cast, checked, floats, to_numpy
 from engine.errors import ResourceError, RunError
 from engine.exchanges import EveryClient, Exchanges, ServerSide
+from engine.executors.rule import TOGETHER, Executor, in_place_of
 from engine.experiment import Experiment, Participation, Stage
 from engine.files import link_or_copy
 from engine.label_entropy import label_entropies
@@ -421,8 +422,13 @@ class Driver:
 
     def _together(self, algorithm: Algorithm) -> bool:
         """Whether clients of a block are trained in one pass."""
-        execution = self.experiment.execution
-        return execution.executor == "block" and not algorithm.one_by_one and not self.experiment.client_models
+        return self._executor(algorithm)[0] in TOGETHER
+
+    def _executor(self, algorithm: Algorithm) -> tuple[Executor, str]:
+        """Who trains clients; if it is not the one that was asked for, why."""
+        asked = self.experiment.execution.executor
+        assert asked != "auto", "the experiment is resolved"
+        return in_place_of(asked, algorithm.one_by_one, bool(self.experiment.client_models))
 
     def _calls(
         self,
@@ -590,8 +596,10 @@ class Driver:
         last = self._ends[number]
         rounds = f"rounds {self.round + 1} to {last}" if stage.rounds else f"after round {last}"
         log.info("stage %s: %s, %s", stage.name, algorithm, rounds)
-        if stage.rounds and self.experiment.execution.executor == "block" and algorithm.one_by_one:
-            log.info("stage %s: one client at a time, since %s", stage.name, algorithm.one_by_one)
+        executor, why = self._executor(algorithm)
+        if why and stage.rounds:
+            asked = self.experiment.execution.executor
+            log.info("stage %s: trained by %s and not by %s, since %s", stage.name, executor, asked, why)
 
     def _with_model(self, server: Tensors) -> Tensors:
         """These entries with weights as the stage has them: none, those there are, or fresh ones where none were."""

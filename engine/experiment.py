@@ -27,7 +27,7 @@ from algorithms import ALGORITHMS
 from engine.algorithm import Algorithm, Finisher, Phase
 from engine.data import PARTITIONS, SOURCES, ImageFolder, Parquet, Partition, Source
 from engine.errors import ConfigError, nearest, require
-from engine.executors.rule import default_executor
+from engine.executors.rule import CAPTURING, TOGETHER, default_executor
 from engine.models import MODELS, ModelSpec
 from engine.registry import Registry, config_error
 
@@ -137,7 +137,8 @@ class Evaluation(Section):
 class Execution(Section):
     """Where and how it runs. The first seven change bits; the others never do."""
 
-    executor: Literal["auto", "loop", "block"] = "auto"  # how clients of a block are trained: one by one | together
+    executor: Literal["auto", "loop", "block", "graph", "block_graph"] = "auto"  # how clients of a block are trained:
+    # one by one | together | one by one, or together, in steps that are captured once and replayed (on a GPU alone)
     precision: Literal["float32", "float64"] = "float32"
     tf32: bool = False  # round factors of products on the GPU to TF32; false is exact float32
     autocast: Literal["none", "bfloat16"] = "none"  # of forward passes and losses; none is exact
@@ -180,6 +181,7 @@ class Execution(Section):
                 "leave it out, or set execution.precision=float32",
             )
         self.check_tf32()
+        self.check_capture()
         return self
 
     def check_tf32(self, prefix: str = "") -> None:
@@ -190,6 +192,16 @@ class Execution(Section):
             self.tf32,
             "is arithmetic of a GPU, and execution.device is cpu",
             "leave it out, or set execution.device=cuda",
+        )
+
+    def check_capture(self, prefix: str = "") -> None:
+        """Refuse to replay steps on a CPU; also once ``device=auto`` is resolved."""
+        require(
+            self.executor not in CAPTURING or self.device != "cpu",
+            f"{prefix}executor",
+            self.executor,
+            "replays steps on a GPU, and execution.device is cpu",
+            f"set execution.executor={'block' if self.executor in TOGETHER else 'loop'}",
         )
 
 
@@ -606,6 +618,7 @@ class Experiment(Section):
             executor = default_executor(models, [stage.local.batch_size for stage in self.chain], device)
         execution = self.execution.model_copy(update={"device": device, "executor": executor})
         execution.check_tf32("execution.")
+        execution.check_capture("execution.")
         return self.model_copy(update={"execution": execution})
 
     def identity(self) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from engine.data.public import PublicSet, none_set_aside
 from engine.entries import checked, kept, opened, sent
 from engine.errors import RunError
 from engine.executors.block import Member, Together
+from engine.executors.graph import Programs
 from engine.experiment import Local
 from engine.phases import CHUNK, Course, FineTuning
 from engine.weights import FlatNet
@@ -130,7 +131,7 @@ def first_state(algorithm: Algorithm, client: Client, received: Tensors, parent:
 
 
 class Trainer:
-    """Trains clients on one device, one after the other, in one network."""
+    """Trains clients on one device in one network, one after the other or several in one pass."""
 
     def __init__(
         self,
@@ -139,13 +140,16 @@ class Trainer:
         seed: int,
         public: PublicSet = none_set_aside,
         forward: Callable[[], AbstractContextManager[object]] = nullcontext,
+        programs: Programs | None = None,
     ) -> None:
-        """``forward``: what surrounds a forward pass and its loss, see precision.py."""
+        """``forward``: what surrounds a forward pass and its loss, see precision.py. ``programs``: of steps that are
+        captured, where those of :meth:`train_together` are to be."""
         self.net = net
         self.rows = rows
         self.seed = seed
         self.public = public
         self.forward = forward
+        self.programs = programs
 
     def client(self, number: int, indices: Tensor, context: Context) -> Client:
         """The client whose rows are ``indices`` [n] of the data set."""
@@ -186,7 +190,7 @@ class Trainer:
         arrivals = [self._arrive(algorithm, *visits[index][2:]) for index in order]
         members = [Member(local, a.client, a.indices, a.received, a.state) for a in arrivals]
         starts = [(arrival.start, arrival.buffers) for arrival in arrivals]
-        together = Together(self.net, self.rows, algorithm, local, members, starts, self.forward)
+        together = Together(self.net, self.rows, algorithm, local, members, starts, self.forward, self.programs)
         together.run_all()
         losses = together.losses() if probe else [None] * len(members)
         found: list[Trained | None] = [None] * len(visits)

@@ -38,6 +38,8 @@ from engine.data.batches import Rows
 from engine.data.public import PublicRows
 from engine.entries import Arrays, floats, opened, to_numpy, to_torch
 from engine.errors import RunError
+from engine.executors.graph import CudaRecorder, Programs
+from engine.executors.rule import CAPTURING, in_place_of
 from engine.experiment import Experiment, Local
 from engine.nets import ClientNets, open_model
 from engine.phases import RESIDENT_BYTES
@@ -169,7 +171,9 @@ class Worker:
         rows = Rows(dataset, dataset.train, self.device, dtype)
         public = PublicRows(rows, torch.tensor(assignment.public, device=self.device))
         self.forward = partial(precision.forward, experiment.execution)
-        self.trainer = Trainer(self.net, rows, experiment.seed, public, self.forward)
+        captures = experiment.execution.executor in CAPTURING
+        programs = Programs(partial(CudaRecorder, self.device)) if captures else None
+        self.trainer = Trainer(self.net, rows, experiment.seed, public, self.forward, programs)
         self.test = Rows(dataset, dataset.test, self.device, dtype)
         self._shared: Tensors = {}
 
@@ -316,18 +320,19 @@ class Worker:
 
     def _trained(self, job: TrainJob, visits: Iterator[tuple[int, Visit]]) -> Iterator[tuple[int, Trained, float]]:
         """Each client's number, what its round came to, and the seconds it took: its share, of a common pass."""
-        began = time.perf_counter()
-        if not job.together:
-            for number, visit in visits:
-                began = time.perf_counter()
-                trained = self._trainer_of(number).train(*visit, probe=job.probe)
-                yield number, trained, time.perf_counter() - began
-            return
-        ids, all_visits = zip(*visits, strict=True)
-        found = self.trainer.train_together(all_visits, probe=job.probe)
-        seconds = (time.perf_counter() - began) / max(sum(trained.steps for trained in found), 1)
-        for number, trained in zip(ids, found, strict=True):
-            yield number, trained, seconds * trained.steps
+        asked = self.experiment.execution.executor
+        assert asked != "auto", "the experiment is resolved"
+        executor, _ = in_place_of(asked, job.algorithm.one_by_one, self.client_nets.differ)
+        for group in [list(visits)] if job.together else ([visit] for visit in visits):
+            ids, all_visits = zip(*group, strict=True)
+            began = time.perf_counter()
+            if executor == "loop":
+                found = [self._trainer_of(ids[0]).train(*all_visits[0], probe=job.probe)]
+            else:
+                found = self.trainer.train_together(all_visits, probe=job.probe)
+            seconds = (time.perf_counter() - began) / max(sum(trained.steps for trained in found), 1)
+            for number, trained in zip(ids, found, strict=True):
+                yield number, trained, seconds * trained.steps
 
     def _measured_first(
         self, job: TrainJob, visits: Iterator[tuple[int, Visit]], personal: list[OwnScores]

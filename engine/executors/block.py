@@ -9,24 +9,25 @@ Shapes: K clients, k of them in a pass, B rows of a batch, P parameters, Q float
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.func import vmap
-from torch.optim.adam import adam
-from torch.optim.sgd import sgd
 
 from engine.algorithm import Algorithm, Batch, Client, Ended, Net, Phase, Tensors, accumulation
 from engine.data.batches import Rows
 from engine.entries import sliced
 from engine.executors.dense import Dense, Gradient, Product
+from engine.executors.graph import Programs
+from engine.executors.memory import Inputs, Memory
+from engine.executors.own import OwnEntries, stacked
 from engine.executors.rules import StackedRules
 from engine.executors.stack import Stack, StackedNet
+from engine.executors.steps import Rate, descend, optimizer
 from engine.executors.ticks import ticks
 from engine.experiment import Local
 from engine.phases import CHUNK, CachedNet, RoundRows, in_phase, moved
@@ -61,9 +62,7 @@ class FirstBatches:
     first: int
     last: int
     client: Client  # one of them, in the phase
-    x: Tensor  # [k, B, ...]
-    y: Tensor  # [k, B]
-    drawn: Tensors
+    inputs: Inputs
     losses: Tensor  # [k]
     training: bool  # the mode of the modules
 
@@ -80,8 +79,9 @@ class Together:
         members: Sequence[Member],
         starts: Starts,
         forward: Callable[[], AbstractContextManager[object]] = nullcontext,
+        programs: Programs | None = None,
     ) -> None:
-        """``starts``: weights [P] and buffers [Q] of each member. ``forward``: see ``Trainer``."""
+        """``starts``: weights [P] and buffers [Q] of each member. ``forward``, ``programs``: see ``Trainer``."""
         self.net = net
         self.rows = rows
         self.algorithm = algorithm
@@ -98,9 +98,20 @@ class Together:
         phases = algorithm.phases(members[0].client.context)
         plain = local.optimizer == "sgd" and local.momentum == 0 and local.weight_decay == 0 and not self._hooked
         self._in_place = plain and all(p.emit == "step" and self._size(p) != "full" for p in phases)
-        self.stack = Stack(net, *zip(*starts, strict=True), by_layer=self._in_place)
-        self._own = _OwnEntries(algorithm, members, net.weights.dtype)
+        received, states = [member.received for member in members], [member.state for member in members]
+        clients = [member.client for member in members]
+        self._memory = Memory()
+        if programs is not None:
+            self._memory = programs.of(algorithm, local, self._in_place, clients, received, states)
+        self.stack = Stack(net, *zip(*starts, strict=True), by_layer=self._in_place, memory=self._memory)
+        asked = self._dense is None or self._hooked or any(p.features == "cached" for p in phases)
+        self._own = None
+        if asked:
+            name = type(algorithm).__name__
+            self._own = OwnEntries(name, clients, received, states, net.weights.dtype, self._memory)
+        self._first_losses = self._memory.rows("first losses", net.weights.new_zeros(len(members)))
         self._starts: Tensor | None = None  # [K, P] of the phase, where somebody may ask
+        self._emitted: Tensor | None = None  # [K, P] of the phase
 
     def run_all(self) -> None:
         """All phases; the modules are in eval mode after them."""
@@ -110,13 +121,13 @@ class Together:
                 if number and member.previous is not None:
                     self._enter(row, member)
             needs_start = self._enters or self._hooked or bool(phase.name)
-            self._starts = torch.stack(self._all_weights()) if needs_start else None
+            self._starts = self._memory.rows("starts", torch.stack(self._all_weights())) if needs_start else None
             self._run(phase)
             if self._starts is not None and (phase.name or self._enters):
                 for row, member in enumerate(self.members):
                     count = len(member.order.part(phase))
                     buffers = self.stack.buffers_of(row)
-                    member.previous = Ended(self._starts[row], self.stack.weights_of(row), buffers, count)
+                    member.previous = Ended(self._starts[row].clone(), self.stack.weights_of(row), buffers, count)
                     if phase.name:
                         member.ends[phase.name] = member.previous
         self.net.train(False)
@@ -128,14 +139,14 @@ class Together:
             first, last = group.first, group.last
             self.net.train(group.training)
             leaves = self.stack.leaves(first, last, "all")
+            x, y = self._taken(group.inputs)
             with torch.no_grad():
                 if self._dense is not None:
-                    now = self._dense.losses(leaves, group.x, group.y)
+                    now = self._dense.losses(leaves, x, y)
                 else:  # running statistics move in training mode; not the clients' own
                     buffers = {name: tensor.clone() for name, tensor in self.stack.buffers(first, last).items()}
-                    now = self._losses(
-                        first, last, group.client, leaves, buffers, group.x, group.y, group.drawn, cached=False
-                    )
+                    drawn = group.inputs.drawn
+                    now = self._losses(first, last, group.client, leaves, buffers, x, y, drawn, cached=False)
             for row, pair in enumerate(zip(group.losses.tolist(), now.tolist(), strict=True), start=first):
                 if self.members[row].first is group:
                     found[row] = pair
@@ -157,11 +168,9 @@ class Together:
         self.net.train(not frozen_body, head=True)
         kept = [self.stack.buffers_of(row) for row in range(len(self.members))] if phase.buffers == "keep" else None
         least = 2 if self.net.layout.has_batchnorm and not frozen_body else 1
-        take = (
-            self._cached(phase)
-            if phase.features == "cached"
-            else self._live("none" if frozen_body else self.local.augment)
-        )
+        take = self._cached(phase) if phase.features == "cached" else None
+        if take is None and not frozen_body and self.local.augment != "none":
+            take = self._augmented
         step = self._emitter(phase) if phase.emit == "gradient" else self._stepper(phase)
         streams = [member.order.passes(phase, member.client, least) for member in self.members]
         taken = [0] * len(self.members)
@@ -179,6 +188,10 @@ class Together:
                 for row in range(first, last):
                     at[row] += 1
                     taken[row] += 1
+        if self._emitted is not None:
+            for member, row in zip(self.members, self._emitted, strict=True):
+                member.gradient = row.clone()
+            self._emitted = None
         if phase.emit == "step":
             for member, steps in zip(self.members, taken, strict=True):
                 member.steps += steps
@@ -193,52 +206,69 @@ class Together:
             return batches
         return list(member.order.part(phase)[torch.cat(batches)].split([batch.numel() for batch in batches]))
 
-    def _tick(self, first: int, last: int, places: list[Tensor], phase: Phase, take: Take, step: Step) -> None:
+    def _tick(self, first: int, last: int, places: list[Tensor], phase: Phase, take: Take | None, step: Step) -> None:
         """One step of clients [first, last)."""
         size = places[0].numel()
         if self._size(phase) != "full" or size <= CHUNK:
-            step(first, last, self._backward(first, last, places, phase, take))
+            asked, inputs = self._asked(first, last), self._inputs(first, last, places, take)
+
+            def work(inputs: Inputs) -> None:
+                step(first, last, self._gradients(first, last, inputs, phase, asked))
+
+            self._memory.step((phase, first, last, asked), work, inputs)
+            if asked:
+                self._remember(first, last, places, phase, inputs)
             return
+        self._memory.aside(f"full batches of more than {CHUNK} rows")
         total: list[Gradient] = []
         for chunk in zip(*(one.tensor_split(-(-size // CHUNK)) for one in places), strict=True):
-            grads = self._backward(first, last, list(chunk), phase, take)
+            asked, inputs = self._asked(first, last), self._inputs(first, last, list(chunk), take)
+            grads = self._gradients(first, last, inputs, phase, asked)
+            if asked:
+                self._remember(first, last, list(chunk), phase, inputs)
             total = _plus(total, grads, len(chunk[0]) / size)
         step(first, last, total)
 
-    def _backward(self, first: int, last: int, places: list[Tensor], phase: Phase, take: Take) -> list[Gradient]:
-        """The gradient of each parameter."""
-        x, y = take(first, last, places)
-        drawn: Tensors = {}
-        if self._draws:
-            draws = [
-                self.algorithm.draw(member.client, y.shape[1], member.received) for member in self.members[first:last]
-            ]
-            stacked = _stacked(f"{type(self.algorithm).__name__}.draw", draws)
-            drawn = {name: moved(tensor, x.device) for name, tensor in stacked.items()}
+    def _asked(self, first: int, last: int) -> bool:
+        """Whether a step's losses are the first of one of clients [first, last)."""
+        return any(member.first is None for member in self.members[first:last])
+
+    def _inputs(self, first: int, last: int, places: list[Tensor], take: Take | None) -> Inputs:
+        """What a step is given, with the draws that are its own."""
+        rows = {"rows": torch.stack(places)} if take is None else take(first, last, places)
+        if not self._draws:
+            return Inputs(rows)
+        members, size = self.members[first:last], places[0].numel()
+        draws = [self.algorithm.draw(member.client, size, member.received) for member in members]
+        drawn = stacked(f"{type(self.algorithm).__name__}.draw", draws)
+        return Inputs(rows, {name: moved(tensor, self.net.weights.device) for name, tensor in drawn.items()})
+
+    def _gradients(self, first: int, last: int, inputs: Inputs, phase: Phase, asked: bool) -> list[Gradient]:
+        """The gradient of each parameter; losses are kept if they are ``asked`` for."""
         leaves = self.stack.leaves(first, last, phase.trainable)
         trained = [leaf.requires_grad for leaf in leaves]
         cached = phase.features == "cached"
-        asked = any(member.first is None for member in self.members[first:last])
         if not any(trained) and not asked:
             return [None] * len(leaves)
+        x, y = self._taken(inputs)
         if self._dense is not None and not cached:
             with torch.no_grad():
                 grads, losses = self._dense.gradients(leaves, trained, x, y, with_losses=asked)
         else:
             client, buffers = self.members[first].client, self.stack.buffers(first, last)
-            losses = self._losses(first, last, client, leaves, buffers, x, y, drawn, cached)
+            losses = self._losses(first, last, client, leaves, buffers, x, y, inputs.drawn, cached)
             wanted = [leaf for leaf in leaves if leaf.requires_grad]
             found = iter(torch.autograd.grad(losses.sum(), wanted, allow_unused=True) if wanted else ())
             grads = list[Gradient](next(found) if is_trained else None for is_trained in trained)
         if asked and losses is not None:
-            self._remember(first, last, x, y, drawn, losses.detach(), places, phase)
+            self._first_losses[first:last] = losses.detach()
         return grads
 
     def _losses(
         self,
         first: int,
         last: int,
-        template: Client,
+        client: Client,
         leaves: list[Tensor],
         buffers: Tensors,
         x: Tensor,
@@ -246,8 +276,10 @@ class Together:
         drawn: Tensors,
         cached: bool,
     ) -> Tensor:
-        """[k] of clients [first, last), each on its rows; ``template``: one of them, in the phase."""
-        shared_received, shared_state = self._own.shared
+        """[k] of clients [first, last), each on its rows; ``client``: one of them, in the phase."""
+        assert self._own is not None
+        own, shared_received = self._own.of(first, last), self._own.shared
+        template = self._template(client)
 
         def loss(
             leaves: list[Tensor],
@@ -260,34 +292,28 @@ class Together:
             count: Tensor,
             counts: Tensor,
         ) -> Tensor:
-            client = replace(template, num_examples=count, class_counts=counts, rng=_no_draws)
+            client = replace(template, num_examples=count, class_counts=counts)
             net: Net = StackedNet(self.net, leaves, buffers)
             if cached:
                 net = CachedNet(net)
             batch = Batch(x, y, client, drawn)
-            return self.algorithm.loss(net, batch, shared_received | received, shared_state | state)
+            return self.algorithm.loss(net, batch, shared_received | received, state)
 
-        own = self._own.of(first, last)
         with StackedRules(), self.forward():
             return vmap(loss, randomness="error")(leaves, buffers, x, y, drawn, *own)
 
-    def _remember(
-        self,
-        first: int,
-        last: int,
-        x: Tensor,
-        y: Tensor,
-        drawn: Tensors,
-        losses: Tensor,
-        places: list[Tensor],
-        phase: Phase,
-    ) -> None:
+    def _template(self, client: Client) -> Client:
+        """What a mapped function sees of a client, but for what is each client's own."""
+        return replace(client, context=self._memory.watched(client.context), rng=_no_draws)
+
+    def _remember(self, first: int, last: int, places: list[Tensor], phase: Phase, inputs: Inputs) -> None:
         if phase.features == "cached":
             members = self.members[first:last]
             parts = [member.order.part(phase)[own] for member, own in zip(members, places, strict=True)]
-            x = torch.stack([self.rows.batch(part)[0] for part in parts])
+            inputs = replace(inputs, rows={"rows": torch.stack(parts)})
         training = self.net.model.training and phase.features == "live"
-        group = FirstBatches(first, last, self.members[first].client, x, y, drawn, losses, training)
+        losses = self._first_losses[first:last].clone()
+        group = FirstBatches(first, last, self.members[first].client, inputs, losses, training)
         for member in self.members[first:last]:
             member.first = member.first or group
 
@@ -307,11 +333,12 @@ class Together:
         lr = self.members[0].client.context.lr if phase.lr is None else phase.lr
         for member in self.members:
             member.lr = lr
+        rate = self._memory.number("lr", lr, like=self.net.weights)
         if self._in_place:
-            return self._in_place_step(phase, lr)
+            return self._in_place_step(phase, rate)
         where, _ = self.net.slices[phase.trainable]
         weights = self.stack.weights[:, where]
-        optimize = _adam(weights, self.local, lr) if self.local.optimizer == "adam" else _sgd(weights, self.local, lr)
+        optimize = optimizer(self.local, weights, rate, self._memory, phase.trainable)
         hook = self._hook(where) if self._hooked else None
 
         @torch.no_grad()
@@ -321,25 +348,21 @@ class Together:
 
         return step
 
-    def _in_place_step(self, phase: Phase, lr: float) -> Step:
+    def _in_place_step(self, phase: Phase, lr: Rate) -> Step:
         """Plain SGD without any gradient written out: products go straight into the weights."""
 
         @torch.no_grad()
         def step(first: int, last: int, grads: list[Gradient]) -> None:
             for leaf, grad in zip(self.stack.leaves(first, last, phase.trainable), grads, strict=True):
-                if isinstance(grad, Product):
-                    leaf.baddbmm_(grad.dy.mT, grad.x, alpha=-lr)
-                elif grad is not None:
-                    leaf.add_(grad, alpha=-lr)
+                if grad is not None:
+                    descend(leaf, grad, lr)
 
         return step
 
     def _emitter(self, phase: Phase) -> Step:
         where, _ = self.net.slices[phase.trainable]
-
-        emitted = self.net.weights.new_zeros(len(self.members), len(self.net.weights))
-        for member, row in zip(self.members, emitted, strict=True):
-            member.gradient = row
+        zeros = self.net.weights.new_zeros(len(self.members), len(self.net.weights))
+        emitted = self._emitted = self._memory.rows("emitted", zeros)
 
         def step(first: int, last: int, grads: list[Gradient]) -> None:
             emitted[first:last, where] = self._written_out(first, last, phase, grads)
@@ -348,13 +371,12 @@ class Together:
 
     def _hook(self, where: slice) -> Callable[[int, int, Tensor, Tensor], Tensor]:
         """The algorithm's gradient hook, for several clients."""
-        assert self._starts is not None
-        starts = self._starts[:, where]
-        shared_received, shared_state = self._own.shared
-        shared_received = sliced(self.algorithm, shared_received, where)
-        shared_state = sliced(self.algorithm, shared_state, where)
-        template = self.members[0].client
-        context = replace(template.context, layout=template.context.layout.part(where))
+        assert self._starts is not None and self._own is not None
+        starts, own = self._starts[:, where], self._own
+        shared_received = sliced(self.algorithm, own.shared, where)
+        client = self.members[0].client
+        context = replace(client.context, layout=client.context.layout.part(where))
+        template = self._template(replace(client, context=context))
 
         def one(
             grad: Tensor,
@@ -365,30 +387,29 @@ class Together:
             count: Tensor,
             counts: Tensor,
         ) -> Tensor:
-            client = replace(template, context=context, num_examples=count, class_counts=counts, rng=_no_draws)
+            client = replace(template, num_examples=count, class_counts=counts)
             received = shared_received | sliced(self.algorithm, received, where) | {"phase_start": start}
-            return self.algorithm.gradient(
-                grad, weights, received, shared_state | sliced(self.algorithm, state, where), client
-            )
+            return self.algorithm.gradient(grad, weights, received, sliced(self.algorithm, state, where), client)
 
         mapped = vmap(one, randomness="error")
-        return lambda first, last, grad, weights: mapped(grad, weights, starts[first:last], *self._own.of(first, last))
+        return lambda first, last, grad, weights: mapped(grad, weights, starts[first:last], *own.of(first, last))
 
     # --- rows -----------------------------------------------------------------------------------------
 
-    def _live(self, augment: str) -> Take:
-        def take(first: int, last: int, places: list[Tensor]) -> tuple[Tensor, Tensor]:
-            if augment == "none":
-                x, y = self.rows.batch(torch.cat(places))
-                size = places[0].numel()
-                return x.unflatten(0, (last - first, size)), y.unflatten(0, (last - first, size))
-            parts = [
-                self.rows.batch(own, augment, self.members[row].client.rng("augment"))
-                for row, own in zip(range(first, last), places, strict=True)
-            ]
-            return torch.stack([x for x, _ in parts]), torch.stack([y for _, y in parts])
+    def _taken(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
+        """x [k, B, ...] and y [k, B]."""
+        if "rows" not in inputs.rows:
+            return inputs.rows["x"], inputs.rows["y"]
+        shape = inputs.rows["rows"].shape
+        x, y = self.rows.batch(inputs.rows["rows"].flatten())
+        return x.unflatten(0, shape), y.unflatten(0, shape)
 
-        return take
+    def _augmented(self, first: int, last: int, places: list[Tensor]) -> Tensors:
+        parts = [
+            self.rows.batch(own, self.local.augment, self.members[row].client.rng("augment"))
+            for row, own in zip(range(first, last), places, strict=True)
+        ]
+        return {"x": torch.stack([x for x, _ in parts]), "y": torch.stack([y for _, y in parts])}
 
     def _cached(self, phase: Phase) -> Take:
         features, labels = [], []
@@ -399,11 +420,12 @@ class Together:
                 features.append(torch.cat([self.net.features(self.rows.batch(c)[0]) for c in part.split(CHUNK)]))
                 labels.append(self.rows.labels[part])
 
-        def take(first: int, last: int, places: list[Tensor]) -> tuple[Tensor, Tensor]:
+        def take(first: int, last: int, places: list[Tensor]) -> Tensors:
             chosen = list(zip(range(first, last), places, strict=True))
-            return torch.stack([features[row][own] for row, own in chosen]), torch.stack(
-                [labels[row][own] for row, own in chosen]
-            )
+            return {
+                "x": torch.stack([features[row][own] for row, own in chosen]),
+                "y": torch.stack([labels[row][own] for row, own in chosen]),
+            }
 
         return take
 
@@ -414,70 +436,9 @@ class Together:
         return [self.stack.weights_of(row) for row in range(len(self.members))]
 
 
-class _OwnEntries:
-    """What members have received and keep: what is the same for all once, the rest stacked."""
-
-    def __init__(self, algorithm: Algorithm, members: Sequence[Member], dtype: torch.dtype) -> None:
-        self._name = type(algorithm).__name__
-        self._members = members
-        self._dtype = dtype
-
-    @cached_property
-    def _received(self) -> tuple[Tensors, Tensors]:
-        return _split(f"{self._name}: what clients receive", [member.received for member in self._members])
-
-    @cached_property
-    def _state(self) -> tuple[Tensors, Tensors]:
-        return _split(f"{self._name}: what clients keep", [member.state for member in self._members])
-
-    @cached_property
-    def _counts(self) -> tuple[Tensor, Tensor]:
-        class_counts = torch.stack([member.client.class_counts for member in self._members])
-        counts = [float(member.client.num_examples) for member in self._members]
-        return torch.tensor(counts, device=class_counts.device, dtype=self._dtype), class_counts
-
-    @property
-    def shared(self) -> tuple[Tensors, Tensors]:
-        """Entries received, and entries kept."""
-        return self._received[0], self._state[0]
-
-    def of(self, first: int, last: int) -> tuple[Tensors, Tensors, Tensor, Tensor]:
-        """Own entries received, own entries kept, numbers of examples [k], class counts [k, C]."""
-        received, state = (
-            {name: tensor[first:last] for name, tensor in own.items()} for own in (self._received[1], self._state[1])
-        )
-        examples, class_counts = self._counts
-        return received, state, examples[first:last], class_counts[first:last]
-
-
-def _split(what: str, entries: Sequence[Mapping[str, Tensor]]) -> tuple[Tensors, Tensors]:
-    """Entries that are one tensor for all, and the others stacked."""
-    first = entries[0]
-    shared = {name: tensor for name, tensor in first.items() if all(own.get(name) is tensor for own in entries)}
-    rest = [{name: own[name] for name in own if name not in shared} for own in entries]
-    return shared, _stacked(what, rest)
-
-
-def _stacked(what: str, entries: Sequence[Mapping[str, Any]]) -> Tensors:
-    """Of K clients' entries each [K, ...]."""
-    found: Tensors = {}
-    for name in {name: None for own in entries for name in own}:
-        try:
-            found[name] = torch.stack([own[name] for own in entries])
-        except (KeyError, TypeError, RuntimeError) as error:
-            raise TypeError(
-                f"{what}: {name!r} is no tensor of one shape for all clients of a block; "
-                "say so in one_by_one, and they are trained one by one"
-            ) from error
-    return found
-
-
 Starts = Sequence[tuple[Tensor, Tensor]]
-Take = Callable[
-    [int, int, list[Tensor]], tuple[Tensor, Tensor]
-]  # rows of clients [first, last): x [k, B, ...], y [k, B]
+Take = Callable[[int, int, list[Tensor]], Tensors]  # "x" and "y" of clients [first, last), made outside of the step
 Step = Callable[[int, int, list[Gradient]], None]  # of clients [first, last), by the gradient of each parameter
-Optimize = Callable[[int, int, Tensor], None]  # the same by gradients [k, n]
 
 
 def _tensor(grad: Tensor | Product) -> Tensor:
@@ -497,52 +458,3 @@ def _plus(total: list[Gradient], grads: list[Gradient], share: float) -> list[Gr
 
 def _no_draws(purpose: str) -> torch.Generator:
     raise TypeError(f"a loss or gradient draws nothing itself: what it needs of {purpose!r} comes from Algorithm.draw")
-
-
-def _sgd(weights: Tensor, local: Local, lr: float) -> Optimize:
-    velocity = torch.zeros_like(weights) if local.momentum else None
-
-    def step(first: int, last: int, grad: Tensor) -> None:
-        sgd(
-            [weights[first:last]],
-            [grad],
-            [None if velocity is None else velocity[first:last]],
-            weight_decay=local.weight_decay,
-            momentum=local.momentum,
-            lr=lr,
-            dampening=0.0,
-            nesterov=local.nesterov,
-            maximize=False,
-            foreach=False,
-            fused=False,
-        )
-
-    return step
-
-
-def _adam(weights: Tensor, local: Local, lr: float) -> Optimize:
-    means, squares = torch.zeros_like(weights), torch.zeros_like(weights)
-    steps = [torch.zeros(()) for _ in weights]
-
-    def step(first: int, last: int, grad: Tensor) -> None:
-        adam(
-            list(weights[first:last]),
-            list(grad),
-            list(means[first:last]),
-            list(squares[first:last]),
-            [],
-            steps[first:last],
-            amsgrad=False,
-            beta1=0.9,
-            beta2=0.999,
-            lr=lr,
-            weight_decay=local.weight_decay,
-            eps=1e-8,
-            maximize=False,
-            foreach=False,
-            capturable=False,
-            differentiable=False,
-            fused=False,
-        )
-
-    return step

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from engine.algorithm import Tensors
+from engine.executors.memory import Memory
 from engine.weights import FlatNet, NetAt
 
 
@@ -22,20 +23,31 @@ class Stack:
     the parameters are views of :attr:`weights` [K, P], for hooks and optimizers that want whole vectors.
     """
 
-    def __init__(self, net: FlatNet, weights: Sequence[Tensor], buffers: Sequence[Tensor], by_layer: bool) -> None:
+    def __init__(
+        self,
+        net: FlatNet,
+        weights: Sequence[Tensor],
+        buffers: Sequence[Tensor],
+        by_layer: bool,
+        memory: Memory,
+    ) -> None:
         self.net = net
         self.size = len(weights)
         self.by_layer = by_layer
         self.weights = torch.stack(list(weights))  # [K, P]
-        self._parameters = self._pieces(self.weights)
         if by_layer:
-            self._parameters = [piece.contiguous() for piece in self._parameters]
+            pieces = zip(net.names, self._pieces(self.weights), strict=True)
+            self._parameters = [memory.rows(name, piece.contiguous()) for name, piece in pieces]
             self.weights = self.weights[:, :0]
+        else:
+            self.weights = memory.rows("weights", self.weights)
+            self._parameters = self._pieces(self.weights)
         # Contiguous each: a running statistic is updated in place, through a view of the clients' axis.
         self._buffers: Tensors = {}
         if net.buffer_names:
             views = zip(*(net.buffer_pieces(one) for one in buffers), strict=True)
-            self._buffers = {name: torch.stack(own) for name, own in zip(net.buffer_names, views, strict=True)}
+            named = zip(net.buffer_names, views, strict=True)
+            self._buffers = {name: memory.rows(name, torch.stack(own)) for name, own in named}
         self._leaves: dict[tuple[int, int, str], list[Tensor]] = {}
 
     def leaves(self, first: int, last: int, part: str) -> list[Tensor]:

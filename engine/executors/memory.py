@@ -1,0 +1,56 @@
+"""Where a block's steps find what they read and write: in tensors made for the block, as here, or at fixed addresses.
+
+A step that is captured once and replayed for other clients sees the same addresses each time (``graph.py``). So all
+that it reads beside the weights of the program goes through one object: what is kept is copied there before the first
+step of a block or of a phase, what differs from step to step is handed over with the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from engine.algorithm import Context, Tensors
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What one step of k clients is given."""
+
+    rows: Tensors  # "rows" [k, B], places in the data set; or what was made of them, "x" [k, B, ...] and "y" [k, B]
+    drawn: Tensors = field(default_factory=dict)  # [k, ...] what Algorithm.draw drew
+
+    def named(self) -> Tensors:
+        return self.rows | {f"drawn {name}": tensor for name, tensor in self.drawn.items()}
+
+    def copied(self) -> Inputs:
+        return Inputs(*({name: tensor.clone() for name, tensor in own.items()} for own in (self.rows, self.drawn)))
+
+
+class Memory:
+    """As it comes: nothing is copied, and every step is run as it is written."""
+
+    def rows(self, name: str, tensor: Tensor) -> Tensor:
+        """``tensor`` [K, ...] of K clients as the steps are to read and write it."""
+        return tensor
+
+    def whole(self, name: str, tensor: Tensor) -> Tensor:
+        """The same for one that belongs to all clients."""
+        return tensor
+
+    def number(self, name: str, value: float, like: Tensor) -> float | Tensor:
+        """A number that may be another one in another round; a tensor [] ``like`` another if steps are to read it."""
+        return value
+
+    def watched(self, context: Context) -> Context:
+        """``context`` as a step is to see it."""
+        return context
+
+    def step(self, bucket: Hashable, work: Callable[[Inputs], None], inputs: Inputs) -> None:
+        """``work(inputs)``. Works of equal ``bucket`` in one memory do the same, if their inputs have equal shapes."""
+        work(inputs)
+
+    def aside(self, why: str) -> None:
+        """Steps are taken without :meth:`step`, because of ``why``."""
