@@ -9,8 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from engine.algorithm import Algorithm
-from engine.experiment import Experiment, Local
+from engine.experiment import Experiment
 from engine.training import Trained, Trainer, Visit
 from tests.tiny import assignment, dataset, open_driver
 
@@ -51,16 +50,6 @@ def one_by_one(trainer: Trainer, visits: Sequence[Visit]) -> list[Trained]:
 
 def together(trainer: Trainer, visits: Sequence[Visit]) -> list[Trained]:
     return trainer.train_together(visits, probe=True)
-
-
-def with_local(visits: Sequence[Visit], **fields: Any) -> list[Visit]:
-    """The same visits with fields of the ``local`` section replaced."""
-    local: Local = visits[0][1].model_copy(update=fields)
-    return [(visit[0], local, *visit[2:]) for visit in visits]
-
-
-def with_algorithm(visits: Sequence[Visit], algorithm: Algorithm) -> list[Visit]:
-    return [(algorithm, *visit[1:]) for visit in visits]
 
 
 def assert_alike(found: Sequence[Trained], wanted: Sequence[Trained], tolerance: float) -> None:

@@ -1,4 +1,4 @@
-"""Gradients of networks of linear layers, written out, against autograd of the plain network."""
+"""What is written out for several clients at once, against torch: networks of linear layers, losses."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.func import functional_call, vmap
 
 from engine import seeds
 from engine.executors.dense import Dense, Product
+from engine.executors.rules import StackedRules
 from engine.models import MLP, MODELS, Logistic, Model, ModelSpec, build_model
 from engine.models.heads import NormalisedLinear
 from engine.weights import FlatNet
@@ -147,3 +148,33 @@ def test_of_the_models_those_of_linear_layers_are_known(name: str) -> None:
     convolves = any(isinstance(module, nn.Conv2d) for module in model.modules())
     assert (Dense.of(model) is None) == convolves
     assert not (spec.linear_layers_only and convolves)
+
+
+# --- losses mapped over clients -------------------------------------------------------------------------
+
+LOSSES = {
+    "cross entropy": lambda z, y, p: F.cross_entropy(z, y),
+    "of class shares": lambda z, y, p: F.cross_entropy(z, p),
+    "smoothed": lambda z, y, p: F.cross_entropy(z, y, label_smoothing=0.1),
+    "summed": lambda z, y, p: F.cross_entropy(z, y, reduction="sum"),
+    "divergence": lambda z, y, p: F.kl_div(z.log_softmax(1), p, reduction="batchmean"),
+    "divergence of logarithms": lambda z, y, p: F.kl_div(
+        z.log_softmax(1), p.clamp(min=1e-3).log(), reduction="batchmean", log_target=True
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_are_torchs(name: str) -> None:
+    """Kills: a rule for options that it does not know, a mean over all entries, a logarithm of a share of 0."""
+    rng = seeds.generator(0, "rows")
+    logits = torch.randn(CLIENTS, ROWS, CLASSES, generator=rng, dtype=torch.float64).requires_grad_()
+    labels = torch.randint(CLASSES, (CLIENTS, ROWS), generator=rng)
+    shares = torch.randn(CLIENTS, ROWS, CLASSES, generator=rng, dtype=torch.float64).relu()  # some are 0
+    loss = LOSSES[name]
+    wanted = torch.stack([loss(*own) for own in zip(logits, labels, shares, strict=True)])
+    with StackedRules():
+        found = vmap(loss)(logits, labels, shares)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+    grads = [torch.autograd.grad(losses.sum(), logits)[0] for losses in (found, wanted)]
+    torch.testing.assert_close(*grads, rtol=0, atol=1e-12)
