@@ -34,7 +34,7 @@ class Workload:
             model={"name": self.model},
             local={"epochs": 1, "batch_size": 32, "lr": 0.05},
             participation={"count": self.cohort},
-            evaluation={"every": 0},
+            evaluation={"every": 0, "client_loss": False},
         ).override(overrides)
 
 

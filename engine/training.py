@@ -97,7 +97,8 @@ class Sums:
                 self.buffers = self.buffers.double() * self.num_examples
             for name, tensor in trained.upload.items():
                 self.uploads[name].add_(tensor, alpha=trained.weight)  # in float64, as the sum is
-            self.buffers.add_(trained.buffers, alpha=trained.num_examples)
+            if trained.buffers.numel():
+                self.buffers.add_(trained.buffers, alpha=trained.num_examples)
         self.members += 1
         self.weight += trained.weight
         self.num_examples += trained.num_examples
@@ -153,8 +154,8 @@ class Trainer:
 
     def client(self, number: int, indices: Tensor, context: Context) -> Client:
         """The client whose rows are ``indices`` [n] of the data set."""
-        counts = torch.bincount(self.rows.labels[indices], minlength=context.layout.classes)
-        return Client(len(indices), counts, context, Streams(self.seed, context.round, number))
+        counts = torch.bincount(self.rows.labels.index_select(0, indices), minlength=context.layout.classes)
+        return Client(indices.numel(), counts, context, Streams(self.seed, context.round, number))
 
     def train(
         self,
@@ -197,8 +198,8 @@ class Trainer:
         for row, (index, arrival, member) in enumerate(zip(order, arrivals, members, strict=True)):
             self.net.load(together.stack.weights_of(row), together.stack.buffers_of(row))
             trained = self._leave(algorithm, local, visits[index][2], arrival, member)
-            pair = losses[row] or (None, None)
-            found[index] = replace(trained, loss_before=pair[0], loss_after=pair[1])
+            pair = losses[row]
+            found[index] = replace(trained, loss_before=pair[0], loss_after=pair[1]) if pair else trained
         return [trained for trained in found if trained is not None]
 
     def _arrive(
@@ -277,9 +278,9 @@ class Trainer:
         newcomer: bool,
     ) -> Tensors:
         """A client's state from what is stored of it, or its first one."""
-        stored = opened(algorithm.entries, stored, client)
-        if not newcomer:
-            return stored
+        stored = opened(algorithm.entries, stored, client) if stored else stored
+        if not newcomer or type(algorithm).init_state is Algorithm.init_state:
+            return {} if newcomer else stored
         early = replace(client, rng=Streams(self.seed, 0, number))  # the same whenever it first takes part
         return opened(algorithm.entries, first_state(algorithm, early, received, stored), client)
 

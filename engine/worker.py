@@ -372,6 +372,8 @@ class Worker:
 
     def _context_of(self, number: int, context: Context) -> Context:
         """With the layout of the client's network."""
+        if not self.client_nets.differ:
+            return context
         return replace(context, layout=self.client_nets.of(number).layout)
 
     def _indices(self, number: int) -> Tensor:
