@@ -7,10 +7,10 @@ which finds in memory what a captured graph would find there.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,11 +19,13 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
 from engine import phases
 from engine.algorithm import Batch, Finisher, Net, Tensors
+from engine.data.batches import Rows
 from engine.errors import ConfigError, RunError
 from engine.executors import block, graph
 from engine.executors.dense import Product
@@ -34,6 +36,7 @@ from engine.executors.steps import descend, optimizer
 from engine.experiment import Experiment, Local
 from engine.models import MLP
 from engine.training import Trained, Trainer
+from engine.weights import FlatNet
 from tests.test_conformance import SHORT, come_to
 from tests.tiny import BATCHNORM, Driven, assignment, drive, experiment_of, open_driver
 
@@ -53,10 +56,29 @@ class NoQuestions(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+class Fence(TorchDispatchMode):
+    """Refuses to read or write what is not kept where a replay would find it, or made by the step itself."""
+
+    def __init__(self, kept: Iterable[Tensor]) -> None:
+        super().__init__()
+        self._known = {tensor.untyped_storage().data_ptr() for tensor in kept}
+        self._made: list[Any] = []  # so that no address is used twice
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for tensor in tree_leaves((args, kwargs)):
+            if isinstance(tensor, Tensor) and tensor.numel() and tensor.device.type != "meta":
+                assert tensor.untyped_storage().data_ptr() in self._known, f"{func} has a tensor that nobody keeps"
+        made = func(*args, **(kwargs or {}))
+        self._made.append(made)
+        self._known |= {one.untyped_storage().data_ptr() for one in tree_leaves(made) if isinstance(one, Tensor)}
+        return made
+
+
 class Recorder:
-    """Replays by calling the captured function again."""
+    """Replays by calling the captured function again; what it reads is looked at when it is called first."""
 
     made: list[Recorder]
+    kept: Callable[[], list[Tensor]]  # of the program whose step is being captured
 
     def __init__(self, device: torch.device) -> None:
         self.warmed = self.recorded = self.replayed = 0
@@ -69,10 +91,12 @@ class Recorder:
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
         self.recorded += 1
+        calls = count()
 
         def replay() -> None:
             self.replayed += 1
-            work()
+            with nullcontext() if next(calls) else Fence(self.kept()):
+                work()
 
         return replay
 
@@ -82,6 +106,20 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers record without a GPU; ``Recorder.made`` is all recorders of a test."""
     monkeypatch.setattr(Recorder, "made", [], raising=False)
     monkeypatch.setattr("engine.worker.CudaRecorder", Recorder)
+    together, capture = block.Together.__init__, Program._capture
+    always: list[Tensor] = []  # what a worker has from its start on
+
+    def opened(self: block.Together, net: FlatNet, rows: Rows, *rest: Any) -> None:
+        always[:] = [*net.model.parameters(), *net.model.buffers(), rows.images, rows.labels, rows.scale, rows.shift]
+        together(self, net, rows, *rest)
+
+    def captured(self: Program, work: Any, inputs: Inputs) -> Captured:
+        found = capture(self, work, inputs)
+        self._recorder.kept = lambda: [*always, *self._held.values(), *found.inputs.named().values()]  # type: ignore[attr-defined]
+        return found
+
+    monkeypatch.setattr(block.Together, "__init__", opened)
+    monkeypatch.setattr(Program, "_capture", captured)
 
 
 def config(name: str, executor: str, **changes: Any) -> Experiment:
@@ -109,13 +147,27 @@ def gap(one: Driven, two: Driven) -> float:
     return max(float((mine - other).abs().max()) for mine, other in pairs if mine.numel())
 
 
+def test_what_a_replay_could_not_find_is_noticed() -> None:
+    """Kills: a recorder that lets everything pass."""
+    kept, other = torch.ones(2), torch.ones(2)
+    with Fence([kept]):
+        kept[1:].add_(torch.zeros(1)).mul_(kept[:1])
+        with pytest.raises(AssertionError, match="nobody keeps"):
+            kept.add_(other)
+    recorder = Recorder(torch.device("cpu"))
+    for work in (kept.sum().item, kept.nonzero, lambda: kept * torch.tensor(2.0), lambda: kept + torch.zeros(2)):
+        with pytest.raises((AssertionError, RuntimeError)):
+            recorder.warm_up(work)
+    recorder.warm_up(lambda: kept.mul_(kept.new_full((), 2.0)))
+
+
 # --- the same as the loop -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", STACKED)
 def test_replayed_steps_are_those_of_the_loop(tmp_path: Path, name: str) -> None:
-    """Kills: anything of one client, step or round that a captured step goes on reading in another; a step that waits
-    for the device, or that makes a tensor where the others are not."""
+    """Kills: anything of one client, step or round that a captured step goes on reading in another, or that is gone by
+    then; a step that waits for the device, or that makes a tensor where the others are not."""
     loop = drive(tmp_path / "loop", config(name, "loop"))
     for executor in ("graph", "block_graph"):
         Recorder.made.clear()
@@ -346,11 +398,11 @@ def test_what_cannot_be_stacked_is_the_loops(
     """Kills: an algorithm that is trained otherwise than it can be; one that is, and nobody is told."""
     caplog.set_level(logging.INFO, "fedskew")
     loop = drive(tmp_path / "loop", config(name, "loop"))
-    assert "trains as" not in caplog.text
+    assert "trained by" not in caplog.text
     captured = drive(tmp_path / executor, config(name, executor))
     assert captured.shas == loop.shas
-    told = [record.message for record in caplog.records if "trains as" in record.message]
-    assert told == [f"stage train: execution.executor={executor} trains as loop does: {ALGORITHMS[name].one_by_one}"]
+    told = [record.message for record in caplog.records if "trained by" in record.message]
+    assert told == [f"stage train: trained by loop and not by {executor}, since {ALGORITHMS[name].one_by_one}"]
 
 
 @CAPTURING

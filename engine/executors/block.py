@@ -415,12 +415,13 @@ class Together:
 
     def _cached(self, phase: Phase) -> Take:
         features, labels = [], []
-        with torch.no_grad():
-            for row, member in enumerate(self.members):
-                self.net.load(self.stack.weights_of(row), self.stack.buffers_of(row))
-                part = member.order.part(phase)
-                features.append(torch.cat([self.net.features(self.rows.batch(c)[0]) for c in part.split(CHUNK)]))
-                labels.append(self.rows.labels[part])
+        for row, member in enumerate(self.members):
+            self.net.load(self.stack.weights_of(row), self.stack.buffers_of(row))
+            part = member.order.part(phase)
+            with torch.no_grad(), self.forward():
+                parts = [self.net.features(self.rows.batch(own)[0]) for own in part.split(CHUNK)]
+            features.append(torch.cat(parts).to(self.net.weights.dtype))
+            labels.append(self.rows.labels[part])
 
         def take(first: int, last: int, places: list[Tensor]) -> Tensors:
             chosen = list(zip(range(first, last), places, strict=True))
