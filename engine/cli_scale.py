@@ -23,7 +23,7 @@ from engine.scaling import Block, Setting, Wanted, actors_for, make_plan
 from engine.scaling_study import Study
 
 T = TypeVar("T")
-FINE = 4  # actors up to which the default experiment's blocks are cut as the engine does it
+FEW = 2  # actors, for which the blocks that the engine cuts by itself are always enough
 
 
 @dataclass(frozen=True)
@@ -114,9 +114,9 @@ def _measure(console: Console, study: Study, bench: scaling_runs.EngineBench) ->
 
 
 def sizes_for(most: int) -> list[str]:
-    """The default experiment's cohort for so many actors: several clients and blocks for each."""
+    """The default experiment's cohort for so many actors: at least four clients, and two blocks, for each."""
     cohort = max(32, 4 * most)
-    block = ["execution.block=1"] if most > FINE else []
+    block = [f"execution.block={cohort // (2 * most)}"] if most > FEW else []
     return [f"participation.count={cohort}", f"partition.clients={max(200, 2 * cohort)}", *block]
 
 

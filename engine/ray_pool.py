@@ -230,7 +230,7 @@ class RayPool(Pool):
         self._room = ROOM * object_store_bytes()
         self._held = False  # whether calls were held back for want of room
         self._actors: list[Any] = [self._start() for _ in range(execution.actors)]
-        self._idle: list[Any] = []
+        self._idle: list[tuple[Any, str]] = []  # actors with their kinds, see use
         try:
             self.placement = self._await_all()
             self.numerics = one_numerics([where["numerics"] for where in self.placement], execution)
@@ -246,8 +246,9 @@ class RayPool(Pool):
 
     def use(self, count: int) -> None:
         """Run on the first ``count`` actors from now on; the others wait until they are used again."""
-        everyone = self._actors + self._idle
-        self._actors, self._idle = everyone[:count], everyone[count:]
+        everyone = [*zip(self._actors, self._kinds, strict=True), *self._idle]
+        self._actors, self._kinds = [actor for actor, _ in everyone[:count]], [kind for _, kind in everyone[:count]]
+        self._idle = everyone[count:]
 
     def _start(self) -> Any:
         return self._class.remote(*self._arguments)
@@ -366,7 +367,7 @@ class RayPool(Pool):
             raise _state_lost("reading client state") from None
 
     def close(self) -> None:
-        for actor in self._actors + self._idle:
+        for actor in [*self._actors, *(actor for actor, _ in self._idle)]:
             ray.kill(actor)
         self._actors, self._idle = [], []
 

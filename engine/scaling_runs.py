@@ -153,6 +153,7 @@ class Runner:
             self._pool = LentPool(InProcessPool(experiment, prepared.dataset, prepared.assignment))
         else:
             self._pool = LentPool(actors, lambda: actors.use(experiment.execution.actors))
+        self._executor = experiment.execution.executor
         with torch.device("meta"):
             net = experiment.model.build(prepared.dataset.shape, len(prepared.dataset.classes))
         self._parameters = sum(parameter.numel() for parameter in net.parameters())
@@ -173,6 +174,7 @@ class Runner:
             samples=sum(row["samples"] for row in rows),
             blocks=self._pool.blocks,
             parameters=self._parameters,
+            executor=self._executor,
         )
 
     def close(self) -> None:
@@ -185,7 +187,7 @@ class LentPool(Pool):
     def __init__(self, pool: Pool, take: Callable[[], None] | None = None) -> None:
         """``take``: makes the pool use this borrower's actors."""
         self._pool, self._take = pool, take
-        self.numerics = pool.numerics
+        self.numerics, self.side_by_side = pool.numerics, pool.side_by_side
         self.blocks = 0  # of the last round of training
 
     def run(self, method: str, shared: Arrays, job: Any, calls: Sequence[Call], what: str) -> Iterator[Result]:

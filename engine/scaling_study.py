@@ -35,6 +35,7 @@ SCHEMA = pa.schema(
         ("model", pa.string()),
         ("parameters", pa.int64()),
         ("actors", pa.int64()),  # 0: in the command's own process
+        ("executor", pa.string()),  # by which a block's clients were trained
         ("block", pa.string()),  # as asked for
         ("blocks", pa.int64()),  # of a round, as they were cut
         ("clients", pa.int64()),  # per round
@@ -59,6 +60,7 @@ class Turn:
     samples: int  # of all rounds
     blocks: int  # of one round
     parameters: int
+    executor: str  # as resolved for the model
 
 
 class Contestant(Protocol):

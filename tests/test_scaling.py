@@ -13,15 +13,17 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from engine import scaling_runs
+from engine import cli_scale, scaling_runs
 from engine.analysis import scaling_page
+from engine.blocks import cut_blocks
 from engine.errors import ConfigError
 from engine.experiment import Experiment
 from engine.pool import InProcessPool
-from engine.scaling import Plan, Setting, Wanted, actors_for, make_plan
+from engine.scaling import MODELS, Plan, Setting, Wanted, actors_for, make_plan
 from engine.scaling_law import AMDAHL, USL, Law
 from engine.scaling_study import SCHEMA, Study, Turn, over_turns
 from tests.test_cli import call
+from tune_configs import EXPERIMENTS
 
 assert call  # a fixture
 
@@ -68,7 +70,14 @@ class Clock:
         rounds = 10
         seconds = rounds / rate * math.exp(self._noise * (repeat - 2))
         parameters = {"logistic": 7_850, "mlp": 6_370, "cnn": 1_663_370}[setting.model]
-        return Turn(seconds, rounds, samples=rounds * setting.clients * 10, blocks=blocks, parameters=parameters)
+        return Turn(
+            seconds,
+            rounds,
+            samples=rounds * setting.clients * 10,
+            blocks=blocks,
+            parameters=parameters,
+            executor="loop",
+        )
 
 
 class Pace:
@@ -305,6 +314,8 @@ def test_the_engine_in_process(tmp_path: Path) -> None:
     assert all(row["rounds"] == 1 and row["seconds"] > 0 for row in rows)
     assert {(row["clients"], row["samples"]) for row in rows} == {(4, 40), (8, 80)}
     assert {(row["block"], row["blocks"]) for row in rows if row["block"] == "3"} == {("3", 3)}
+    resolved = {name: asked.experiment_of(Setting(0, 8, 1, name)).resolve().execution.executor for name in MODELS[:2]}
+    assert {row["model"]: row["executor"] for row in rows} == resolved
     sizes = {row["model"]: row["parameters"] for row in rows}
     assert sizes == {"mlp": 784 * 8 + 8 + 8 * 10 + 10, "logistic": 7850}
 
@@ -383,6 +394,16 @@ def test_the_command(call: Any, tmp_path: Path) -> None:
     named = call("scale", *QUICK, *FAST, "--turns", "1")
     assert named[0] == 0
     assert [path.name.startswith("scale-quickstart-") for path in (tmp_path / "runs").iterdir()] == [True]
+
+
+@pytest.mark.parametrize("most", [0, 1, 2, 3, 8, 9, 64])
+def test_the_default_gives_every_actor_work(most: int) -> None:
+    """Kills: a study of actors that idle for want of clients or blocks."""
+    sized = EXPERIMENTS["scaling"]().override(cli_scale.sizes_for(most)).resolve()
+    count, block = sized.participation.count, sized.execution.block
+    assert count is not None and count >= max(32, 4 * most)
+    assert len(cut_blocks(range(count), block, together=True)) >= max(2, 2 * most if most > 2 else most)
+    assert sized.partition.clients >= 2 * count  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -208,8 +208,10 @@ def sweep_table(study: Study, sweep: str) -> Table:
         shown = f"{row[by]:,}" if by == "clients" else row[by]
         each = 1e3 / (row["mean"] * row["clients"])
         per_client = f"{each:.2f}" if each < 10 else f"{each:,.0f}"
-        rows.append([shown, f"{row['parameters']:,}", f"{row['blocks']:,}", *_rates(row), per_client])
-    return Table((label, "parameters", "blocks", "rounds per second, mean", *SPREAD[1:], "ms per client"), rows)
+        rows.append([shown, f"{row['parameters']:,}", row["executor"], f"{row['blocks']:,}", *_rates(row), per_client])
+    return Table(
+        (label, "parameters", "executor", "blocks", "rounds per second, mean", *SPREAD[1:], "ms per client"), rows
+    )
 
 
 def predictions_table(fitted: Mapping[str, Fitted]) -> Table:
