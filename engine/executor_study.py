@@ -16,7 +16,7 @@ from engine.experiment import Experiment
 from engine.measured_floor import cut_short
 from engine.run import Run
 
-EXECUTORS = {"cpu": ("loop", "block"), "cuda": ("loop", "block")}
+EXECUTORS = {"cpu": ("loop", "block"), "cuda": ("loop", "block", "graph", "block_graph")}
 CLEAR = 0.05  # of the time: what is closer than that to the executor of ``auto`` is not worth other bits
 
 
