@@ -172,13 +172,23 @@ class Course:
         client = replace(self.client, context=replace(context, layout=context.layout.part(where)))
         self.lr = self.client.context.lr if phase.lr is None else phase.lr
         step = _optimizer(weights, self.local, self.lr)
+        plain = self._is_plain(phase)
         steps = 0
         for positions in batches:
-            grad = self._grad(net, batch_of, positions, phase)
-            step(self.algorithm.gradient(grad, weights, received, state, client))
+            if plain:
+                self.net.descend(self._loss(net, batch_of, positions, phase), phase.trainable, self.lr)
+            else:
+                grad = self._grad(net, batch_of, positions, phase)
+                step(self.algorithm.gradient(grad, weights, received, state, client))
             steps += 1
         self.steps += steps
         self.accumulated += float(accumulation(self.local.momentum, steps, self.local.nesterov))
+
+    def _is_plain(self, phase: Phase) -> bool:
+        """Whether a step is SGD and nothing else, so that nobody sees the gradient as a vector."""
+        local, hooks = self.local, type(self.algorithm)
+        sgd_alone = local.optimizer == "sgd" and local.momentum == 0 and local.weight_decay == 0
+        return sgd_alone and hooks.gradient is Algorithm.gradient and self.order.batch_size(phase) != "full"
 
     def _emit(self, net: Net, batch_of: BatchOf, batches: Iterator[Tensor], phase: Phase) -> None:
         where, _ = self.net.slices[phase.trainable]
@@ -198,6 +208,9 @@ class Course:
         return total
 
     def _backward(self, net: Net, batch_of: BatchOf, positions: Tensor, phase: Phase) -> Tensor:
+        return self.net.backward(self._loss(net, batch_of, positions, phase), phase.trainable)
+
+    def _loss(self, net: Net, batch_of: BatchOf, positions: Tensor, phase: Phase) -> Tensor:
         batch = batch_of(positions)
         drawn = self.algorithm.draw(self.client, len(batch.y), self.received)
         if drawn:
@@ -208,7 +221,7 @@ class Course:
             cached = phase.features == "cached"
             x = self.rows.batch(self.order.part(phase)[positions])[0] if cached else batch.x
             self._first = replace(batch, x=x), loss.detach(), self.net.model.training and not cached
-        return self.net.backward(loss, phase.trainable)
+        return loss
 
     # --- rows -----------------------------------------------------------------------------------------
 

@@ -92,6 +92,18 @@ class FlatNet:
             flatten(list(grads[: len(parameters)]), out=self.grad[where])
         return self.grad[where], grads[len(parameters) :]
 
+    def descend(self, loss: Tensor, part: str, lr: float) -> None:
+        """One step of plain SGD on one part: the bits of ``weights -= lr * backward(loss)``.
+
+        The gradient is never put together to a vector, which for a small batch takes as long as the step.
+        """
+        parameters = self.slices[part][1]
+        grads = torch.autograd.grad(loss, parameters, allow_unused=True) if parameters else ()
+        with torch.no_grad():
+            for parameter, grad in zip(parameters, grads, strict=True):
+                if grad is not None:
+                    parameter.add_(grad, alpha=-lr)
+
     def train(self, mode: bool = True, head: bool | None = None) -> None:
         """Training or eval mode, of the ``head`` another one if it is said."""
         head = mode if head is None else head
