@@ -564,17 +564,15 @@ def test_cuda_is_asked_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@CAPTURING
 @pytest.mark.parametrize("name", STACKED)
-@pytest.mark.parametrize("model", [{"name": "mlp", "hidden": [12]}, BATCHNORM["model"]], ids=["mlp", "resnet8"])
-def test_on_a_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, model: dict[str, Any], executor: str
-) -> None:
+def test_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Kills: a capture that CUDA refuses; a replay that is not the loop's step."""
     monkeypatch.setattr("engine.worker.CudaRecorder", CudaRecorder)
     execution = {"precision": "float64", "device": "cuda", "executor": "loop"}
-    settings = config(name, "loop", rounds=3, model=model, execution=execution)
-    loop = drive(tmp_path / "loop", settings)
-    captured = drive(tmp_path / executor, with_executor(settings, executor))
-    assert gap(captured, loop) < 1e-9
-    assert any(program._captured for program in programs_of(captured))
+    for model in ({"name": "mlp", "hidden": [12]}, BATCHNORM["model"]):
+        settings = config(name, "loop", rounds=3, model=model, execution=execution)
+        loop = drive(tmp_path / model["name"] / "loop", settings)
+        for executor in ("graph", "block_graph"):
+            captured = drive(tmp_path / model["name"] / executor, with_executor(settings, executor))
+            assert gap(captured, loop) < 1e-9
+            assert any(program._captured for program in programs_of(captured))

@@ -241,7 +241,8 @@ class Together:
         """What a step is given, with the draws that are its own; if it is ``asked`` for, what is needed once more."""
         rows = {"rows": torch.stack(places)} if take is None else take(first, last, places)
         if asked and take is None:
-            rows = dict(zip(("x", "y"), self._taken(Inputs(rows)), strict=True))
+            x, y = self._taken(Inputs(rows))
+            rows = {"x": x, "y": y}
         if not self._draws:
             return Inputs(rows)
         members, size = self.members[first:last], places[0].numel()
