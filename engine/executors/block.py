@@ -204,9 +204,9 @@ class Together:
         """For positions within the phase's rows the rows of the data set; with cached features the positions."""
         if not batches or phase.features == "cached":
             return batches
-        return list(
-            member.order.part(phase).index_select(0, torch.cat(batches)).split([batch.numel() for batch in batches])
-        )
+        part = member.order.part(phase)
+        where = torch.cat(batches).to(part.device)
+        return list(part.index_select(0, where).split([batch.numel() for batch in batches]))
 
     def _tick(self, first: int, last: int, places: list[Tensor], phase: Phase, take: Take | None, step: Step) -> None:
         """One step of clients [first, last)."""
