@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
 from engine import phases
-from engine.algorithm import Batch, Finisher, Net, Tensors
+from engine.algorithm import Batch, Finisher, Net, Phase, Tensors
 from engine.data.batches import Rows
 from engine.errors import ConfigError, RunError
 from engine.executors import block, graph
@@ -316,16 +316,17 @@ def test_a_steps_own_input_that_is_not_copied_is_noticed(
 ) -> None:
     """Kills: as above, of what differs from step to step."""
     loop = drive(tmp_path / "loop", config(name, "loop", **changes))
-    copied = Captured.run
+    copied, left = Captured.run, set[str]()
 
     def run(self: Captured, inputs: Inputs) -> None:
-        assert forgotten in inputs.named()
+        left.update({forgotten} & inputs.named().keys())
         rows = inputs.rows | ({forgotten: self.inputs.rows[forgotten]} if forgotten in inputs.rows else {})
         key = forgotten.removeprefix("drawn ")
         copied(self, Inputs(rows, inputs.drawn | ({key: self.inputs.drawn[key]} if key in inputs.drawn else {})))
 
     monkeypatch.setattr(Captured, "run", run)
     assert gap(drive(tmp_path / "left", config(name, "graph", **changes)), loop) > 1e-6
+    assert left
 
 
 # --- what is no tensor ----------------------------------------------------------------------------------
@@ -563,18 +564,33 @@ def test_cuda_is_asked_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     graph._capture_stream.cache_clear()
 
 
+def test_places_are_taken_where_the_rows_are() -> None:
+    """Kills: positions left on the CPU for rows that are on a GPU, which index_select refuses."""
+    far = torch.device("meta")
+    member: Any = SimpleNamespace(order=SimpleNamespace(part=lambda phase: torch.empty(9, device=far)))
+    asked: list[torch.device] = []
+
+    class Asks(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func._schema.name == "aten::index_select":
+                asked.extend(tensor.device for tensor in (args[0], args[2]))
+            return func(*args, **(kwargs or {}))
+
+    with Asks():
+        placed = block.Together._placed(None, member, Phase(), [torch.arange(4), torch.arange(2)])  # type: ignore[arg-type]
+    assert [one.numel() for one in placed] == [4, 2] and asked == [far, far]
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@CAPTURING
 @pytest.mark.parametrize("name", STACKED)
-@pytest.mark.parametrize("model", [{"name": "mlp", "hidden": [12]}, BATCHNORM["model"]], ids=["mlp", "resnet8"])
-def test_on_a_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, model: dict[str, Any], executor: str
-) -> None:
+def test_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Kills: a capture that CUDA refuses; a replay that is not the loop's step."""
     monkeypatch.setattr("engine.worker.CudaRecorder", CudaRecorder)
     execution = {"precision": "float64", "device": "cuda", "executor": "loop"}
-    settings = config(name, "loop", rounds=3, model=model, execution=execution)
-    loop = drive(tmp_path / "loop", settings)
-    captured = drive(tmp_path / executor, with_executor(settings, executor))
-    assert gap(captured, loop) < 1e-9
-    assert any(program._captured for program in programs_of(captured))
+    for model in ({"name": "mlp", "hidden": [12]}, BATCHNORM["model"]):
+        settings = config(name, "loop", rounds=3, model=model, execution=execution)
+        loop = drive(tmp_path / model["name"] / "loop", settings)
+        for executor in ("graph", "block_graph"):
+            captured = drive(tmp_path / model["name"] / executor, with_executor(settings, executor))
+            assert gap(captured, loop) < 1e-9
+            assert any(program._captured for program in programs_of(captured))

@@ -204,15 +204,16 @@ class Together:
         """For positions within the phase's rows the rows of the data set; with cached features the positions."""
         if not batches or phase.features == "cached":
             return batches
-        return list(
-            member.order.part(phase).index_select(0, torch.cat(batches)).split([batch.numel() for batch in batches])
-        )
+        part = member.order.part(phase)
+        where = torch.cat(batches).to(part.device)
+        return list(part.index_select(0, where).split([batch.numel() for batch in batches]))
 
     def _tick(self, first: int, last: int, places: list[Tensor], phase: Phase, take: Take | None, step: Step) -> None:
         """One step of clients [first, last)."""
         size = places[0].numel()
         if self._size(phase) != "full" or size <= CHUNK:
-            asked, inputs = self._asked(first, last), self._inputs(first, last, places, take)
+            asked = self._asked(first, last)
+            inputs = self._inputs(first, last, places, take, asked)
 
             def work(inputs: Inputs) -> None:
                 step(first, last, self._gradients(first, last, inputs, phase, asked))
@@ -224,7 +225,8 @@ class Together:
         self._memory.aside(f"full batches of more than {CHUNK} rows")
         total: list[Gradient] = []
         for chunk in zip(*(one.tensor_split(-(-size // CHUNK)) for one in places), strict=True):
-            asked, inputs = self._asked(first, last), self._inputs(first, last, list(chunk), take)
+            asked = self._asked(first, last)
+            inputs = self._inputs(first, last, list(chunk), take, asked)
             grads = self._gradients(first, last, inputs, phase, asked)
             if asked:
                 self._remember(first, last, list(chunk), phase, inputs)
@@ -235,9 +237,12 @@ class Together:
         """Whether a step's losses are the first of one of clients [first, last)."""
         return any(member.first is None for member in self.members[first:last])
 
-    def _inputs(self, first: int, last: int, places: list[Tensor], take: Take | None) -> Inputs:
-        """What a step is given, with the draws that are its own."""
+    def _inputs(self, first: int, last: int, places: list[Tensor], take: Take | None, asked: bool) -> Inputs:
+        """What a step is given, with the draws that are its own; if it is ``asked`` for, what is needed once more."""
         rows = {"rows": torch.stack(places)} if take is None else take(first, last, places)
+        if asked and take is None:
+            x, y = self._taken(Inputs(rows))
+            rows = {"x": x, "y": y}
         if not self._draws:
             return Inputs(rows)
         members, size = self.members[first:last], places[0].numel()
