@@ -34,7 +34,7 @@ from engine.data import Assignment, Dataset
 from engine.entries import Arrays, cast, checked, floats, to_numpy
 from engine.errors import ResourceError, RunError
 from engine.exchanges import EveryClient, Exchanges, ServerSide
-from engine.executors.rule import TOGETHER, Executor, in_place_of
+from engine.executors.rule import STACKING, Executor, in_place_of
 from engine.experiment import Experiment, Participation, Stage
 from engine.files import link_or_copy
 from engine.label_entropy import label_entropies
@@ -340,13 +340,19 @@ class Driver:
             return
         self._tried.add(self._position.stage)
         number, algorithm = int(self._sizes.argmax()), stage.algorithm
-        flight = Preflight(self.experiment, stage, context, self.pool.side_by_side, int(self._sizes[number]))
+        together = self._together(algorithm)
+        blocks = cut_blocks(range(context.cohort_size), self.experiment.execution.block, together)
+        clients = max(map(len, blocks)) if together else 1
+        held = int(self._sizes[number])
+        flight = Preflight(self.experiment, stage, context, self.pool.side_by_side, held, clients)
         if not flight.due(self._largest):
             return
         received = to_numpy(self._broadcast(algorithm, server, context))
         addressed = self._addressed(algorithm, server, (number,), context)
-        job = TrainJob(algorithm, flight.local, context, stateful=False, probe=True, test_locally=False)
-        call = Call(label=f"client {number}", args=((number,), addressed, flight.rows))
+        job = TrainJob(
+            algorithm, flight.local, context, stateful=False, probe=True, test_locally=False, together=together
+        )
+        call = Call(label=f"client {number}", args=((number,), addressed, flight.rows, clients))
         [result] = self.pool.run("peak", received, job, [call], what="preflight")
         flight.report(result.value)
 
@@ -422,7 +428,7 @@ class Driver:
 
     def _together(self, algorithm: Algorithm) -> bool:
         """Whether clients of a block are trained in one pass."""
-        return self._executor(algorithm)[0] in TOGETHER
+        return self._executor(algorithm)[0] in STACKING
 
     def _executor(self, algorithm: Algorithm) -> tuple[Executor, str]:
         """Who trains clients; if it is not the one that was asked for, why."""

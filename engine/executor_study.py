@@ -8,12 +8,12 @@ from __future__ import annotations
 import statistics
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from engine.experiment import Experiment
-from engine.measured_floor import cut_short
+from engine.measured_floor import cut_short, last_with_rounds
 from engine.run import Run
 
 EXECUTORS = {"cpu": ("loop", "block"), "cuda": ("loop", "block", "graph", "block_graph")}
@@ -33,7 +33,7 @@ class Timed:
 
 
 def study(experiment: Experiment, rounds: int, told: Callable[[str], None] = lambda text: None) -> list[Timed]:
-    """The rounds of each executor of the device, taken in turn, each one's first two dropped.
+    """The rounds of each executor of the device, one executor after the other, each one's first two dropped.
 
     Of the last stage with rounds, from fresh weights or after one round of those before, see
     :func:`engine.measured_floor.cut_short`; nothing is measured of the models.
@@ -43,18 +43,15 @@ def study(experiment: Experiment, rounds: int, told: Callable[[str], None] = lam
     seconds: dict[str, list[float]] = {name: [] for name in EXECUTORS[resolved.execution.device]}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedskew-executor-")))
-        runs: dict[str, Run] = {}
-        for name in seconds:
+        first = last_with_rounds(short)[1].start + 2
+        for name in seconds:  # not side by side: actors that wait would hold CPUs and cards
             told(f"{name}: data and actors")
-            runs[name] = Run.open(short.override([f"execution.executor={name}"]), folder / name)
-            stack.callback(runs[name].driver.close)
-        before = sum(stage.rounds for stage in short.chain[:-1] if stage.rounds)
-        for number in range(1, before + rounds + 3):
-            for name, run in runs.items():
-                told(f"{name}: round {number}")
-                rows = run.advance(until=number).rows
-                if number > before + 2:
-                    seconds[name] += [row["seconds"] for row in rows]
+            run = Run.open(short.override([f"execution.executor={name}"]), folder / name)
+            with closing(run.driver):
+                while run.round < first + rounds - 1:
+                    told(f"{name}: round {run.round + 1}")
+                    rows = run.advance(until=run.round + 1).rows
+                    seconds[name] += [row["seconds"] for row in rows if row["round"] >= first]
     return [Timed(name, tuple(found)) for name, found in seconds.items()]
 
 

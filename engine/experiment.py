@@ -27,7 +27,7 @@ from algorithms import ALGORITHMS
 from engine.algorithm import Algorithm, Finisher, Phase
 from engine.data import PARTITIONS, SOURCES, ImageFolder, Parquet, Partition, Source
 from engine.errors import ConfigError, nearest, require
-from engine.executors.rule import CAPTURING, TOGETHER, default_executor
+from engine.executors.rule import CAPTURING, STACKING, default_executor
 from engine.models import MODELS, ModelSpec
 from engine.registry import Registry, config_error
 
@@ -201,7 +201,7 @@ class Execution(Section):
             f"{prefix}executor",
             self.executor,
             "replays steps on a GPU, and execution.device is cpu",
-            f"set execution.executor={'block' if self.executor in TOGETHER else 'loop'}",
+            f"set execution.executor={'block' if self.executor in STACKING else 'loop'}",
         )
 
 

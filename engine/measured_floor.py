@@ -143,6 +143,9 @@ def measure_floor(experiment: Experiment, rounds: int) -> MeasuredFloor:
         "have different costs, and the floor is counted for one model",
         "set client_models=[]",
     )
+    autocast = experiment.execution.autocast
+    rule = "is arithmetic of another speed than the one that is measured"
+    require(autocast == "none", "execution.autocast", autocast, rule, "set execution.autocast=none")
     experiment = cut_short(experiment, rounds).resolve()
     stage, span = last_with_rounds(experiment)
     with tempfile.TemporaryDirectory(prefix="fedskew-floor-") as folder:

@@ -78,6 +78,7 @@ class Preflight:
     context: Context
     side_by_side: int  # workers that share a card, or a machine's memory
     held: int  # rows of the largest client
+    together: int = 1  # clients that a worker trains in one pass
 
     @property
     def local(self) -> Local:
@@ -108,7 +109,7 @@ class Preflight:
         if execution.actors == 0:
             return False  # one process has the machine to itself
         estimate, part = self.estimate(layout), devices.memory("cpu") / self.side_by_side
-        log.info("preflight: a client's training is estimated to take %s of %s", size_text(estimate), size_text(part))
+        log.info("preflight: a worker's training is estimated to take %s of %s", size_text(estimate), size_text(part))
         return estimate > SMALL * part
 
     def estimate(self, layout: Layout) -> int:
@@ -116,7 +117,7 @@ class Preflight:
         specs = (self.experiment.model, *self.experiment.client_models)
         outputs = max(activations(spec, layout.image, layout.classes) for spec in specs)
         size = 8 if self.experiment.execution.precision == "float64" else 4
-        return size * (VECTORS * layout.size + ACTIVATIONS * self.batch * outputs)
+        return size * self.together * (VECTORS * layout.size + ACTIVATIONS * self.batch * outputs)
 
     def report(self, peak: Peak) -> None:
         """Log what fits; a :class:`ResourceError` if what was asked for does not fit on the card."""

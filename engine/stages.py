@@ -51,6 +51,7 @@ NUMERIC_PATH = (
     "engine.executors.graph",
     "engine.executors.memory",
     "engine.executors.own",
+    "engine.executors.rule",
     "engine.executors.rules",
     "engine.executors.stack",
     "engine.executors.steps",

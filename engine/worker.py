@@ -241,15 +241,19 @@ class Worker:
         )
         return (block, *new_states) if job.stateful else block
 
-    def peak(self, job: TrainJob, ids: tuple[int, ...], addressed: Arrays, rows: int) -> Peak:
-        """Train some rows of clients that are new, as a trial: nothing is kept of it but the memory that it took."""
+    def peak(self, job: TrainJob, ids: tuple[int, ...], addressed: Arrays, rows: int, clients: int) -> Peak:
+        """Train some rows of clients that are new, as a trial: nothing is kept of it but the memory that it took.
+
+        clients: how many like each of them are trained in one pass.
+        """
 
         def trial() -> None:
             for number, visit in self._visits(job, ids, addressed, (True,) * len(ids), (None,) * len(ids)):
                 algorithm, local, _, indices, context, received, stored, newcomer = visit
                 part = (algorithm, local, number, indices[:rows], context, received, stored, newcomer)
                 with suppress(RunError):  # a client that diverges here has been at its peak, and may not be drawn
-                    self._trainer_of(number).train(*part, probe=job.probe)
+                    for _ in self._trained(job, iter([(number, part)] * clients)):
+                        pass
 
         peak = measured(trial, self.experiment.execution.device)
         whole = max(self.trainer.rows.normalised_bytes(len(self._indices(number))) for number in ids)
@@ -319,7 +323,7 @@ class Worker:
     # --- pieces ---------------------------------------------------------------------------------------
 
     def _trained(self, job: TrainJob, visits: Iterator[tuple[int, Visit]]) -> Iterator[tuple[int, Trained, float]]:
-        """Each client's number, what its round came to, and the seconds it took: its share, of a common pass."""
+        """Each client's number, what its round came to, and the seconds it took: by its rows, of a common pass."""
         asked = self.experiment.execution.executor
         assert asked != "auto", "the experiment is resolved"
         executor, _ = in_place_of(asked, job.algorithm.one_by_one, self.client_nets.differ)
@@ -330,9 +334,9 @@ class Worker:
                 found = [self._trainer_of(ids[0]).train(*all_visits[0], probe=job.probe)]
             else:
                 found = self.trainer.train_together(all_visits, probe=job.probe)
-            seconds = (time.perf_counter() - began) / max(sum(trained.steps for trained in found), 1)
+            seconds, rows = time.perf_counter() - began, sum(trained.num_examples for trained in found)
             for number, trained in zip(ids, found, strict=True):
-                yield number, trained, seconds * trained.steps
+                yield number, trained, seconds * trained.num_examples / rows
 
     def _measured_first(
         self, job: TrainJob, visits: Iterator[tuple[int, Visit]], personal: list[OwnScores]

@@ -673,7 +673,6 @@ def test_the_numeric_path_is_what_is_imported() -> None:
         "engine.devices",
         "engine.errors",
         "engine.executors",
-        "engine.executors.rule",  # what it says is part of what is hashed
         "engine.files",
         "engine.label_entropy",
         "engine.last_rounds",

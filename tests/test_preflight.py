@@ -18,6 +18,7 @@ from engine.experiment import Execution
 from engine.models import MLP
 from engine.pool import InProcessPool
 from engine.preflight import CONTEXT, USABLE, Peak, Preflight, activations, measured, verdict
+from engine.training import Trainer
 from tests.bench import Bench
 from tests.tiny import BASE, drive, experiment, experiment_of
 
@@ -194,4 +195,20 @@ def test_a_trial_is_made_once_a_stage(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(InProcessPool, "run", spy)
     drive(tmp_path, experiment(stages=stages, execution={"actors": 2, "device": "cpu"}))
     assert [name for name, _ in calls] == ["FedAvg", "Scaffold"]
-    assert all(ids == (3,) and rows == 16 for _, (ids, _, rows) in calls)
+    assert all(ids == (3,) and rows == 16 and clients == 1 for _, (ids, _, rows, clients) in calls)
+
+
+def test_a_trial_is_of_as_many_clients_as_a_pass_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: one client's memory taken for a stack's; the loop's trial of clients that are stacked."""
+    monkeypatch.setattr("tests.tiny.InProcessPool", Crowded)
+    sizes: list[list[int]] = []
+    together = Trainer.train_together
+
+    def spy(self: Trainer, visits: Any, probe: bool = False) -> Any:
+        sizes.append([len(visit[3]) for visit in visits])
+        return together(self, visits, probe)
+
+    monkeypatch.setattr(Trainer, "train_together", spy)
+    drive(tmp_path, experiment(rounds=1, execution={"actors": 2, "device": "cpu", "executor": "block"}))
+    assert sizes[0] == [16] * 4  # then the round's two blocks
+    assert sorted(map(len, sizes[1:])) == [4, 4]

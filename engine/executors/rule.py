@@ -9,7 +9,7 @@ from engine.models import ModelSpec
 
 Executor = Literal["loop", "block", "graph", "block_graph"]
 CAPTURING: frozenset[Executor] = frozenset({"graph", "block_graph"})  # replay steps that were captured; on a GPU alone
-TOGETHER: frozenset[Executor] = frozenset({"block", "block_graph"})  # train the clients of a block in one pass
+STACKING: frozenset[Executor] = frozenset({"block", "block_graph"})  # train the clients of a block in one pass
 
 
 def default_executor(

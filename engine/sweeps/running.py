@@ -184,11 +184,11 @@ def _data_sections(sweep: Sweep, planned: Sequence[Planned]) -> dict[str, Experi
 
 
 def _placed(experiment: Experiment) -> Experiment:
-    """With the device that trials compute on: a GPU where they have a share of one."""
-    if experiment.execution.device != "auto":
-        return experiment
-    device = "cuda" if experiment.execution.gpus_per_actor else "cpu"
-    return experiment.replace({"execution.device": device})
+    """With the device that trials compute on, a GPU where they have a share of one; and with its executor."""
+    if experiment.execution.device == "auto":
+        device = "cuda" if experiment.execution.gpus_per_actor else "cpu"
+        experiment = experiment.replace({"execution.device": device})
+    return experiment.resolve()
 
 
 def _store(folder: SweepFolder, how: How) -> StageStore | None:
