@@ -150,7 +150,8 @@ class Prepared:
 
 
 def prepare(experiment: Experiment, out: Path | None, overwrite: bool, dataset: Dataset | None = None) -> Prepared:
-    """Refuse what can be refused; ``dataset`` if it is loaded already."""
+    """Refuse what can be refused, resolve what is ``auto``; ``dataset`` if it is loaded already."""
+    experiment = experiment.resolve()
     folder = RunFolder.for_experiment(experiment, out)
     dataset = dataset or experiment.data.load()
     fingerprint = dataset.fingerprint

@@ -209,7 +209,7 @@ def test_a_round_puts_one_object_into_the_store(
     pools: list[ray_pool.RayPool] = []
 
     def make_pool() -> ray_pool.RayPool:
-        pools.append(ray_pool.RayPool(experiment, put(ready.dataset), ready.assignment))
+        pools.append(ray_pool.RayPool(ready.experiment, put(ready.dataset), ready.assignment))
         return pools[0]
 
     driver = LocalDriver(ready, make_pool=make_pool)

@@ -162,7 +162,7 @@ def open_driver(
     parts: Assignment | None = None,
     reuse: Reuse | None = None,
 ) -> Driver:
-    data = data or dataset()
+    config, data = config.resolve(), data or dataset()
     parts = prepared(config, data, parts or assignment(SIZES))
     run_folder = RunFolder(folder)
     run_folder.create(config)
