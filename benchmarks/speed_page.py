@@ -57,9 +57,9 @@ def tables(results: dict[str, Any]) -> str:
     settings, machine = results["settings"], results["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
     parts.append(
-        f"{settings['cycles']} cycles of turns of about {settings['seconds']:g} s, {settings['peer_blocks']} runs of a "
-        f"peer that counted. {machine['cores']} cores of an {machine['cpu']} ({machine['capability']}); {versions}. "
-        f"While all waited {results['busy_cores']:.2f} cores were at work.\n"
+        f"{settings['cycles']} cycles of turns of about {settings['seconds']:g} s, runs of each peer that counted: "
+        f"{settings['peer_blocks']}. {machine['cores']} cores of an {machine['cpu']} ({machine['capability']}); "
+        f"{versions}. While all waited {results['busy_cores']:.2f} cores were at work.\n"
     )
     if results["busy_cores"] > BUSY:
         parts.append("**The machine was not quiet: these figures are not to be relied on.**\n")

@@ -44,16 +44,18 @@ def work(folder: Path) -> None:
     torch.set_num_threads(1)
     given = Given.read(folder)
     x, y = images(folder)
+    layers = initial(given, folder, x, y)
 
     class Network(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.layers = initial(given, folder, x, y)
+            self.layers = layers
 
         def loss(self, images: Any, labels: Any) -> Any:
             return F.cross_entropy(self.layers(images), labels)
 
-        def metrics(self, images: Any, labels: Any) -> Any:
+        @torch.no_grad()
+        def metrics(self, images: Any, labels: Any) -> Any:  # asked for once, in the first round
             return {"loss": Weighted(float(self.loss(images, labels)) * len(labels), len(labels))}
 
     seen = [time.perf_counter()]
@@ -66,6 +68,7 @@ def work(folder: Path) -> None:
     network = Network()
     np.random.seed(0)  # noqa: NPY002  (pfl draws its seeds from it, and all replicas must have the same ones)
     users = {number: Dataset((x[own], y[own]), user_id=str(number)) for number, own in enumerate(rows(folder))}
+    del x, y
     sizes = {number: len(user) for number, user in users.items()}
     order = cycle(chain.from_iterable(given.cohorts))
     even = len(set(sizes.values())) == 1
@@ -86,7 +89,7 @@ def work(folder: Path) -> None:
             local_learning_rate=given.lr,
             local_batch_size=given.batch_size,
         ),
-        NNEvalHyperParams(local_batch_size=None),
+        NNEvalHyperParams(local_batch_size=given.batch_size),
         callbacks=[Clock()],
         send_metrics_to_platform=False,
     )
