@@ -162,7 +162,9 @@ def open_driver(
     parts: Assignment | None = None,
     reuse: Reuse | None = None,
 ) -> Driver:
-    config, data = config.resolve(), data or dataset()
+    if config.execution.executor == "auto":  # a test may ask for one that has no place on this machine
+        config = config.resolve()
+    data = data or dataset()
     parts = prepared(config, data, parts or assignment(SIZES))
     run_folder = RunFolder(folder)
     run_folder.create(config)
