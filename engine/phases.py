@@ -64,7 +64,7 @@ class RoundRows:
     def passes(self, phase: Phase, client: Client, least: int) -> Iterator[list[Tensor]]:
         """Pass after pass the positions, in the phase's part, of each step's rows; steps of fewer than ``least`` are
         none. ``client`` is as the phase has it."""
-        num_rows, size = len(self.part(phase)), self.batch_size(phase)
+        num_rows, size = self.part(phase).numel(), self.batch_size(phase)
         if size == "full":
             passes: Iterator[list[Tensor]] = repeat([torch.arange(num_rows)]) if num_rows else iter(())
         else:

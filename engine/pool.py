@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any
 
 from engine.data import Assignment, Dataset
@@ -63,23 +65,60 @@ class Pool(ABC):
 
 
 class InProcessPool(Pool):
-    """One worker in this process: the reference, and the place for a debugger."""
+    """Workers in this process, each in a thread of its own: torch lets go of the interpreter while it computes.
 
-    side_by_side = 1
+    One worker works in the caller's thread: the reference, and the place for a debugger.
+    """
 
     def __init__(self, experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
-        self._worker = Worker(experiment, dataset, assignment)
+        count = int(__import__("os").environ.get("WORKERS", "1"))
+        self._workers = [Worker(experiment, dataset, assignment) for _ in range(count)]
+        self._threads = ThreadPoolExecutor(count, "worker") if count > 1 else None
         self.numerics = numerics(experiment, hardware_of(experiment.execution.device))
+        self.side_by_side = count
 
     def run(self, method: str, shared: Arrays, job: Any, calls: Sequence[Call], what: str) -> Iterator[Result]:
-        self._worker.receive(shared)
-        for call in calls:
-            value = getattr(self._worker, method)(job, *call.args, *call.states)
-            first, *handles = value if call.handles else (value,)
-            yield Result(first, tuple(handles), actor=0)
+        count = min(len(self._workers), len(calls))
+        for worker in self._workers[:count]:
+            worker.receive(shared)
+        if count == 1 or self._threads is None:
+            for call in calls:
+                yield _result(call, self._work(method, job, call, self._workers[0]))
+            return
+        idle = SimpleQueue[Worker]()
+        for worker in self._workers:
+            idle.put(worker)
+
+        def work(call: Call) -> Any:
+            worker = idle.get()
+            try:
+                return self._work(method, job, call, worker)
+            finally:
+                idle.put(worker)
+
+        futures = {}
+        for index in sorted(range(len(calls)), key=lambda index: -calls[index].cost):
+            futures[index] = self._threads.submit(work, calls[index])
+        try:
+            for index, call in enumerate(calls):
+                yield _result(call, futures.pop(index).result())
+        finally:
+            for future in futures.values():
+                future.cancel()
+            wait(futures.values())
+
+    @staticmethod
+    def _work(method: str, job: Any, call: Call, worker: Worker) -> Any:
+        return getattr(worker, method)(job, *call.args, *call.states)
 
     def fetch(self, handle: Handle) -> Arrays:
         return handle
 
     def close(self) -> None:
-        pass
+        if self._threads is not None:
+            self._threads.shutdown()
+
+
+def _result(call: Call, value: Any) -> Result:
+    first, *handles = value if call.handles else (value,)
+    return Result(first, tuple(handles), actor=0)

@@ -59,6 +59,7 @@ class Trained:
 class Arrival:
     """What a client begins its round with."""
 
+    number: int
     client: Client
     indices: Tensor
     received: Tensors
@@ -175,7 +176,8 @@ class Trainer:
         self.net.load(arrival.start, arrival.buffers)
         course = Course(self, algorithm, local, arrival.client, indices, arrival.received, arrival.state)
         course.run_all(algorithm.phases(context))
-        trained = self._leave(algorithm, local, number, arrival, course)
+        run = self._local_run(local, arrival, course, self.net.weights.clone(), self.net.buffers.clone())
+        trained = self._leave(algorithm, arrival, run)
         if not probe:
             return trained
         # After the upload: the objective may draw from client.rng.
@@ -191,14 +193,14 @@ class Trainer:
         arrivals = [self._arrive(algorithm, *visits[index][2:]) for index in order]
         members = [Member(local, a.client, a.indices, a.received, a.state) for a in arrivals]
         starts = [(arrival.start, arrival.buffers) for arrival in arrivals]
-        together = Together(self.net, self.rows, algorithm, local, members, starts, self.forward, self.programs)
+        together = Together(self.net, self.rows, algorithm, local, members, starts, self.forward, self.programs, probe)
         together.run_all()
         losses = together.losses() if probe else [None] * len(members)
+        ends = zip(together.stack.all_weights(), together.stack.all_buffers(), strict=True)
         found: list[Trained | None] = [None] * len(visits)
-        for row, (index, arrival, member) in enumerate(zip(order, arrivals, members, strict=True)):
-            self.net.load(together.stack.weights_of(row), together.stack.buffers_of(row))
-            trained = self._leave(algorithm, local, visits[index][2], arrival, member)
-            pair = losses[row]
+        for index, arrival, member, end, pair in zip(order, arrivals, members, ends, losses, strict=True):
+            self.net.load(*end)
+            trained = self._leave(algorithm, arrival, self._local_run(local, arrival, member, *end))
             found[index] = replace(trained, loss_before=pair[0], loss_after=pair[1]) if pair else trained
         return [trained for trained in found if trained is not None]
 
@@ -217,38 +219,37 @@ class Trainer:
         state = self.state_of(algorithm, client, number, received, stored, newcomer)
         received = {**received, **self._equipment(algorithm, received, state, client)}
         start = algorithm.start(received, state, client)
-        return Arrival(client, indices, received, state, start, algorithm.start_buffers(received, state, client))
+        buffers = algorithm.start_buffers(received, state, client)
+        return Arrival(number, client, indices, received, state, start, buffers)
 
-    def _leave(
-        self,
-        algorithm: Algorithm,
-        local: Local,
-        number: int,
-        arrival: Arrival,
-        course: Course | Member,
-    ) -> Trained:
-        """What a client's round comes to, from what is in the net."""
-        client, received, state = arrival.client, arrival.received, arrival.state
-        context = client.context
-        run = LocalRun(
+    def _local_run(
+        self, local: Local, arrival: Arrival, course: Course | Member, end: Tensor, buffers: Tensor
+    ) -> LocalRun:
+        """What the upload hook is told, with ``end`` [P] and ``buffers`` [Q] in the net."""
+        return LocalRun(
             start=arrival.start,
-            end=self.net.weights.clone(),
-            buffers=self.net.buffers.clone(),
+            end=end,
+            buffers=buffers,
             gradient=course.gradient,
             steps=course.steps,
             accumulation=course.accumulated,
-            num_examples=len(arrival.indices),
+            num_examples=arrival.indices.numel(),
             lr=course.lr,
             local=local,
-            client=client,
+            client=arrival.client,
             net=self.net,
-            rows=partial(self.one_pass, client, arrival.indices),
+            rows=partial(self.one_pass, arrival.client, arrival.indices),
             ends=course.ends,
         )
+
+    def _leave(self, algorithm: Algorithm, arrival: Arrival, run: LocalRun) -> Trained:
+        """What a client's round comes to."""
+        client, received, state = arrival.client, arrival.received, arrival.state
+        context = client.context
         if not all(map(_finite, (run.end, *(ended.end for ended in run.ends.values())))):
             raise RunError(
-                f"client {number} diverged in round {context.round}: its weights are not finite after "
-                f"{course.steps} steps{_lower_rates(algorithm.phases(context), course.lr)}"
+                f"client {arrival.number} diverged in round {context.round}: its weights are not finite after "
+                f"{run.steps} steps{_lower_rates(algorithm.phases(context), run.lr)}"
             )
         upload, new_state = algorithm.upload(run, received, state)
         if new_state and not algorithm.stateful:
@@ -264,8 +265,8 @@ class Trainer:
             buffers=run.buffers if algorithm.shares_buffers else run.buffers[:0],
             personal=algorithm.personal_after(run, received, new_state),
             weight=float(algorithm.weight(run)),
-            num_examples=len(arrival.indices),
-            steps=course.steps,
+            num_examples=arrival.indices.numel(),
+            steps=int(run.steps),
         )
 
     def state_of(

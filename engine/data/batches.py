@@ -69,9 +69,10 @@ def orders(
     """
     if num_rows == 0 or (last_batch == "drop" and num_rows < batch_size):
         return
+    cuts = tuple(range(batch_size, num_rows, batch_size))
     while True:
         order = torch.randperm(num_rows, generator=rng)
-        batches = list(order.split(batch_size))
+        batches = list(order.tensor_split(cuts))
         short = num_rows % batch_size
         if short and last_batch == "drop":
             batches.pop()

@@ -9,11 +9,12 @@ Shapes: K clients, k of them in a pass, B rows of a batch, P parameters, Q float
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.func import vmap
@@ -80,8 +81,12 @@ class Together:
         starts: Starts,
         forward: Callable[[], AbstractContextManager[object]] = nullcontext,
         programs: Programs | None = None,
+        probe: bool = False,
     ) -> None:
-        """``starts``: weights [P] and buffers [Q] of each member. ``forward``, ``programs``: see ``Trainer``."""
+        """``starts``: weights [P] and buffers [Q] of each member. ``forward``, ``programs``: see ``Trainer``.
+
+        ``probe``: whether :meth:`losses` will be asked for.
+        """
         self.net = net
         self.rows = rows
         self.algorithm = algorithm
@@ -91,6 +96,7 @@ class Together:
         self._hooked = hooks.gradient is not Algorithm.gradient
         self._enters = hooks.enter is not Algorithm.enter
         self._draws = hooks.draw is not Algorithm.draw
+        self._probe = probe
         self.forward = forward
         with forward():
             is_exact = not torch.is_autocast_enabled(net.weights.device.type)
@@ -121,7 +127,7 @@ class Together:
                 if number and member.previous is not None:
                     self._enter(row, member)
             needs_start = self._enters or self._hooked or bool(phase.name)
-            self._starts = self._memory.rows("starts", torch.stack(self._all_weights())) if needs_start else None
+            self._starts = self._memory.rows("starts", self.stack.all_weights()) if needs_start else None
             self._run(phase)
             if self._starts is not None and (phase.name or self._enters):
                 for row, member in enumerate(self.members):
@@ -133,7 +139,7 @@ class Together:
         self.net.train(False)
 
     def losses(self) -> list[tuple[float, float] | None]:
-        """Each member's objective on its first batch, before its first step and now."""
+        """Each member's objective on its first batch, before its first step and now; to be asked for beforehand."""
         found: list[tuple[float, float] | None] = [None] * len(self.members)
         for group in {id(member.first): member.first for member in self.members if member.first}.values():
             first, last = group.first, group.last
@@ -180,14 +186,9 @@ class Together:
             if all(one is None for one in passes):
                 break
             batches = [(one or [])[: 1 if phase.emit == "gradient" else None] for one in passes]
-            places = [self._placed(member, phase, own) for member, own in zip(self.members, batches, strict=True)]
-            at = [0] * len(self.members)
-            for first, last in ticks([[one.numel() for one in own] for own in places]):
-                own = [places[row][at[row]] for row in range(first, last)]
-                self._tick(first, last, own, phase, take, step)
-                for row in range(first, last):
-                    at[row] += 1
-                    taken[row] += 1
+            for first, last, places in self._steps(phase, batches):
+                self._tick(first, last, places, phase, take, step)
+            taken = [count + len(own) for count, own in zip(taken, batches, strict=True)]
         if self._emitted is not None:
             for member, row in zip(self.members, self._emitted, strict=True):
                 member.gradient = row.clone()
@@ -200,17 +201,34 @@ class Together:
             for row, buffers in enumerate(kept):
                 self.stack.load(row, self.stack.weights_of(row), buffers)
 
-    def _placed(self, member: Member, phase: Phase, batches: list[Tensor]) -> list[Tensor]:
-        """For positions within the phase's rows the rows of the data set; with cached features the positions."""
-        if not batches or phase.features == "cached":
-            return batches
-        part = member.order.part(phase)
-        where = torch.cat(batches).to(part.device)
-        return list(part.index_select(0, where).split([batch.numel() for batch in batches]))
+    def _steps(self, phase: Phase, batches: Sequence[Sequence[Tensor]]) -> Iterator[tuple[int, int, Tensor]]:
+        """Each step of a pass: clients [first, last), and their rows [k, B] of the data set; with cached features the
+        positions of these rows within the phase's.
 
-    def _tick(self, first: int, last: int, places: list[Tensor], phase: Phase, take: Take | None, step: Step) -> None:
+        batches: of each client, positions within its rows of the phase. The steps' rows are looked up together: some
+        operations a pass, and not some of every client.
+        """
+        plan = list(ticks([[batch.numel() for batch in own] for own in batches]))
+        left = [iter(own) for own in batches]
+        members = [row for first, last in plan for row in range(first, last)]
+        taken = [next(left[row]) for row in members]
+        if not taken:
+            return
+        places = torch.cat(taken)
+        if phase.features != "cached":
+            parts = [member.order.part(phase) for member in self.members]
+            begins = np.cumsum([0, *(part.numel() for part in parts[:-1])])
+            places += torch.from_numpy(np.repeat(begins[members], [batch.numel() for batch in taken]))
+            places = torch.cat(parts).index_select(0, places.to(parts[0].device))
+        done = 0
+        for first, last in plan:
+            size = taken[done].numel()
+            yield first, last, places[: (last - first) * size].view(last - first, size)
+            places, done = places[(last - first) * size :], done + last - first
+
+    def _tick(self, first: int, last: int, places: Tensor, phase: Phase, take: Take | None, step: Step) -> None:
         """One step of clients [first, last)."""
-        size = places[0].numel()
+        size = places.shape[1]
         if self._size(phase) != "full" or size <= CHUNK:
             asked = self._asked(first, last)
             inputs = self._inputs(first, last, places, take, asked)
@@ -224,28 +242,28 @@ class Together:
             return
         self._memory.aside(f"full batches of more than {CHUNK} rows")
         total: list[Gradient] = []
-        for chunk in zip(*(one.tensor_split(-(-size // CHUNK)) for one in places), strict=True):
+        for chunk in places.tensor_split(-(-size // CHUNK), dim=1):
             asked = self._asked(first, last)
-            inputs = self._inputs(first, last, list(chunk), take, asked)
+            inputs = self._inputs(first, last, chunk, take, asked)
             grads = self._gradients(first, last, inputs, phase, asked)
             if asked:
-                self._remember(first, last, list(chunk), phase, inputs)
-            total = _plus(total, grads, len(chunk[0]) / size)
+                self._remember(first, last, chunk, phase, inputs)
+            total = _plus(total, grads, chunk.shape[1] / size)
         step(first, last, total)
 
     def _asked(self, first: int, last: int) -> bool:
         """Whether a step's losses are the first of one of clients [first, last)."""
-        return any(member.first is None for member in self.members[first:last])
+        return self._probe and any(member.first is None for member in self.members[first:last])
 
-    def _inputs(self, first: int, last: int, places: list[Tensor], take: Take | None, asked: bool) -> Inputs:
+    def _inputs(self, first: int, last: int, places: Tensor, take: Take | None, asked: bool) -> Inputs:
         """What a step is given, with the draws that are its own; if it is ``asked`` for, what is needed once more."""
-        rows = {"rows": torch.stack(places)} if take is None else take(first, last, places)
+        rows = {"rows": places} if take is None else take(first, last, places)
         if asked and take is None:
             x, y = self._taken(Inputs(rows))
             rows = {"x": x, "y": y}
         if not self._draws:
             return Inputs(rows)
-        members, size = self.members[first:last], places[0].numel()
+        members, size = self.members[first:last], places.shape[1]
         draws = [self.algorithm.draw(member.client, size, member.received) for member in members]
         drawn = stacked(f"{type(self.algorithm).__name__}.draw", draws)
         return Inputs(rows, {name: moved(tensor, self.net.weights.device) for name, tensor in drawn.items()})
@@ -313,7 +331,7 @@ class Together:
         """What a mapped function sees of a client, but for what is each client's own."""
         return replace(client, context=self._memory.watched(client.context), rng=_no_draws)
 
-    def _remember(self, first: int, last: int, places: list[Tensor], phase: Phase, inputs: Inputs) -> None:
+    def _remember(self, first: int, last: int, places: Tensor, phase: Phase, inputs: Inputs) -> None:
         if phase.features == "cached":
             members = self.members[first:last]
             parts = [member.order.part(phase)[own] for member, own in zip(members, places, strict=True)]
@@ -411,7 +429,7 @@ class Together:
         x, y = self.rows.batch(inputs.rows["rows"].flatten())
         return x.unflatten(0, shape), y.unflatten(0, shape)
 
-    def _augmented(self, first: int, last: int, places: list[Tensor]) -> Tensors:
+    def _augmented(self, first: int, last: int, places: Tensor) -> Tensors:
         parts = [
             self.rows.batch(own, self.local.augment, self.members[row].client.rng("augment"))
             for row, own in zip(range(first, last), places, strict=True)
@@ -428,7 +446,7 @@ class Together:
             features.append(torch.cat(parts).to(self.net.weights.dtype))
             labels.append(self.rows.labels[part])
 
-        def take(first: int, last: int, places: list[Tensor]) -> Tensors:
+        def take(first: int, last: int, places: Tensor) -> Tensors:
             chosen = list(zip(range(first, last), places, strict=True))
             return {
                 "x": torch.stack([features[row][own] for row, own in chosen]),
@@ -440,12 +458,9 @@ class Together:
     def _size(self, phase: Phase) -> Any:
         return self.members[0].order.batch_size(phase)
 
-    def _all_weights(self) -> list[Tensor]:
-        return [self.stack.weights_of(row) for row in range(len(self.members))]
-
 
 Starts = Sequence[tuple[Tensor, Tensor]]
-Take = Callable[[int, int, list[Tensor]], Tensors]  # "x" and "y" of clients [first, last), made outside of the step
+Take = Callable[[int, int, Tensor], Tensors]  # "x" and "y" of clients [first, last), made outside of the step
 Step = Callable[[int, int, list[Gradient]], None]  # of clients [first, last), by the gradient of each parameter
 
 

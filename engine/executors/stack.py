@@ -5,7 +5,7 @@ Shapes: K clients, k of them in a pass, P parameters, Q floating buffers, B rows
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -75,6 +75,19 @@ class Stack:
         if not self._buffers:
             return self.net.buffers.clone()
         return torch.cat([piece[client].reshape(-1) for piece in self._buffers.values()])
+
+    def all_weights(self) -> Tensor:
+        """[K, P], a copy."""
+        return self._side_by_side(self._parameters) if self.by_layer else self.weights.clone()
+
+    def all_buffers(self) -> Tensor:
+        """[K, Q], a copy."""
+        if not self._buffers:
+            return self.net.buffers.expand(self.size, -1).clone()
+        return self._side_by_side(self._buffers.values())
+
+    def _side_by_side(self, pieces: Iterable[Tensor]) -> Tensor:
+        return torch.cat([piece.reshape(self.size, -1) for piece in pieces], dim=1)
 
     def load(self, client: int, weights: Tensor, buffers: Tensor) -> None:
         """Put [P] and [Q] in for one client."""

@@ -31,9 +31,9 @@ def descend(weights: Tensor, gradient: Tensor | Product, lr: Rate) -> None:
     """``weights - lr * gradient``, in place."""
     if isinstance(gradient, Product):  # straight into the weights; what is scaled is the smaller factor
         if isinstance(lr, Tensor):
-            weights.baddbmm_((gradient.dy * lr).mT, gradient.x, alpha=-1)
+            weights.baddbmm_(gradient.dy * lr, gradient.x.mT, alpha=-1)
         else:
-            weights.baddbmm_(gradient.dy.mT, gradient.x, alpha=-lr)
+            weights.baddbmm_(gradient.dy, gradient.x.mT, alpha=-lr)
     elif isinstance(lr, Tensor):
         weights.addcmul_(gradient, lr, value=-1)
     else:
