@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from threading import get_ident
 
 import torch
 import torch.nn.functional as F
@@ -97,7 +98,7 @@ def packed(module: nn.Module) -> Tensor:
 
 def images(spec: GeneratorSpec, weights: Tensor, noise: Tensor, labels: Tensor) -> Tensor:
     """What the generator ``weights`` [G] makes, in eval mode and without a graph."""
-    module = generator_outline(spec)
+    module = _outline_of_thread(spec, get_ident())
     sizes = [tensor.numel() for _, tensor in _floating(module)]
     tensors = {
         name: piece.view(tensor.shape)
@@ -111,11 +112,16 @@ def _floating(module: nn.Module) -> list[tuple[str, Tensor]]:
     return [(name, tensor) for name, tensor in module.state_dict(keep_vars=True).items() if tensor.is_floating_point()]
 
 
-@lru_cache(maxsize=8)
 def generator_outline(spec: GeneratorSpec) -> Generator:
-    """Without weights, to be called with some; built once for a recipe, with draws that nobody sees."""
+    """Without weights, to be called with some; its draws are seen by nobody."""
     with torch.device("meta"):
         return spec.build().eval()
+
+
+@lru_cache(maxsize=32)
+def _outline_of_thread(spec: GeneratorSpec, thread: int) -> Generator:
+    """Built once for a recipe and a thread: a call puts weights into the module, where another thread's may be."""
+    return generator_outline(spec)
 
 
 # --- training against a frozen model --------------------------------------------------------------------------

@@ -33,21 +33,22 @@ LARGEST_COPY = {"cpu": 2**27, "cuda": 2**30}  # bytes: beyond caches
 Step = Callable[[], object]
 
 
-def lanes_of(execution: Execution) -> int:
-    """Trainings that go on side by side on this machine: one for each actor with cores of its own, or for each card."""
+def lanes_of(execution: Execution, workers: int) -> int:
+    """Trainings that go on side by side on this machine: one for each of the workers with cores of its own, or for each
+    card."""
     if execution.device == "cuda":
         cards = math.ceil(execution.actors * execution.gpus_per_actor)
         return max(1, min(cards, torch.cuda.device_count()))
-    return max(1, min(execution.actors, (os.cpu_count() or 1) // execution.threads))
+    return max(1, min(workers, (os.cpu_count() or 1) // execution.threads))
 
 
-def measure(execution: Execution, dtype: torch.dtype, weights: int, activations: int) -> Speed:
+def measure(execution: Execution, workers: int, dtype: torch.dtype, weights: int, activations: int) -> Speed:
     """What the machine gives a run.
 
-    execution: resolved, with torch set up for it (``worker.set_up_torch``). weights, activations: bytes that a step
-    goes through, which decide the cache that they stay in.
+    execution: resolved, with torch set up for it (``worker.set_up_torch``). workers: that train at once.
+    weights, activations: bytes that a step goes through, which decide the cache that they stay in.
     """
-    device, lanes, threads = torch.device(execution.device), lanes_of(execution), execution.threads
+    device, lanes, threads = torch.device(execution.device), lanes_of(execution, workers), execution.threads
     copies = {
         size: _copy_rate(device, size, lanes, threads)
         for size in {_within(device, weights), _within(device, activations), LARGEST_COPY[device.type]}

@@ -146,7 +146,8 @@ class Execution(Section):
     threads: int = Field(default=1, ge=1)  # of torch, in every process
     block: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"  # clients per block at most; auto: see engine.blocks
 
-    actors: int = Field(default=2, ge=0)  # client actors; 0 is in this process, without Ray
+    actors: int = Field(default=0, ge=0)  # client actors; 0 is in this process, without Ray
+    workers: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"  # of this process; see engine.side_by_side
     cpus_per_actor: float = Field(default=1.0, gt=0)
     gpus_per_actor: float = Field(default=0.0, ge=0, le=1)  # snapped to 1/n, so that no share spans cards
     state_store: Literal["memory", "disk"] = "memory"  # where client state lives between participations
@@ -182,6 +183,7 @@ class Execution(Section):
             )
         self.check_tf32()
         self.check_capture()
+        self.check_workers()
         return self
 
     def check_tf32(self, prefix: str = "") -> None:
@@ -202,6 +204,16 @@ class Execution(Section):
             self.executor,
             "replays steps on a GPU, and execution.device is cpu",
             f"set execution.executor={'block' if self.executor in STACKING else 'loop'}",
+        )
+
+    def check_workers(self, prefix: str = "") -> None:
+        """Refuse threads that would wait for one another's kernels; also once ``device=auto`` is resolved."""
+        require(
+            self.workers in ("auto", 1) or self.device != "cuda",
+            f"{prefix}workers",
+            self.workers,
+            "is threads of one process, which take turns on a GPU",
+            "set execution.actors and execution.gpus_per_actor",
         )
 
 
@@ -619,6 +631,7 @@ class Experiment(Section):
         execution = self.execution.model_copy(update={"device": device, "executor": executor})
         execution.check_tf32("execution.")
         execution.check_capture("execution.")
+        execution.check_workers("execution.")
         return self.model_copy(update={"execution": execution})
 
     def identity(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ replaced while it runs:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,8 @@ from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
+_ONE_AT_A_TIME = threading.Lock()  # of the threads of a process: torch has one level of duals for all of them
+
 
 def jvp(net: Callable[[Tensor], Tensor], x: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
     """``net(x)`` [B, C] and its derivative along ``direction`` (broadcast to x's shape), [B, C].
@@ -32,7 +35,7 @@ def jvp(net: Callable[[Tensor], Tensor], x: Tensor, direction: Tensor) -> tuple[
     precision: its casts come before the rules, so that a convolution's factors would differ in theirs.
     """
     exact = torch.autocast(x.device.type, enabled=False)
-    with exact, forward_ad.dual_level(), _Rules():
+    with _ONE_AT_A_TIME, exact, forward_ad.dual_level(), _Rules():
         out, tangent = forward_ad.unpack_dual(net(forward_ad.make_dual(x, direction.expand_as(x))))
     return out, torch.zeros_like(out) if tangent is None else tangent
 

@@ -20,6 +20,7 @@ from engine.model_cost import ModelCost, model_cost
 from engine.nets import DTYPES
 from engine.results import Row
 from engine.run import Run
+from engine.side_by_side import workers_of
 from engine.stages import hardware_of, numerics
 from engine.worker import set_up_torch
 
@@ -162,8 +163,10 @@ def measure_floor(experiment: Experiment, rounds: int) -> MeasuredFloor:
     set_up_torch(experiment)
     dtype = DTYPES[experiment.execution.precision]
     batch = max(-(-work.rows // work.steps) if work.steps else 1 for work in works.values())
+    execution = experiment.execution
+    workers = execution.actors or workers_of(experiment, run.shape, len(run.classes), run.assignment)
     speed = measure(
-        experiment.execution, dtype, cost.parameters * dtype.itemsize, batch * cost.activations * dtype.itemsize
+        execution, workers, dtype, cost.parameters * dtype.itemsize, batch * cost.activations * dtype.itemsize
     )
     timed = (
         TimedRound(row["round"], row["seconds"], row["samples"], works[row["round"]], least(works[row["round"]], speed))

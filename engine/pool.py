@@ -8,15 +8,19 @@ is yielded as soon as those before it are there, a driver adds while workers tra
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
+
+import torch
 
 from engine.data import Assignment, Dataset
 from engine.entries import Arrays
 from engine.experiment import Experiment
+from engine.side_by_side import workers_of
 from engine.stages import hardware_of, numerics
 from engine.states import Handle
 from engine.worker import Worker
@@ -65,51 +69,57 @@ class Pool(ABC):
 
 
 class InProcessPool(Pool):
-    """Workers in this process, each in a thread of its own: torch lets go of the interpreter while it computes.
-
-    One worker works in the caller's thread: the reference, and the place for a debugger.
-    """
+    """Workers in this process: one in the caller's thread, the reference and the place for a debugger, or several in
+    threads, see side_by_side.py."""
 
     def __init__(self, experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
-        count = int(__import__("os").environ.get("WORKERS", "1"))
+        count = workers_of(experiment, dataset.shape, len(dataset.classes), assignment)
         self._workers = [Worker(experiment, dataset, assignment) for _ in range(count)]
-        self._threads = ThreadPoolExecutor(count, "worker") if count > 1 else None
+        threads = partial(torch.set_num_threads, experiment.execution.threads)
+        self._threads = ThreadPoolExecutor(count, "worker", threads) if count > 1 else None
         self.numerics = numerics(experiment, hardware_of(experiment.execution.device))
         self.side_by_side = count
 
     def run(self, method: str, shared: Arrays, job: Any, calls: Sequence[Call], what: str) -> Iterator[Result]:
-        count = min(len(self._workers), len(calls))
-        for worker in self._workers[:count]:
+        workers = self._workers[: len(calls)]
+        for worker in workers:
             worker.receive(shared)
-        if count == 1 or self._threads is None:
-            for call in calls:
-                yield _result(call, self._work(method, job, call, self._workers[0]))
-            return
-        idle = SimpleQueue[Worker]()
-        for worker in self._workers:
-            idle.put(worker)
 
-        def work(call: Call) -> Any:
-            worker = idle.get()
+        def work(number: int, call: Call) -> Result:
+            value = getattr(workers[number], method)(job, *call.args, *call.states)
+            first, *handles = value if call.handles else (value,)
+            return Result(first, tuple(handles), actor=number)
+
+        if self._threads is None or len(workers) < 2:
+            yield from (work(0, call) for call in calls)
+        else:
+            yield from self._in_threads(self._threads, work, calls, len(workers))
+
+    @staticmethod
+    def _in_threads(
+        threads: ThreadPoolExecutor, work: Callable[[int, Call], Result], calls: Sequence[Call], workers: int
+    ) -> Iterator[Result]:
+        """The longest call first, by whichever worker is idle."""
+        idle = SimpleQueue[int]()
+        for number in range(workers):
+            idle.put(number)
+
+        def work_of_idle(call: Call) -> Result:
+            number = idle.get()
             try:
-                return self._work(method, job, call, worker)
+                return work(number, call)
             finally:
-                idle.put(worker)
+                idle.put(number)
 
-        futures = {}
-        for index in sorted(range(len(calls)), key=lambda index: -calls[index].cost):
-            futures[index] = self._threads.submit(work, calls[index])
+        longest_first = sorted(range(len(calls)), key=lambda index: (-calls[index].cost, index))
+        futures = {index: threads.submit(work_of_idle, calls[index]) for index in longest_first}
         try:
-            for index, call in enumerate(calls):
-                yield _result(call, futures.pop(index).result())
-        finally:
+            for index in range(len(calls)):
+                yield futures.pop(index).result()
+        finally:  # of a run that is interrupted nothing goes on behind its back
             for future in futures.values():
                 future.cancel()
             wait(futures.values())
-
-    @staticmethod
-    def _work(method: str, job: Any, call: Call, worker: Worker) -> Any:
-        return getattr(worker, method)(job, *call.args, *call.states)
 
     def fetch(self, handle: Handle) -> Arrays:
         return handle
@@ -117,8 +127,3 @@ class InProcessPool(Pool):
     def close(self) -> None:
         if self._threads is not None:
             self._threads.shutdown()
-
-
-def _result(call: Call, value: Any) -> Result:
-    first, *handles = value if call.handles else (value,)
-    return Result(first, tuple(handles), actor=0)

@@ -204,6 +204,13 @@ class Run:
         execution = experiment.execution
         if execution.actors == 0 and execution.device == "cuda" and not torch.cuda.is_available():
             raise no_gpu(execution)
+        require(
+            address is None or execution.actors > 0,
+            "--address",
+            address,
+            "is of a Ray cluster, and execution.actors=0 computes in this process",
+            "set execution.actors, for example to 8",
+        )
         prepared = prepare(experiment, out, overwrite)
         reference = None
         if execution.actors:

@@ -24,11 +24,12 @@ def second_round(folder: Path, config: Experiment) -> tuple[Trainer, list[Visit]
     Some of these have a state and others get their first, the server's entries have moved, and rows are ragged.
     """
     sizes = list(RAGGED)
+    config = config.replace({"execution.workers": 1})  # so that one trainer gets all visits
     driver = open_driver(folder, config, dataset(sum(sizes)), assignment(sizes))
     cohorts = {1: FIRST_COHORT, 2: tuple(range(len(sizes)))}
     driver._cohort = cohorts.__getitem__  # type: ignore[method-assign]
     driver._next(None)
-    trainer: Trainer = driver.pool._worker.trainer  # type: ignore[attr-defined]
+    trainer: Trainer = driver.pool._workers[0].trainer  # type: ignore[attr-defined]
     visits, found = list[Visit](), list[Trained]()
     train = trainer.train
 

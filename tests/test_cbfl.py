@@ -193,11 +193,11 @@ def test_a_clients_dcgan_is_trained_on_its_own_rows(tmp_path: Path) -> None:
     driver = open_driver(tmp_path, staged(1, 2, {"generator": "dcgan"}))
     while not driver.finished:
         driver.advance()
-    algorithm, trainer = driver.stage.algorithm, driver.pool._worker.trainer  # type: ignore[attr-defined]
+    algorithm, trainer = driver.stage.algorithm, driver.pool._workers[0].trainer  # type: ignore[attr-defined]
     assert isinstance(algorithm, Cbfl)
     context = replace(driver._context(1, 0), round=1)
     for number in (0, 3):
-        view = _Rows(trainer, number, torch.as_tensor(driver.pool._worker.assignment.clients[number]), context)  # type: ignore[attr-defined]
+        view = _Rows(trainer, number, torch.as_tensor(driver.pool._workers[0].assignment.clients[number]), context)  # type: ignore[attr-defined]
         alone = own_generator(view, {}, algorithm.spec(driver.layout), 3, 8, algorithm.gen_lr)["generators"]
         assert torch.equal(driver._server["generators"][number], alone[0])
 

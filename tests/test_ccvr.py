@@ -109,7 +109,7 @@ def moments(driver: Driver, algorithm: Ccvr) -> dict[int, Any]:
 
 def real_features(driver: Driver, split: Split) -> tuple[Tensor, Tensor]:
     x = torch.from_numpy(split.images).double()
-    net = driver.pool._worker.net  # type: ignore[attr-defined]
+    net = driver.pool._workers[0].net  # type: ignore[attr-defined]
     net.load(*driver.weights)
     net.train(False)
     with torch.no_grad():
@@ -153,7 +153,7 @@ def test_a_client_sends_its_present_classes_and_nothing_else(tmp_path: Path) -> 
     """Spec 0.2: 1 + d + d (d + 1) / 2 words of each present class. Kills: a dense matrix, a class id, absent classes;
     a class that should be kept back."""
     driver = at_calibration(tmp_path)
-    worker, labels = driver.pool._worker, gaussian_data().train.labels  # type: ignore[attr-defined]
+    worker, labels = driver.pool._workers[0], gaussian_data().train.labels  # type: ignore[attr-defined]
     ids = tuple(driver._clients)
     for least, diagonal, words in ((1, False, 1 + D + D * (D + 1) // 2), (3, False, 153), (1, True, 1 + 2 * D)):
         ask = partial(class_moments, classes=range(C), least=least, diagonal=diagonal, power=1.0)

@@ -253,7 +253,7 @@ def test_a_killed_run_goes_on_behind_its_teachers(tmp_path: Path, seeing: None) 
 def test_a_smaller_public_set_is_part_of_a_larger_one(tmp_path: Path) -> None:
     """Kills: a set that is drawn anew for each size, rows in another order than their labels."""
     parts, labels = set_aside()
-    worker = open_driver(tmp_path, experiment(), parts=parts).pool._worker  # type: ignore[attr-defined]
+    worker = open_driver(tmp_path, experiment(), parts=parts).pool._workers[0]  # type: ignore[attr-defined]
     (one, of_one), (two, of_two) = (worker.trainer.public(count) for count in (1, 2))
     assert of_two.tolist() == [0, 0, 1, 1, 2, 2, 3, 3] and of_one.tolist() == [0, 1, 2, 3]
     assert torch.equal(one, two[::2])
@@ -267,7 +267,7 @@ def test_a_smaller_public_set_is_part_of_a_larger_one(tmp_path: Path) -> None:
 def test_public_rows_that_are_not_there(tmp_path: Path, per_class: int, message: str) -> None:
     """Kills: fewer rows than asked for, in silence."""
     parts = set_aside()[0] if per_class == 4 else assignment(SIZES)
-    worker = open_driver(tmp_path, experiment(), parts=parts).pool._worker  # type: ignore[attr-defined]
+    worker = open_driver(tmp_path, experiment(), parts=parts).pool._workers[0]  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match=message):
         worker.trainer.public(per_class)
 

@@ -203,7 +203,7 @@ def test_batchnorm_buffers_are_the_plain_sample_mean(tmp_path: Path, name: str) 
     shares_buffers = driver.stage.algorithm.shares_buffers  # of the stage that trains
     before = {key: tensor.clone() for key, tensor in driver._server.items()}
     trained: list[tuple[int, torch.Tensor]] = []
-    trainer = driver.pool._worker.trainer  # type: ignore[attr-defined]
+    trainer = driver.pool._workers[0].trainer  # type: ignore[attr-defined]
     original = trainer.train
 
     def spy(*args: Any, **kwargs: Any) -> Any:
@@ -380,7 +380,7 @@ def test_running_variances_stay_positive(tmp_path: Path, name: str) -> None:
     (O-5, erratum E-07)."""
     sizes = [90, 2, 3, 17, 8]
     driver = open_driver(tmp_path, config(name, **BATCHNORM, participation={}), parts=assignment(sizes))
-    variances = variance_mask(driver.pool._worker.net)  # type: ignore[attr-defined]
+    variances = variance_mask(driver.pool._workers[0].net)  # type: ignore[attr-defined]
     own = {entry for entry, kind in ALGORITHMS[name].entries.items() if kind is Kind.BUFFERS}
     while not driver.finished:
         driver.advance()

@@ -179,7 +179,12 @@ BAD: list[tuple[str | list[str], str]] = [
     ("participation.count=21", "participation.count=21: must be at most partition.clients=20"),
     ("rounds=0", "rounds=0: must be greater than or equal to 1"),
     ("rounds=many", "rounds=many: must be a valid integer"),
-    ("execution.threads=2", "execution.cpus_per_actor=1.0: must be at least execution.threads=2"),
+    (
+        ["execution.actors=1", "execution.threads=2"],
+        "execution.cpus_per_actor=1.0: must be at least execution.threads=2",
+    ),
+    ("execution.workers=0", "execution.workers=0: must be"),
+    (["execution.device=cuda", "execution.workers=2"], "execution.workers=2: is threads of one process"),
     ("execution.device=tpu", "execution.device=tpu: must be 'auto', 'cpu' or 'cuda'"),
     (["algorithm.name=scaffold", "local.optimizer=adam"], "local.optimizer=adam: scaffold reads gradients off"),
     (["algorithm.name=fedprox", "algorithm.mu=-1"], "algorithm.mu=-1.0: must be at least 0; 0 is FedAvg"),

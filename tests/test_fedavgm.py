@@ -158,7 +158,7 @@ def check_variances_stay_positive(folder: Path, cls: type[Driver]) -> None:
     data, parts, run_folder = dataset(), assignment([60, 60]), RunFolder(folder)
     run_folder.create(config)
     driver = cls(config, run_folder, data, parts, InProcessPool(config, data, parts))
-    variances = variance_mask(driver.pool._worker.net)  # type: ignore[attr-defined]
+    variances = variance_mask(driver.pool._workers[0].net)  # type: ignore[attr-defined]
     while not driver.finished:
         driver.advance()
         assert (driver._server["buffers"][variances] > 0).all()

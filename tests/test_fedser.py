@@ -465,7 +465,7 @@ def test_a_run_is_evaluated_at_full_width(tmp_path: Path, monkeypatch: pytest.Mo
     run = drive(tmp_path, config, dataset(sum(FEW)), assignment(FEW))
     assert modes
     assert all(modes)  # in training mode, and evaluation is not
-    rows = run.driver.pool._worker.test  # type: ignore[attr-defined]
+    rows = run.driver.pool._workers[0].test  # type: ignore[attr-defined]
     net = FlatNet(build_model(ResNet8(), (1, 8, 8), 4, rng()), CPU, torch.float32)
     net.load(run.server["weights"], run.server["buffers"])
     net.train(False)

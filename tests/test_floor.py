@@ -294,7 +294,7 @@ def test_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
 
     def lanes(**values: Any) -> int:
-        return device_speed.lanes_of(Execution(**{"device": "cpu", **values}))
+        return device_speed.lanes_of(Execution(**{"device": "cpu", **values}), values["actors"])
 
     assert [lanes(actors=actors) for actors in (0, 1, 3, 9)] == [1, 1, 3, 4]
     assert lanes(actors=3, threads=2, cpus_per_actor=2) == 2
@@ -309,7 +309,7 @@ def test_rates_are_calls_by_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     monkeypatch.setattr(device_speed, "_samples", lambda *_: [10.0, 30.0, 20.0])
     monkeypatch.setattr(device_speed, "LARGEST_COPY", {"cpu": 2**22})
-    speed = device_speed.measure(Execution(actors=2, device="cpu"), torch.float32, weights=3, activations=2**21)
+    speed = device_speed.measure(Execution(device="cpu"), 2, torch.float32, weights=3, activations=2**21)
     assert speed.lanes == 2
     assert speed.matmul == 2 * 20 * 2 * 1024**3
     assert speed.convolution == 2 * 20 * 2 * 16 * (16 * 16) * 64 * 64 * 25
@@ -349,7 +349,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_figure_is_measured(dtype: torch.dtype) -> None:
     """Kills: lanes that wait for each other for ever; a kernel that a precision does not have."""
-    speed = device_speed.measure(Execution(actors=2, device="cpu"), dtype, 2**10, 2**11)
+    speed = device_speed.measure(Execution(device="cpu"), 2, dtype, 2**10, 2**11)
     assert all(getattr(speed, field.name) > 0 for field in fields(Speed))
 
 

@@ -130,11 +130,12 @@ def config(name: str, executor: str, **changes: Any) -> Experiment:
 
 
 def with_executor(settings: Experiment, executor: str) -> Experiment:
-    return settings.model_copy(update={"execution": settings.execution.model_copy(update={"executor": executor})})
+    execution = settings.execution.model_copy(update={"executor": executor, "workers": 1})
+    return settings.model_copy(update={"execution": execution})
 
 
 def programs_of(run: Driven) -> list[Program]:
-    return list(run.driver.pool._worker.trainer.programs._programs.values())  # type: ignore[attr-defined]
+    return list(run.driver.pool._workers[0].trainer.programs._programs.values())  # type: ignore[attr-defined]
 
 
 def gap(one: Driven, two: Driven) -> float:
@@ -229,7 +230,7 @@ def test_addresses_stay(tmp_path: Path, executor: str) -> None:
     seen: list[dict[str, int]] = []
     while not driver.finished:
         driver._next(None)
-        (program,) = driver.pool._worker.trainer.programs._programs.values()  # type: ignore[attr-defined]
+        (program,) = driver.pool._workers[0].trainer.programs._programs.values()  # type: ignore[attr-defined]
         captured = program._captured.items()
         inputs = {f"{key} {name}": t for key, one in captured for name, t in one.inputs.named().items()}
         seen.append({name: tensor.data_ptr() for name, tensor in (program._held | inputs).items()})
@@ -485,8 +486,8 @@ def test_stacked_optimizers_are_those_of_torch(local: Local, as_tensor: bool) ->
 def test_a_product_is_descended_as_if_written_out(as_tensor: bool) -> None:
     """Kills: factors that are scaled twice, or in the wrong direction."""
     rng = torch.Generator().manual_seed(0)
-    weights, dy, x = (torch.randn(2, *shape, generator=rng, dtype=torch.float64) for shape in ((4, 3), (5, 4), (5, 3)))
-    wanted = weights - 0.1 * torch.einsum("kbo,kbi->koi", dy, x)
+    weights, dy, x = (torch.randn(2, *shape, generator=rng, dtype=torch.float64) for shape in ((4, 3), (4, 5), (3, 5)))
+    wanted = weights - 0.1 * torch.einsum("kob,kib->koi", dy, x)
     descend(weights, Product(dy, x), torch.tensor(0.1, dtype=torch.float64) if as_tensor else 0.1)
     torch.testing.assert_close(weights, wanted, rtol=0, atol=1e-14)
 
@@ -568,6 +569,7 @@ def test_places_are_taken_where_the_rows_are() -> None:
     """Kills: positions left on the CPU for rows that are on a GPU, which index_select refuses."""
     far = torch.device("meta")
     member: Any = SimpleNamespace(order=SimpleNamespace(part=lambda phase: torch.empty(9, device=far)))
+    together: Any = SimpleNamespace(members=[member, member])
     asked: list[torch.device] = []
 
     class Asks(TorchDispatchMode):
@@ -577,8 +579,10 @@ def test_places_are_taken_where_the_rows_are() -> None:
             return func(*args, **(kwargs or {}))
 
     with Asks():
-        placed = block.Together._placed(None, member, Phase(), [torch.arange(4), torch.arange(2)])  # type: ignore[arg-type]
-    assert [one.numel() for one in placed] == [4, 2] and asked == [far, far]
+        batches = [[torch.arange(4), torch.arange(2)], [torch.arange(4)]]
+        steps = list(block.Together._steps(together, Phase(), batches))
+    assert [(first, last, tuple(rows.shape)) for first, last, rows in steps] == [(0, 2, (2, 4)), (0, 1, (1, 2))]
+    assert asked == [far, far]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -87,7 +87,7 @@ def test_absent_rows_stay_zero(tmp_path: Path, local: dict[str, object]) -> None
     for number in range(3):
         state = run.driver.pool.fetch(run.driver._states.read([number])[0])
         assert state["head"].shape == (1, 13)  # one class: its 12 weights and its bias
-    trainer = run.driver.pool._worker.trainer  # type: ignore[attr-defined]
+    trainer = run.driver.pool._workers[0].trainer  # type: ignore[attr-defined]
     client = trainer.client(0, torch.as_tensor(parts.clients[0]), run.driver._context(1, 0))
     body = run.driver.layout.body_of(run.server["weights"])
     received = {"base": body, "top": body[:0], "buffers": run.server["buffers"]}

@@ -52,7 +52,7 @@ def test_what_a_client_receives_is_what_the_server_had(tmp_path: Path, algorithm
 def test_after_the_server_by_hand(tmp_path: Path) -> None:
     """Kills: a body or a head of another round, classes that a client does not know, another client's rows."""
     run, rows = measured(tmp_path, PFLEGO)
-    worker = run.driver.pool._worker  # type: ignore[attr-defined]
+    worker = run.driver.pool._workers[0]  # type: ignore[attr-defined]
     layout, assigned = run.driver.layout, worker.assignment
     for row in rows[(rows["round"] == 4) & (rows["point"] == "post_server")].itertuples():
         number = int(row.client)  # type: ignore[arg-type]
@@ -83,7 +83,7 @@ def test_after_local_work_a_client_has_its_trained_body(tmp_path: Path) -> None:
 def test_rows_say_who_took_part(tmp_path: Path) -> None:
     """Kills: a cohort of another round; clients without test rows; a point for those who were not there."""
     run, rows = measured(tmp_path, PFLEGO)
-    tests = run.driver.pool._worker.assignment.tests  # type: ignore[attr-defined]
+    tests = run.driver.pool._workers[0].assignment.tests  # type: ignore[attr-defined]
     with_tests = {number for number, own in enumerate(tests) if len(own)}
     for round in range(1, 5):
         cohort = set(draw_cohort(0, round, range(len(SIZES)), run.driver.experiment.participation)) & with_tests
@@ -171,7 +171,7 @@ def test_fine_tuning_is_measured_at_the_end(tmp_path: Path, part: str) -> None:
     rows = run.folder.frame("personal")
     tuned = rows[rows["point"] == "fine_tuned"]
     assert set(tuned["round"]) == {3}
-    worker = run.driver.pool._worker  # type: ignore[attr-defined]
+    worker = run.driver.pool._workers[0]  # type: ignore[attr-defined]
     number = 3
     x, y = worker.trainer.rows.batch(torch.as_tensor(worker.assignment.clients[number]))
     worker.net.load(*run.driver.weights)
@@ -256,7 +256,7 @@ def test_a_local_model_is_what_the_client_would_use(tmp_path: Path) -> None:
     run, _ = measured(tmp_path, PFLEGO, evaluation={"local_every": 1})
     local = run.folder.frame("clients")["local_accuracy"]
     assert local.between(0, 1).all()
-    counts = run.driver.pool._worker.assignment.class_counts(dataset().train.labels, 4)  # type: ignore[attr-defined]
+    counts = run.driver.pool._workers[0].assignment.class_counts(dataset().train.labels, 4)  # type: ignore[attr-defined]
     shares = np.bincount(dataset().test.labels, minlength=4) / 40
     for row in run.folder.frame("clients").itertuples():
         assert row.local_accuracy <= shares[counts[row.client] > 0].sum() + 1e-9  # type: ignore[operator, index]

@@ -153,7 +153,7 @@ def test_a_full_round_of_a_run_is_that_step_too(tmp_path: Path) -> None:
     settings = experiment(algorithm=algorithm, rounds=1, model={"name": "mlp", "hidden": [HIDDEN]}, execution=execution)
     run = drive(tmp_path, settings)
     data = dataset()
-    net, worker = run.driver.pool._worker.net, run.driver.pool._worker  # type: ignore[attr-defined]
+    net, worker = run.driver.pool._workers[0].net, run.driver.pool._workers[0]  # type: ignore[attr-defined]
     before = run.driver._fresh["weights"]
     layout, total, gradient = net.layout, len(data.train), torch.zeros(net.layout.body, dtype=torch.float64)
     for number, rows in enumerate(worker.assignment.clients):

@@ -155,7 +155,9 @@ def test_a_card_that_is_too_small_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class Crowded(InProcessPool):
-    side_by_side = 10**6
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.side_by_side = 10**6
 
 
 FLOWN = [name for name, kind in ALGORITHMS.items() if not issubclass(kind, Finisher)]

@@ -161,7 +161,7 @@ class Trial(tune.Trainable):
 
     def _driver(self, experiment: Experiment) -> LocalDriver:
         """Open the run in this trial's folder."""
-        execution = experiment.execution.model_copy(update={"actors": self._job.actors})
+        execution = experiment.execution.model_copy(update={"actors": self._job.actors, "workers": 1})
         experiment = experiment.model_copy(update={"execution": execution})
         key = data_key(experiment)
         reference = self._job.data[key]
