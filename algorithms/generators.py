@@ -98,7 +98,7 @@ def packed(module: nn.Module) -> Tensor:
 
 def images(spec: GeneratorSpec, weights: Tensor, noise: Tensor, labels: Tensor) -> Tensor:
     """What the generator ``weights`` [G] makes, in eval mode and without a graph."""
-    module = _outline_of_thread(spec, get_ident())
+    module = generator_outline(spec)
     sizes = [tensor.numel() for _, tensor in _floating(module)]
     tensors = {
         name: piece.view(tensor.shape)
@@ -113,15 +113,15 @@ def _floating(module: nn.Module) -> list[tuple[str, Tensor]]:
 
 
 def generator_outline(spec: GeneratorSpec) -> Generator:
-    """Without weights, to be called with some; its draws are seen by nobody."""
-    with torch.device("meta"):
-        return spec.build().eval()
+    """Without weights, to be called with some, by this thread alone: a call puts them into the module. Built once for a
+    recipe, with draws that nobody sees."""
+    return _outline_of_thread(spec, get_ident())
 
 
 @lru_cache(maxsize=32)
 def _outline_of_thread(spec: GeneratorSpec, thread: int) -> Generator:
-    """Built once for a recipe and a thread: a call puts weights into the module, where another thread's may be."""
-    return generator_outline(spec)
+    with torch.device("meta"):
+        return spec.build().eval()
 
 
 # --- training against a frozen model --------------------------------------------------------------------------

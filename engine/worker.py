@@ -357,7 +357,8 @@ class Worker:
         newcomers: tuple[bool, ...],
         states: tuple[Arrays | None, ...],
     ) -> Iterator[tuple[int, Visit]]:
-        """Each client of a block with what the trainer is told of it; one at a time, so that states do not add up."""
+        """Each client of a block with what the trainer is told of it. Made one at a time: whoever trains one by one
+        holds one client's state."""
         rows = to_torch(addressed, self.device)
         for row, (number, newcomer, state) in enumerate(zip(ids, newcomers, states, strict=True)):
             received = {**self._shared, **{name: tensor[row] for name, tensor in rows.items()}}
