@@ -1,8 +1,8 @@
 """Local training: a client's round from what it received to what it sends.
 
 ``Trainer.train`` gives an algorithm's hooks what they need, with the loop of ``phases.py`` in the middle, and
-``Trainer.train_together`` several clients' with ``executors/block.py``; ``Sums`` adds the uploads of a block. None knows
-in which process it runs.
+``Trainer.train_together`` several clients' with ``executors/block.py``; ``Sums`` adds the uploads of a block. None
+knows in which process it runs.
 
 Shapes: n rows of a client, B of a batch, P parameters, Q floating buffers.
 """
