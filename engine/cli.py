@@ -152,12 +152,12 @@ def floor_command(
     profile: Profile = "laptop",
 ) -> None:
     """Hold a round's time against the least that this machine's arithmetic and memory allow."""
-    experiment, words, _ = _named(what or [], profile)
+    experiment = _overridden(what, profile)
     if experiment is None:
         return
     from engine import cli_floor
 
-    cli_floor.floor(console, experiment.override(words), rounds, layers, save)
+    cli_floor.floor(console, experiment, rounds, layers, save)
 
 
 @app.command("tune-executor")
@@ -171,13 +171,12 @@ def tune_executor(
     profile: Profile = "laptop",
 ) -> None:
     """Time each way to train clients on this machine, and write the fastest into the experiment's YAML file."""
-    experiment, words, _ = _named(what or [], profile)
+    experiment = _overridden(what, profile)
     if experiment is None:
         return
     from engine import cli_executor
 
     given = Path(what[0]) if what and what[0].endswith((".yaml", ".yml")) else None
-    experiment = experiment.override(words)
     cli_executor.tune(console, experiment, rounds, out or given or Path(f"{experiment.name}.yaml"))
 
 
@@ -289,6 +288,12 @@ def _root(version: Annotated[bool, typer.Option("--version", help="print the ver
 def _is_name(word: str) -> bool:
     """Whether the first word is no key=value pair; a cell's name has such pairs behind its colon."""
     return ":" in word.partition("=")[0] or "=" not in word
+
+
+def _overridden(what: list[str] | None, profile: str) -> Experiment | None:
+    """What was typed, as one experiment; None where cells were listed instead."""
+    experiment, words, _ = _named(what or [], profile)
+    return None if experiment is None else experiment.override(words)
 
 
 def _named(what: list[str], profile: str) -> tuple[Experiment | None, list[str], int | None]:

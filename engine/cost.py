@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from engine.algorithm import Phase
+from engine.data.batches import batch_sizes
 from engine.experiment import Local
 
 ROWS_PER_STEP = {"cpu": 8, "cuda": 256}  # rows that cost what a step costs beside its rows; a GPU waits for launches
@@ -56,28 +57,16 @@ def _of_phase(phase: Phase, local: Local, rows: int) -> Work:
     if phase.rows != "all":
         support = min(round(phase.support * rows), rows - 1)
         rows = support if phase.rows == "support" else rows - support
-    batches, passed = _one_pass(local.batch_size if phase.batch == "local" else phase.batch, local.last_batch, rows)
-    if batches == 0:
+    batches = batch_sizes(rows, local.batch_size if phase.batch == "local" else phase.batch, local.last_batch)
+    if not batches:
         return Work()
     epochs, steps = phase.epochs, phase.steps
     if epochs is None and steps is None:
         epochs, steps = local.epochs, local.steps
     if phase.emit == "gradient":
         steps = 1
-    taken = batches * (epochs or 0) * phase.repeat if steps is None else steps
+    taken = len(batches) * (epochs or 0) * phase.repeat if steps is None else steps
     if phase.features == "cached":  # the body once, then steps of the head alone
         return Work(FORWARD * taken, FORWARD * rows)
     share = FORWARD if phase.trainable == "head" else 1.0
-    return Work(share * taken, share * taken * passed / batches)
-
-
-def _one_pass(size: int | str, last_batch: str, rows: int) -> tuple[int, int]:
-    """The batches of a pass over the rows, and the rows in them."""
-    if rows <= 0:
-        return 0, 0
-    if not isinstance(size, int):  # full
-        return 1, rows
-    if last_batch == "drop":
-        return rows // size, rows // size * size
-    batches = -(-rows // size)
-    return batches, batches * size if last_batch == "wrap" else rows
+    return Work(share * taken, share * taken * sum(batches) / len(batches))

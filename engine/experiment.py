@@ -81,6 +81,11 @@ class Local(Section):
         )
         return self
 
+    @property
+    def is_plain_sgd(self) -> bool:
+        """Whether a step is the gradient times the rate, and nothing else."""
+        return self.optimizer == "sgd" and self.momentum == 0 and self.weight_decay == 0
+
     def lr_at(self, round: int) -> float:
         """The learning rate in ``round`` (from 1): lr * lr_decay^(round - 1)."""
         return self.lr * self.lr_decay ** (round - 1)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from typing import Literal
 
+from engine.data.batches import batch_sizes
 from engine.experiment import Local
 from engine.model_cost import ModelCost
 
@@ -35,21 +36,12 @@ def local_work(num_rows: int, local: Local, has_batchnorm: bool) -> LocalWork:
 
     Where the model has BatchNorm a batch of one row is passed over, and still counts to ``local.steps``.
     """
-    batches = list(_one_pass(num_rows, local))
+    batches = batch_sizes(num_rows, local.batch_size, local.last_batch)
     if not batches:
         return LocalWork(0, 0)
     passes = chain.from_iterable(repeat(batches) if local.steps is not None else repeat(batches, local.epochs))
     taken = [rows for rows in islice(passes, local.steps) if rows > 1 or not has_batchnorm]
     return LocalWork(len(taken), sum(taken))
-
-
-def _one_pass(num_rows: int, local: Local) -> Iterable[int]:
-    """The rows of each batch of a pass."""
-    if local.batch_size == "full":
-        return [num_rows] if num_rows else []
-    whole, short = divmod(num_rows, local.batch_size)
-    last = {"keep": [short], "drop": [], "wrap": [local.batch_size]}[local.last_batch] if short else []
-    return [local.batch_size] * whole + last
 
 
 def weight_moves(local: Local) -> int:

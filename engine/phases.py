@@ -38,6 +38,7 @@ from engine.jvp import jvp
 
 if TYPE_CHECKING:
     from engine.training import Trainer
+    from engine.weights import FlatNet
 
 CHUNK = 500  # rows of one forward pass, where no batch size is asked for
 RESIDENT_BYTES = 64 * 2**20  # of one client's normalised rows; a larger client's are normalised batch by batch
@@ -88,8 +89,35 @@ class RoundRows:
         return self._local.batch_size if phase.batch == "local" else phase.batch
 
 
-class Course:
-    """The phases of one client's round, and what is counted over them."""
+def freezes_body(phase: Phase) -> bool:
+    """A frozen body is frozen in its statistics too, and sees plain rows, so that features can be cached."""
+    return phase.trainable == "head" or phase.features == "cached"
+
+
+def least_rows(net: FlatNet, phase: Phase) -> int:
+    """Of a batch; statistics of one row are none."""
+    return 2 if net.layout.has_batchnorm and not freezes_body(phase) else 1
+
+
+class Tally:
+    """A client's round as its phases go by, one client at a time or in a block: its rows, and what is counted."""
+
+    def __init__(self, local: Local, client: Client, indices: Tensor, received: Tensors, state: Tensors) -> None:
+        self.round_client = client
+        self.client = client  # as the phase that is under way has it
+        self.order = RoundRows(local, client, indices)
+        self.received = received
+        self.state = state
+        self.steps = 0
+        self.accumulated = 0.0
+        self.lr = client.context.lr
+        self.gradient: Tensor | None = None  # [P] of the last phase that emits one
+        self.ends: dict[str, Ended] = {}
+        self.previous: Ended | None = None
+
+
+class Course(Tally):
+    """The phases of one client's round, alone in the net."""
 
     def __init__(
         self,
@@ -101,22 +129,12 @@ class Course:
         received: Tensors,
         state: Tensors,
     ) -> None:
+        super().__init__(local, client, indices, received, state)
         self.net = trainer.net
         self.rows = trainer.rows
         self.forward = trainer.forward
         self.algorithm = algorithm
         self.local = local
-        self.client = client  # as the phase that is under way has it
-        self.order = RoundRows(local, client, indices)
-        self.received = received
-        self.state = state
-        self.steps = 0
-        self.accumulated = 0.0
-        self.lr = client.context.lr
-        self.gradient: Tensor | None = None  # [P] of the last phase that emits one
-        self.ends: dict[str, Ended] = {}
-        self._client = client  # as the round has it
-        self._previous: Ended | None = None
         self._start: Tensor | None = None  # [P] of the phase, where somebody may ask
         self._first: tuple[Batch, Tensor, bool] | None = None  # its objective before any step; training mode
 
@@ -125,9 +143,9 @@ class Course:
         hooks = type(self.algorithm)
         remembers = hooks.enter is not Algorithm.enter or hooks.gradient is not Algorithm.gradient
         for number, phase in enumerate(phases):
-            self.client = in_phase(self._client, phase.name)
-            if number and self._previous is not None:
-                entry = self.algorithm.enter(self._previous, self.received, self.state, self.client)
+            self.client = in_phase(self.round_client, phase.name)
+            if number and self.previous is not None:
+                entry = self.algorithm.enter(self.previous, self.received, self.state, self.client)
                 if entry:
                     self.net.load(entry["weights"], entry.get("buffers", self.net.buffers))
                 if "buffers" in entry:
@@ -136,24 +154,21 @@ class Course:
             self.run(phase)
             if self._start is not None and (phase.name or hooks.enter is not Algorithm.enter):
                 rows = len(self.order.part(phase))
-                self._previous = Ended(self._start, self.net.weights.clone(), self.net.buffers.clone(), rows)
+                self.previous = Ended(self._start, self.net.weights.clone(), self.net.buffers.clone(), rows)
                 if phase.name:
-                    self.ends[phase.name] = self._previous
+                    self.ends[phase.name] = self.previous
         self.net.train(False)
 
     def run(self, phase: Phase) -> None:
         """One phase: its steps, or its one gradient."""
-        # A frozen body is frozen in its statistics too, and sees plain rows, so that features can be cached.
-        frozen_body = phase.trainable == "head" or phase.features == "cached"
+        frozen_body = freezes_body(phase)
         self.net.train(not frozen_body, head=True)
         before = self.net.buffers.clone() if phase.buffers == "keep" else None
         indices = self.order.part(phase)
         augment = "none" if frozen_body else self.local.augment
         batch_of = self._cached(indices) if phase.features == "cached" else self._live(indices, augment)
         net = CachedNet(self.net) if phase.features == "cached" else self.net
-        needs_two = self.net.layout.has_batchnorm and not frozen_body  # statistics of one row are none
-        least = 2 if needs_two else 1
-        batches = chain.from_iterable(self.order.passes(phase, self.client, least))
+        batches = chain.from_iterable(self.order.passes(phase, self.client, least_rows(self.net, phase)))
         if phase.emit == "gradient":
             self._emit(net, batch_of, batches, phase)
         else:
@@ -186,9 +201,8 @@ class Course:
 
     def _is_plain(self, phase: Phase) -> bool:
         """Whether a step is SGD and nothing else, so that nobody sees the gradient as a vector."""
-        local, hooks = self.local, type(self.algorithm)
-        sgd_alone = local.optimizer == "sgd" and local.momentum == 0 and local.weight_decay == 0
-        return sgd_alone and hooks.gradient is Algorithm.gradient and self.order.batch_size(phase) != "full"
+        has_hook = type(self.algorithm).gradient is not Algorithm.gradient
+        return self.local.is_plain_sgd and not has_hook and self.order.batch_size(phase) != "full"
 
     def _emit(self, net: Net, batch_of: BatchOf, batches: Iterator[Tensor], phase: Phase) -> None:
         where, _ = self.net.slices[phase.trainable]

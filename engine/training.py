@@ -35,7 +35,7 @@ from engine.errors import RunError
 from engine.executors.block import Member, Together
 from engine.executors.graph import Programs
 from engine.experiment import Local
-from engine.phases import CHUNK, Course, FineTuning
+from engine.phases import CHUNK, Course, FineTuning, Tally
 from engine.weights import FlatNet
 from engine.workbench import FlatWorkbench
 
@@ -60,16 +60,27 @@ class Trained:
 class Arrival:
     """What a client begins its round with."""
 
-    number: int
+    visit: Visit
     client: Client
-    indices: Tensor
     received: Tensors
     state: Tensors
     start: Tensor  # [P]
     buffers: Tensor  # [Q]
 
 
-Visit = tuple[Algorithm, Local, int, Tensor, Context, Tensors, Tensors, bool]  # what Trainer.train is given
+@dataclass(frozen=True)
+class Visit:
+    """What the trainer is told of a client whose turn it is. A ``newcomer`` to the stage brings what it kept of the
+    stage before, if anything."""
+
+    algorithm: Algorithm
+    local: Local
+    number: int
+    indices: Tensor  # [n] rows of the data set
+    context: Context
+    received: Tensors
+    stored: Tensors  # its state, as it is stored
+    newcomer: bool = False
 
 
 @dataclass
@@ -159,26 +170,13 @@ class Trainer:
         counts = torch.bincount(self.rows.labels.index_select(0, indices), minlength=context.layout.classes)
         return Client(indices.numel(), counts, context, Streams(self.seed, context.round, number))
 
-    def train(
-        self,
-        algorithm: Algorithm,
-        local: Local,
-        number: int,
-        indices: Tensor,
-        context: Context,
-        received: Tensors,
-        state: Tensors,
-        newcomer: bool = False,
-        probe: bool = False,
-    ) -> Trained:
-        """One client's round. ``state`` is as it is stored; a ``newcomer`` to the stage brings what it kept of the
-        stage before, if anything. ``probe`` fills the two losses."""
-        arrival = self._arrive(algorithm, number, indices, context, received, state, newcomer)
+    def train(self, visit: Visit, probe: bool = False) -> Trained:
+        """One client's round. ``probe`` fills the two losses."""
+        arrival = self._arrive(visit)
         self.net.load(arrival.start, arrival.buffers)
-        course = Course(self, algorithm, local, arrival.client, indices, arrival.received, arrival.state)
-        course.run_all(algorithm.phases(context))
-        run = self._local_run(local, arrival, course, self.net.weights.clone(), self.net.buffers.clone())
-        trained = self._leave(algorithm, arrival, run)
+        course = self._course(visit, arrival.client, arrival.received, arrival.state)
+        course.run_all(visit.algorithm.phases(visit.context))
+        trained = self._leave(arrival, course, self.net.weights.clone(), self.net.buffers.clone())
         if not probe:
             return trained
         # After the upload: the objective may draw from client.rng.
@@ -187,12 +185,12 @@ class Trainer:
     def train_together(self, visits: Sequence[Visit], probe: bool = False) -> list[Trained]:
         """The rounds of several clients, in one pass; what is theirs, in the order given.
 
-        visits: what :meth:`train` is given of each; all of one algorithm, one local section and one round.
+        visits: all of one algorithm, one local section and one round.
         """
-        algorithm, local = visits[0][:2]
-        order = sorted(range(len(visits)), key=lambda index: -len(visits[index][3]))
-        arrivals = [self._arrive(algorithm, *visits[index][2:]) for index in order]
-        members = [Member(local, a.client, a.indices, a.received, a.state) for a in arrivals]
+        algorithm, local = visits[0].algorithm, visits[0].local
+        order = sorted(range(len(visits)), key=lambda index: -visits[index].indices.numel())
+        arrivals = [self._arrive(visits[index]) for index in order]
+        members = [Member(local, a.client, a.visit.indices, a.received, a.state) for a in arrivals]
         starts = [(arrival.start, arrival.buffers) for arrival in arrivals]
         together = Together(self.net, self.rows, algorithm, local, members, starts, self.forward, self.programs, probe)
         together.run_all()
@@ -201,56 +199,44 @@ class Trainer:
         found: list[Trained | None] = [None] * len(visits)
         for index, arrival, member, end, pair in zip(order, arrivals, members, ends, losses, strict=True):
             self.net.load(*end)
-            trained = self._leave(algorithm, arrival, self._local_run(local, arrival, member, *end))
+            trained = self._leave(arrival, member, *end)
             found[index] = replace(trained, loss_before=pair[0], loss_after=pair[1]) if pair else trained
         return [trained for trained in found if trained is not None]
 
-    def _arrive(
-        self,
-        algorithm: Algorithm,
-        number: int,
-        indices: Tensor,
-        context: Context,
-        received: Tensors,
-        stored: Tensors,
-        newcomer: bool,
-    ) -> Arrival:
-        """What a client begins its round with."""
-        client = self.client(number, indices, context)
-        state = self.state_of(algorithm, client, number, received, stored, newcomer)
-        received = {**received, **self._equipment(algorithm, received, state, client)}
-        start = algorithm.start(received, state, client)
-        buffers = algorithm.start_buffers(received, state, client)
-        return Arrival(number, client, indices, received, state, start, buffers)
+    def _course(self, visit: Visit, client: Client, received: Tensors, state: Tensors) -> Course:
+        return Course(self, visit.algorithm, visit.local, client, visit.indices, received, state)
 
-    def _local_run(
-        self, local: Local, arrival: Arrival, course: Course | Member, end: Tensor, buffers: Tensor
-    ) -> LocalRun:
-        """What the upload hook is told, with ``end`` [P] and ``buffers`` [Q] in the net."""
-        return LocalRun(
+    def _arrive(self, visit: Visit) -> Arrival:
+        """What a client begins its round with."""
+        algorithm, client = visit.algorithm, self.client(visit.number, visit.indices, visit.context)
+        state = self.state_of(visit, client)
+        received = {**visit.received, **self._equipment(algorithm, visit.received, state, client)}
+        start = algorithm.start(received, state, client)
+        return Arrival(visit, client, received, state, start, algorithm.start_buffers(received, state, client))
+
+    def _leave(self, arrival: Arrival, course: Tally, end: Tensor, buffers: Tensor) -> Trained:
+        """What a client's round comes to, with ``end`` [P] and ``buffers`` [Q] in the net."""
+        visit, client, received, state = arrival.visit, arrival.client, arrival.received, arrival.state
+        algorithm, context, num_examples = visit.algorithm, visit.context, visit.indices.numel()
+        run = LocalRun(
             start=arrival.start,
             end=end,
             buffers=buffers,
             gradient=course.gradient,
             steps=course.steps,
             accumulation=course.accumulated,
-            num_examples=arrival.indices.numel(),
+            num_examples=num_examples,
             lr=course.lr,
-            local=local,
-            client=arrival.client,
+            local=visit.local,
+            client=client,
             net=self.net,
-            rows=partial(self.one_pass, arrival.client, arrival.indices),
+            rows=partial(self.one_pass, client, visit.indices),
             ends=course.ends,
         )
-
-    def _leave(self, algorithm: Algorithm, arrival: Arrival, run: LocalRun) -> Trained:
-        """What a client's round comes to."""
-        client, received, state = arrival.client, arrival.received, arrival.state
-        context = client.context
-        if not all(map(_finite, (run.end, *(ended.end for ended in run.ends.values())))):
+        if not all(map(_finite, (end, *(ended.end for ended in run.ends.values())))):
             raise RunError(
-                f"client {arrival.number} diverged in round {context.round}: its weights are not finite after "
-                f"{run.steps} steps{_lower_rates(algorithm.phases(context), run.lr)}"
+                f"client {visit.number} diverged in round {context.round}: its weights are not finite after "
+                f"{course.steps} steps{_lower_rates(algorithm.phases(context), course.lr)}"
             )
         upload, new_state = algorithm.upload(run, received, state)
         if new_state and not algorithm.stateful:
@@ -266,25 +252,18 @@ class Trainer:
             buffers=run.buffers if algorithm.shares_buffers else run.buffers[:0],
             personal=algorithm.personal_after(run, received, new_state),
             weight=float(algorithm.weight(run)),
-            num_examples=arrival.indices.numel(),
-            steps=int(run.steps),
+            num_examples=num_examples,
+            steps=course.steps,
         )
 
-    def state_of(
-        self,
-        algorithm: Algorithm,
-        client: Client,
-        number: int,
-        received: Tensors,
-        stored: Tensors,
-        newcomer: bool,
-    ) -> Tensors:
+    def state_of(self, visit: Visit, client: Client) -> Tensors:
         """A client's state from what is stored of it, or its first one."""
+        algorithm, stored = visit.algorithm, visit.stored
         stored = opened(algorithm.entries, stored, client) if stored else stored
-        if not newcomer or type(algorithm).init_state is Algorithm.init_state:
-            return {} if newcomer else stored
-        early = replace(client, rng=Streams(self.seed, 0, number))  # the same whenever it first takes part
-        return opened(algorithm.entries, first_state(algorithm, early, received, stored), client)
+        if not visit.newcomer or type(algorithm).init_state is Algorithm.init_state:
+            return {} if visit.newcomer else stored
+        early = replace(client, rng=Streams(self.seed, 0, visit.number))  # the same whenever it first takes part
+        return opened(algorithm.entries, first_state(algorithm, early, visit.received, stored), client)
 
     def _equipment(self, algorithm: Algorithm, received: Tensors, state: Tensors, client: Client) -> Tensors:
         if type(algorithm).equip is Algorithm.equip:
@@ -294,35 +273,27 @@ class Trainer:
         made = algorithm.equip(FlatWorkbench(self.net, client.rng, self.public), received, state, client)
         return checked(algorithm, "equip", made, client.context.layout)
 
-    def personalise(
-        self,
-        algorithm: Algorithm,
-        local: Local,
-        number: int,
-        indices: Tensor,
-        context: Context,
-        received: Tensors,
-        stored: Tensors,
-        newcomer: bool,
-    ) -> None:
+    def personalise(self, visit: Visit) -> None:
         """Put into the net what the client would use with what it has received and keeps; neither is changed."""
-        client = self.client(number, indices, context)
-        client = replace(client, rng=Streams(self.seed, context.round, number, "evaluation/"))
-        state = self.state_of(algorithm, client, number, received, stored, newcomer)
-        phases = algorithm.adapt(context)
+        algorithm, received = visit.algorithm, visit.received
+        client = self._aside(visit, "evaluation/")
+        state = self.state_of(visit, client)
+        phases = algorithm.adapt(visit.context)
         if phases:
             received = {**received, **self._equipment(algorithm, received, state, client)}
         model = algorithm.personal(received, state, client)
         self.net.load(model["weights"], model["buffers"])
-        Course(self, algorithm, local, client, indices, received, state).run_all(phases)
+        self._course(visit, client, received, state).run_all(phases)
 
-    def fine_tune(
-        self, algorithm: Algorithm, local: Local, number: int, indices: Tensor, context: Context, phase: Phase
-    ) -> None:
+    def fine_tune(self, visit: Visit, phase: Phase) -> None:
         """Train what is in the net on the client's rows, by the cross entropy of its own predictions alone."""
-        client = self.client(number, indices, context)
-        client = replace(client, rng=Streams(self.seed, context.round, number, "fine tuning/"))
-        Course(self, FineTuning(algorithm), local, client, indices, {}, {}).run_all((phase,))
+        visit = replace(visit, algorithm=FineTuning(visit.algorithm))
+        self._course(visit, self._aside(visit, "fine tuning/"), {}, {}).run_all((phase,))
+
+    def _aside(self, visit: Visit, purposes: str) -> Client:
+        """The client, with draws that are none of its training's."""
+        client = self.client(visit.number, visit.indices, visit.context)
+        return replace(client, rng=Streams(self.seed, visit.context.round, visit.number, purposes))
 
     def one_pass(self, client: Client, indices: Tensor) -> Iterator[Batch]:
         """A client's rows in order, not augmented."""

@@ -248,11 +248,10 @@ class Worker:
         """
 
         def trial() -> None:
-            for number, visit in self._visits(job, ids, addressed, (True,) * len(ids), (None,) * len(ids)):
-                algorithm, local, _, indices, context, received, stored, newcomer = visit
-                part = (algorithm, local, number, indices[:rows], context, received, stored, newcomer)
+            for visit in self._visits(job, ids, addressed, (True,) * len(ids), (None,) * len(ids)):
+                part = replace(visit, indices=visit.indices[:rows])
                 with suppress(RunError):  # a client that diverges here has been at its peak, and may not be drawn
-                    for _ in self._trained(job, iter([(number, part)] * clients)):
+                    for _ in self._trained(job, iter([part] * clients)):
                         pass
 
         peak = measured(trial, self.experiment.execution.device)
@@ -274,15 +273,15 @@ class Worker:
     ) -> list[OwnScores]:
         """Score each client's own model, as it would be if it received what is shared now."""
         found, context = [], job.context
-        for number, visit in self._visits(job, ids, addressed, newcomers, states):
+        for visit in self._visits(job, ids, addressed, newcomers, states):
+            number = visit.number
             own_test, trainer = self._own_test(number), self._trainer_of(number)
             if own_test is None:
                 continue
-            trainer.personalise(*visit)
+            trainer.personalise(visit)
             found.append(self._own_scores("post_server", job.algorithm, number, context, own_test))
             if job.fine_tuning is not None:
-                indices = self._indices(number)
-                trainer.fine_tune(job.algorithm, job.local, number, indices, context, job.fine_tuning)
+                trainer.fine_tune(visit, job.fine_tuning)
                 found.append(self._own_scores("fine_tuned", job.algorithm, number, context, own_test))
         return found
 
@@ -322,32 +321,29 @@ class Worker:
 
     # --- pieces ---------------------------------------------------------------------------------------
 
-    def _trained(self, job: TrainJob, visits: Iterator[tuple[int, Visit]]) -> Iterator[tuple[int, Trained, float]]:
+    def _trained(self, job: TrainJob, visits: Iterator[Visit]) -> Iterator[tuple[int, Trained, float]]:
         """Each client's number, what its round came to, and the seconds it took: by its rows, of a common pass."""
         asked = self.experiment.execution.executor
         assert asked != "auto", "the experiment is resolved"
         executor, _ = in_place_of(asked, job.algorithm.one_by_one, self.client_nets.differ)
         for group in [list(visits)] if job.together else ([visit] for visit in visits):
-            ids, all_visits = zip(*group, strict=True)
             began = time.perf_counter()
             if executor == "loop":
-                found = [self._trainer_of(ids[0]).train(*all_visits[0], probe=job.probe)]
+                found = [self._trainer_of(visit.number).train(visit, job.probe) for visit in group]
             else:
-                found = self.trainer.train_together(all_visits, probe=job.probe)
+                found = self.trainer.train_together(group, job.probe)
             seconds, rows = time.perf_counter() - began, sum(trained.num_examples for trained in found)
-            for number, trained in zip(ids, found, strict=True):
-                yield number, trained, seconds * trained.num_examples / rows
+            for visit, trained in zip(group, found, strict=True):
+                yield visit.number, trained, seconds * trained.num_examples / rows
 
-    def _measured_first(
-        self, job: TrainJob, visits: Iterator[tuple[int, Visit]], personal: list[OwnScores]
-    ) -> Iterator[tuple[int, Visit]]:
+    def _measured_first(self, job: TrainJob, visits: Iterator[Visit], personal: list[OwnScores]) -> Iterator[Visit]:
         """The same visits; what each client would use before its local work is measured as it comes by."""
-        for number, visit in visits:
-            own_test = self._own_test(number)
+        for visit in visits:
+            own_test = self._own_test(visit.number)
             if own_test is not None:
-                self._trainer_of(number).personalise(*visit)
-                personal.append(self._own_scores("received", job.algorithm, number, job.context, own_test))
-            yield number, visit
+                self._trainer_of(visit.number).personalise(visit)
+                personal.append(self._own_scores("received", job.algorithm, visit.number, job.context, own_test))
+            yield visit
 
     def _visits(
         self,
@@ -356,7 +352,7 @@ class Worker:
         addressed: Arrays,
         newcomers: tuple[bool, ...],
         states: tuple[Arrays | None, ...],
-    ) -> Iterator[tuple[int, Visit]]:
+    ) -> Iterator[Visit]:
         """Each client of a block with what the trainer is told of it. Made one at a time: whoever trains one by one
         holds one client's state."""
         rows = to_torch(addressed, self.device)
@@ -366,7 +362,7 @@ class Worker:
                 received |= self.client_nets.fresh(number)
             stored = {} if state is None else to_torch(state, self.device)
             indices, context = self._indices(number), self._context_of(number, job.context)
-            yield number, (job.algorithm, job.local, number, indices, context, received, stored, newcomer)
+            yield Visit(job.algorithm, job.local, number, indices, context, received, stored, newcomer)
 
     def _trainer_of(self, number: int) -> Trainer:
         """One with the client's network."""

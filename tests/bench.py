@@ -15,7 +15,7 @@ from engine.data.batches import Rows
 from engine.entries import kept
 from engine.experiment import Local
 from engine.models import Model, ModelSpec, build_model
-from engine.training import Trainer
+from engine.training import Trainer, Visit
 from engine.weights import FlatNet
 from tests.tiny import CLASSES, assignment, dataset
 
@@ -74,9 +74,8 @@ class Bench:
     def train(self, algorithm: Any, number: int, state: Any = None, local: Local | None = None) -> Any:
         received = self.received(algorithm)
         local = local or Local(epochs=2, batch_size=4, lr=0.1)
-        return self.trainer.train(
-            algorithm, local, number, self.parts[number], self.context, received, state or {}, newcomer=state is None
-        )
+        about = (algorithm, local, number, self.parts[number], self.context, received, state or {})
+        return self.trainer.train(Visit(*about, newcomer=state is None))
 
 
 def descend(net: FlatNet, part: Literal["body", "head"], batch: Batch, steps: int, **sgd: float) -> None:

@@ -14,7 +14,7 @@ from engine.data import Dataset, Split
 from engine.data.batches import Rows
 from engine.experiment import Local
 from engine.models import Logistic, build_model
-from engine.training import Trained, Trainer
+from engine.training import Trained, Trainer, Visit
 from engine.weights import FlatNet
 
 CPU = torch.device("cpu")
@@ -92,18 +92,19 @@ class Federation:
         return self.server["weights"][0].item()
 
     def train(self, client: int) -> Trained:
-        return self.trainer.train(*self._about(client))
+        return self.trainer.train(self._visit(client))
 
     def own(self, client: int) -> float:
         """The weight that a client would use, with what it would receive now."""
-        self.trainer.personalise(*self._about(client))
+        self.trainer.personalise(self._visit(client))
         return self.net.weights[0].item()
 
-    def _about(self, client: int) -> tuple[Any, ...]:
+    def _visit(self, client: int) -> Visit:
         received = {**self.algorithm.broadcast(self.server, self.context), "buffers": self.net.buffers}
         state = self.states[client]
         local = Local(**{"lr": self.lr, "steps": self.steps[client], "batch_size": 1000, **self.local})
-        return self.algorithm, local, client, self.rows[client], self.context, received, state or {}, state is None
+        about = (self.algorithm, local, client, self.rows[client], self.context, received, state or {})
+        return Visit(*about, newcomer=state is None)
 
     def round(self, cohort: list[int] | None = None) -> list[Trained]:
         """One round of all clients, or of ``cohort``; the clients' uploads and states."""

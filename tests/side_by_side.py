@@ -33,9 +33,9 @@ def second_round(folder: Path, config: Experiment) -> tuple[Trainer, list[Visit]
     visits, found = list[Visit](), list[Trained]()
     train = trainer.train
 
-    def spy(*visit: Any, probe: bool) -> Trained:
-        visits.append(visit)  # pyright: ignore[reportArgumentType]
-        found.append(train(*visit, probe=probe))
+    def spy(visit: Visit, probe: bool) -> Trained:
+        visits.append(visit)
+        found.append(train(visit, probe))
         return found[-1]
 
     trainer.train = spy  # type: ignore[method-assign]
@@ -46,7 +46,7 @@ def second_round(folder: Path, config: Experiment) -> tuple[Trainer, list[Visit]
 
 
 def one_by_one(trainer: Trainer, visits: Sequence[Visit]) -> list[Trained]:
-    return [trainer.train(*visit, probe=True) for visit in visits]
+    return [trainer.train(visit, probe=True) for visit in visits]
 
 
 def together(trainer: Trainer, visits: Sequence[Visit]) -> list[Trained]:

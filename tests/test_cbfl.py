@@ -18,6 +18,7 @@ from engine.algorithm import Batch, Cohort, Tensors
 from engine.errors import ConfigError
 from engine.experiment import Experiment, Local
 from engine.models import MLP, ResNet8
+from engine.training import Visit
 from engine.workbench import FlatWorkbench
 from tests.bench import Bench
 from tests.tiny import BATCHNORM, CLASSES, drive, experiment, open_driver
@@ -342,7 +343,7 @@ def test_training_changes_neither_teacher_nor_generator(generator: str) -> None:
     bench, received, _ = ready(algorithm)
     before = {name: tensor.clone() for name, tensor in received.items()}
     local = Local(epochs=2, batch_size=4, lr=0.1)
-    bench.trainer.train(algorithm, local, 0, bench.parts[0], bench.context, received, {})
+    bench.trainer.train(Visit(algorithm, local, 0, bench.parts[0], bench.context, received, {}))
     assert all(torch.equal(received[name], before[name]) for name in before)
 
 

@@ -22,7 +22,7 @@ from engine.entries import kept
 from engine.errors import ConfigError
 from engine.experiment import Experiment, Local
 from engine.models import MLP, build_model
-from engine.training import Streams, Trainer
+from engine.training import Streams, Trainer, Visit
 from engine.weights import FlatNet, NetAt
 from engine.workbench import FlatWorkbench
 from engine.worker import _View
@@ -342,7 +342,7 @@ def test_inputs_are_not_written_to(name: str) -> None:
     state = kept(algorithm.entries, algorithm.init_state(received, {}, client), client)
     given = {f"{which}/{key}": value for which, part in (("r", received), ("s", state)) for key, value in part.items()}
     before = {key: value.clone() for key, value in given.items()}
-    trained = trainer.train(algorithm, Local(), 0, indices, context, received, state)
+    trained = trainer.train(Visit(algorithm, Local(), 0, indices, context, received, state))
     for key, value in given.items():
         assert torch.equal(value, before[key]), key
     for key, value in trained.upload.items():

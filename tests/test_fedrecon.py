@@ -17,6 +17,7 @@ from engine.algorithm import Batch, Client, Context, LocalRun, Phase, Pooled, Sc
 from engine.errors import ConfigError
 from engine.experiment import Local
 from engine.models import MLP
+from engine.training import Visit
 from tests.bench import FEW, Bench, descend
 from tests.pencil import pool
 from tests.tiny import SIZES, drive, experiment, open_driver
@@ -94,7 +95,7 @@ def check_evaluation(cls: type[FedRecon]) -> None:
         for number in range(len(FEW)):
             state = {} if reset else bench.stored(number, kept)
             about = (algorithm, FULL, number, bench.parts[number], bench.context, bench.received(algorithm))
-            bench.trainer.personalise(*about, state, newcomer=reset)
+            bench.trainer.personalise(Visit(*about, state, newcomer=reset))
             got = bench.net.weights.clone()
             load_fresh_head(bench, algorithm, number)
             if not reset:

@@ -23,7 +23,7 @@ from engine.data import Assignment, Dataset
 from engine.data.batches import Rows, orders
 from engine.experiment import Local
 from engine.models import build_model
-from engine.training import Sums
+from engine.training import Sums, Visit
 from engine.weights import FlatNet
 from tests.pencil import CPU, context, quadratic, regression
 from tests.tiny import SIZES, assignment, dataset, drive, experiment
@@ -35,16 +35,8 @@ def one_client(
     trainer, net = regression([target])
     weights = torch.tensor([start, 0.0], dtype=torch.float64)
     received = {"weights": weights, "buffers": net.buffers, "control": torch.zeros(2, dtype=torch.float64)}
-    return trainer.train(
-        algorithm,
-        Local(steps=steps, lr=lr, batch_size=1, **local),
-        0,
-        torch.tensor([0]),
-        context(net, lr),
-        received,
-        {},
-        newcomer=True,
-    )
+    section = Local(steps=steps, lr=lr, batch_size=1, **local)
+    return trainer.train(Visit(algorithm, section, 0, torch.tensor([0]), context(net, lr), received, {}, newcomer=True))
 
 
 def test_sum_of_two_clients_by_hand() -> None:
@@ -197,16 +189,8 @@ def test_scaffold_reaches_the_optimum_where_fedavg_is_biased(monkeypatch: pytest
             received = {**algorithm.broadcast(server, where), "buffers": net.buffers}
             for client in (0, 1):
                 local = Local(steps=10, lr=0.05, batch_size=1)
-                trained = trainer.train(
-                    algorithm,
-                    local,
-                    client,
-                    torch.tensor([client]),
-                    where,
-                    received,
-                    states[client],
-                    newcomer=number == 0,
-                )
+                about = (algorithm, local, client, torch.tensor([client]), where, received, states[client])
+                trained = trainer.train(Visit(*about, newcomer=number == 0))
                 states[client] = trained.state
                 sums.add(trained)
             mean = {name: total / sums.weight for name, total in sums.uploads.items()}  # of two: scaled

@@ -17,8 +17,10 @@ from engine import seeds
 from engine.algorithm import Client, Layout, Tensors
 from engine.data import Assignment
 from engine.entries import kept, opened
+from engine.experiment import Local
 from engine.labels import own_logits, packed, spread, to_global, to_local, unpacked
 from engine.models import MLP
+from engine.training import Visit
 from tests.bench import Bench
 from tests.tiny import dataset, drive, experiment
 
@@ -91,7 +93,9 @@ def test_absent_rows_stay_zero(tmp_path: Path, local: dict[str, object]) -> None
     client = trainer.client(0, torch.as_tensor(parts.clients[0]), run.driver._context(1, 0))
     body = run.driver.layout.body_of(run.server["weights"])
     received = {"base": body, "top": body[:0], "buffers": run.server["buffers"]}
-    first = trainer.state_of(FedPer(), client, 0, received, {}, True)
+    indices = torch.as_tensor(parts.clients[0])
+    visit = Visit(FedPer(), Local(), 0, indices, client.context, received, {}, newcomer=True)
+    first = trainer.state_of(visit, client)
     rows = first["head"][: 4 * 12].view(4, 12)
     assert rows[0].abs().min() > 0
     assert rows[1:].abs().max() == 0
@@ -107,7 +111,8 @@ def test_a_first_head_depends_on_seed_and_client_alone(tmp_path: Path) -> None:
     def first(number: int, round: int = 1, seed: int = 0) -> torch.Tensor:
         bench.trainer.seed = seed
         client = bench.trainer.client(number, bench.parts[0], replace(bench.context, round=round))
-        return bench.trainer.state_of(algorithm, client, number, received, {}, True)["head"]
+        visit = Visit(algorithm, Local(), number, bench.parts[0], client.context, received, {}, newcomer=True)
+        return bench.trainer.state_of(visit, client)["head"]
 
     assert torch.equal(first(0), first(0, round=7))
     assert not torch.equal(first(0), first(1))

@@ -23,7 +23,7 @@ from engine.entries import opened
 from engine.errors import ConfigError
 from engine.experiment import Experiment, Local
 from engine.models import Model, ModelSpec
-from engine.training import Streams, Trained
+from engine.training import Streams, Trained, Visit
 from tests.bench import Bench
 from tests.pencil import pool
 from tests.tiny import dataset, drive, experiment, open_driver
@@ -56,7 +56,7 @@ class Federation(Bench):
     def one(self, number: int) -> Trained:
         received = {**self.algorithm.broadcast(self.server, self.context), "buffers": self.start["buffers"]}
         rows, stored, new = self.parts[number], self.stored[number], self.new[number]
-        return self.trainer.train(self.algorithm, FULL, number, rows, self.context, received, stored, newcomer=new)
+        return self.trainer.train(Visit(self.algorithm, FULL, number, rows, self.context, received, stored, new))
 
     def round(self, cohort: Sequence[int] | None = None) -> list[Trained]:
         ids = list(range(len(self.parts))) if cohort is None else list(cohort)
@@ -159,7 +159,9 @@ def test_a_full_round_of_a_run_is_that_step_too(tmp_path: Path) -> None:
     for number, rows in enumerate(worker.assignment.clients):
         client = worker.trainer.client(number, torch.as_tensor(rows), run.driver._context(1, 0))
         received = {"body": layout.body_of(before), "buffers": net.buffers}
-        state = worker.trainer.state_of(run.driver.stage.algorithm, client, number, received, {}, True)
+        algorithm = run.driver.stage.algorithm
+        visit = Visit(algorithm, FULL, number, torch.as_tensor(rows), client.context, received, {}, newcomer=True)
+        state = worker.trainer.state_of(visit, client)
         net.load(layout.join(received["body"], state["head"]), net.buffers)
         x, y = worker.trainer.rows.batch(torch.as_tensor(rows))
         classes = sorted(set(y.tolist()))

@@ -16,6 +16,7 @@ from engine.algorithm import Batch, Client, Context, Ended, LocalRun, Net, Phase
 from engine.experiment import Local
 from engine.models import MLP, ModelSpec, ResNet8
 from engine.phases import Course
+from engine.training import Visit
 from tests.bench import Bench
 
 
@@ -202,7 +203,7 @@ def test_another_model_has_its_own_losses() -> None:
     def losses(algorithm: FedAvg) -> tuple[float | None, float | None]:
         received = {"weights": bench.start["weights"], "buffers": bench.start["buffers"]}
         about = (Local(batch_size=5, epochs=2), 0, bench.parts[0], bench.context, received, {})
-        trained = bench.trainer.train(algorithm, *about, newcomer=True, probe=True)
+        trained = bench.trainer.train(Visit(algorithm, *about, newcomer=True), probe=True)
         return trained.loss_before, trained.loss_after
 
     plain = losses(FedAvg())

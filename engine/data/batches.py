@@ -57,6 +57,17 @@ def _tensor(array: np.ndarray, device: torch.device) -> Tensor:
         return torch.from_numpy(array).to(device)
 
 
+def batch_sizes(
+    num_rows: int, batch_size: int | Literal["full"], last_batch: Literal["keep", "drop", "wrap"]
+) -> list[int]:
+    """The rows of each batch of a pass: as :func:`orders` cuts them, or one full batch; none where there are none."""
+    if batch_size == "full":
+        return [num_rows] if num_rows else []
+    whole, short = divmod(num_rows, batch_size)
+    last = {"keep": [short], "drop": [], "wrap": [batch_size]}[last_batch] if short else []
+    return [batch_size] * whole + last
+
+
 def orders(
     num_rows: int,
     batch_size: int,

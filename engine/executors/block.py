@@ -31,26 +31,14 @@ from engine.executors.stack import Stack, StackedNet
 from engine.executors.steps import Rate, descend, optimizer
 from engine.executors.ticks import ticks
 from engine.experiment import Local
-from engine.phases import CHUNK, CachedNet, RoundRows, in_phase, moved
+from engine.phases import CHUNK, CachedNet, Tally, freezes_body, in_phase, least_rows, moved
 from engine.weights import FlatNet
 
 
-class Member:
-    """One client of a block, and what is counted of it; the names are those of ``phases.Course``."""
+class Member(Tally):
+    """One client of a block."""
 
-    def __init__(self, local: Local, client: Client, indices: Tensor, received: Tensors, state: Tensors) -> None:
-        self.round_client = client
-        self.client = client  # as the phase that is under way has it
-        self.order = RoundRows(local, client, indices)
-        self.received = received
-        self.state = state
-        self.steps = 0
-        self.accumulated = 0.0
-        self.lr = client.context.lr
-        self.gradient: Tensor | None = None
-        self.ends: dict[str, Ended] = {}
-        self.previous: Ended | None = None
-        self.first: FirstBatches | None = None
+    first: FirstBatches | None = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +90,7 @@ class Together:
             is_exact = not torch.is_autocast_enabled(net.weights.device.type)
         self._dense = Dense.of(net.model) if hooks.loss is Algorithm.loss and is_exact else None
         phases = algorithm.phases(members[0].client.context)
-        plain = local.optimizer == "sgd" and local.momentum == 0 and local.weight_decay == 0 and not self._hooked
+        plain = local.is_plain_sgd and not self._hooked
         self._in_place = plain and all(p.emit == "step" and self._size(p) != "full" for p in phases)
         received, states = [member.received for member in members], [member.state for member in members]
         clients = [member.client for member in members]
@@ -170,15 +158,14 @@ class Together:
             member.first = None  # another model is trained from here on
 
     def _run(self, phase: Phase) -> None:
-        frozen_body = phase.trainable == "head" or phase.features == "cached"
+        frozen_body = freezes_body(phase)
         self.net.train(not frozen_body, head=True)
         kept = [self.stack.buffers_of(row) for row in range(len(self.members))] if phase.buffers == "keep" else None
-        least = 2 if self.net.layout.has_batchnorm and not frozen_body else 1
         take = self._cached(phase) if phase.features == "cached" else None
         if take is None and not frozen_body and self.local.augment != "none":
             take = self._augmented
         step = self._emitter(phase) if phase.emit == "gradient" else self._stepper(phase)
-        streams = [member.order.passes(phase, member.client, least) for member in self.members]
+        streams = [member.order.passes(phase, member.client, least_rows(self.net, phase)) for member in self.members]
         taken = [0] * len(self.members)
         while True:
             ended = [phase.emit == "gradient" and count > 0 for count in taken]  # of the first batch alone
