@@ -88,7 +88,7 @@ class InProcessPool(Pool):
         def work(number: int, call: Call) -> Result:
             value = getattr(workers[number], method)(job, *call.args, *call.states)
             first, *handles = value if call.handles else (value,)
-            return Result(first, tuple(handles), actor=number)
+            return Result(first, tuple(handles), actor=0)
 
         if self._threads is None or len(workers) < 2:
             yield from (work(0, call) for call in calls)

@@ -145,13 +145,13 @@ class FlatNet:
     def stepped(self, loss: Tensor, lr: float, first_order: bool = False) -> Net:
         return NetAt(self, {}, train=self.model.training, frozen=False).stepped(loss, lr, first_order)
 
-    def at(self, weights: Tensor, buffers: Tensor, train: bool = False) -> Net:
+    def at(self, weights: Tensor, buffers: Tensor, train: bool = False, mapped: bool = False) -> Net:
         tensors: dict[str, Tensor] = dict(self.model.named_buffers())  # integer counters stay the module's
         tensors.update(zip(self.names, self.parameter_pieces(weights.detach()), strict=True))
         # A clone, because a forward pass in train mode updates running statistics in place.
         for path, _, name, view in self._buffer_views(buffers.detach().clone()):
             tensors[f"{path}.{name}"] = view
-        return NetAt(self, tensors, train=train, frozen=True)
+        return NetAt(self, tensors, train=train, frozen=True, mapped=mapped)
 
     def narrow(self, width: float, divisor: int = 1, statistics: Statistics = "batch") -> Net:
         train = self.model.training and statistics == "batch"
@@ -191,8 +191,12 @@ class FlatNet:
 class NetAt:
     """The same modules at other tensors, by ``functional_call``."""
 
-    def __init__(self, base: FlatNet, tensors: Mapping[str, Tensor], train: bool, frozen: bool) -> None:
+    def __init__(
+        self, base: FlatNet, tensors: Mapping[str, Tensor], train: bool, frozen: bool, mapped: bool = False
+    ) -> None:
+        """``mapped``: called by ``vmap``, which knows one layout of images alone."""
         self._base = base
+        self._mapped = mapped
         self._tensors = dict(tensors)
         self._train = train
         self._frozen = frozen
@@ -223,22 +227,23 @@ class NetAt:
             loss, parameters, create_graph=not first_order, allow_unused=True, materialize_grads=True
         )
         moved = {name: p - lr * g for name, p, g in zip(base.names, parameters, grads, strict=True)}
-        return NetAt(base, {**self._tensors, **moved}, self._train, frozen=False)
+        return NetAt(base, {**self._tensors, **moved}, self._train, frozen=False, mapped=self._mapped)
 
     def at(self, weights: Tensor, buffers: Tensor, train: bool = False) -> Net:
-        return self._base.at(weights, buffers, train)
+        return self._base.at(weights, buffers, train, self._mapped)
 
     def narrow(self, width: float, divisor: int = 1, statistics: Statistics = "batch") -> Net:
         part = narrowed(self._base.model, width, self._tensors, divisor)
-        return NetAt(self._base, part, self._train and statistics == "batch", self._frozen)
+        return NetAt(self._base, part, self._train and statistics == "batch", self._frozen, self._mapped)
 
     def _call(self, module: nn.Module, x: Tensor, prefix: str = "") -> Tensor:
         tensors = {prefix + name: tensor for name, tensor in self._tensors.items()}
+        x = x if self._mapped else self._base.laid_out(x)
         training = self._base.model.training
         self._base.model.train(self._train)
         try:
             with torch.set_grad_enabled(torch.is_grad_enabled() and not self._frozen):
-                return functional_call(module, tensors, (self._base.laid_out(x),))
+                return functional_call(module, tensors, (x,))
         finally:
             self._base.model.train(training)
 

@@ -17,6 +17,7 @@ from engine.algorithm import Batch, Client, Context, Ended, Kind, LocalRun, Net,
 from engine.executors import block
 from engine.experiment import Local
 from engine.models import CNN, CNN3, MLP, Logistic, ModelSpec, MoonCNN, PflegoCifar, ResNet8
+from engine.training import Visit
 from tests.bench import Bench
 from tests.side_by_side import RAGGED, assert_alike, one_by_one, together
 
@@ -75,8 +76,9 @@ def both(
     bench = Bench(spec, sizes=sizes, shape=shape)
     received = bench.received(algorithm)
     section = Local(**{"epochs": 2, "batch_size": 8, "lr": 0.1, **local})
-    visits: list[Any] = [
-        (algorithm, section, number, part, bench.context, received, {}, True) for number, part in enumerate(bench.parts)
+    visits = [
+        Visit(algorithm, section, number, part, bench.context, received, {}, newcomer=True)
+        for number, part in enumerate(bench.parts)
     ]
     return together(bench.trainer, visits), one_by_one(bench.trainer, visits)
 

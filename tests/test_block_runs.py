@@ -27,7 +27,7 @@ def stacked(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     original = Trainer.train_together
 
     def spy(self: Trainer, visits: Any, probe: bool = False) -> Any:
-        seen.append([visit[2] for visit in visits])
+        seen.append([visit.number for visit in visits])
         return original(self, visits, probe)
 
     monkeypatch.setattr(Trainer, "train_together", spy)

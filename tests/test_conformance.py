@@ -197,7 +197,8 @@ def test_a_block_of_any_size_gives_the_same_weights(tmp_path: Path, name: str) -
 def test_batchnorm_buffers_are_the_plain_sample_mean(tmp_path: Path, name: str) -> None:
     """Kills: a control variate, a momentum or a weight that reaches BatchNorm's statistics; statistics of a phase that
     is the client's own affair; any that are sent where they are not shared."""
-    settings = config(name, **BATCHNORM, rounds=2, participation={"count": 3})
+    one = {"workers": 1}  # so that one trainer sees all clients
+    settings = config(name, **BATCHNORM, rounds=2, participation={"count": 3}, execution=one)
     driver = open_driver(tmp_path, settings)
     driver.advance()
     shares_buffers = driver.stage.algorithm.shares_buffers  # of the stage that trains

@@ -92,10 +92,10 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, int], tuple[np.n
     seen: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
     original = Trainer._leave
 
-    def leave(self: Trainer, algorithm: Any, local: Any, number: int, arrival: Any, course: Any) -> Any:
+    def leave(self: Trainer, arrival: Any, *rest: Any) -> Any:
         weights = self.net.weights.numpy().copy()
-        found = original(self, algorithm, local, number, arrival, course)
-        seen[arrival.client.context.round, number] = weights, found.buffers.numpy().copy()
+        found = original(self, arrival, *rest)
+        seen[arrival.client.context.round, arrival.visit.number] = weights, found.buffers.numpy().copy()
         return found
 
     monkeypatch.setattr(Trainer, "_leave", leave)

@@ -207,7 +207,8 @@ def plain_training(settings: Any, data: Dataset, rounds: int) -> torch.Tensor:
     """One client by hand: a module, torch.optim.SGD made anew each round, the run's batch order, and nothing else."""
     shape = (1, 8, 8)
     model = build_model(settings.model, shape, 4, seeds.generator(settings.seed, "weights"))
-    net = FlatNet(model, CPU, torch.float32).model  # a plain module from here on
+    flat = FlatNet(model, CPU, torch.float32)
+    net = flat.model  # a plain module from here on
     rows = Rows(data, data.train, CPU, torch.float32)
     parameters = [*net.body.parameters(), *net.head.parameters()]
     net.train()
@@ -220,7 +221,7 @@ def plain_training(settings: Any, data: Dataset, rounds: int) -> torch.Tensor:
             for positions in next(order):
                 x, y = rows.batch(positions)
                 optimizer.zero_grad()
-                F.cross_entropy(net(x), y).backward()
+                F.cross_entropy(net(flat.laid_out(x)), y).backward()
                 optimizer.step()
     return torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
 

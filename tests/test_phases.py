@@ -272,5 +272,5 @@ def test_nothing_is_remembered_that_nobody_asks_for() -> None:
     course = Course(bench.trainer, FedAvg(), Local(batch_size=5), bench.client(0), bench.parts[0], bench.start, {})
     course.run_all((Phase(steps=1), Phase(steps=1)))
     assert course._start is None
-    assert course._previous is None
+    assert course.previous is None
     assert course.ends == {}

@@ -207,7 +207,7 @@ def test_a_trial_is_of_as_many_clients_as_a_pass_has(tmp_path: Path, monkeypatch
     together = Trainer.train_together
 
     def spy(self: Trainer, visits: Any, probe: bool = False) -> Any:
-        sizes.append([len(visit[3]) for visit in visits])
+        sizes.append([len(visit.indices) for visit in visits])
         return together(self, visits, probe)
 
     monkeypatch.setattr(Trainer, "train_together", spy)

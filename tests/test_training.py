@@ -24,7 +24,7 @@ from engine.errors import RunError
 from engine.experiment import Local
 from engine.models import MODELS, build_model
 from engine.phases import CHUNK, Course
-from engine.training import Streams, Trainer
+from engine.training import Streams, Trainer, Visit
 from engine.weights import FlatNet
 from tests.tiny import CLASSES, dataset
 
@@ -449,17 +449,8 @@ def test_the_probe_measures_the_first_batch_before_and_after() -> None:
     for probe in (False, True):
         net = network("resnet20")
         received = {"weights": net.weights.clone(), "buffers": net.buffers.clone()}
-        trained = trainer(net).train(
-            FedAvg(),
-            Local(epochs=4, batch_size=8),
-            0,
-            torch.arange(20),
-            context(net),
-            received,
-            {},
-            newcomer=True,
-            probe=probe,
-        )
+        about = (FedAvg(), Local(epochs=4, batch_size=8), 0, torch.arange(20), context(net), received, {})
+        trained = trainer(net).train(Visit(*about, newcomer=True), probe)
         ends.append((trained.upload["weights"], trained.buffers))
         assert (trained.loss_before is None) != probe
         if trained.loss_before is not None and trained.loss_after is not None:
@@ -473,7 +464,7 @@ def test_divergence_is_named_where_it_arises() -> None:
     net = network()
     received = {"weights": torch.full_like(net.weights, torch.nan), "buffers": net.buffers}
     with pytest.raises(RunError, match="client 5 diverged in round 7"):
-        trainer(net).train(FedAvg(), Local(), 5, torch.arange(20), context(net, round=7), received, {})
+        trainer(net).train(Visit(FedAvg(), Local(), 5, torch.arange(20), context(net, round=7), received, {}))
 
 
 @pytest.mark.parametrize(
@@ -493,7 +484,7 @@ def test_the_rates_to_lower_are_those_of_the_training(algorithm: Algorithm, repa
     received = {name: torch.full_like(tensor, torch.nan) for name, tensor in numbers.items()}
     local = Local(batch_size=8, augment="none")
     with pytest.raises(RunError, match=f"{repair}$"):
-        trainer(net).train(algorithm, local, 5, torch.arange(20), context(net), received, {}, newcomer=True)
+        trainer(net).train(Visit(algorithm, local, 5, torch.arange(20), context(net), received, {}, newcomer=True))
 
 
 # --- entries ------------------------------------------------------------------------------------------

@@ -106,7 +106,8 @@ class StackedNet(NetAt):
     """The :class:`~engine.algorithm.Net` of one client, in a function that runs for several at once."""
 
     def __init__(self, net: FlatNet, parameters: Sequence[Tensor], buffers: Tensors) -> None:
-        super().__init__(net, dict(zip(net.names, parameters, strict=True)) | buffers, train=False, frozen=False)
+        tensors = dict(zip(net.names, parameters, strict=True)) | buffers
+        super().__init__(net, tensors, train=False, frozen=False, mapped=True)
 
     def _call(self, module: nn.Module, x: Tensor, prefix: str = "") -> Tensor:
         # In the mode that the phase has put the modules into, which is not one mode for all of them.
