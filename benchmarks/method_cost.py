@@ -70,7 +70,7 @@ def workload(method: str, model: str, fields: dict[str, Any], steps: int, overri
         local={"steps": steps, "batch_size": 50, "lr": 0.01},
         evaluation={"every": 0, "client_loss": False},
         checkpoint={"every": 10**6},
-        execution={"actors": 0, "device": "cpu", "threads": 1},
+        execution={"actors": 0, "device": "cpu", "workers": 1},
     ).override(overrides)
 
 

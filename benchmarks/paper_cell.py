@@ -49,6 +49,7 @@ def cell(cifar10: Path, rounds: int, warm: int, steps: int, overrides: list[str]
         "evaluation.every": 5,
         "evaluation.client_loss": False,
         "execution.actors": 0,
+        "execution.workers": 1,
         "execution.device": "cpu",
         "checkpoint.every": 1,
     }

@@ -66,6 +66,7 @@ def timed(method: dict[str, Any], overrides: list[str]) -> Experiment:
         "evaluation.personal_every": 0,
         "checkpoint.every": 10**6,
         "execution.actors": 0,
+        "execution.workers": 1,
         "execution.device": "cpu",
     }
     return pflego.base("laptop", changes).override(overrides)

@@ -409,7 +409,7 @@ class _Interrupts:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
-        console.print("stopping after this round; Ctrl-C again ends at once, and the last checkpoint is kept")
+        console.print("stopping after this round; Ctrl-C again gives the round up; the last checkpoint is kept")
 
 
 def _header(run: Run) -> None:

@@ -7,7 +7,6 @@ share none of it. Copies are measured on all lanes at once, for they share the m
 from __future__ import annotations
 
 import math
-import os
 import statistics
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.devices import cores
 from engine.experiment import Execution
 from engine.floor import Speed
 
@@ -39,7 +39,7 @@ def lanes_of(execution: Execution, workers: int) -> int:
     if execution.device == "cuda":
         cards = math.ceil(execution.actors * execution.gpus_per_actor)
         return max(1, min(cards, torch.cuda.device_count()))
-    return max(1, min(workers, (os.cpu_count() or 1) // execution.threads))
+    return max(1, min(workers, cores() // execution.threads))
 
 
 def measure(execution: Execution, workers: int, dtype: torch.dtype, weights: int, activations: int) -> Speed:

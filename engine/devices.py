@@ -17,6 +17,11 @@ def device_class(device: str) -> str:
     return torch.cuda.get_device_name() if device == "cuda" else cpu_name()
 
 
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def cpu_name() -> str:
     """As Linux tells it; elsewhere what Python knows."""
     try:

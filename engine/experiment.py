@@ -148,11 +148,11 @@ class Execution(Section):
     tf32: bool = False  # round factors of products on the GPU to TF32; false is exact float32
     autocast: Literal["none", "bfloat16"] = "none"  # of forward passes and losses; none is exact
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: int = Field(default=1, ge=1)  # of torch, in every process
+    threads: int = Field(default=1, ge=1)  # of torch, in every worker
     block: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"  # clients per block at most; auto: see engine.blocks
 
     actors: int = Field(default=0, ge=0)  # client actors; 0 is in this process, without Ray
-    workers: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"  # of this process; see engine.side_by_side
+    workers: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"  # of this process; see engine.workers
     cpus_per_actor: float = Field(default=1.0, gt=0)
     gpus_per_actor: float = Field(default=0.0, ge=0, le=1)  # snapped to 1/n, so that no share spans cards
     state_store: Literal["memory", "disk"] = "memory"  # where client state lives between participations
@@ -212,7 +212,15 @@ class Execution(Section):
         )
 
     def check_workers(self, prefix: str = "") -> None:
-        """Refuse threads that would wait for one another's kernels; also once ``device=auto`` is resolved."""
+        """Refuse threads where they share more than data; also once ``device=auto`` is resolved."""
+        # torch keeps the cast weights of autocast in one place for all threads of a process.
+        require(
+            self.workers in ("auto", 1) or self.autocast == "none",
+            f"{prefix}workers",
+            self.workers,
+            f"is threads of one process, which would share what execution.autocast={self.autocast} has cast",
+            "leave one of them out, or set execution.actors",
+        )
         require(
             self.workers in ("auto", 1) or self.device != "cuda",
             f"{prefix}workers",

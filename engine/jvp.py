@@ -25,7 +25,7 @@ from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
-_ONE_AT_A_TIME = threading.Lock()  # of the threads of a process: torch has one level of duals for all of them
+_ONE_AT_A_TIME = threading.RLock()  # of the threads of a process: torch has one level of duals for all of them
 
 
 def jvp(net: Callable[[Tensor], Tensor], x: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
@@ -141,8 +141,14 @@ class BatchNormTangent(torch.autograd.Function):
 def _backward(grad: Tensor, x: Tensor, weight: Tensor, mean: Tensor, scale: Tensor, eps: float) -> list[Tensor]:
     """BatchNorm's backward kernel: S (weight * grad), sum(grad v), sum(grad)."""
     return torch.ops.aten.native_batch_norm_backward(
-        grad.contiguous(), x, weight, None, None, mean, scale, True, eps, (True, True, True)
+        grad.contiguous(memory_format=_layout(x)), x, weight, None, None, mean, scale, True, eps, (True, True, True)
     )
+
+
+def _layout(x: Tensor) -> torch.memory_format:
+    """That of [B, C, H, W]: the kernel wants all in one."""
+    is_last = x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
+    return torch.channels_last if is_last else torch.contiguous_format
 
 
 def _channels(vector: Tensor) -> Tensor:

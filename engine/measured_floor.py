@@ -20,9 +20,9 @@ from engine.model_cost import ModelCost, model_cost
 from engine.nets import DTYPES
 from engine.results import Row
 from engine.run import Run
-from engine.side_by_side import workers_of
 from engine.stages import hardware_of, numerics
 from engine.worker import set_up_torch
+from engine.workers import workers_of
 
 NEVER = 10**9  # rounds
 # Where a method does more in a round than plain local training.

@@ -17,13 +17,16 @@ from typing import Any
 
 import torch
 
+from engine.blocks import AUTO_BLOCKS
 from engine.data import Assignment, Dataset
 from engine.entries import Arrays
 from engine.experiment import Experiment
-from engine.side_by_side import workers_of
 from engine.stages import hardware_of, numerics
 from engine.states import Handle
 from engine.worker import Worker
+from engine.workers import workers_of
+
+AHEAD = AUTO_BLOCKS  # calls whose results may wait for one before them, in this process
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class Pool(ABC):
 
 class InProcessPool(Pool):
     """Workers in this process: one in the caller's thread, the reference and the place for a debugger, or several in
-    threads, see side_by_side.py."""
+    threads, see workers.py."""
 
     def __init__(self, experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
         count = workers_of(experiment, dataset.shape, len(dataset.classes), assignment)
@@ -99,7 +102,7 @@ class InProcessPool(Pool):
     def _in_threads(
         threads: ThreadPoolExecutor, work: Callable[[int, Call], Result], calls: Sequence[Call], workers: int
     ) -> Iterator[Result]:
-        """The longest call first, by whichever worker is idle."""
+        """The longest of the next calls first, by whichever worker is idle."""
         idle = SimpleQueue[int]()
         for number in range(workers):
             idle.put(number)
@@ -111,11 +114,15 @@ class InProcessPool(Pool):
             finally:
                 idle.put(number)
 
-        longest_first = sorted(range(len(calls)), key=lambda index: (-calls[index].cost, index))
-        futures = {index: threads.submit(work_of_idle, calls[index]) for index in longest_first}
+        first = sorted(range(min(AHEAD, len(calls))), key=lambda index: (-calls[index].cost, index))
+        futures = {index: threads.submit(work_of_idle, calls[index]) for index in first}
         try:
             for index in range(len(calls)):
-                yield futures.pop(index).result()
+                result = futures[index].result()
+                del futures[index]
+                if index + AHEAD < len(calls):
+                    futures[index + AHEAD] = threads.submit(work_of_idle, calls[index + AHEAD])
+                yield result
         finally:  # of a run that is interrupted nothing goes on behind its back
             for future in futures.values():
                 future.cancel()
@@ -126,4 +133,4 @@ class InProcessPool(Pool):
 
     def close(self) -> None:
         if self._threads is not None:
-            self._threads.shutdown()
+            self._threads.shutdown(cancel_futures=True)

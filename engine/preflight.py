@@ -106,8 +106,8 @@ class Preflight:
         execution = self.experiment.execution
         if execution.device == "cuda":
             return True
-        if execution.actors == 0:
-            return False  # one process has the machine to itself
+        if execution.actors == 0 and self.side_by_side == 1:
+            return False  # one worker has the machine to itself
         estimate, part = self.estimate(layout), devices.memory("cpu") / self.side_by_side
         log.info("preflight: a worker's training is estimated to take %s of %s", size_text(estimate), size_text(part))
         return estimate > SMALL * part
@@ -132,7 +132,8 @@ def verdict(peak: Peak, side_by_side: int, execution: Execution) -> str:
         told = f"a worker takes {needed} with its largest client, and this machine has {total}, enough for {fitting}"
         if fitting >= side_by_side:
             return told
-        return f"{told} and not for {side_by_side}; lower execution.actors or local.batch_size"
+        field = "actors" if execution.actors else "workers"
+        return f"{told} and not for {side_by_side}; lower execution.{field} or local.batch_size"
     if fitting >= side_by_side:
         told = f"a worker takes {needed} of the card's {total} with its largest client"
         return f"{told}, so {fitting} would fit on it: {_share(fitting)}"

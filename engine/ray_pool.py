@@ -29,7 +29,7 @@ import torch
 
 from engine.allocator import keep_freed_memory
 from engine.data import Assignment, Dataset
-from engine.devices import device_class
+from engine.devices import cores, device_class
 from engine.dispatch import Dispatch, Rates, Room
 from engine.entries import Arrays
 from engine.errors import ResourceError, RunError
@@ -60,16 +60,16 @@ def connect(execution: Execution, address: str | None = None, crowd: bool = True
         return
     if execution.gpus_per_actor > 0 and not torch.cuda.is_available():
         raise no_gpu(execution)
-    cores = os.cpu_count() or 1
+    there = cores()
     wanted = math.ceil(execution.actors * execution.cpus_per_actor)
-    if crowd and wanted > cores:
+    if crowd and wanted > there:
         log.warning(
             "%d actors want %d CPUs and this machine has %d: slower, the same bits",
             execution.actors,
             wanted,
-            cores,
+            there,
         )
-    ray.init(address="local", num_cpus=max(cores, wanted) if crowd else cores, include_dashboard=False, **quiet)
+    ray.init(address="local", num_cpus=max(there, wanted) if crowd else there, include_dashboard=False, **quiet)
 
 
 def cluster() -> dict[str, float]:

@@ -17,18 +17,17 @@ from typing import Any
 
 import numpy as np
 import safetensors.numpy
-import torch
 
 from engine.checkpoints import Checkpoint, Checkpoints
 from engine.data import Assignment, Dataset
 from engine.driver import Driver
 from engine.entries import Arrays
 from engine.errors import ConfigError, RunError, RunFolderError
-from engine.experiment import Experiment, lineage_of, no_gpu
+from engine.experiment import Experiment, lineage_of
 from engine.files import link_or_copy
 from engine.pool import InProcessPool, Pool
 from engine.results import Row, RunFolder
-from engine.run import Prepared, prepare
+from engine.run import Prepared, check_place, prepare
 
 log = logging.getLogger("fedskew")
 
@@ -122,9 +121,7 @@ def local_models(
     that the run recorded.
     """
     experiment = round.experiment.resolve()
-    execution = experiment.execution
-    if execution.actors == 0 and execution.device == "cuda" and not torch.cuda.is_available():
-        raise no_gpu(execution)
+    check_place(experiment.execution, address)
     prepared = prepare(experiment, round.folder, overwrite=False)
     copy = until(experiment, round.stage, round.number)
     kept = tuple(round.clients if clients is None else sorted(clients))

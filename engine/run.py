@@ -9,6 +9,7 @@ summary = run.close()
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from engine.cadence import measures_own_models
 from engine.data import Assignment, Dataset
 from engine.driver import Driver
 from engine.errors import ConfigError, DataError, FedskewError, require
-from engine.experiment import Experiment, no_gpu
+from engine.experiment import Execution, Experiment, no_gpu
 from engine.label_entropy import changes_classes, last_trained, step_classes
 from engine.pool import InProcessPool, Pool
 from engine.results import Row, RunFolder
@@ -202,15 +203,7 @@ class Run:
         """
         experiment = experiment.resolve()
         execution = experiment.execution
-        if execution.actors == 0 and execution.device == "cuda" and not torch.cuda.is_available():
-            raise no_gpu(execution)
-        require(
-            address is None or execution.actors > 0,
-            "--address",
-            address,
-            "is of a Ray cluster, and execution.actors=0 computes in this process",
-            "set execution.actors, for example to 8",
-        )
+        check_place(execution, address)
         prepared = prepare(experiment, out, overwrite)
         reference = None
         if execution.actors:
@@ -250,6 +243,27 @@ class Run:
     def _note(self, progress: Progress) -> Progress:
         self.round, self.done, self.finished = progress.round, progress.done, progress.finished
         return progress
+
+
+def check_place(execution: Execution, address: str | None = None) -> None:
+    """Refuse what this process cannot do where it is to compute, and say what it leaves unused."""
+    if execution.actors:
+        return
+    if execution.device == "cuda" and not torch.cuda.is_available():
+        raise no_gpu(execution)
+    require(
+        address is None,
+        "--address",
+        address,
+        "is of a Ray cluster, and execution.actors=0 computes in this process",
+        "set execution.actors, for example to 8",
+    )
+    if os.environ.get("RAY_ADDRESS"):
+        log.warning("execution.actors=0 computes in this process, and not on the Ray at RAY_ADDRESS")
+    if execution.gpus_per_actor > 0:
+        log.warning(
+            "execution.actors=0 computes in this process, on a whole GPU: execution.gpus_per_actor is of actors"
+        )
 
 
 class LocalDriver:

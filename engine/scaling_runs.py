@@ -22,13 +22,14 @@ import torch
 
 from engine import __version__
 from engine.data import Dataset
+from engine.devices import cores
 from engine.driver import expected_cohort
 from engine.entries import Arrays
 from engine.errors import require
-from engine.experiment import Execution, Experiment, no_gpu
+from engine.experiment import Execution, Experiment
 from engine.pool import Call, InProcessPool, Pool, Result
 from engine.results import RunFolder
-from engine.run import LocalDriver, Prepared, prepare
+from engine.run import LocalDriver, Prepared, check_place, prepare
 from engine.scaling import Plan, Setting
 from engine.scaling_study import Turn
 from engine.stages import hardware_of
@@ -48,7 +49,7 @@ def look_around(execution: Execution, address: str | None) -> dict[str, Any]:
         ray_pool.connect(execution, address)
         room: dict[str, Any] = ray_pool.cluster()
     else:
-        room = {"nodes": 1, "cpus": float(os.cpu_count() or 1), "gpus": float(torch.cuda.device_count())}
+        room = {"nodes": 1, "cpus": float(cores()), "gpus": float(torch.cuda.device_count())}
     device = "cuda" if execution.gpus_per_actor > 0 and torch.cuda.is_available() else "cpu"
     return {**room, "hardware": hardware_of(device), "torch": torch.__version__, "fedskew": __version__}
 
@@ -147,9 +148,8 @@ class Runner:
 
     def __init__(self, prepared: Prepared, actors: RayPool | None) -> None:
         experiment = prepared.experiment
-        if actors is None and experiment.execution.device == "cuda" and not torch.cuda.is_available():
-            raise no_gpu(experiment.execution)
         if actors is None:
+            check_place(experiment.execution)
             self._pool = LentPool(InProcessPool(experiment, prepared.dataset, prepared.assignment))
         else:
             self._pool = LentPool(actors, lambda: actors.use(experiment.execution.actors))

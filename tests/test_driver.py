@@ -685,7 +685,7 @@ def test_the_numeric_path_is_what_is_imported() -> None:
         "engine.registry",
         "engine.results",
         "engine.reuse",
-        "engine.side_by_side",
+        "engine.workers",
         "engine.snapshots",
         "engine.stages",
         "engine.state_room",

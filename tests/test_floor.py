@@ -290,7 +290,7 @@ def test_nobody_takes_no_time() -> None:
 
 def test_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: lanes without a core or a card; a process that counts for none."""
-    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    monkeypatch.setattr(device_speed, "cores", lambda: 4)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
 
     def lanes(**values: Any) -> int:
@@ -306,7 +306,7 @@ def test_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rates_are_calls_by_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a FLOP for a multiply-add; a copy that reads for nothing; a lane's figure for the machine's."""
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr(device_speed, "cores", lambda: 2)
     monkeypatch.setattr(device_speed, "_samples", lambda *_: [10.0, 30.0, 20.0])
     monkeypatch.setattr(device_speed, "LARGEST_COPY", {"cpu": 2**22})
     speed = device_speed.measure(Execution(device="cpu"), 2, torch.float32, weights=3, activations=2**21)

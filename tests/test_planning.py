@@ -246,6 +246,12 @@ def test_where_trials_run(trials: int, nodes: Any, asked: str, kind: str, actors
     assert (mode.kind, mode.actors, mode.slots) == (kind, actors, slots)
 
 
+def test_nested_trials_without_a_number_share_the_cluster() -> None:
+    """Kills: trials of one actor each on a cluster that they leave idle, since this process is the default."""
+    assert choose_mode(4, Execution(), 0.0, [{"CPU": 16.0}], "nested").actors == 4
+    assert choose_mode(40, Execution(), 0.0, [{"CPU": 16.0}], "nested").actors == 1
+
+
 def test_shares_of_cards_limit_trials() -> None:
     """Kills: a share that spans cards, or trials that are counted by CPUs where cards are short."""
     node = [{"CPU": 16.0, "GPU": 2.0}]

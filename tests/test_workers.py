@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -13,13 +14,14 @@ import pytest
 import torch
 
 from algorithms import ALGORITHMS
-from engine import side_by_side
+from engine import workers
 from engine.errors import ConfigError
-from engine.experiment import Experiment
+from engine.experiment import Execution, Experiment
 from engine.jvp import jvp
-from engine.pool import Call, InProcessPool
+from engine.pool import AHEAD, Call, InProcessPool
 from engine.run import Run
-from engine.side_by_side import workers_of
+from engine.sweeps.trial import in_trial
+from engine.workers import workers_of
 from tests.tiny import BATCHNORM, CLASSES, assignment, dataset, drive, experiment, experiment_of
 
 SIZES = [12, 20, 7, 31]
@@ -50,7 +52,7 @@ def test_bits_do_not_depend_on_workers(tmp_path: Path, name: str) -> None:
     assert hashes[0] == hashes[1]
 
 
-def test_calls_go_on_side_by_side() -> None:
+def test_calls_go_on_beside_each_other() -> None:
     """Kills: workers that wait for one another."""
     together = threading.Barrier(3)
     pool = pool_of(3, lambda number, argument: together.wait(20) >= 0)
@@ -110,6 +112,37 @@ def test_after_an_error_nothing_goes_on() -> None:
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("worker")]
 
 
+def test_an_interrupt_waits_for_what_is_under_way_alone() -> None:
+    """Kills: an interrupted run whose clients train on, the one that was waited for among them."""
+    begun, ended = list[int](), list[int]()
+
+    def work(number: int, argument: int) -> None:
+        begun.append(argument)
+        time.sleep(0.2)
+        ended.append(argument)
+
+    pool = pool_of(2, work)
+    timer = threading.Timer(0.1, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        timer.start()
+        list(pool.run("work", {}, None, calls(*[1] * 8), "test"))
+    assert sorted(begun) == sorted(ended) == [0, 1]
+    pool.close()
+
+
+def test_results_that_wait_are_bounded() -> None:
+    """Kills: all uploads of a large cohort in memory, where the driver is slower than its workers."""
+    begun = list[int]()
+    pool = pool_of(2, lambda number, argument: begun.append(argument))
+    results = pool.run("work", {}, None, calls(*range(3 * AHEAD)), "test")
+    for taken in (1, 2, 3):
+        next(results)
+        time.sleep(0.05)
+        assert sorted(begun) == list(range(AHEAD + taken))
+    results.close()  # type: ignore[attr-defined]
+    pool.close()
+
+
 def test_forward_mode_is_one_threads_at_a_time() -> None:
     """Kills: two levels of duals at once, of which torch has one."""
 
@@ -129,33 +162,34 @@ def test_forward_mode_is_one_threads_at_a_time() -> None:
 
 
 def count(monkeypatch: pytest.MonkeyPatch, cores: int = 2, **changes: Any) -> int:
-    monkeypatch.setattr(side_by_side, "cores", lambda: cores)
+    monkeypatch.setattr(workers, "cores", lambda: cores)
     changes.setdefault("model", {"name": "mlp", "hidden": [10]})  # (64 + 4) 10 multiply-adds a row
     return workers_of(experiment(**changes).resolve(), (1, 8, 8), CLASSES, assignment(SIZES))
 
 
 def test_workers_where_operations_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: threads that wait for the interpreter; rows or layers left out; a worker without a core."""
-    rows = -(-side_by_side.LONG // 680)
+    rows = -(-workers.LONG // 680)
     assert [count(monkeypatch, local={"batch_size": size}) for size in (8, rows - 1, rows, 4 * rows)] == [1, 1, 2, 2]
     long = {"local": {"batch_size": rows}}
     assert [count(monkeypatch, cores=cores, **long) for cores in (1, 3, 4, 64)] == [1, 3, 4, 4]
     assert count(monkeypatch, cores=8, execution={"threads": 3}, **long) == 2
     assert count(monkeypatch, cores=1, execution={"threads": 3}, **long) == 1
     assert [count(monkeypatch, execution={"workers": number}) for number in (1, 3)] == [1, 3]
+    assert count(monkeypatch, execution={"autocast": "bfloat16"}, **long) == 1
 
 
 def test_a_full_batch_is_a_mean_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a word for a number; a full batch taken for a long one."""
-    monkeypatch.setattr(side_by_side, "LONG", 17 * 680)
+    monkeypatch.setattr(workers, "LONG", 17 * 680)
     assert count(monkeypatch, local={"batch_size": "full"}) == 2  # 70 rows of four clients: 17.5
-    monkeypatch.setattr(side_by_side, "LONG", 19 * 680)
+    monkeypatch.setattr(workers, "LONG", 19 * 680)
     assert count(monkeypatch, local={"batch_size": "full"}) == 1
 
 
 def test_the_cheapest_of_models_and_stages_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: one stage's long operations for all; the dearest of clients' models."""
-    monkeypatch.setattr(side_by_side, "LONG", 10_000)
+    monkeypatch.setattr(workers, "LONG", 10_000)
     stages = [
         {"name": "first", "rounds": 1, "local": {"batch_size": 64}},
         {"name": "second", "rounds": 1, "needs": ["first"], "local": {"batch_size": 8}},
@@ -168,9 +202,21 @@ def test_the_cheapest_of_models_and_stages_decides(monkeypatch: pytest.MonkeyPat
 
 
 def test_what_takes_turns_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: threads on a GPU that device=auto has found; an address that is not used."""
+    """Kills: threads on a GPU that device=auto has found, or that share what autocast has cast; an address that is not
+    used."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     with pytest.raises(ConfigError, match=r"execution\.workers=2: is threads of one process, which take turns"):
         Experiment(execution={"workers": 2}).resolve()
+    with pytest.raises(ConfigError, match=r"execution\.workers=2: .* share what execution\.autocast=bfloat16 has cast"):
+        Experiment(execution={"workers": 2, "autocast": "bfloat16"})
     with pytest.raises(ConfigError, match=r"--address=auto: is of a Ray cluster, and execution\.actors=0"):
         Run.open(Experiment(execution={"device": "cpu"}), address="auto")
+
+
+def test_a_trial_has_one_worker_and_actors_with_their_threads() -> None:
+    """Kills: workers beyond what a trial reserves; a folder whose experiment nobody can read back."""
+    execution = Execution(threads=4)
+    assert (in_trial(execution, 0).workers, in_trial(execution, 0).cpus_per_actor) == (1, 1.0)
+    nested = in_trial(execution, 2)
+    assert (nested.actors, nested.cpus_per_actor) == (2, 4.0)
+    assert Execution(**nested.model_dump()) == nested

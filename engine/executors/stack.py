@@ -78,15 +78,15 @@ class Stack:
 
     def all_weights(self) -> Tensor:
         """[K, P], a copy."""
-        return self._side_by_side(self._parameters) if self.by_layer else self.weights.clone()
+        return self._joined(self._parameters) if self.by_layer else self.weights.clone()
 
     def all_buffers(self) -> Tensor:
         """[K, Q], a copy."""
         if not self._buffers:
             return self.net.buffers.expand(self.size, -1).clone()
-        return self._side_by_side(self._buffers.values())
+        return self._joined(self._buffers.values())
 
-    def _side_by_side(self, pieces: Iterable[Tensor]) -> Tensor:
+    def _joined(self, pieces: Iterable[Tensor]) -> Tensor:
         return torch.cat([piece.reshape(self.size, -1) for piece in pieces], dim=1)
 
     def load(self, client: int, weights: Tensor, buffers: Tensor) -> None:

@@ -139,7 +139,7 @@ def choose_mode(
     if kind == "inside":
         return Mode("inside", 0, (own,), inside_slots, reason)
     workers = _fitting(nodes, [worker])
-    actors = max(execution.actors, 1) if asked == "nested" else max(workers // max(trials, 1), 1)
+    actors = execution.actors if asked == "nested" and execution.actors else max(workers // max(trials, 1), 1)
     bundles = ({}, *[worker] * actors)  # the driver adds and waits beside its actors: no CPU of its own
     return Mode("nested", actors, bundles, _fitting(nodes, bundles), reason)
 

@@ -188,6 +188,13 @@ def _placed(experiment: Experiment) -> Experiment:
     if experiment.execution.device == "auto":
         device = "cuda" if experiment.execution.gpus_per_actor else "cpu"
         experiment = experiment.replace({"execution.device": device})
+    require(
+        experiment.execution.device == "cpu" or experiment.execution.gpus_per_actor > 0,
+        "execution.device",
+        "cuda",
+        "needs a share of a GPU for each trial",
+        "set execution.gpus_per_actor, for example to 0.25",
+    )
     return experiment.resolve()
 
 

@@ -27,7 +27,7 @@ from engine.analysis.class_figures import class_figure
 from engine.data import Dataset
 from engine.driver import weights_sha256
 from engine.errors import FedskewError, ResourceError, RunFolderError
-from engine.experiment import Change, Experiment
+from engine.experiment import Change, Execution, Experiment
 from engine.last_rounds import comparable, of_last_rounds
 from engine.personal import by_round, figures_of_rounds, of_stages
 from engine.pool import Pool
@@ -161,7 +161,7 @@ class Trial(tune.Trainable):
 
     def _driver(self, experiment: Experiment) -> LocalDriver:
         """Open the run in this trial's folder."""
-        execution = experiment.execution.model_copy(update={"actors": self._job.actors, "workers": 1})
+        execution = in_trial(experiment.execution, self._job.actors)
         experiment = experiment.model_copy(update={"execution": execution})
         key = data_key(experiment)
         reference = self._job.data[key]
@@ -342,3 +342,9 @@ class Trial(tune.Trainable):
     def _aside(self) -> Path:
         """Where a checkpoint lies while the trial's folder is made anew."""
         return self._sweep.run_folder(self.trial_name).path.with_name(f".{self.trial_name}.checkpoint")
+
+
+def in_trial(execution: Execution, actors: int) -> Execution:
+    """As a trial has it that was given room for so many actors, or for one worker in its own process."""
+    cpus = max(execution.cpus_per_actor, execution.threads) if actors else execution.cpus_per_actor
+    return execution.model_copy(update={"actors": actors, "cpus_per_actor": float(cpus), "workers": 1})

@@ -1,18 +1,18 @@
 """How many workers one process has, each in a thread of its own. Changes no bit.
 
 Threads of one interpreter go on side by side while torch computes, and wait for one another between its operations. So
-several workers pay where operations are long. On two cores (2 of 8 combinations of ``logistic`` and ``mlp`` with 60 and
-600 rows a client) the break-even was at half a million multiply-adds in the forward pass of a batch: at a quarter of
-that two workers took 1.0 to 1.4 of one's time, at twice that 0.7 to 0.8, and for convolutions 0.5 to 0.6.
+several workers pay where operations are long. Measured on two cores with ``logistic`` and ``mlp`` of 20 to 200 units,
+60 and 600 rows a client: two workers took 0.97 to 1.37 of one's time for a quarter of a million multiply-adds in the
+forward pass of a batch, 0.88 and 0.93 for half a million, 0.6 to 0.8 from 1.3 million on, and 0.5 to 0.6 for
+convolutions.
 """
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 
 from engine.data import Assignment
+from engine.devices import cores
 from engine.experiment import Experiment
 from engine.model_cost import model_cost
 from engine.phases import CHUNK
@@ -24,11 +24,12 @@ MOST = 4  # workers of a process: what lies between torch's operations is one wo
 
 
 def workers_of(experiment: Experiment, image: Image, classes: int, assignment: Assignment) -> int:
-    """What ``execution.workers`` means here, for a resolved experiment"""
+    """What ``execution.workers`` means here, for a resolved experiment."""
     execution, asked = experiment.execution, experiment.execution.workers
     if asked != "auto":
         return asked
-    if execution.device != "cpu" or batch_cost(experiment, image, classes, assignment) < LONG:
+    shares_nothing = execution.device == "cpu" and execution.autocast == "none"
+    if not shares_nothing or batch_cost(experiment, image, classes, assignment) < LONG:
         return 1
     return max(1, min(cores() // execution.threads, MOST))
 
@@ -40,8 +41,3 @@ def batch_cost(experiment: Experiment, image: Image, classes: int, assignment: A
     rows = min(mean if isinstance(batch, str) else batch for batch in batches)
     specs = (experiment.model, *experiment.client_models)
     return rows * min(model_cost(spec, image, classes).macs for spec in specs)
-
-
-def cores() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
