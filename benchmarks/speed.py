@@ -98,8 +98,11 @@ def in_turns(inputs: Inputs, processes: int, cycles: int, seconds: float) -> tup
             here.append((Measured(f"engine, actors={actors}", facts={"actors": actors}), engine))
         here.append((Measured(f"plain loop, {processes} processes", facts={"processes": processes}), plain))
 
-        pace = [contestant.turn(range(1, 1 + WARM_UP)) for _, contestant in here][-1]
-        count, first = max(1, round(seconds / pace)), 1 + WARM_UP
+        first = 1
+        for _ in range(2):  # the first rounds begin everyone's processes, and say nothing of the pace of others
+            pace = [contestant.turn(range(first, first + WARM_UP)) for _, contestant in here][-1]
+            first += WARM_UP
+        count = max(1, round(seconds / pace))
         for cycle in range(cycles + 1):
             rounds, start = range(first, first + count), cycle % len(here)
             first = rounds.stop

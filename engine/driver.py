@@ -557,6 +557,7 @@ class Driver:
         return Place(self.stage.name, self.round)
 
     def _summarise(self) -> dict[str, Any]:
+        self.folder.fold()
         empty = int((self._sizes == 0).sum())
         files = self._state_files()
         states = json.dumps(sorted(files.items()))

@@ -27,7 +27,7 @@ import shutil
 import statistics
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ from engine.last_rounds import comparable, local_of_last_rounds, of_last_rounds
 
 Row = dict[str, Any]
 
+PARTS = "rows"  # the folder of tables' parts, while a run goes on
 OWN_FILES = (
     "experiment.yaml",
     "partition.parquet",
@@ -65,6 +66,7 @@ OWN_FILES = (
     "log.txt",
     "checkpoints",
     "fetched",
+    PARTS,
     ".lock",
 )
 
@@ -168,6 +170,7 @@ SCHEMAS = {
 
 
 GROUP_ROWS = 20_000  # of a parquet row group: about a megabyte
+PART_ROWS = 5_000  # of a table's part, from which on another one is begun
 
 
 def _is_own(path: Path) -> bool:
@@ -183,7 +186,12 @@ def finite(value: float | None) -> float | None:
 
 
 class Table:
-    """A parquet file that grows by rows."""
+    """A parquet file that grows by rows.
+
+    Parquet cannot be appended to, so a flush writes a file anew: the table itself while that is small, from then on
+    parts of it beside it, of which the last one grows. A flush takes as long in the last round as in the first.
+    :meth:`fold` puts parts back into the table; one whose rows have got there already is of a fold that was killed.
+    """
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path = path
@@ -195,42 +203,100 @@ class Table:
         self._pending.append({"reused": False, **row})
 
     def flush(self) -> None:
-        """Append what is pending: whole row groups are copied one by one, so memory does not grow with the file."""
+        """Append what is pending."""
         if not self._pending:
             return
         fresh = pa.Table.from_pylist(self._pending, schema=self.schema)
-        with self._replacing() as writer:
-            if self.path.exists():
-                with self._reader() as reader:
-                    last = reader.num_row_groups - 1
-                    for group in range(last):
-                        writer.write_table(self._whole(reader.read_row_group(group, use_threads=False)))
-                    if last >= 0:
-                        fresh = pa.concat_tables([self._whole(reader.read_row_group(last, use_threads=False)), fresh])
+        path = self._grows()
+        if path.exists():
+            with _reader(path) as reader:
+                fresh = pa.concat_tables([self._whole(reader.read(use_threads=False)), fresh])
+        with self._replacing(path) as writer:
             writer.write_table(fresh.combine_chunks(), row_group_size=GROUP_ROWS)
         self._pending.clear()
 
+    def fold(self) -> None:
+        """All rows into the table itself, row group by row group, so that memory does not grow with the file."""
+        parts = self._parts()
+        if parts:
+            held = self.schema.empty_table()
+            with self._replacing(self.path) as writer:
+                for path in (self.path, *parts):
+                    with _reader(path) as reader:
+                        for group in range(reader.num_row_groups):
+                            more = self._whole(reader.read_row_group(group, use_threads=False))
+                            held = pa.concat_tables([held, more])
+                            while len(held) >= GROUP_ROWS:
+                                writer.write_table(held.slice(0, GROUP_ROWS).combine_chunks())
+                                held = held.slice(GROUP_ROWS)
+                if len(held):
+                    writer.write_table(held.combine_chunks())
+        for path in self._all_parts():
+            path.unlink()
+        with suppress(OSError):  # none was needed, or other tables have parts there
+            (self.path.parent / PARTS).rmdir()
+
+    def frame(self) -> pd.DataFrame:
+        """All that was flushed, also of a run that goes on meanwhile."""
+        while True:
+            paths = [self.path, *self._parts()] if self.path.exists() else []
+            try:
+                frames = [pd.read_parquet(path) for path in paths]
+            except FileNotFoundError:  # just folded
+                continue
+            if len(frames) > 1:
+                return pd.concat(frames, ignore_index=True)
+            return frames[0] if frames else self.schema.empty_table().to_pandas()
+
+    def _grows(self) -> Path:
+        """The file that the next rows go into."""
+        if not self.path.exists():
+            return self.path
+        last = (self.path, *self._parts())[-1]
+        begins, rows = self._begins(last), _rows(last)
+        return last if rows < (GROUP_ROWS if last == self.path else PART_ROWS) else self._part(begins + rows)
+
+    def _part(self, begins: int) -> Path:
+        """That begins with a row of this number."""
+        folder = self.path.parent / PARTS
+        folder.mkdir(exist_ok=True)
+        return folder / f"{self.name}.{begins:012d}.parquet"
+
+    def _begins(self, path: Path) -> int:
+        return 0 if path == self.path else int(path.name.split(".")[1])
+
+    def _parts(self) -> list[Path]:
+        """In their order, and without those of a fold that was killed before it removed them."""
+        found = self._all_parts()
+        folded = _rows(self.path) if found and self.path.exists() else 0
+        return [path for path in found if self._begins(path) >= folded]
+
+    def _all_parts(self) -> list[Path]:
+        return sorted((self.path.parent / PARTS).glob(f"{self.name}.*.parquet"))
+
     def read(self, stage: str, last_round: int) -> list[Row]:
         """A stage's rows up to a round, as far as written."""
+        self.fold()
         if not self.path.exists():
             return []
-        with self._reader() as reader:
+        with _reader(self.path) as reader:
             rows: list[Row] = reader.read(use_threads=False).to_pylist()
         return [row for row in rows if row["stage"] == stage and row["round"] <= last_round]
 
     def truncate(self, last_rounds: Mapping[str, int]) -> None:
         """Keep the rows of each stage up to its last round; drop those of other stages, and what is pending."""
         self._pending.clear()
+        self.fold()
         if not self.path.exists():
             return
-        with self._reader() as reader:
+        with _reader(self.path) as reader:
             table = self._whole(reader.read(use_threads=False))
         keep = [
             round <= last_rounds.get(stage, -1)
             for stage, round in zip(table["stage"].to_pylist(), table["round"].to_pylist(), strict=True)
         ]
         if not all(keep):
-            with self._replacing() as writer:
+            with self._replacing(self.path) as writer:
                 writer.write_table(table.filter(pa.array(keep)), row_group_size=GROUP_ROWS)
 
     def _whole(self, table: pa.Table) -> pa.Table:
@@ -241,25 +307,31 @@ class Table:
         return table.select(self.schema.names)
 
     @contextmanager
-    def _reader(self) -> Iterator[pq.ParquetFile]:
-        try:
-            with pq.ParquetFile(self.path, pre_buffer=False) as reader:
-                yield reader
-        except (OSError, pa.ArrowException) as error:
-            raise RunFolderError(f"{self.path} cannot be read ({error}); move it away and resume") from None
-
-    @contextmanager
-    def _replacing(self) -> Iterator[pq.ParquetWriter]:
+    def _replacing(self, path: Path) -> Iterator[pq.ParquetWriter]:
         """A writer of a new file that takes the old one's place when it is whole."""
-        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             with pq.ParquetWriter(temporary, self.schema, compression="zstd") as writer:
                 yield writer
             with open(temporary, "rb") as file:
                 os.fsync(file.fileno())
-            os.replace(temporary, self.path)
+            os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _reader(path: Path) -> Iterator[pq.ParquetFile]:
+    try:
+        with pq.ParquetFile(path, pre_buffer=False) as reader:
+            yield reader
+    except (OSError, pa.ArrowException) as error:
+        raise RunFolderError(f"{path} cannot be read ({error}); move it away and resume") from None
+
+
+def _rows(path: Path) -> int:
+    with _reader(path) as reader:
+        return reader.metadata.num_rows
 
 
 class RunFolder:
@@ -370,6 +442,10 @@ class RunFolder:
         for table in self.tables:
             table.flush()
 
+    def fold(self) -> None:
+        for table in self.tables:
+            table.fold()
+
     def truncate(self, experiment: Experiment, position: Position | None) -> None:
         """Drop what lies beyond ``position``: it is about to be computed again."""
         last_rounds: dict[str, int] = {}
@@ -381,8 +457,7 @@ class RunFolder:
 
     def frame(self, table: str) -> pd.DataFrame:
         """``rounds``, ``clients``, ``evaluations``, ``personal`` or ``exchanges`` as far as written."""
-        path = self.path / f"{table}.parquet"
-        return pd.read_parquet(path) if path.exists() else SCHEMAS[table].empty_table().to_pandas()
+        return Table(self.path / f"{table}.parquet", SCHEMAS[table]).frame()
 
     # --- the summary ------------------------------------------------------------------------------------
 

@@ -511,19 +511,40 @@ def test_a_stage_is_offered_what_the_one_before_left(
     assert visits == [204.0] * 8  # twice made from what there was, four rounds
 
 
-def test_parquet_groups_are_copied_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: a table read whole at every flush, so that memory grows with rounds; rows lost at a group's border."""
+def test_parquet_grows_in_parts_and_folds_into_bounded_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a table written anew at every flush, so that rounds become slower, or read whole, so that memory grows;
+    rows lost at a border, or twice there after a fold that was killed."""
     import pyarrow.parquet as pq
 
     from engine import results
 
     monkeypatch.setattr(results, "GROUP_ROWS", 10)
+    monkeypatch.setattr(results, "PART_ROWS", 4)
     table = results.Table(tmp_path / "rounds.parquet", SCHEMAS["rounds"])
+    written: list[int] = []
     for number in range(1, 48):
         table.add({"stage": "train", "round": number})
         if number % 3 == 0:
+            before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")}
             table.flush()
+            changed = [path for path in tmp_path.rglob("*.parquet") if path.stat().st_mtime_ns != before.get(path)]
+            written += [len(pd.read_parquet(path)) for path in changed]
+            assert table.frame()["round"].tolist() == list(range(1, number + 1))
     table.flush()
+    assert len(written) == 15 and max(written) <= 12 and max(written[5:]) <= 6
+    parts = sorted((tmp_path / "rows").iterdir())
+    assert [path.name for path in parts[:2]] == ["rounds.000000000012.parquet", "rounds.000000000018.parquet"]
+    assert table.frame()["round"].tolist() == list(range(1, 48))
+    kept = {path: path.read_bytes() for path in parts}
+    table.fold()
+    assert not (tmp_path / "rows").exists()
+    (tmp_path / "rows").mkdir()
+    for path, content in kept.items():  # as if the fold had been killed before it removed them
+        path.write_bytes(content)
+    assert table.frame()["round"].tolist() == list(range(1, 48))
+    table.add({"stage": "train", "round": 48})
+    table.flush()
+    table.truncate({"train": 47})
     with pq.ParquetFile(tmp_path / "rounds.parquet") as file:
         groups = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
     assert sum(groups) == 47
