@@ -253,8 +253,8 @@ def test_a_trial_before_and_blocks_that_wait_for_room(
             driver.advance(0.0)
         kinds, rate = made[0]._kinds, made[0]._rates.of("train", device_class("cpu"))
         summary = driver.close()
-    assert summary["weights_sha256"] == run(cell(0, "scaffold"), tmp_path / "reference")["weights_sha256"]
     texts = [record.getMessage() for record in caplog.records]
+    assert summary["weights_sha256"] == run(cell(0, "scaffold"), tmp_path / "reference")["weights_sha256"]
     [told] = [text for text in texts if "a worker takes" in text]
     assert "and this machine has" in told
     assert sum("blocks wait until there is room" in text for text in texts) == 1
