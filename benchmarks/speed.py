@@ -98,7 +98,7 @@ def in_turns(inputs: Inputs, processes: int, cycles: int, seconds: float) -> tup
             here.append((Measured(f"engine, actors={actors}", facts={"actors": actors}), engine))
         here.append((Measured(f"plain loop, {processes} processes", facts={"processes": processes}), plain))
 
-        first = 1
+        first, pace = 1, math.inf
         for _ in range(2):  # the first rounds begin everyone's processes, and say nothing of the pace of others
             pace = [contestant.turn(range(first, first + WARM_UP)) for _, contestant in here][-1]
             first += WARM_UP
