@@ -121,7 +121,7 @@ class Fake:
 
     def turn(self, rounds: range) -> float:
         self.asked.append((self._name, rounds))
-        return self._pace
+        return self._pace * (10 if rounds.start == 1 else 1)  # at first it begins its processes
 
     def close(self) -> None:
         pass
@@ -142,13 +142,14 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> type[Fake]:
 
 
 def test_turns_go_round_over_the_same_rounds(fakes: type[Fake], tmp_path: Path) -> None:
-    """Kills: a turn of other rounds for one of them, the same order in each cycle, a ratio upside down."""
+    """Kills: a turn of other rounds for one of them, the same order in each cycle, a ratio upside down; turns as long as
+    the first rounds say, which are cold."""
     inputs = Inputs(small(), tmp_path)
     found, count, _ = in_turns(inputs, processes=2, cycles=3, seconds=0.4)
     assert count == 4  # of the plain loop's 0.1 s
-    turns = [fakes.asked[start : start + 3] for start in range(3, len(fakes.asked), 3)]
+    turns = [fakes.asked[start : start + 3] for start in range(6, len(fakes.asked), 3)]
     assert [{rounds for _, rounds in cycle} for cycle in turns] == [
-        {range(start, start + 4)} for start in (3, 7, 11, 15)
+        {range(start, start + 4)} for start in (5, 9, 13, 17)
     ]
     assert len({cycle[0][0] for cycle in turns[:3]}) == 3
     assert all(len({name for name, _ in cycle}) == 3 for cycle in turns)
