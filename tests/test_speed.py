@@ -142,8 +142,8 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> type[Fake]:
 
 
 def test_turns_go_round_over_the_same_rounds(fakes: type[Fake], tmp_path: Path) -> None:
-    """Kills: a turn of other rounds for one of them, the same order in each cycle, a ratio upside down; turns as long as
-    the first rounds say, which are cold."""
+    """Kills: a turn of other rounds for one of them, the same order in each cycle, a ratio upside down; turns as
+    long as the first rounds say, which are cold."""
     inputs = Inputs(small(), tmp_path)
     found, count, _ = in_turns(inputs, processes=2, cycles=3, seconds=0.4)
     assert count == 4  # of the plain loop's 0.1 s
