@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 from collections.abc import Iterable
 from importlib.metadata import version
@@ -18,6 +17,7 @@ import torch
 from engine import __version__, seeds
 from engine.data import Assignment
 from engine.data.batches import orders
+from engine.devices import cores, cpu_name
 from engine.experiment import Experiment
 from engine.nets import open_model
 
@@ -63,20 +63,11 @@ def facts() -> dict[str, Any]:
             **{name: version(name) for name in ("torch", "ray", "numpy") if find_spec(name)},
         },
         "machine": {
-            "cpu": _cpu_model(),
-            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "cpu": cpu_name(),
+            "cores": cores(),
             "capability": torch.backends.cpu.get_cpu_capability(),
         },
     }
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 def save(name: str, results: dict[str, Any], folder: Path) -> None:

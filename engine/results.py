@@ -26,7 +26,7 @@ import os
 import shutil
 import statistics
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -221,14 +221,11 @@ class Table:
         if parts:
             held = self.schema.empty_table()
             with self._replacing(self.path) as writer:
-                for path in (self.path, *parts):
-                    with _reader(path) as reader:
-                        for group in range(reader.num_row_groups):
-                            more = self._whole(reader.read_row_group(group, use_threads=False))
-                            held = pa.concat_tables([held, more])
-                            while len(held) >= GROUP_ROWS:
-                                writer.write_table(held.slice(0, GROUP_ROWS).combine_chunks())
-                                held = held.slice(GROUP_ROWS)
+                for group in self._groups((self.path, *parts)):
+                    held = pa.concat_tables([held, group])
+                    while len(held) >= GROUP_ROWS:
+                        writer.write_table(held.slice(0, GROUP_ROWS).combine_chunks())
+                        held = held.slice(GROUP_ROWS)
                 if len(held):
                     writer.write_table(held.combine_chunks())
         for path in self._all_parts():
@@ -298,6 +295,13 @@ class Table:
         if not all(keep):
             with self._replacing(self.path) as writer:
                 writer.write_table(table.filter(pa.array(keep)), row_group_size=GROUP_ROWS)
+
+    def _groups(self, paths: Iterable[Path]) -> Iterator[pa.Table]:
+        """The row groups of these files, one after the other."""
+        for path in paths:
+            with _reader(path) as reader:
+                for group in range(reader.num_row_groups):
+                    yield self._whole(reader.read_row_group(group, use_threads=False))
 
     def _whole(self, table: pa.Table) -> pa.Table:
         """With the columns that came after the file was begun, empty."""

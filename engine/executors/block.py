@@ -160,7 +160,7 @@ class Together:
     def _run(self, phase: Phase) -> None:
         frozen_body = freezes_body(phase)
         self.net.train(not frozen_body, head=True)
-        kept = [self.stack.buffers_of(row) for row in range(len(self.members))] if phase.buffers == "keep" else None
+        kept = self.stack.all_buffers() if phase.buffers == "keep" else None
         take = self._cached(phase) if phase.features == "cached" else None
         if take is None and not frozen_body and self.local.augment != "none":
             take = self._augmented
