@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from engine import devices
 from engine.algorithm import Context, Layout
-from engine.errors import ResourceError
+from engine.errors import MemoryShort, ResourceError
 from engine.experiment import Execution, Experiment, Local, Stage
 from engine.models import ModelSpec, build_model
 from engine.phases import CHUNK
@@ -58,9 +58,10 @@ def measured(trial: Callable[[], None], device: str) -> Peak:
         torch.cuda.reset_peak_memory_stats()
         try:
             trial()
-        except torch.OutOfMemoryError as error:
+        except (torch.OutOfMemoryError, MemoryShort) as error:
+            reason = str(error.__cause__ or error).split(". ")[0]
             raise ResourceError(
-                f"a client's step does not fit on the card with what else is there ({str(error).split('. ')[0]}); "
+                f"a client's step does not fit on the card with what else is there ({reason}); "
                 "lower local.batch_size, or the number of actors on the card"
             ) from None
         return Peak(torch.cuda.max_memory_reserved() + CONTEXT, total)
