@@ -52,8 +52,7 @@ def _of_client(error: Exception, visit: Visit) -> ClientError:
 def _pass_on(error: Exception, group: Sequence[Visit]) -> None:
     """Raise what is not of a client."""
     if is_of_memory(error):
-        repair = f"; set execution.block={len(group) // 2}" if len(group) > 1 else "; lower local.batch_size"
-        raise MemoryShort(f"{_told(group)} do not fit into this worker's memory: {_named(error)}{repair}") from error
+        raise MemoryShort(f"{_told(group)} do not fit into a worker's memory: {_named(error)}") from error
     if isinstance(error, OSError):
         raise RunError(f"{_told(group)}: a file or a device failed: {_named(error)}") from error
     if isinstance(error, FedskewError) and not isinstance(error, RunError):

@@ -15,7 +15,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ from engine.cadence import Cadence, after
 from engine.checkpoints import Checkpoint, Checkpoints, Position, last_of_stages
 from engine.data import Assignment, Dataset
 from engine.entries import Arrays, cast, checked, floats, not_finite, to_numpy
-from engine.errors import ResourceError, RunError
+from engine.errors import MemoryShort, ResourceError, RunError
 from engine.exchanges import EveryClient, Exchanges, ServerSide
 from engine.executors.rule import STACKING, Executor, in_place_of
 from engine.experiment import Experiment, Participation, Stage
@@ -40,7 +40,7 @@ from engine.files import link_or_copy, remove_left_behind, writing
 from engine.label_entropy import label_entropies
 from engine.measurements import Measurements, Place
 from engine.nets import ClientNets, open_model, without_model
-from engine.pool import Call, Pool
+from engine.pool import Call, Deadline, Pool, Result
 from engine.preflight import Preflight
 from engine.results import Row, RunFolder
 from engine.reuse import NotYet, Reuse, Segment, may_share, segments_of
@@ -270,6 +270,7 @@ class Driver:
         if self._at_end:
             self._begin(self._position.stage + 1)
         end = self._ends[self._position.stage]
+        self.pool.deadline = Deadline(min(self.round + 1, end), self.experiment.execution.round_timeout)
         if self._reuse is not None:
             segments = self._segments()
             found = self._reuse.before(segments, self.round, end if until is None else min(until, end), self._has_end)
@@ -393,8 +394,7 @@ class Driver:
             floats_down=floats({name: t for name, t in received.items() if name not in known})
             + sum(int(np.prod(array.shape[1:])) for array in addressed.values())
         )
-        results = self.pool.run("train", to_numpy(received), job, calls, what=f"round {context.round}")
-        for call, result in zip(calls, results, strict=True):
+        for call, result in self._results(stage, context, job, to_numpy(received), calls):
             trained = [report.client for report in result.value.reports]
             if self._look is not None:
                 for client, model in zip(trained, result.value.models, strict=True):
@@ -405,6 +405,20 @@ class Driver:
                 outcome.states.update({client: new[client] for client in trained})
         self._check_failures(context, len(cohort), outcome.failures)
         return outcome
+
+    def _results(
+        self, stage: Stage, context: Context, job: TrainJob, received: Arrays, calls: Sequence[Call]
+    ) -> Iterator[tuple[Call, Result]]:
+        """Of each block; a worker's want of memory is told with what would fit."""
+        try:
+            results = self.pool.run("train", received, job, calls, what=f"round {context.round}")
+            yield from zip(calls, results, strict=True)
+        except MemoryShort as error:
+            clients = max(len(call.args[0]) for call in calls)
+            flight = Preflight(
+                self.experiment, stage, context, self.pool.side_by_side, int(self._sizes.max()), job.together * clients
+            )
+            raise MemoryShort(f"{error}; {flight.smaller(self._largest)}") from error
 
     def _check_failures(self, context: Context, cohort: int, failures: Sequence[ClientFailure]) -> None:
         """Say who is left out of the round; a :class:`RunError` where too few are left."""
@@ -756,6 +770,8 @@ class Driver:
     def _save(self) -> None:
         """Rows first, then the checkpoint that vouches for them."""
         with writing(self.folder.path):
+            for name, value in self.pool.numerics.items():  # an actor's place may have gone to other hardware
+                self._numerics[name] = mixed(self._numerics[name], value)
             self.folder.flush()
             self._states.save()
             self._checkpoints.save(Checkpoint(self._position, self._server, self._state_files(), self._numerics))

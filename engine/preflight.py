@@ -120,6 +120,17 @@ class Preflight:
         size = 8 if self.experiment.execution.precision == "float64" else 4
         return size * self.together * (VECTORS * layout.size + ACTIVATIONS * self.batch * outputs)
 
+    def smaller(self, layout: Layout) -> str:
+        """What to set where a worker's memory did not do; ``together``: 0 where clients are trained one by one."""
+        if self.together < 2:
+            return "lower local.batch_size, or take a machine with more memory"
+        one = self.estimate(layout) / self.together
+        fitting = int(USABLE * devices.memory(self.experiment.execution.device) / self.side_by_side / one)
+        return (
+            f"{self.together} clients are trained in one pass, of about {size_text(int(one))} each: set "
+            f"execution.block={max(1, min(self.together // 2, fitting))}, which computes other bits"
+        )
+
     def report(self, peak: Peak) -> None:
         """Log what fits; a :class:`ResourceError` if what was asked for does not fit on the card."""
         told = verdict(peak, self.side_by_side, self.experiment.execution)

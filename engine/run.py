@@ -75,7 +75,7 @@ class Messages(logging.Handler):
 class LogFile(logging.FileHandler):
     """A run goes on without its log where the disk does not take it."""
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (the name is logging's)
+    def handleError(self, record: logging.LogRecord) -> None:
         if self in _handlers:
             _handlers.remove(self)
             log.removeHandler(self)
