@@ -6,7 +6,8 @@ on any number of actors. Memory and disks are the machine's: such a failure ends
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
@@ -40,6 +41,18 @@ def attempt(train: Callable[[Sequence[Visit]], Sequence[Outcome]], group: Sequen
         rest = [visit for visit in group if visit.number not in failed]
         again = iter(attempt(train, rest) if rest else ())
         return [failed[visit.number] if visit.number in failed else next(again) for visit in group]
+
+
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Say what was done when something was raised that is not written for users."""
+    try:
+        yield
+    except FedskewError:
+        raise
+    except Exception as error:
+        kind = MemoryShort if is_of_memory(error) else RunError
+        raise kind(f"{what}: {_named(error)}") from error
 
 
 def _of_client(error: Exception, visit: Visit) -> ClientError:

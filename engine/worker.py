@@ -32,11 +32,11 @@ from engine.algorithm import (
     Tensors,
     Workbench,
 )
-from engine.attempts import Outcome, attempt
+from engine.attempts import Outcome, attempt, naming
 from engine.data import Assignment, Dataset
 from engine.data.batches import Rows
 from engine.data.public import PublicRows
-from engine.entries import Arrays, floats, opened, to_numpy, to_torch
+from engine.entries import Arrays, floats, not_finite, opened, to_numpy, to_torch
 from engine.errors import ClientError
 from engine.executors.graph import CudaRecorder, Programs
 from engine.executors.rule import CAPTURING, in_place_of
@@ -242,10 +242,11 @@ class Worker:
                 )
             )
             if own_test is not None:
-                self._trainer_of(number).personalise(visit)
-                personal.append(self._own_scores("received", algorithm, number, job.context, own_test))
-                self._trainer_of(number).net.load(trained.personal["weights"], trained.personal["buffers"])
-                personal.append(self._own_scores("post_local", algorithm, number, job.context, own_test))
+                with naming(f"client {number}'s own model in round {job.context.round}"):
+                    self._trainer_of(number).personalise(visit)
+                    personal.append(self._own_scores("received", algorithm, number, job.context, own_test))
+                    self._trainer_of(number).net.load(trained.personal["weights"], trained.personal["buffers"])
+                    personal.append(self._own_scores("post_local", algorithm, number, job.context, own_test))
         block = BlockSums(
             uploads=to_numpy(sums.uploads),
             buffers=sums.buffers.cpu().numpy(),
@@ -296,11 +297,12 @@ class Worker:
             own_test, trainer = self._own_test(number), self._trainer_of(number)
             if own_test is None:
                 continue
-            trainer.personalise(visit)
-            found.append(self._own_scores("post_server", job.algorithm, number, context, own_test))
-            if job.fine_tuning is not None:
-                trainer.fine_tune(visit, job.fine_tuning)
-                found.append(self._own_scores("fine_tuned", job.algorithm, number, context, own_test))
+            with naming(f"client {number}'s own model after round {context.round}"):
+                trainer.personalise(visit)
+                found.append(self._own_scores("post_server", job.algorithm, number, context, own_test))
+                if job.fine_tuning is not None:
+                    trainer.fine_tune(visit, job.fine_tuning)
+                    found.append(self._own_scores("fine_tuned", job.algorithm, number, context, own_test))
         return found
 
     def map(self, job: MapJob, ids: tuple[int, ...], *states: Arrays | None) -> Mapped:
@@ -318,7 +320,16 @@ class Worker:
             if job.stateful:
                 state = opened(job.kinds, to_torch(arrays, self.device), client) if arrays else {}
             view = _View(trainer, client, self._indices(number), state, with_model)
-            result = job.fn(view, self._shared)
+            with naming(f"client {number}, asked by the server after round {job.context.round}"):
+                result = job.fn(view, self._shared)
+            spoilt = not_finite(result)
+            if spoilt is not None:
+                round = job.context.round
+                raise ClientError(
+                    f"client {number}, asked by the server after round {round}, answers {spoilt!r} that is not finite",
+                    number,
+                    round,
+                )
             mapped.floats_up.append(floats(result))
             if job.merge is None:
                 mapped.results.append(to_numpy(result))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -70,20 +70,21 @@ def _spoil_writes(fault: Fault) -> None:
 def _spoil_clients(fault: Fault) -> None:
     import torch
 
-    from engine.training import Trainer
+    from engine.training import Arrival, Trainer, Visit
 
-    original, seen = Trainer._course, 0
+    original, seen = Trainer._arrive, 0
 
-    def spoilt(trainer: Trainer, *args: Any) -> Any:
+    def spoilt(trainer: Trainer, visit: Visit) -> Arrival:
         nonlocal seen
         seen += 1
+        arrival = original(trainer, visit)
         if seen >= fault.at and fault.happens():
             if fault.kind == "raise":
                 raise RuntimeError("a row that does not exist")
-            trainer.net.weights[0] = torch.nan
-        return original(trainer, *args)
+            return replace(arrival, start=arrival.start * torch.nan)
+        return arrival
 
-    Trainer._course = spoilt  # type: ignore[method-assign]
+    Trainer._arrive = spoilt  # type: ignore[method-assign]
 
 
 def planted(kind: Kind, at: int, folder: Path) -> Fault:
