@@ -141,6 +141,7 @@ class _Course:
         self._rng = random.Random(f"course {schedule.seed}")
         self._config = work / "experiment.yaml"
         self._config.write_text(WORKLOADS[schedule.workload].to_yaml())
+        self._logged = 0  # characters of the log that are of launches before
         self._rounds = sum(stage.rounds for stage in WORKLOADS[schedule.workload].chain)
 
     @property
@@ -174,6 +175,8 @@ class _Course:
         address = "-" if self._nodes is None else self._nodes.address
         if self._nodes is not None and token is None:
             words += ["--address", address]
+        self._logged = 0
+        self._logged = len(self._log())
         command = [sys.executable, "-m", "tests.faults.child", str(limit), address if token else "-", *words]
         began = time.monotonic()
         with open(self._work / "said.txt", "w+") as said:
@@ -220,15 +223,10 @@ class _Course:
         if fault.kind in ("kill", "interrupt"):
             process.send_signal(signal.SIGKILL if fault.kind == "kill" else signal.SIGINT)
         elif fault.kind in ("kill client", "hang client"):
-            pids = self._actors()
-            if not pids:
-                return False
-            os.kill(pids[fault.number % len(pids)], signal.SIGKILL if fault.kind == "kill client" else signal.SIGSTOP)
+            number = signal.SIGKILL if fault.kind == "kill client" else signal.SIGSTOP
+            return self._kill(re.findall(r"actor \d+: process (\d+)", self._log()), fault.number, number)
         elif fault.kind == "kill driver":
-            found = re.findall(r"driver: process (\d+)", self._log())
-            if not found:
-                return False
-            os.kill(int(found[-1]), signal.SIGKILL)
+            return self._kill(re.findall(r"driver: process (\d+)", self._log()), 0, signal.SIGKILL)
         elif fault.kind == "lose node":
             assert self._nodes is not None
             self._nodes.lose()
@@ -249,14 +247,20 @@ class _Course:
             time.sleep(0.01)
         return False
 
-    def _actors(self) -> list[int]:
-        """The processes of the client actors of this launch."""
-        since = self._log().rpartition("driver: process")[2]
-        return [int(pid) for pid in re.findall(r"actor \d+: process (\d+)", since)]
+    @staticmethod
+    def _kill(pids: list[str], which: int, number: signal.Signals) -> bool:
+        """Send a signal to one of these processes, if there is one that lives."""
+        if not pids:
+            return False
+        with suppress(ProcessLookupError):
+            os.kill(int(pids[which % len(pids)]), number)
+            return True
+        return False
 
     def _log(self) -> str:
+        """Of this launch."""
         path = self.run / "log.txt"
-        return path.read_text() if path.exists() else ""
+        return path.read_text()[self._logged :] if path.exists() else ""
 
     def _mount(self, kilobytes: int) -> None:
         """Make the run's folder one on a small disk, where that is allowed."""
