@@ -11,10 +11,11 @@ import pytest
 
 from engine.results import RunFolder
 from tests.faults import harness
-from tests.faults.chaos import summed_up
+from tests.faults.chaos import summed_up, table, with_table
 from tests.faults.schedules import KINDS, Fault, Schedule, draw
 from tests.faults.workloads import WORKLOADS
 
+DOCS = Path(__file__).parents[1] / "docs"
 NOTHING_WRONG: list[str] = []
 
 
@@ -34,7 +35,7 @@ def test_an_actor_that_is_killed(tmp_path: Path, kind: str, workload: str, code:
     """Kills: blocks that are lost or counted twice; a driver's death without a way to go on."""
     import ray
 
-    nodes = SimpleNamespace(address=ray.get_runtime_context().gcs_address, repair=lambda: None)
+    nodes = SimpleNamespace(address=ray.get_runtime_context().gcs_address, cpus=8, repair=lambda: None)
     fault = Fault(kind, 0.3, 1)  # type: ignore[arg-type]
     outcome = harness.happen(Schedule(1, "actors", workload, (fault,)), tmp_path, nodes)  # type: ignore[arg-type]
     assert outcome.problems == NOTHING_WRONG
@@ -77,3 +78,10 @@ def test_figures_of_the_page() -> None:
     figures = summed_up([outcome], 0)
     assert figures["faults"] == {"kill": {"ended": 1, "not reached": 1}, "nan": {"went on": 1}}
     assert (figures["failed"], figures["minutes"]) == (1, 1.0)
+    assert "| kill | 0 | 1 | 1 |" in table(figures)
+
+
+def test_the_page_has_the_last_figures() -> None:
+    """Kills: figures on the page that no run gave."""
+    page = (DOCS / "reliability.md").read_text()
+    assert with_table(page, json.loads((DOCS / "chaos.json").read_text())) == page

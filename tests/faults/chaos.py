@@ -21,6 +21,9 @@ from tests.faults.cluster import TwoNodes
 from tests.faults.harness import happen
 from tests.faults.schedules import draw
 
+ENDS = ("went on", "ended", "not reached")
+BEGIN, END = "<!-- chaos: written by make chaos -->", "<!-- end of chaos -->"
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -28,7 +31,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first; the next ones follow")
     parser.add_argument("--minutes", type=float, default=60.0, help="after which no further one begins")
     parser.add_argument("--folder", type=Path, default=Path("build/chaos"), help="for runs and what came of them")
-    parser.add_argument("--out", type=Path, default=None, help="a JSON file for the figures")
+    parser.add_argument("--page", type=Path, default=None, help="a page whose table is to have the figures")
     asked = parser.parse_args()
     folder = (asked.folder / f"seed-{asked.seed}").resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -59,8 +62,9 @@ def main() -> int:
     figures = summed_up(outcomes, asked.seed)
     text = json.dumps(figures, indent=1) + "\n"
     (folder / "figures.json").write_text(text)
-    if asked.out is not None:
-        asked.out.write_text(text)
+    if asked.page is not None:
+        asked.page.with_name("chaos.json").write_text(text)
+        asked.page.write_text(with_table(asked.page.read_text(), figures))
     print(f"{figures['schedules']} schedules, {figures['failed']} of them failed; {figures['launches']} launches")
     return 1 if figures["failed"] else 0
 
@@ -71,8 +75,8 @@ def summed_up(outcomes: list[dict[str, Any]], seed: int) -> dict[str, Any]:
     for outcome in outcomes:
         for launch in outcome["launches"]:
             if launch["fault"]:
-                ends = "not reached" if not launch["happened"] else "went on" if launch["code"] == 0 else "ended"
-                kinds[launch["fault"]][ends] += 1
+                went_on, ended, missed = ENDS
+                kinds[launch["fault"]][missed if not launch["happened"] else ended if launch["code"] else went_on] += 1
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     return {
         "version": __version__,
@@ -85,6 +89,26 @@ def summed_up(outcomes: list[dict[str, Any]], seed: int) -> dict[str, Any]:
         "faults": {kind: dict(ends) for kind, ends in sorted(kinds.items())},
         "problems": {outcome["told"]: outcome["problems"] for outcome in outcomes if outcome["problems"]},
     }
+
+
+def table(figures: dict[str, Any]) -> str:
+    """Of a page, in Markdown."""
+    lines = [
+        f"{figures['schedules']} schedules from seed {figures['seed']} on, {figures['launches']} launches, "
+        f"{figures['minutes']:g} minutes, at commit {figures['commit']}: **{figures['failed']} failed**.",
+        "",
+        "| fault | went on | ended, and was resumed | not reached |",
+        "|---|---|---|---|",
+    ]
+    for kind, ends in figures["faults"].items():
+        lines.append(f"| {kind} | " + " | ".join(str(ends.get(end, 0)) for end in ENDS) + " |")
+    return "\n".join(lines)
+
+
+def with_table(page: str, figures: dict[str, Any]) -> str:
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{table(figures)}\n{END}{after}"
 
 
 if __name__ == "__main__":

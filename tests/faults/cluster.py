@@ -21,6 +21,7 @@ class Nodes(Protocol):
     """Where actors run."""
 
     address: str
+    cpus: int  # that there are now
 
     def lose(self) -> None:
         """A node at once, with all that is on it."""
@@ -37,16 +38,17 @@ class TwoNodes:
         self._cluster = Cluster(initialize_head=True, head_node_args=head)
         self._second = self._cluster.add_node(**SMALL)
         self._lost = False
+        self.cpus = 4
         self.address = self._cluster.address
 
     def lose(self) -> None:
         self._cluster.remove_node(self._second, allow_graceful=False)
-        self._lost = True
+        self._lost, self.cpus = True, 2
 
     def repair(self) -> None:
         if self._lost:
             self._second = self._cluster.add_node(**SMALL)
-            self._lost = False
+            self._lost, self.cpus = False, 4
 
     def close(self) -> None:
         self._cluster.shutdown()

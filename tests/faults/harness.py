@@ -28,7 +28,7 @@ from tests.faults.cluster import Nodes
 from tests.faults.schedules import Damage, Fault, Schedule
 from tests.faults.workloads import WORKLOADS
 
-ACTORS = ("execution.actors=3", "execution.cpus_per_actor=1", "execution.block_timeout=6", "execution.start_timeout=40")
+ACTORS = ("execution.cpus_per_actor=1", "execution.block_timeout=6", "execution.start_timeout=40")
 PATIENCE = 180.0  # seconds that a launch may take
 OWN = {  # columns that say how a run went, and not what it came to
     "rounds": ["seconds", "evaluation_seconds"],
@@ -40,7 +40,8 @@ OWN = {  # columns that say how a run went, and not what it came to
 DOCUMENTED = {  # what a launch may end with, by its fault; killed processes say nothing
     "interrupt": r"continue with: fedskew resume|stopped",
     "kill driver": r"error: the driver actor died .*; continue with: fedskew resume",
-    "lose node": r"error: .*client state was lost with the node that held it; resume from the last checkpoint",
+    "lose node": r"error: .*(client state was lost with the node that held it; resume from the last checkpoint"
+    r"|could not start within .*; lower execution.actors)",
     "file limit": r"error: .* cannot be written \(File too large\)",
     "small disk": r"error: .* cannot be written \(No space left on device\)",
     "fsync": re.escape(inject.MESSAGES["fsync"]),
@@ -155,7 +156,7 @@ class _Course:
         """Run or resume, with a fault or to the end."""
         if self.finished:
             return
-        on_actors = list(ACTORS) if self._nodes is not None else []
+        on_actors = [f"execution.actors={min(3, self._nodes.cpus)}", *ACTORS] if self._nodes is not None else []
         if RunFolder(self.run).has_experiment():
             words = ["resume", str(self.run), *on_actors]
         else:
