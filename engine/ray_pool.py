@@ -14,6 +14,7 @@ import pickle
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -69,7 +70,29 @@ def connect(execution: Execution, address: str | None = None, crowd: bool = True
             wanted,
             there,
         )
-    ray.init(address="local", num_cpus=max(there, wanted) if crowd else there, include_dashboard=False, **quiet)
+    with _loopback_alone():
+        ray.init(address="local", num_cpus=max(there, wanted) if crowd else there, include_dashboard=False, **quiet)
+
+
+@contextmanager
+def _loopback_alone() -> Iterator[None]:
+    """What Ray starts meanwhile can be reached from this machine only.
+
+    Who reaches a port of Ray can run code. On Linux Ray takes the machine's own address even where it is asked for
+    127.0.0.1, and its processes then listen on all; with this variable it does as on macOS and Windows. Its processes
+    read it when they start, this one has read it at import. A Ray on several nodes is never started in here.
+    """
+    name, constants = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", ray._private.ray_constants
+    before = os.environ.get(name), constants.ENABLE_RAY_CLUSTER
+    os.environ[name], constants.ENABLE_RAY_CLUSTER = "0", False
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before[1]
+        if before[0] is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before[0]
 
 
 def cluster() -> dict[str, float]:
