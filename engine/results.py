@@ -36,7 +36,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from engine import personal, precision, traffic
+from engine import parquet, personal, precision, traffic
 from engine.checkpoints import Position
 from engine.errors import ConfigError, RunFolderError
 from engine.experiment import CHOICES, Experiment
@@ -238,9 +238,11 @@ class Table:
         while True:
             paths = [self.path, *self._parts()] if self.path.exists() else []
             try:
-                frames = [pd.read_parquet(path) for path in paths]
+                frames = [parquet.read(path).to_pandas() for path in paths]
             except FileNotFoundError:  # just folded
                 continue
+            except (OSError, pa.ArrowException) as error:
+                raise RunFolderError(f"{self.path} cannot be read ({error})") from None
             if len(frames) > 1:
                 return pd.concat(frames, ignore_index=True)
             return frames[0] if frames else self.schema.empty_table().to_pandas()
@@ -327,7 +329,7 @@ class Table:
 @contextmanager
 def _reader(path: Path) -> Iterator[pq.ParquetFile]:
     try:
-        with pq.ParquetFile(path, pre_buffer=False) as reader:
+        with parquet.opened(path) as reader:
             yield reader
     except (OSError, pa.ArrowException) as error:
         raise RunFolderError(f"{path} cannot be read ({error}); move it away and resume") from None

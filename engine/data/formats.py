@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from engine import parquet
 from engine.data.pickled import read_pickled
 from engine.errors import ConfigError, DataError
 
@@ -240,7 +241,7 @@ def read_parquet_images(
 
 def _open(path: Path) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(path)
+        return parquet.open_plain(path)
     except (OSError, pa.ArrowException) as error:
         raise _corrupt(path, error) from None
 
