@@ -1,8 +1,9 @@
 """Blocks on Ray actors: dispatch, replacement of the dead, deadlines, GPU shares.
 
-Public Ray API only. Actors are started by whoever builds the pool (the driver actor, or a trial in its placement
-group) and land where that caller's children land. An actor is never restarted by Ray: a new one takes its place and
-its blocks are run again, which changes no bit, since a block's result depends on nothing but its arguments.
+Public Ray API only, but for one constant (see :func:`_loopback_alone`). Actors are started by whoever builds the pool
+(the driver actor, or a trial in its placement group) and land where that caller's children land. An actor is never
+restarted by Ray: a new one takes its place and its blocks are run again, which changes no bit, since a block's result
+depends on nothing but its arguments.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def _loopback_alone() -> Iterator[None]:
     read it when they start, this one has read it at import. A Ray on several nodes is never started in here.
     """
     name, constants = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", ray._private.ray_constants
-    before = os.environ.get(name), constants.ENABLE_RAY_CLUSTER
+    before = os.environ.get(name), getattr(constants, "ENABLE_RAY_CLUSTER", True)
     os.environ[name], constants.ENABLE_RAY_CLUSTER = "0", False
     try:
         yield

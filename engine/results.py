@@ -40,7 +40,7 @@ from engine import parquet, personal, precision, traffic
 from engine.checkpoints import Position
 from engine.errors import ConfigError, RunFolderError
 from engine.experiment import CHOICES, Experiment
-from engine.files import locked, write_atomically
+from engine.files import locked, refuse_links, write_atomically
 from engine.last_rounds import comparable, local_of_last_rounds, of_last_rounds
 
 Row = dict[str, Any]
@@ -359,6 +359,7 @@ class RunFolder:
         folder = cls(out or Path("runs") / f"{experiment.name}-{experiment.digest}")
         if folder.path.exists() and not folder.path.is_dir():
             raise ConfigError("--out", folder.path, "is not a folder", "name another one")
+        refuse_links(folder.path)
         if folder.has_experiment():
             found = folder.experiment().digest
             if found != experiment.digest:
