@@ -29,7 +29,7 @@ import numpy as np
 from scipy import stats
 
 from benchmarks.common import RESULTS, save, verdict
-from benchmarks.memory import GROWTH_LIMIT, WARM_UP, _is_actor, _plasma, actors_of, bookkeeping, descendants, heap
+from benchmarks.memory import GROWTH_LIMIT, WARM_UP, _plasma, actors_of, bookkeeping, descendants, heap
 
 ROOT = Path(__file__).parents[1]
 ACTORS = 2
@@ -100,7 +100,7 @@ def over_trials(trials: int) -> Looks:
             if not ended:
                 continue
             for pid in descendants(os.getpid()):
-                if pid not in named and _is(pid):
+                if pid not in named and _is_trial(pid):
                     named[pid] = f"trial process {len(named)}"
             look(looks, ended, {"sweep": os.getpid(), **{name: pid for pid, name in named.items()}, **rays_own()})
 
@@ -118,10 +118,10 @@ def over_trials(trials: int) -> Looks:
     return looks
 
 
-def _is(pid: int) -> bool:
-    """Whether a process holds a trial; it may have just ended."""
+def _is_trial(pid: int) -> bool:
+    """Whether a process holds a trial, by the title that Ray gives it; it may have just ended."""
     try:
-        return _is_actor(pid)
+        return b"Trial" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b".")[0]
     except OSError:
         return False
 
@@ -133,7 +133,8 @@ def slope(looks: list[tuple[float, float]], total: float) -> dict[str, float] | 
         return None
     means = np.array([part.mean(axis=0) for part in np.array_split(late, GROUPS)])
     fit: Any = stats.linregress(means[:, 0], means[:, 1])
-    half = float(stats.t.ppf(0.975, GROUPS - 2)) * fit.stderr
+    error = float(fit.stderr) if np.isfinite(fit.stderr) else 0.0  # of means that are all the same
+    half = float(stats.t.ppf(0.975, GROUPS - 2)) * error
     figures = {"per_100": fit.slope, "low": fit.slope - half, "high": fit.slope + half}
     return {name: round(100 * float(value), 4) for name, value in figures.items()} | {"megabytes": float(late[-1, 1])}
 

@@ -154,7 +154,9 @@ def resume_sweep(
 ) -> tuple[NamedSweep, Outcome]:
     """Go on with the sweep in ``path``; ended trials are kept, and told to the searcher and the scheduler again."""
     values = SweepFolder(path).sweep()
-    _check_code(path, values["reference"])
+    if missing := {"reference", "profile", "overrides", "digest", "how"} - values.keys():
+        raise RunFolderError(f"{path / 'sweep.yaml'} cannot be gone on with: it has no {min(missing)}")
+    _check_code(path, str(values["reference"]))
     named = load(values["reference"], values["profile"], values["overrides"], sweeps)
     if named.digest != values["digest"]:
         raise RunFolderError(
