@@ -394,6 +394,9 @@ class RunFolder:
         that the engine did not write are never touched.
         """
         existed, had_run = self.path.exists(), self.has_experiment()
+        if overwrite and had_run:
+            with self.locked():  # else its lock would be put aside with the files of the run that goes on here
+                pass
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             aside = Path(tempfile.mkdtemp(prefix=BEFORE, dir=self.path))
