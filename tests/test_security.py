@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,10 +37,12 @@ from engine.states import MemoryStore
 from engine.store import StageStore
 from engine.sweeps.folder import SweepFolder
 from engine.sweeps.running import _check_code
-from tests.sweep_folders import make_sweep
+from tests.report_pages import CLAIMS, TABLE, Page, check_self_contained
+from tests.sweep_folders import MU, make_sweep
 from tests.test_cli import SMALL, call, fedskew  # noqa: F401  (call is a fixture)
 from tests.test_layout import SOURCES, name
 
+MODELS = [{"name": "mlp", "hidden": [8]}, {"name": "logistic"}]
 Call = Callable[..., tuple[int, str, str]]
 
 
@@ -540,6 +543,84 @@ def test_what_tune_left_is_not_read(tmp_path: Path) -> None:
     assert not {name for name in called if "restore" in name}
     gone, begun = source.index("shutil.rmtree(folder.tune)"), source.index("_tuner(sweep, job")
     assert gone < begun
+
+
+# --- pages --------------------------------------------------------------------------------------------------------
+
+MARKUP = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>`[x](javascript:alert(1))$\\frac$"
+
+
+def hostile(value: Any) -> Any:
+    """The same data with markup in every word that is free."""
+    if isinstance(value, dict):
+        return {key: hostile(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [hostile(one) for one in value]
+    return f"{value} {MARKUP}" if isinstance(value, str) else value
+
+
+def check_harmless(folder: Path, least: int) -> None:
+    """No page of a folder, nor its twin in Markdown, has an element or an attribute that came with a name."""
+    pages = list(folder.rglob("*.html"))
+    assert pages
+    for path in pages:
+        page = Page(path)  # fails on elements that do not match
+        check_self_contained(page)
+        assert "img" not in {tag for tag, _, _ in page.attributes}
+        assert page.source.count("<script") == 1
+        assert page.source.count("&lt;script&gt;alert(1)") >= least
+        policy = next(value for tag, name, value in page.attributes if name == "content" and "default-src" in value)
+        assert policy.startswith("default-src 'none'") and "'sha256-" in policy
+    for path in folder.rglob("*.md"):
+        assert "<" not in path.read_text()
+        assert not re.search(r"(?<!\\)\[x\]\(javascript", path.read_text())
+
+
+def test_every_word_of_a_sweep_is_text(call: Call, tmp_path: Path) -> None:  # noqa: F811
+    """Kills: a name, title, claim, source, note, reason, trial, status or setting that becomes part of a page."""
+    claim = {**CLAIMS[0], "better": {"mu": 0.1}, "worse": {"mu": 0.0}}
+    made = make_sweep(
+        tmp_path / "sweep <script>alert(1)<",
+        axes=(MU, {"name": "model", "key": "model", "kind": "grid", "values": MODELS, "log": False}),
+        seeds=(0,),
+        rounds=2,
+        client_rows=False,
+        failed=(1,),
+        claims=[claim | {"text": MARKUP, "source": MARKUP, "where": {}}],
+        tables=[TABLE | {"title": MARKUP, "source": MARKUP, "columns": ["model"], "published": [
+            {"setting": {"mu": 0.1}, "value": 0.7, "same_setting": False, "note": MARKUP}]}],
+        **dict.fromkeys(("name", "profile", "title", "digest"), MARKUP),
+        search={"name": MARKUP},
+        scheduler={"name": MARKUP},
+    )  # fmt: skip
+    for path in made.glob("trials/*/trial.json"):
+        record = json.loads(path.read_text())
+        record["setting"]["model"] = hostile(record["setting"]["model"])
+        free = {"trial": hostile(record["trial"]), "reason": MARKUP}
+        path.write_text(json.dumps(record | free))
+    code, _, err = call("report", str(made))
+    assert code == 0, err
+    check_harmless(made, least=20)
+
+
+def test_names_of_classes_and_folders_are_text(call: Call, tmp_path: Path) -> None:  # noqa: F811
+    """Kills: a class that is named after a folder and becomes part of a page; one with dollar signs that ends a run,
+    since a picture takes it for a formula."""
+    root, run = tmp_path / "data", tmp_path / "run <script>alert(1)<"
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 12), ("test", 4)):
+        for number, word in enumerate(("<script>alert(1)<", "$\\frac$", "a&b\"'><b>")):
+            (root / split / word).mkdir(parents=True)
+            for image in range(count):
+                pixels = rng.integers(0, 80, (8, 8), dtype=np.uint8) + np.uint8(80 * number)
+                Image.fromarray(pixels).save(root / split / word / f"{image}.png")
+    words = ["data.name=imagefolder", f"data.root={root}", "partition.clients=3", "participation.count=2", "rounds=2"]
+    words += ["model.name=mlp", "model.hidden=[8]", "execution.actors=0", "execution.device=cpu", "checkpoint.every=1"]
+    assert call("run", *words, "--out", str(run))[0] == 0
+    assert (run / "partition.png").stat().st_size > 1000
+    for verb in ("report", "diagnose"):
+        assert call(verb, str(run))[0] == 0
+    check_harmless(run, least=1)
 
 
 # --- the house ----------------------------------------------------------------------------------------------------
