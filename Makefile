@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .PHONY: demo sweep test check balance bench learning bits sweeps methods calibration personal distillation inaturalist
-.PHONY: many first clean
+.PHONY: many first memory audit clean
 
 demo: $(VENV)/installed  ## a federated run on real images, on Ray
 	$(BIN)/fedskew run
@@ -52,6 +52,14 @@ many: $(VENV)/installed  ## memory of 100,000 clients, 1,000 per round (10 minut
 
 first: $(VENV)/installed  ## seconds from the command to the first round, and where they go (5 minutes)
 	$(BIN)/python -m benchmarks.first_round
+
+memory: $(VENV)/installed  ## memory over 2,000 rounds and over 200 trials (5 to 10 minutes)
+	$(BIN)/python -m benchmarks.memory_over_time
+
+audit: $(VENV)/installed  ## known vulnerabilities of what is installed; ARGUMENTS='--vulnerability-service osv'
+	$(PYTHON) -m venv $(VENV)/audit
+	$(VENV)/audit/bin/pip install --quiet --disable-pip-version-check pip-audit
+	$(VENV)/audit/bin/pip-audit --path "$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')" $(ARGUMENTS)
 
 bits: $(VENV)/installed  ## equal bits on any number of actors, after kills and resumes; CIFAR10=folder for real CIFAR-10
 	$(BIN)/python -m benchmarks.bits $(if $(CIFAR10),--cifar10 $(CIFAR10))

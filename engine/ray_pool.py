@@ -43,6 +43,7 @@ from engine.states import Handle
 from engine.worker import Worker
 
 log = logging.getLogger("fedskew")
+NO_ROOM = (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError)
 ROOM = 0.25  # of this node's object store for blocks that are out: the data and clients' states lie there too
 
 
@@ -105,7 +106,10 @@ def cluster() -> dict[str, float]:
 
 def share(dataset: Dataset) -> Any:
     """A reference to the one copy that each node will hold."""
-    return ray.put(dataset)
+    try:
+        return ray.put(dataset)
+    except NO_ROOM:
+        raise ResourceError(f"the data have no room: {_no_room()}") from None
 
 
 def object_store_bytes() -> float:
@@ -404,6 +408,13 @@ def _state_lost(what: str) -> RunError:
     return RunError(f"{what}: client state was lost with the node that held it; resume from the last checkpoint")
 
 
+def _no_room() -> str:
+    return (
+        "Ray's object store is full, and so is the disk that it spills to; free space there (below /tmp/ray, if "
+        "nothing else was said), or start Ray with a larger store"
+    )
+
+
 def first_line(error: Exception) -> str:
     """The first line that says something, of Ray's long messages."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -412,6 +423,8 @@ def first_line(error: Exception) -> str:
 
 def cause_of(error: ray.exceptions.RayTaskError) -> BaseException:
     """The exception as the worker raised it, with the remote traceback in its notes."""
+    if isinstance(error.cause, NO_ROOM):
+        return RunError(f"{_no_room()}; then resume from the last checkpoint")
     cause = error.cause if isinstance(error.cause, BaseException) else error
     cause.add_note(str(error))
     return cause

@@ -25,6 +25,7 @@ WITH_RAY = (
     "test_diagnosis.py",
     "test_loopback.py",
     "test_ray.py",
+    "test_small_store.py",
     "test_sweeps.py",
     "test_two_at_once.py",
 )

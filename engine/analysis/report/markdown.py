@@ -11,9 +11,8 @@ from engine.analysis.tables import Results
 def markdown(results: Results, sections: Sections) -> str:
     profile = f", profile {results.profile}" if results.profile else ""
     blocks = [f"# {escaped(results.title)}", escaped(f"{results.name}{profile}")]
-    blocks.append(
-        "\n".join(f"- {name}: {escaped(figure)}{f' ({escaped(more)})' if more else ''}" for name, figure, more in sections.facts)
-    )
+    facts = ((name, escaped(figure), f" ({escaped(more)})" if more else "") for name, figure, more in sections.facts)
+    blocks.append("\n".join(f"- {name}: {figure}{more}" for name, figure, more in facts))
     if sections.claims:
         blocks += ["## Claims", *map(_claim, sections.claims)]
     for view in sections.tables:
