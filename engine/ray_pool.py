@@ -12,6 +12,7 @@ import logging
 import math
 import os
 import pickle
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -84,7 +85,8 @@ def _loopback_alone() -> Iterator[None]:
     127.0.0.1, and its processes then listen on all; with this variable it does as on macOS and Windows. Its processes
     read it when they start, this one has read it at import. A Ray on several nodes is never started in here.
     """
-    name, constants = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", ray._private.ray_constants
+    name = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+    constants: Any = sys.modules["ray._private.ray_constants"]
     before = os.environ.get(name), getattr(constants, "ENABLE_RAY_CLUSTER", True)
     os.environ[name], constants.ENABLE_RAY_CLUSTER = "0", False
     try:
@@ -249,13 +251,14 @@ class RayPool(Pool):
         self._execution = execution
         self._share = gpu_share(execution.gpus_per_actor)
         self._arguments = (experiment, dataset, ray.put(assignment), self._share)
-        self._class = ray.remote(
-            num_cpus=execution.cpus_per_actor,
-            num_gpus=self._share,
-            max_restarts=0,
-            max_task_retries=0,
-            enable_task_events=False,  # of each call, which Ray's server would keep: a megabyte in a hundred rounds
-        )(ClientActor)
+        options: dict[str, Any] = {
+            "num_cpus": execution.cpus_per_actor,
+            "num_gpus": self._share,
+            "max_restarts": 0,
+            "max_task_retries": 0,
+            "enable_task_events": False,  # of each call; Ray's server would keep them, a megabyte in a hundred rounds
+        }
+        self._class = ray.remote(**options)(ClientActor)
         self._token = 0
         self._rates = Rates()  # changes no bit
         self._result_bytes: dict[str, float] = {}  # of a call of each method, as last measured
