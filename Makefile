@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .PHONY: demo sweep test check balance bench learning bits sweeps methods calibration personal distillation inaturalist
-.PHONY: many first clean
+.PHONY: many first memory audit clean
 
 demo: $(VENV)/installed  ## a federated run on real images, on Ray
 	$(BIN)/fedskew run
@@ -57,6 +57,14 @@ chaos: $(VENV)/installed-test  ## N real runs under drawn faults, and file reade
 	$(BIN)/pip install --quiet --disable-pip-version-check 'atheris>=2.3'
 	$(BIN)/python -m tests.faults.chaos --count $(or $(N),100) --seed $(or $(SEED),0) --page docs/reliability.md
 	$(BIN)/python -m tests.faults.fuzz --seconds $(or $(SECONDS),20) --seed $(or $(SEED),1) --out docs/fuzz.json
+
+memory: $(VENV)/installed  ## memory over 2,000 rounds and over 200 trials (5 to 10 minutes)
+	$(BIN)/python -m benchmarks.memory_over_time
+
+audit: $(VENV)/installed  ## known vulnerabilities of what is installed; ARGUMENTS='--vulnerability-service osv'
+	$(PYTHON) -m venv $(VENV)/audit
+	$(VENV)/audit/bin/pip install --quiet --disable-pip-version-check pip-audit
+	$(VENV)/audit/bin/pip-audit --path "$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')" $(ARGUMENTS)
 
 bits: $(VENV)/installed  ## equal bits on any number of actors, after kills and resumes; CIFAR10=folder for real CIFAR-10
 	$(BIN)/python -m benchmarks.bits $(if $(CIFAR10),--cifar10 $(CIFAR10))

@@ -8,7 +8,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from engine.errors import ResourceError, RunFolderError
@@ -26,6 +26,24 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def refuse_links(folder: Path) -> None:
+    """Raise :class:`RunFolderError` for a symbolic link in a folder, which may have come from a stranger.
+
+    Through one, what is written there would be written, and what is cleared away deleted, at another place.
+    """
+    for link in _links(folder):
+        raise RunFolderError(f"{link} is a symbolic link; a folder that is written to holds none: put there what it is")
+
+
+def _links(folder: Path | str) -> Iterator[Path]:
+    with suppress(OSError), os.scandir(folder) as entries:  # gone meanwhile, or not ours to read
+        for entry in entries:
+            if entry.is_symlink():
+                yield Path(entry.path)
+            elif entry.is_dir():
+                yield from _links(entry.path)
 
 
 def link_or_copy(source: Path, target: Path) -> None:

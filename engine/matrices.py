@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from torch import Tensor
 
+from engine import parquet
 from engine.algorithm import Kind, Tensors
 from engine.errors import RunFolderError
 from engine.files import write_atomically
@@ -61,8 +62,7 @@ def load(folder: Path, name: str | None = None) -> dict[str, np.ndarray]:
     if not path.exists():
         return {}
     try:
-        with pq.ParquetFile(path, pre_buffer=False) as file:
-            table = file.read(use_threads=False)
+        table = parquet.read(path)
     except (OSError, pa.ArrowException) as error:
         raise RunFolderError(f"{path} cannot be read ({error})") from None
     names = table["name"].unique().to_pylist()

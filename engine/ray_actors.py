@@ -27,12 +27,17 @@ import torch
 from engine.allocator import keep_freed_memory
 from engine.data import Assignment, Dataset
 from engine.devices import device_class
-from engine.errors import ResourceError
+from engine.errors import ResourceError, RunError
 from engine.experiment import Execution, Experiment
 from engine.stages import hardware_of, mixed, numerics
 from engine.worker import Worker
 
 log = logging.getLogger("fedskew")
+FULL = (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError)
+NO_ROOM = (
+    "Ray's object store is full, and so is the disk that it spills to; free space there (below /tmp/ray, if nothing "
+    "else was said), or start Ray with a larger store"
+)
 
 
 def gpu_share(asked: float) -> float:
@@ -248,6 +253,10 @@ def one_numerics(of_actors: Sequence[dict[str, str]], execution: Execution) -> d
     return merged
 
 
+def store_full(what: str) -> RunError:
+    return RunError(f"{what}: {NO_ROOM}; then resume from the last checkpoint")
+
+
 def first_line(error: Exception) -> str:
     """The first line that says something, of Ray's long messages."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -256,6 +265,8 @@ def first_line(error: Exception) -> str:
 
 def cause_of(error: ray.exceptions.RayTaskError) -> BaseException:
     """The exception as the worker raised it, with the remote traceback in its notes."""
+    if isinstance(error.cause, FULL):
+        return store_full("an actor's results")
     cause = error.cause if isinstance(error.cause, BaseException) else error
     cause.add_note(str(error))
     return cause

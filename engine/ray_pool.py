@@ -1,8 +1,8 @@
 """Blocks on Ray actors. What happens to them there: ``ray_trips.py``; the actors themselves: ``ray_actors.py``.
 
-Public Ray API only. Actors are started by whoever builds the pool (the driver actor, or a trial in its placement
-group) and land where that caller's children land. Blocks of an actor that dies are run again on another one, which
-changes no bit, since a block's result depends on nothing but its arguments.
+Public Ray API only, but for one constant (see :func:`_loopback_alone`). Actors are started by whoever builds the pool
+(the driver actor, or a trial in its placement group) and land where that caller's children land. Blocks of an actor
+that dies are run again on another one, which changes no bit, since a block's result depends on its arguments alone.
 """
 
 from __future__ import annotations
@@ -10,11 +10,23 @@ from __future__ import annotations
 import logging
 import math
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
-from engine.ray_actors import ClientActor, Roster, cause_of, first_line, gpu_share  # first: it sets what Ray reads
+from engine.ray_actors import (  # first: it sets what Ray reads
+    FULL,
+    NO_ROOM,
+    ClientActor,
+    Roster,
+    cause_of,
+    first_line,
+    gpu_share,
+    store_full,
+)
 
 import ray  # isort: skip
 import ray.exceptions  # isort: skip
@@ -26,7 +38,7 @@ from engine.entries import Arrays
 from engine.errors import ResourceError
 from engine.experiment import Execution, Experiment, no_gpu
 from engine.pool import Call, Pool, Result
-from engine.ray_trips import FULL, ROOM, Measured, Trips, state_lost, store_full
+from engine.ray_trips import ROOM, Measured, Trips, state_lost
 from engine.states import Handle
 
 log = logging.getLogger("fedskew")
@@ -58,7 +70,30 @@ def connect(execution: Execution, address: str | None = None, crowd: bool = True
             wanted,
             there,
         )
-    ray.init(address="local", num_cpus=max(there, wanted) if crowd else there, include_dashboard=False, **quiet)
+    with _loopback_alone():
+        ray.init(address="local", num_cpus=max(there, wanted) if crowd else there, include_dashboard=False, **quiet)
+
+
+@contextmanager
+def _loopback_alone() -> Iterator[None]:
+    """What Ray starts meanwhile can be reached from this machine only.
+
+    Who reaches a port of Ray can run code. On Linux Ray takes the machine's own address even where it is asked for
+    127.0.0.1, and its processes then listen on all; with this variable it does as on macOS and Windows. Its processes
+    read it when they start, this one has read it at import. A Ray on several nodes is never started in here.
+    """
+    name = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+    constants: Any = sys.modules.get("ray._private.ray_constants", SimpleNamespace())
+    before = os.environ.get(name), getattr(constants, "ENABLE_RAY_CLUSTER", True)
+    os.environ[name], constants.ENABLE_RAY_CLUSTER = "0", False
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before[1]
+        if before[0] is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before[0]
 
 
 def cluster() -> dict[str, float]:
@@ -70,7 +105,10 @@ def cluster() -> dict[str, float]:
 
 def share(dataset: Dataset) -> Any:
     """A reference to the one copy that each node will hold."""
-    return ray.put(dataset)
+    try:
+        return ray.put(dataset)
+    except FULL:
+        raise ResourceError(f"the data have no room: {NO_ROOM}") from None
 
 
 def object_store_bytes() -> float:
@@ -104,9 +142,14 @@ class RayPool(Pool):
         self._execution = execution
         share = gpu_share(execution.gpus_per_actor)
         arguments = (experiment, dataset, ray.put(assignment), share)
-        client_actor = ray.remote(
-            num_cpus=execution.cpus_per_actor, num_gpus=share, max_restarts=0, max_task_retries=0
-        )(ClientActor)
+        options: dict[str, Any] = {
+            "num_cpus": execution.cpus_per_actor,
+            "num_gpus": share,
+            "max_restarts": 0,
+            "max_task_retries": 0,
+            "enable_task_events": False,  # of each call; Ray's server would keep them, a megabyte in a hundred rounds
+        }
+        client_actor = ray.remote(**options)(ClientActor)
         self._token = 0
         self._measured = Measured(ROOM * object_store_bytes())
         self._roster = Roster(lambda: client_actor.remote(*arguments), execution, share)
@@ -137,8 +180,8 @@ class RayPool(Pool):
         self._roster.close_ranks()
         try:
             common = ray.put((shared, job))
-        except FULL as error:
-            raise store_full(what, error) from None
+        except FULL:
+            raise store_full(what) from None
         trips = Trips(
             self._roster, self._measured, self._execution, self.deadline, method, (self._token, common), calls, what
         )

@@ -28,7 +28,6 @@ from engine.state_room import size_text
 
 log = logging.getLogger("fedskew")
 ROOM = 0.25  # of this node's object store for blocks that are out: the data and clients' states lie there too
-FULL = (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError)
 NO_MEMORY = ("low on memory", "memory pressure")  # in Ray's messages of an actor that its memory monitor has killed
 
 
@@ -173,6 +172,12 @@ class Trips:
         number = flight.actor
         try:
             answer: Answer = ray.get(ref)
+        except ray.exceptions.RayTaskError as error:  # first: it may be of the other types too
+            if isinstance(error.cause, ray.exceptions.ObjectLostError):  # an argument that could not be fetched
+                raise state_lost(self._what) from None
+            if isinstance(error.cause, MemoryShort):
+                return self._short_of_memory(number, str(error.cause))
+            raise cause_of(error) from None
         except ray.exceptions.OutOfMemoryError as error:
             return self._short_of_memory(number, first_line(error))
         except ray.exceptions.RayActorError as error:
@@ -182,16 +187,6 @@ class Trips:
             return self._lost(number, told)
         except ray.exceptions.ObjectLostError:  # it had computed, and its node is gone with the result
             return self._lost(number, f"what actor {number} had computed was lost with its node")
-        except FULL as error:
-            raise store_full(self._what, error) from None
-        except ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, ray.exceptions.ObjectLostError):  # an argument that could not be fetched
-                raise state_lost(self._what) from None
-            if isinstance(error.cause, FULL):
-                raise store_full(self._what, error.cause) from None
-            if isinstance(error.cause, MemoryShort):
-                return self._short_of_memory(number, str(error.cause))
-            raise cause_of(error) from None
         del self._flying[ref]
         self._dispatch.landed(number, flight.calls[0], time.perf_counter(), answer.sizes)
         self._kinds[number] = answer.kind  # a new one in a dead one's place may be elsewhere
@@ -260,13 +255,6 @@ class Trips:
 
 def state_lost(what: str) -> RunError:
     return RunError(f"{what}: client state was lost with the node that held it; resume from the last checkpoint")
-
-
-def store_full(what: str, error: Exception) -> ResourceError:
-    return ResourceError(
-        f"{what}: Ray's object store is full, and so is the disk that it spills to ({first_line(error)}); start Ray "
-        "with a larger store (--object-store-memory), or make room on that disk, and resume"
-    )
 
 
 def _argument_bytes(call: Call) -> int:

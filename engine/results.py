@@ -37,11 +37,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from engine import personal, precision, traffic
+from engine import parquet, personal, precision, traffic
 from engine.checkpoints import Position
 from engine.errors import ConfigError, RunFolderError
 from engine.experiment import CHOICES, Experiment
-from engine.files import locked, write_atomically
+from engine.files import locked, refuse_links, write_atomically
 from engine.last_rounds import comparable, local_of_last_rounds, of_last_rounds
 
 Row = dict[str, Any]
@@ -251,9 +251,11 @@ class Table:
         while True:
             paths = [self.path, *self._parts()] if self.path.exists() else []
             try:
-                frames = [pd.read_parquet(path) for path in paths]
+                frames = [parquet.read(path).to_pandas() for path in paths]
             except FileNotFoundError:  # just folded
                 continue
+            except (OSError, pa.ArrowException) as error:
+                raise RunFolderError(f"{self.path} cannot be read ({error})") from None
             if len(frames) > 1:
                 return pd.concat(frames, ignore_index=True)
             return frames[0] if frames else self.schema.empty_table().to_pandas()
@@ -340,7 +342,7 @@ class Table:
 @contextmanager
 def _reader(path: Path) -> Iterator[pq.ParquetFile]:
     try:
-        with pq.ParquetFile(path, pre_buffer=False) as reader:
+        with parquet.opened(path) as reader:
             yield reader
     except (OSError, pa.ArrowException) as error:
         raise RunFolderError(f"{path} cannot be read ({error}); move it away and resume") from None
@@ -371,6 +373,7 @@ class RunFolder:
         folder = cls(out or Path("runs") / f"{experiment.name}-{experiment.digest}")
         if folder.path.exists() and not folder.path.is_dir():
             raise ConfigError("--out", folder.path, "is not a folder", "name another one")
+        refuse_links(folder.path)
         if folder.has_experiment():
             found = folder.experiment().digest
             if found != experiment.digest:
@@ -405,6 +408,9 @@ class RunFolder:
         that the engine did not write are never touched.
         """
         existed, had_run = self.path.exists(), self.has_experiment()
+        if overwrite and had_run:
+            with self.locked():  # else its lock would be put aside with the files of the run that goes on here
+                pass
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             aside = Path(tempfile.mkdtemp(prefix=BEFORE, dir=self.path))

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from engine import parquet
 from engine.errors import ConfigError, RunError, RunFolderError, require
 from engine.files import locked, write_atomically
 from engine.scaling import Block, Plan, Setting
@@ -122,7 +123,7 @@ class Study:
             return cls(plan, machine, folder, [])
         try:
             found = json.loads(described.read_text(encoding="utf-8"))
-            rows = pq.read_table(table, schema=SCHEMA).to_pylist() if table.exists() else []
+            rows = parquet.read(table).cast(SCHEMA).to_pylist() if table.exists() else []
         except (OSError, ValueError) as error:
             raise RunFolderError(f"{folder} cannot be read ({error}); name another folder") from None
         # Through JSON, as what was found went.

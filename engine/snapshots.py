@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from engine import parquet
 from engine.checkpoints import Checkpoint, decode, encode
 from engine.errors import RunFolderError
 from engine.files import link_or_copy, write_atomically
@@ -62,7 +63,7 @@ def read(folder: Path) -> Snapshot:
     """Raises :class:`RunFolderError` for a folder that is no whole snapshot."""
     try:
         about: dict[str, Any] = json.loads((folder / "snapshot.json").read_text())
-        rows = {name: pq.read_table(folder / f"{name}.parquet").to_pylist() for name in SCHEMAS}
+        rows = {name: parquet.read(folder / f"{name}.parquet").to_pylist() for name in SCHEMAS}
         return Snapshot(
             folder=folder,
             stage=about["stage"],

@@ -39,6 +39,7 @@ log = logging.getLogger("fedskew")
 KEY = re.compile(r"[A-Za-z0-9_-]{1,200}")
 LEASE, WANTED, ADDED, HELD = "lease-", "wanted-", "added-", "held-"
 MANIFEST, TOTAL = "manifest.json", "total"
+OWN = ("temporary", "tally")  # folders beside those of keys
 ROOM = 0.1  # share of the limit that an eviction leaves free, so that the next one is not due at once
 ABANDONED = 24 * 3600.0  # seconds after which a folder that nobody touches was left by a process that is gone
 
@@ -71,6 +72,17 @@ class StageStore:
         self.heartbeat = heartbeat
         self.patience = patience
         self._swept = False
+        self._check_place()
+
+    def _check_place(self) -> None:
+        """Refuse a folder that something else lies in: what is old there, or too much, would be deleted."""
+        with contextlib.suppress(OSError), os.scandir(self.path) as found:  # those are told where they matter
+            for one in found:
+                ours = one.name in OWN or len(one.name) <= 2
+                if one.is_symlink() or (one.is_dir() and not ours and not one.name.startswith(".")):
+                    raise RunFolderError(
+                        f"store {self.path} holds something else ({one.name}); name a folder of its own with --store"
+                    )
 
     # --- entries --------------------------------------------------------------------------------------
 
@@ -336,8 +348,8 @@ class StageStore:
         return size
 
     def _key_folders(self) -> Iterator[Path]:
-        yield from self.path.glob("?/*")
-        yield from self.path.glob("??/*")
+        for pattern in ("?/*", "??/*"):
+            yield from (folder for folder in self.path.glob(pattern) if not folder.is_symlink())
 
     def _entries(self, now: float) -> Iterator[_Entry]:
         for folder in self._key_folders():
@@ -455,7 +467,7 @@ def _numbered(folder: Path, prefix: str = "") -> list[int]:
 
 def _files(folder: Path) -> list[Path]:
     """All files in a folder and below, relative to it, in order."""
-    return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 def _manifest(folder: Path, key: str, round: int) -> dict[str, Any]:

@@ -20,7 +20,16 @@ from xdist.scheduler import LoadScopeScheduling
 from engine.run import Messages
 
 # Two Rays would share the cores and see each other's actors.
-WITH_RAY = ("test_cluster.py", "test_diagnosis.py", "test_faults.py", "test_ray.py", "test_sweeps.py")
+WITH_RAY = (
+    "test_cluster.py",
+    "test_diagnosis.py",
+    "test_faults.py",
+    "test_loopback.py",
+    "test_ray.py",
+    "test_small_store.py",
+    "test_sweeps.py",
+    "test_two_at_once.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow.parquet as pq
 
 from engine.analysis import diagnosis_page
 from engine.analysis.diagnosis import Options, diagnose
 from engine.analysis.trial_by_trial import trial_by_trial
-from engine.analysis.trials import read_json
+from engine.analysis.trials import columns_of, read_json
 from engine.recompute import find
 
 TABLE = "cka"
@@ -47,7 +46,7 @@ def diagnose_sweep(
     for start, target, _ in trial_by_trial(
         folder, "diagnose", lambda trial: _diagnosed(trial, number, options, overrides, address), told
     ):
-        layers = pq.read_table(target / "layers.parquet").to_pylist()
+        layers = columns_of(target / "layers.parquet").to_pylist()
         rows += [start | {"estimator": options.estimator, "depth": depth} | row for depth, row in enumerate(layers)]
     frame = pd.DataFrame(rows)
     diagnosis_page.write_frame(frame, folder / TABLE)
@@ -75,6 +74,6 @@ def means(folder: Path) -> dict[str, dict[str, list[float]]]:
     path = folder / f"{TABLE}.parquet"
     found: dict[str, dict[str, list[float]]] = {}
     if path.exists():
-        for row in pq.read_table(path, columns=["setting", "layer", "cka"]).to_pylist():
+        for row in columns_of(path, ["setting", "layer", "cka"]).to_pylist():
             found.setdefault(row["setting"], {}).setdefault(row["layer"], []).append(row["cka"])
     return found

@@ -28,7 +28,7 @@ from engine.checkpoints import Checkpoints, last_of_stages
 from engine.data.batches import Rows
 from engine.errors import ConfigError, RunFolderError, nearest, require
 from engine.experiment import Experiment
-from engine.files import write_atomically
+from engine.files import refuse_links, write_atomically
 from engine.nets import open_model
 from engine.results import RunFolder
 
@@ -57,6 +57,7 @@ def embed(
     none.
     """
     require(method in ("pca", "tsne"), "--method", method, "is none", nearest(method, ("pca", "tsne")))
+    refuse_links(folder)
     run = RunFolder(folder)
     experiment = run.experiment()
     chain = {stage.name: stage for stage in experiment.chain}

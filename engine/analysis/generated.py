@@ -35,7 +35,7 @@ from engine.data import Dataset
 from engine.data.batches import Rows
 from engine.errors import ConfigError, RunFolderError, require
 from engine.experiment import CHOICES, Experiment, Stage
-from engine.files import write_atomically
+from engine.files import refuse_links, write_atomically
 from engine.nets import open_model
 from engine.results import RunFolder
 from engine.weights import FlatNet
@@ -85,6 +85,7 @@ def look(folder: Path, number: int | None = None, probe: int = 1000) -> Generate
     None: after the last round of a stage that generates images. Raises :class:`ConfigError` for a run that has none,
     and for a round without a checkpoint.
     """
+    refuse_links(folder)
     experiment = RunFolder(folder).experiment()
     stage, number, server = _state(folder, experiment, number)
     data = experiment.data.load()

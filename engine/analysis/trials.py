@@ -64,10 +64,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import yaml
 
-from engine import traffic
+from engine import parquet, traffic
 from engine.analysis import round_folders
 from engine.analysis.class_figures import STD
 from engine.data import SOURCES, Assignment
@@ -201,7 +200,7 @@ class TrialReader:
         path = folder / "evaluations.parquet"
         if not path.exists():
             return None
-        table = _columns(path, ["stage", "round", "scope", "accuracy", "loss", "class_accuracy"])
+        table = columns_of(path, ["stage", "round", "scope", "accuracy", "loss", "class_accuracy"])
         lineage = _lineage(experiment)
         keep = [stage in lineage for stage in table["stage"].to_pylist()]
         return table.filter(pa.array(keep, pa.bool_()))
@@ -217,7 +216,7 @@ class TrialReader:
             return {}
         place, round = min(reached)
         tables = [folder / "rounds.parquet", *[p for p in [folder / "exchanges.parquet"] if p.exists()]]
-        sent = (_columns(path, ["stage", "round", *traffic.BOTH_WAYS]).to_pandas() for path in tables)
+        sent = (columns_of(path, ["stage", "round", *traffic.BOTH_WAYS]).to_pandas() for path in tables)
         floats = sum(traffic.of_all(traffic.until(rows, order, names[place], round)) for rows in sent)
         size = 8 if experiment["execution"]["precision"] == "float64" else 4
         return {"rounds_to_target": round, "bytes_to_target": size * floats}
@@ -239,7 +238,7 @@ def _on_request(folder: Path) -> dict[str, float]:
         summary = read_json(found / "summary.json") if found else {}
         figures |= {name: summary[name] for name in ON_REQUEST if isinstance(summary.get(name), int | float)}
         layers = found / "layers.parquet" if found else None
-        rows = _columns(layers, ["layer", "cka"]).to_pylist() if layers and layers.exists() else []
+        rows = columns_of(layers, ["layer", "cka"]).to_pylist() if layers and layers.exists() else []
         figures |= {LAYER + row["layer"]: row["cka"] for row in rows}
     return figures
 
@@ -271,7 +270,7 @@ def personal_rows(folder: Path) -> pd.DataFrame:
     names = ["stage", "round", "point", "client", "samples", "accuracy"]
     if not path.exists():
         return SCHEMAS["personal"].empty_table().select(names).to_pandas()
-    return of_stages(_columns(path, names).to_pandas(), _lineage(read_yaml(folder / "experiment.yaml")))
+    return of_stages(columns_of(path, names).to_pandas(), _lineage(read_yaml(folder / "experiment.yaml")))
 
 
 def local_rows(folder: Path) -> pd.DataFrame:
@@ -281,7 +280,7 @@ def local_rows(folder: Path) -> pd.DataFrame:
     """
     path = folder / "rounds.parquet"
     names = ["stage", "round", "local_accuracy"]
-    rows = (_columns(path, names) if path.exists() else SCHEMAS["rounds"].empty_table().select(names)).to_pandas()
+    rows = (columns_of(path, names) if path.exists() else SCHEMAS["rounds"].empty_table().select(names)).to_pandas()
     measured = rows.dropna(subset=["local_accuracy"])
     return of_stages(measured, _lineage(read_yaml(folder / "experiment.yaml"))) if len(measured) else measured
 
@@ -354,9 +353,8 @@ def read_json(path: Path) -> dict[str, Any]:
     return values
 
 
-def _columns(path: Path, names: list[str]) -> pa.Table:
+def columns_of(path: Path, names: list[str] | None = None) -> pa.Table:
     try:
-        with pq.ParquetFile(path, pre_buffer=False) as file:
-            return file.read(columns=names, use_threads=False)
+        return parquet.read(path, names)
     except (OSError, pa.ArrowException) as error:
         raise RunFolderError(f"{path} cannot be read ({error})") from None

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from engine import parquet
 from engine.errors import DataError
 from engine.files import write_atomically
 
@@ -131,7 +132,7 @@ class Assignment:
     def load(cls, path: Path) -> Assignment:
         """Read what :meth:`save` wrote; :class:`DataError` if it is missing or something else."""
         try:
-            table = pq.read_table(path)
+            table = parquet.read(path)
             count = int(table.schema.metadata[b"clients"])
             data = table.schema.metadata[b"data"].decode()
             owners, indices = table["client"].to_numpy(), table["index"].to_numpy()

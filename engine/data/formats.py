@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from engine import parquet
 from engine.data.pickled import read_pickled
 from engine.errors import ConfigError, DataError
 
@@ -26,6 +28,12 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"})
+
+# What a file's content may be, whatever its name: of others that Pillow knows, some are read by another program.
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
+# An image that is far larger unpacked than packed: Pillow warns first, and then it may take all memory.
+warnings.filterwarnings("error", category=Image.DecompressionBombWarning)
+_TOO_LARGE = (Image.DecompressionBombWarning, Image.DecompressionBombError)
 
 # Pillow's modes -> ours. 16-bit and float images have no faithful 8-bit form and are refused.
 _MODES = {"1": "L", "L": "L", "LA": "L", "P": "RGB", "PA": "RGB", "RGB": "RGB", "RGBA": "RGB", "CMYK": "RGB"}
@@ -123,7 +131,7 @@ def decode_images(
 def _decoded(name: str, content: bytes, size: int | None, mode: str | None, crop: bool) -> tuple[str, np.ndarray]:
     """The kind ("L" or "RGB") and the pixels uint8 [C, H, W] of one encoded image."""
     try:
-        with Image.open(io.BytesIO(content)) as opened:
+        with Image.open(io.BytesIO(content), formats=_FORMATS) as opened:
             wanted = _MODES.get(opened.mode)
             if wanted is None:
                 raise DataError(f"{name}: pixels of type {opened.mode} are not supported; convert to 8 bits")
@@ -137,7 +145,7 @@ def _decoded(name: str, content: bytes, size: int | None, mode: str | None, crop
             elif size is not None and picture.size != (size, size):
                 picture = picture.resize((size, size), Image.Resampling.BILINEAR)
             pixels = np.asarray(picture)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, ValueError, *_TOO_LARGE) as error:
         raise DataError(f"{name}: not a readable image ({error}); get it again") from None
     return wanted, pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
@@ -240,7 +248,7 @@ def read_parquet_images(
 
 def _open(path: Path) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(path)
+        return parquet.open_plain(path)
     except (OSError, pa.ArrowException) as error:
         raise _corrupt(path, error) from None
 

@@ -29,10 +29,12 @@ _TEN = (
     "#92dadd",
 )
 _INK, _FAINT = "#333333", "#e4e4e4"
+_AS_IT_IS = {"text.parse_math": False, "text.usetex": False}  # a class may be named after a folder with dollar signs
 _MOST_BUBBLES = (50, 30)  # clients, classes; above this a bubble would be too small to read
 _MOST_BARS = 3000  # twice the picture's width in pixels; 100,000 would take 5 GB
 
 
+@matplotlib.rc_context(_AS_IT_IS)
 def draw_partition(counts: np.ndarray, classes: Sequence[str], path: Path) -> None:
     """Write a PNG of ``counts`` int64 [K, C] (samples of each client and class) to ``path``.
 
@@ -46,6 +48,7 @@ def draw_partition(counts: np.ndarray, classes: Sequence[str], path: Path) -> No
     FigureCanvasAgg(figure).print_png(str(path))
 
 
+@matplotlib.rc_context(_AS_IT_IS)
 def draw_steps(counts: np.ndarray, expected: np.ndarray, classes: Sequence[str], path: Path) -> None:
     """Write a PNG of class shares before and after: of clients' samples, and of what their local steps see.
 

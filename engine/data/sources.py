@@ -17,8 +17,8 @@ from typing import IO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from engine import parquet
 from engine.data.dataset import Dataset, MeanStd, Source, Split, assembled
 from engine.data.finding import cache_folder, find
 from engine.data.formats import image_tree, read_cifar_batches, read_idx
@@ -68,7 +68,7 @@ class FashionMnistSample(Source):
 
     def read(self) -> Dataset:
         try:
-            table = pq.read_table(EMBEDDED)
+            table = parquet.read(EMBEDDED)
             shape = json.loads(table.schema.metadata[b"shape"])
             classes = tuple(json.loads(table.schema.metadata[b"classes"]))
         except (OSError, pa.ArrowException) as error:

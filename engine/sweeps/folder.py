@@ -20,7 +20,7 @@ import yaml
 
 from engine.errors import ConfigError, RunFolderError
 from engine.experiment import Experiment
-from engine.files import write_atomically
+from engine.files import refuse_links, write_atomically
 from engine.results import RunFolder
 from engine.sweeps.definition import NamedSweep
 
@@ -64,6 +64,7 @@ class SweepFolder:
         folder = cls(out or Path("runs") / f"{named.name}-{named.profile}-{named.digest}")
         if folder.path.exists() and not folder.path.is_dir():
             raise ConfigError("--out", folder.path, "is not a folder", "name another one")
+        refuse_links(folder.path)
         if folder.is_sweep():
             found = folder.sweep()["digest"]
             if found != named.digest:
@@ -122,9 +123,12 @@ class SweepFolder:
         if not path.exists():
             return None
         try:
-            return TrialRecord(**json.loads(path.read_text(encoding="utf-8")))
+            record = TrialRecord(**json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
             raise RunFolderError(f"{path} cannot be read ({error}); delete it to run this trial again") from None
+        if record.trial != trial:  # it says where the record is written next
+            raise RunFolderError(f"{path} is of trial {record.trial}; delete it to run trial {trial} again")
+        return record
 
     def records(self) -> list[TrialRecord]:
         """Of all trials that have begun, in order."""

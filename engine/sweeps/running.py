@@ -154,6 +154,9 @@ def resume_sweep(
 ) -> tuple[NamedSweep, Outcome]:
     """Go on with the sweep in ``path``; ended trials are kept, and told to the searcher and the scheduler again."""
     values = SweepFolder(path).sweep()
+    if missing := {"reference", "profile", "overrides", "digest", "how"} - values.keys():
+        raise RunFolderError(f"{path / 'sweep.yaml'} cannot be gone on with: it has no {min(missing)}")
+    _check_code(path, str(values["reference"]))
     named = load(values["reference"], values["profile"], values["overrides"], sweeps)
     if named.digest != values["digest"]:
         raise RunFolderError(
@@ -161,6 +164,17 @@ def resume_sweep(
             f"{named.digest}); run it as a new sweep, whose unchanged rounds come from the store"
         )
     return named, run_sweep(named, path, How.from_mapping(values["how"]), address, console, retry_failed)
+
+
+def _check_code(folder: Path, reference: str) -> None:
+    """Refuse a sweep that brings its own code along: whoever it comes from, it is about to be run."""
+    file, _, _ = reference.rpartition(":")
+    inside = Path(file).resolve().is_relative_to(folder.resolve())
+    if file and (inside or not Path(file).is_absolute()):
+        raise RunFolderError(
+            f"{folder / 'sweep.yaml'} names code that came with it ({reference}); if you trust it, run it as a sweep: "
+            "fedskew sweep FILE.py:function"
+        )
 
 
 # --- pieces -----------------------------------------------------------------------------------------------

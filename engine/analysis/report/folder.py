@@ -13,7 +13,7 @@ from engine.analysis.report.markdown import markdown
 from engine.analysis.report.page import page
 from engine.analysis.report.sections import sections_of
 from engine.analysis.tables import load, write_trials
-from engine.files import write_atomically
+from engine.files import refuse_links, write_atomically
 
 
 def write(folder: Path, metric: str | None = None) -> Path:
@@ -21,6 +21,7 @@ def write(folder: Path, metric: str | None = None) -> Path:
 
     ``metric`` (a column of the trials table) takes the place of the sweep's own.
     """
+    refuse_links(Path(folder))
     results = load(Path(folder), metric)
     sections = sections_of(results)
     files: dict[str, bytes | str] = {f"{name}.csv": _csv(frame) for name, frame in sections.frames.items()}

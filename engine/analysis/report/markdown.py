@@ -10,10 +10,9 @@ from engine.analysis.tables import Results
 
 def markdown(results: Results, sections: Sections) -> str:
     profile = f", profile {results.profile}" if results.profile else ""
-    blocks = [f"# {escaped(results.title)}", f"`{results.name}`{profile}"]
-    blocks.append(
-        "\n".join(f"- {name}: {figure}{f' ({escaped(more)})' if more else ''}" for name, figure, more in sections.facts)
-    )
+    blocks = [f"# {escaped(results.title)}", escaped(f"{results.name}{profile}")]
+    facts = ((name, escaped(figure), f" ({escaped(more)})" if more else "") for name, figure, more in sections.facts)
+    blocks.append("\n".join(f"- {name}: {figure}{more}" for name, figure, more in facts))
     if sections.claims:
         blocks += ["## Claims", *map(_claim, sections.claims)]
     for view in sections.tables:
@@ -29,7 +28,8 @@ def markdown(results: Results, sections: Sections) -> str:
             blocks += [f"![{caption}]({drawing.name}.png)", caption]
     blocks += ["## Trials", *(f"Failed: {escaped(who)}: {escaped(why)}." for why, who in sections.failures)]
     blocks.append(sections.trials.markdown)
-    return "\n\n".join(filter(None, blocks)) + "\n"
+    # Nothing in here is HTML: a name that was not escaped where it stands is not either.
+    return "\n\n".join(filter(None, blocks)).replace("<", "&lt;") + "\n"
 
 
 def _claim(view: ClaimView) -> str:

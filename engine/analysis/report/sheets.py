@@ -65,7 +65,7 @@ class Sheet:
 
 def escaped(text: str) -> str:
     """For Markdown: one line in which nothing that users write is markup."""
-    text = text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
+    text = text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("[", "\\[")
     return " ".join(text.split())
 
 

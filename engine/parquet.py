@@ -1,0 +1,53 @@
+"""Parquet files that may be a stranger's: values, and nothing that is code.
+
+A column may be of an extension type, a class that some library has registered with Arrow. Ray registers one whose
+values are pickles: they are loaded, and so run, where such a column is made a list. So a file with a type that is
+defined in Python is refused when it is opened. Arrow's own extension types stay, and so do those that nobody has
+registered, which Arrow reads as what they are stored as.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+
+def open_plain(path: Path) -> pq.ParquetFile:
+    """The file at ``path``; raises OSError or :class:`pyarrow.ArrowException`."""
+    file = pq.ParquetFile(path, pre_buffer=False)
+    for column in file.schema_arrow:
+        if _is_python(column.type):
+            file.close()
+            raise pa.ArrowInvalid(f"its column {column.name!r} holds objects of Python, which may be code")
+    return file
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[pq.ParquetFile]:
+    """The same, closed at the end."""
+    with open_plain(path) as file:
+        yield file
+
+
+def read(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """The whole file, or some of its columns; raises as :func:`open_plain`."""
+    with opened(path) as file:
+        table = file.read(columns=None if columns is None else list(columns), use_threads=False)
+    # Without the notes by which pandas would make columns an index, or of another type than they are stored as.
+    metadata = table.schema.metadata or {}
+    return table.replace_schema_metadata({key: value for key, value in metadata.items() if key != b"pandas"})
+
+
+def _is_python(kind: pa.DataType) -> bool:
+    """Whether a type, or one that it is made of, is defined in Python."""
+    if isinstance(kind, pa.ExtensionType):
+        return True
+    if isinstance(kind, pa.BaseExtensionType):
+        return _is_python(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return _is_python(kind.value_type)
+    return any(_is_python(kind.field(number).type) for number in range(kind.num_fields))
