@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from engine.experiment import Experiment
 
 log = logging.getLogger("fedskew")
+
+
+_NAME = re.compile(r"(\d+)-.*-(\d+)\.safetensors")  # stage and round; a round may have more digits than others
 
 
 class Damaged(RunFolderError):
@@ -69,7 +73,9 @@ class Checkpoints:
 
     def paths(self) -> list[Path]:
         """Newest first."""
-        return sorted(self.folder.glob("[0-9]*.safetensors"), reverse=True)
+        found = ((_NAME.fullmatch(path.name), path) for path in self.folder.glob("[0-9]*.safetensors"))
+        numbered = [(int(named[1]), int(named[2]), path) for named, path in found if named]
+        return [path for *_, path in sorted(numbered, reverse=True)]
 
     def save(self, checkpoint: Checkpoint) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

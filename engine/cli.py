@@ -29,7 +29,7 @@ from rich.progress import (
 from rich.table import Table
 
 from engine import __version__
-from engine.errors import ConfigError, FedskewError, nearest
+from engine.errors import ConfigError, FedskewError, nearest, one_line
 from engine.experiment import CHOICES, IDENTITY, Experiment
 from engine.personal import FIGURES as PERSONAL
 from engine.results import BREAKS_PRIVACY, Row, RunFolder
@@ -502,7 +502,7 @@ def main() -> None:
         app()
     except FedskewError as error:
         console.print("error:", style="bold red", end=" ")
-        console.print(str(error), highlight=False, soft_wrap=True, markup=False)
+        console.print(one_line(str(error)), highlight=False, soft_wrap=True, markup=False)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         console.print("stopped")

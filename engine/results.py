@@ -34,9 +34,8 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
 
-from engine import personal, precision, traffic
+from engine import personal, plain_yaml, precision, traffic
 from engine.checkpoints import Position
 from engine.errors import ConfigError, RunFolderError
 from engine.experiment import CHOICES, Experiment
@@ -379,8 +378,8 @@ class RunFolder:
         if not path.exists():
             raise RunFolderError(f"{self.path} is not a run folder: it has no experiment.yaml")
         try:
-            return Experiment.from_mapping(yaml.safe_load(path.read_text(encoding="utf-8")))
-        except (ConfigError, yaml.YAMLError, OSError, TypeError, UnicodeDecodeError) as error:
+            return Experiment.from_mapping(plain_yaml.read(path))
+        except (ValueError, OSError, TypeError) as error:
             raise RunFolderError(f"{path} is not an experiment of this version ({error})") from None
 
     @contextmanager

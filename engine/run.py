@@ -27,6 +27,7 @@ from engine.driver import Driver
 from engine.errors import ConfigError, DataError, FedskewError, require
 from engine.experiment import Execution, Experiment, no_gpu
 from engine.label_entropy import changes_classes, last_trained, step_classes
+from engine.models import check_size
 from engine.pool import InProcessPool, Pool
 from engine.results import Row, RunFolder
 from engine.reuse import Reuse
@@ -93,14 +94,13 @@ _handlers: list[logging.Handler] = []  # of the run that this process drives
 
 def check_against_data(experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
     """Refuse what only the data can tell: a model that does not fit them, a cohort larger than the clients."""
-    with torch.device("meta"):
-        experiment.model.build(dataset.shape, len(dataset.classes))
-        for model in experiment.client_models:
-            try:
-                model.build(dataset.shape, len(dataset.classes))
-            except ConfigError as error:
-                field = error.field.replace("model", "client_models", 1)
-                raise ConfigError(field, error.value, error.rule, "for example client_models=[mlp]") from None
+    check_size(experiment.model, dataset.shape, len(dataset.classes))
+    for model in experiment.client_models:
+        try:
+            check_size(model, dataset.shape, len(dataset.classes))
+        except ConfigError as error:
+            field = error.field.replace("model", "client_models", 1)
+            raise ConfigError(field, error.value, error.rule, "for example client_models=[mlp]") from None
     _check_public(experiment, dataset, assignment)
     holders = int((assignment.sizes() > 0).sum())
     own = any(measures_own_models(experiment, stage.algorithm) for stage in experiment.chain)

@@ -65,9 +65,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
 
-from engine import traffic
+from engine import plain_yaml, traffic
 from engine.analysis import round_folders
 from engine.analysis.class_figures import STD
 from engine.data import SOURCES, Assignment
@@ -79,7 +78,6 @@ from engine.personal import FIGURES as PERSONAL
 from engine.personal import of_stages, tenth
 from engine.results import SCHEMAS
 
-YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 MOST_COUNTS = 64  # partitions whose counts are kept in memory
 
 SUMMARY = (  # what a trial's row has from its summary.json
@@ -336,9 +334,9 @@ def _lineage(experiment: Mapping[str, Any]) -> set[str]:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), YAML_LOADER)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise RunFolderError(f"{path} cannot be read ({' '.join(str(error).split())})") from None
+        values = plain_yaml.read(path)
+    except (OSError, plain_yaml.NotYaml) as error:
+        raise RunFolderError(f"{path} cannot be read ({error})") from None
     if not isinstance(values, dict):
         raise RunFolderError(f"{path} cannot be read (it holds no mapping)")
     return values

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import math
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -98,6 +99,8 @@ def decode_images(
     """
     images: np.ndarray | None = None
     first = kind = ""
+    if size is not None:  # before one is resized: at the least, as their channels are not known yet
+        _check_memory(count, (1, size, size))
 
     def decode(item: tuple[str, bytes]) -> tuple[str, str, np.ndarray]:
         return (item[0], *_decoded(*item, size, mode, crop))
@@ -164,7 +167,7 @@ def memory_for_images() -> int:
 
 
 def _check_memory(count: int, shape: tuple[int, ...]) -> None:
-    needed, limit = count * int(np.prod(shape)), memory_for_images()
+    needed, limit = count * math.prod(shape), memory_for_images()
     if needed > limit:
         side = int((limit / (count * shape[0])) ** 0.5)
         raise ConfigError(

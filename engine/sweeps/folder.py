@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import yaml
 
+from engine import plain_yaml
 from engine.errors import ConfigError, RunFolderError
 from engine.experiment import Experiment
 from engine.files import write_atomically
@@ -102,9 +103,8 @@ class SweepFolder:
         """Raises :class:`RunFolderError` if this is no sweep's folder."""
         path = self.path / "sweep.yaml"
         try:
-            values = yaml.safe_load(path.read_text(encoding="utf-8"))
-            return dict(values)
-        except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, ValueError) as error:
+            return dict(plain_yaml.read(path))
+        except (OSError, TypeError, ValueError) as error:
             raise RunFolderError(f"{path} cannot be read as a sweep ({error})") from None
 
     # --- trials -----------------------------------------------------------------------------------------
