@@ -29,13 +29,14 @@ from rich.progress import (
 from rich.table import Table
 
 from engine import __version__
-from engine.errors import ConfigError, FedskewError, nearest, one_line
+from engine.errors import ConfigError, FedskewError, nearest, one_line, require
 from engine.experiment import CHOICES, IDENTITY, Experiment
 from engine.personal import FIGURES as PERSONAL
+from engine.places import check_writable
 from engine.results import BREAKS_PRIVACY, Row, RunFolder
 from engine.run import Run
 from engine.store import StageStore
-from tune_configs import EXPERIMENTS, SWEEPS
+from tune_configs import EXPERIMENTS, PROFILES, SWEEPS
 
 app = typer.Typer(
     help="Federated learning under label skew, simulated on Ray, equal to the bit on any number of actors.",
@@ -298,6 +299,7 @@ def _overridden(what: list[str] | None, profile: str) -> Experiment | None:
 
 def _named(what: list[str], profile: str) -> tuple[Experiment | None, list[str], int | None]:
     """What was typed: an experiment, the key=value pairs behind it, and the round of :func:`_experiment`."""
+    require(profile in PROFILES, "--profile", profile, "is not a profile", nearest(profile, PROFILES))
     named = bool(what) and _is_name(what[0])
     name, words = (what[0], what[1:]) if named else ("quickstart", what)
     experiment, stopped = _experiment(name, profile, words)
@@ -332,6 +334,10 @@ class Options:
     as_json: bool = False
     until: int | None = None
     store: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.store is not None:
+            check_writable(self.store, "--store")
 
 
 def _run(experiment: Experiment, out: Path | None, options: Options) -> None:

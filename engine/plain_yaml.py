@@ -42,8 +42,11 @@ def read(path: Path) -> Any:
     """The value in a file; raises OSError or :class:`NotYaml`."""
     if path.exists() and not path.is_file():  # a device or a pipe has no end
         raise NotYaml("it is a folder" if path.is_dir() else "it is not a file")
-    with open(path, "rb") as file:
-        content = file.read(LONGEST + 1)
+    try:
+        with open(path, "rb") as file:
+            content = file.read(LONGEST + 1)
+    except ValueError as error:
+        raise NotYaml(f"its name is none: {error}") from None
     if len(content) > LONGEST:
         raise NotYaml(f"it is longer than {LONGEST:,} bytes")
     try:

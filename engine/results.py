@@ -41,6 +41,7 @@ from engine.errors import ConfigError, RunFolderError
 from engine.experiment import CHOICES, Experiment
 from engine.files import locked, write_atomically
 from engine.last_rounds import comparable, local_of_last_rounds, of_last_rounds
+from engine.places import check_writable
 
 Row = dict[str, Any]
 
@@ -367,6 +368,8 @@ class RunFolder:
                 )
         elif folder.path.exists() and not all(map(_is_own, folder.path.iterdir())):
             raise ConfigError("--out", folder.path, "is not empty and holds no run", "name another folder")
+        else:
+            check_writable(folder.path, "--out")
         return folder
 
     def has_experiment(self) -> bool:
@@ -389,7 +392,8 @@ class RunFolder:
         With ``overwrite`` what an earlier run wrote here is put aside, and deleted once the new run is open. Files
         that the engine did not write are never touched.
         """
-        existed, had_run = self.path.exists(), self.has_experiment()
+        had_run = self.has_experiment()
+        made = [place for place in (self.path, *self.path.parents) if not place.exists()]
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             aside = Path(tempfile.mkdtemp(prefix=BEFORE, dir=self.path))
@@ -404,8 +408,9 @@ class RunFolder:
                 self.clear()
                 self._move(aside, self.path)
             aside.rmdir()
-            if not existed:
-                self.path.rmdir()
+            for place in made:  # the innermost first; another run may be in one meanwhile
+                with suppress(OSError):
+                    place.rmdir()
             raise
         shutil.rmtree(aside)
 
@@ -470,7 +475,7 @@ class RunFolder:
             return {}
         try:
             return json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise RunFolderError(f"{path} cannot be read ({error})") from None
 
     def summarise(self, experiment: Experiment, facts: Mapping[str, Any]) -> dict[str, Any]:

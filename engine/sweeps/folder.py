@@ -22,6 +22,7 @@ from engine import plain_yaml
 from engine.errors import ConfigError, RunFolderError
 from engine.experiment import Experiment
 from engine.files import write_atomically
+from engine.places import check_writable
 from engine.results import RunFolder
 from engine.sweeps.definition import NamedSweep
 
@@ -77,6 +78,8 @@ class SweepFolder:
         elif folder.path.exists() and any(path.name != ".lock" for path in folder.path.iterdir()):
             # The lock alone is what a sweep leaves that ended before it wrote sweep.yaml.
             raise ConfigError("--out", folder.path, "is not empty and holds no sweep", "name another folder")
+        else:
+            check_writable(folder.path, "--out")
         return folder
 
     # --- the sweep --------------------------------------------------------------------------------------
