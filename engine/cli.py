@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import json
 import logging
+import os
 import shlex
 import signal
 import statistics
@@ -115,7 +116,7 @@ def resume(
     retry_failed: Annotated[bool, typer.Option(help="of a sweep: run failed trials again, too")] = False,
 ) -> None:
     """Continue a run or a sweep from what is on disk; the bits are those of an undisturbed one."""
-    if (folder / "sweep.yaml").exists():
+    if os.path.exists(folder / "sweep.yaml"):
         if overrides:
             raise ConfigError("overrides", " ".join(overrides), "would change the sweep", "leave them away")
         from engine import cli_sweeps
@@ -314,7 +315,7 @@ def _experiment(name: str, profile: str, overrides: Sequence[str] = ()) -> tuple
     if name in EXPERIMENTS:
         return EXPERIMENTS[name](), None
     path = Path(name)
-    if path.suffix in (".yaml", ".yml") or path.exists():
+    if path.suffix in (".yaml", ".yml") or os.path.exists(path):
         return Experiment.from_yaml(path), None
     reference = name.partition(":")[0]
     if ":" in name or reference.partition(".")[0] in SWEEPS:

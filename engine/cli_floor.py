@@ -12,9 +12,9 @@ from rich.table import Table
 from engine.errors import require
 from engine.experiment import CHOICES, Experiment
 from engine.files import write_atomically
-from engine.places import check_writable
 from engine.measured_floor import MeasuredFloor, measure_floor
 from engine.model_cost import ModelCost
+from engine.places import check_writable
 
 BOUND_BY = {
     "arithmetic": "arithmetic",

@@ -160,7 +160,9 @@ class Execution(Section):
     block: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"  # clients per block at most; auto: see engine.blocks
 
     actors: int = Field(default=0, ge=0)  # client actors; 0 is in this process, without Ray
-    workers: Literal["auto"] | Annotated[int, Field(ge=1, le=MOST_THREADS)] = "auto"  # of this process; see engine.workers
+    workers: Literal["auto"] | Annotated[int, Field(ge=1, le=MOST_THREADS)] = (
+        "auto"  # of this process; see engine.workers
+    )
     cpus_per_actor: float = Field(default=1.0, gt=0)
     gpus_per_actor: float = Field(default=0.0, ge=0, le=1)  # snapped to 1/n, so that no share spans cards
     state_store: Literal["memory", "disk"] = "memory"  # where client state lives between participations
@@ -275,7 +277,9 @@ class Stage(Section):
     needs: tuple[str, ...] = ()
     algorithm: AlgorithmChoice
     local: Local
-    rounds: int = Field(ge=0, le=MOST_ROUNDS)  # 0: what the algorithm does at its ends, with what the stage before has come to
+    rounds: int = Field(
+        ge=0, le=MOST_ROUNDS
+    )  # 0: what the algorithm does at its ends, with what the stage before has come to
     changes: tuple[StageChange, ...] = ()  # ascending, within the stage
 
     def at(self, round: int) -> Stage:
@@ -348,7 +352,9 @@ class Experiment(Section):
     evaluation: Evaluation = Field(default_factory=lambda: Evaluation())
     execution: Execution = Field(default_factory=lambda: Execution())
     checkpoint: Checkpoint = Field(default_factory=lambda: Checkpoint())
-    stages: tuple[WrittenStage, ...] = Field(default=(), max_length=MOST_STAGES)  # none: one stage "train" of the sections above
+    stages: tuple[WrittenStage, ...] = Field(
+        default=(), max_length=MOST_STAGES
+    )  # none: one stage "train" of the sections above
     schedule: tuple[Change, ...] = ()  # none: hyper-parameters stay as they are
 
     # --- construction ---------------------------------------------------------------------------------

@@ -355,7 +355,7 @@ class RunFolder:
     def for_experiment(cls, experiment: Experiment, out: Path | None) -> RunFolder:
         """``runs/<name>-<hash>``, or ``out``; refuses a folder that holds another experiment."""
         folder = cls(out or Path("runs") / f"{experiment.name}-{experiment.digest}")
-        if folder.path.exists() and not folder.path.is_dir():
+        if os.path.exists(folder.path) and not folder.path.is_dir():
             raise ConfigError("--out", folder.path, "is not a folder", "name another one")
         if folder.has_experiment():
             found = folder.experiment().digest
@@ -366,19 +366,19 @@ class RunFolder:
                     f"holds another experiment ({found}, this one is {experiment.digest})",
                     "name another folder, or leave --out away",
                 )
-        elif folder.path.exists() and not all(map(_is_own, folder.path.iterdir())):
+        elif os.path.exists(folder.path) and not all(map(_is_own, folder.path.iterdir())):
             raise ConfigError("--out", folder.path, "is not empty and holds no run", "name another folder")
         else:
             check_writable(folder.path, "--out")
         return folder
 
     def has_experiment(self) -> bool:
-        return (self.path / "experiment.yaml").exists()
+        return os.path.exists(self.path / "experiment.yaml")
 
     def experiment(self) -> Experiment:
         """Raises :class:`RunFolderError` if this is no run folder."""
         path = self.path / "experiment.yaml"
-        if not path.exists():
+        if not self.has_experiment():
             raise RunFolderError(f"{self.path} is not a run folder: it has no experiment.yaml")
         try:
             return Experiment.from_mapping(plain_yaml.read(path))

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +12,10 @@ import pytest
 
 from engine import cli, ray_pool
 from engine.data import SOURCES, sources
-from engine.run import stop_logging
-from tests.bad_input import experiments
+from tests.bad_input import datasets, experiments, partitions
 from tests.bad_input.case import Case
 
-CASES: list[Case] = [*experiments.CASES]
+CASES: list[Case] = [*experiments.CASES, *datasets.CASES, *partitions.CASES]
 
 
 @pytest.fixture(autouse=True)

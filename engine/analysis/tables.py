@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -196,9 +197,9 @@ class Results:
 def load(folder: Path, metric: str | None = None) -> Results:
     """Read a sweep's folder or a run's; ``metric`` is compared in place of the sweep's own."""
     folder = Path(folder)
-    if (folder / "sweep.yaml").exists():
+    if os.path.exists(folder / "sweep.yaml"):
         sweep, records = _sweep(folder)
-    elif (folder / "experiment.yaml").exists():
+    elif os.path.exists(folder / "experiment.yaml"):
         sweep, records = _single_run(folder)
     else:
         raise RunFolderError(f"{folder} is neither a run nor a sweep: it has no experiment.yaml and no sweep.yaml")

@@ -11,6 +11,7 @@ Everything that ``fedskew resume`` and ``fedskew report`` need is here, in YAML,
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -64,7 +65,7 @@ class SweepFolder:
     def for_sweep(cls, named: NamedSweep, out: Path | None) -> SweepFolder:
         """``runs/<name>-<profile>-<hash>``, or ``out``; refuses a folder that holds something else."""
         folder = cls(out or Path("runs") / f"{named.name}-{named.profile}-{named.digest}")
-        if folder.path.exists() and not folder.path.is_dir():
+        if os.path.exists(folder.path) and not folder.path.is_dir():
             raise ConfigError("--out", folder.path, "is not a folder", "name another one")
         if folder.is_sweep():
             found = folder.sweep()["digest"]
@@ -75,7 +76,7 @@ class SweepFolder:
                     f"holds another sweep ({found}, this one is {named.digest})",
                     "name another folder, or leave --out away",
                 )
-        elif folder.path.exists() and any(path.name != ".lock" for path in folder.path.iterdir()):
+        elif os.path.exists(folder.path) and any(path.name != ".lock" for path in folder.path.iterdir()):
             # The lock alone is what a sweep leaves that ended before it wrote sweep.yaml.
             raise ConfigError("--out", folder.path, "is not empty and holds no sweep", "name another folder")
         else:
@@ -85,7 +86,7 @@ class SweepFolder:
     # --- the sweep --------------------------------------------------------------------------------------
 
     def is_sweep(self) -> bool:
-        return (self.path / "sweep.yaml").exists()
+        return os.path.exists(self.path / "sweep.yaml")
 
     def create(self, named: NamedSweep, how: Mapping[str, Any]) -> None:
         """Write ``sweep.yaml``; ``how``: store, mode and what else a resume must know."""
