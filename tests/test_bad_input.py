@@ -12,10 +12,10 @@ import pytest
 
 from engine import cli, ray_pool
 from engine.data import SOURCES, sources
-from tests.bad_input import datasets, experiments, partitions
+from tests.bad_input import datasets, experiments, partitions, sweeps
 from tests.bad_input.case import Case
 
-CASES: list[Case] = [*experiments.CASES, *datasets.CASES, *partitions.CASES]
+CASES: list[Case] = [*experiments.CASES, *datasets.CASES, *partitions.CASES, *sweeps.CASES]
 
 
 @pytest.fixture(autouse=True)

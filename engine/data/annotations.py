@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from engine.data.dataset import Dataset, Source, assembled
-from engine.data.finding import expanded, find_unpacked
+from engine.data.finding import check_within, expanded, find_unpacked
 from engine.data.folders import Listing
+from engine.data.formats import MOST_CLASSES
 from engine.errors import DataError, require
 
 
@@ -107,6 +108,7 @@ class _Annotated:
         unknown = sorted(set(labels.values()) - set(categories))
         if unknown:
             raise DataError(f"{path}: has the category_id {unknown[0]}, which is no category; download it again")
+        check_within(path, files)
         return cls(files=files, labels=[labels[image] for image in order], holders=holders, categories=categories)
 
     def where(self, keep: Callable[[str], bool]) -> _Annotated:
@@ -206,7 +208,8 @@ def _table(path: Path, columns: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 def _whole_numbers(path: Path, texts: list[str]) -> np.ndarray:
     """Labels int64 [N]."""
-    bad = next((text for text in texts if not text.isdecimal()), None)
+    longest = len(str(MOST_CLASSES)) - 1
+    bad = next((text for text in texts if not text.isdecimal() or len(text) > longest), None)
     if bad is not None:
         raise DataError(f"{path}: has the class {bad!r}, which is not a whole number from 0 on; get it again")
     return np.asarray([int(text) for text in texts], dtype=np.int64)

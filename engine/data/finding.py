@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from engine.errors import DataError
 
@@ -29,6 +29,14 @@ def expanded(path: str, field: str) -> Path:
         return Path(path).expanduser()
     except RuntimeError as error:
         raise DataError(f"{field}={path}: names no folder ({str(error).rstrip('.')}); give the whole path") from None
+
+
+def check_within(table: Path, files: list[str]) -> None:
+    """Raise :class:`DataError` where ``table`` names a file that would not lie in its own folder."""
+    for file in files:
+        place = PurePosixPath(file)
+        if "\0" in file or not place.name or place.is_absolute() or ".." in place.parts:
+            raise DataError(f"{table}: names the file {file!r}, which leads out of its folder; get it again")
 
 
 def _is_folder(path: Path) -> bool:

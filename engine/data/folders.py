@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from engine.data.dataset import Dataset, MeanStd, Source, Split, assembled
-from engine.data.finding import expanded, find_unpacked
+from engine.data.finding import check_within, expanded, find_unpacked
 from engine.data.formats import decode_images, image_tree, read_files
 from engine.errors import DataError, require
 from engine.seeds import numpy_generator
@@ -196,6 +196,7 @@ class TinyImageNet(Source):
             raise DataError(
                 f"{table}: the line {' '.join(bad)!r} has no class of wnids.txt; unpack tiny-imagenet-200.zip again"
             )
+        check_within(table, [row[0] for row in rows])
         labels = np.asarray([number[row[1]] for row in rows], dtype=np.int64)
         return Listing([folder / "images" / row[0] for row in rows], labels)
 

@@ -41,7 +41,7 @@ class Synthetic(Source):
                 0 <= value <= MOST_SPREAD,
                 field,
                 value,
-                f"must be a number from 0 to {MOST_SPREAD:.0e}",
+                f"must be a number from 0 on, up to {MOST_SPREAD:.0e}",
                 f"for example {field}=1",
             )
         require(self.users >= 1, "users", self.users, "must be at least 1", "for example users=30")
