@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ import pytest
 
 from engine import cli, ray_pool
 from engine.data import SOURCES, sources
-from tests.bad_input import datasets, experiments, partitions, sweeps
+from tests.bad_input import datasets, experiments, folders, partitions, sweeps
 from tests.bad_input.case import Case
+from tests.sweep_folders import MU, make_sweep
 
-CASES: list[Case] = [*experiments.CASES, *datasets.CASES, *partitions.CASES, *sweeps.CASES]
+CASES: list[Case] = [*experiments.CASES, *datasets.CASES, *partitions.CASES, *sweeps.CASES, *folders.CASES]
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +29,19 @@ def _nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: 
         monkeypatch.setattr(sources, download, lambda folder: None)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+@pytest.fixture(scope="session")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run that was stopped before its last round, and a sweep with its trials; to be copied."""
+    folder = tmp_path_factory.mktemp("begun")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["fedskew", *folders.BEGUN, "--until", "2", "--out", str(folder / "run")])
+        with pytest.raises(SystemExit) as exit:
+            cli.main()
+        assert exit.value.code == 0
+    make_sweep(folder / "sweep", axes=[MU], seeds=(0,), rounds=4)
+    return {kind: folder / kind for kind in ("run", "sweep")}
 
 
 @pytest.fixture(autouse=True)
@@ -60,9 +75,11 @@ def check_sentence(case: Case, code: Any, out: str, err: str) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_bad_input_is_refused_in_one_sentence(
-    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    case: Case, begun: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Kills: a traceback, another exit code, a second sentence; Ray or data before the refusal; a file left behind."""
+    if case.begun:
+        shutil.copytree(begun[case.begun], tmp_path / case.begun)
     case.prepare(tmp_path)
     if not case.loads:
         for kind in SOURCES.values():
