@@ -70,6 +70,9 @@ OWN_FILES = (
     ".lock",
 )
 
+# What a finished run's summary has at the least, for whoever shows it.
+SHOWN = ("name", "algorithm", "accuracy", "best_accuracy", "best_round", "last10_accuracy", "rounds")
+SHOWN += ("seconds_per_round", "floats_up", "floats_down", "weights_sha256")
 BREAKS_PRIVACY = "an oracle: breaks privacy"  # the label of what an algorithm with ``breaks_privacy`` came to
 BEFORE = ".before-"  # of a folder that holds an earlier run for a moment, see RunFolder.prepared
 TRIAL = "trial.json"  # beside them where the run is a trial of a sweep; see engine/sweeps
@@ -241,6 +244,8 @@ class Table:
                 frames = [pd.read_parquet(path) for path in paths]
             except FileNotFoundError:  # just folded
                 continue
+            except (OSError, pa.ArrowException) as error:
+                raise RunFolderError(f"{self.path} cannot be read ({error})") from None
             if len(frames) > 1:
                 return pd.concat(frames, ignore_index=True)
             return frames[0] if frames else self.schema.empty_table().to_pandas()
@@ -277,7 +282,7 @@ class Table:
         if not self.path.exists():
             return []
         with _reader(self.path) as reader:
-            rows: list[Row] = reader.read(use_threads=False).to_pylist()
+            rows: list[Row] = self._whole(reader.read(use_threads=False)).to_pylist()
         return [row for row in rows if row["stage"] == stage and row["round"] <= last_round]
 
     def truncate(self, last_rounds: Mapping[str, int]) -> None:
@@ -304,11 +309,16 @@ class Table:
                     yield self._whole(reader.read_row_group(group, use_threads=False))
 
     def _whole(self, table: pa.Table) -> pa.Table:
-        """With the columns that came after the file was begun, empty."""
+        """With the columns that came after the file was begun, empty; :class:`RunFolderError` for other ones."""
         for column in self.schema:
             if column.name not in table.column_names:
+                if column.name in ("stage", "round"):
+                    raise RunFolderError(f"{self.path} cannot be read (it has no column {column.name!r})")
                 table = table.append_column(column, pa.nulls(len(table), column.type))
-        return table.select(self.schema.names)
+        try:
+            return table.select(self.schema.names).cast(self.schema)
+        except (pa.ArrowException, ValueError) as error:
+            raise RunFolderError(f"{self.path} cannot be read ({error}); move it away and resume") from None
 
     @contextmanager
     def _replacing(self, path: Path) -> Iterator[pq.ParquetWriter]:
@@ -474,9 +484,15 @@ class RunFolder:
         if not path.exists():
             return {}
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(summary, dict):
+                raise ValueError("it holds no mapping")
+            lacking = [name for name in SHOWN if name not in summary]
+            if summary.get("status") == "finished" and lacking:
+                raise ValueError(f"it has no {lacking[0]}")
         except (OSError, ValueError, RecursionError) as error:
             raise RunFolderError(f"{path} cannot be read ({error})") from None
+        return summary
 
     def summarise(self, experiment: Experiment, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Write ``summary.json`` from the tables and from ``facts``; accuracies are fractions of the test set.

@@ -154,13 +154,16 @@ def prepare(experiment: Experiment, out: Path | None, overwrite: bool, dataset: 
     """Refuse what can be refused, resolve what is ``auto``; ``dataset`` if it is loaded already."""
     experiment = experiment.resolve()
     folder = RunFolder.for_experiment(experiment, out)
+    # As saved: a run goes on with the partition it began with. What cannot be read is refused before data are.
+    begun = folder.has_experiment() and not overwrite
+    saved = Assignment.load(folder.path / "partition.parquet") if begun else None
     dataset = dataset or experiment.data.load()
     fingerprint = dataset.fingerprint
-    if overwrite or not folder.has_experiment():
+    if saved is None:
         assignment = experiment.partition.assign(dataset.train.labels, len(dataset.classes), dataset.train.owners)
         assignment = experiment.partition.share_tests(replace(assignment, data=fingerprint), dataset)
-    else:  # as saved: a run goes on with the partition it began with
-        assignment = Assignment.load(folder.path / "partition.parquet")
+    else:
+        assignment = saved
         root = getattr(experiment.data, "root", None)
         require(
             assignment.data == fingerprint,
@@ -169,6 +172,7 @@ def prepare(experiment: Experiment, out: Path | None, overwrite: bool, dataset: 
             "holds other data than this run began with",
             "name another folder with --out, or put the data back",
         )
+        assignment.check_rows(len(dataset.train), len(dataset.test))
     check_against_data(experiment, dataset, assignment)
     return Prepared(experiment, folder, dataset, assignment)
 

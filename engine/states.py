@@ -80,7 +80,10 @@ class States(ABC):
             raise RunFolderError(f"client state {path.name} cannot be read: {error.strerror}") from None
         if hashlib.sha256(content).hexdigest() != digest:
             raise RunFolderError(f"client state {path.name} is damaged: its content does not match its name")
-        return safetensors.numpy.load(content)
+        try:
+            return safetensors.numpy.load(content)
+        except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:  # it was written so
+            raise RunFolderError(f"client state {path.name} is damaged ({error})") from None
 
 
 class MemoryStore(States):

@@ -49,6 +49,7 @@ from engine.analysis.trials import (
     class_counts,
     local_rows,
     personal_rows,
+    read_experiment,
     read_json,
     read_yaml,
 )
@@ -179,7 +180,7 @@ class Results:
     def class_counts(self, trial: str) -> np.ndarray:
         """Training samples of each client and class, int64 [K, C]; :class:`DataError` if the data are not there."""
         folder = self._folder(trial)
-        return class_counts(folder / "partition.parquet", read_yaml(folder / "experiment.yaml")["data"])
+        return class_counts(folder / "partition.parquet", read_experiment(folder / "experiment.yaml")["data"])
 
     def matrices(self, trial: str) -> dict[str, np.ndarray]:
         """What the trial's server ended with for each pair of classes, by name, float64 [C, C]; often nothing."""
@@ -275,7 +276,7 @@ def _sweep(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 def _single_run(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A run in the words of a sweep."""
-    experiment = read_yaml(folder / "experiment.yaml")
+    experiment = read_experiment(folder / "experiment.yaml")
     summary = read_json(folder / "summary.json") if (folder / "summary.json").exists() else {}
     asked = sum(stage["rounds"] for stage in experiment["stages"] or [experiment])
     status = summary.get("status", "running")

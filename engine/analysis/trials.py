@@ -175,7 +175,7 @@ class TrialReader:
         row |= {axis: record["setting"].get(axis) for axis in axes} | counts | {"folder": record["folder"]}
         if not (folder / "experiment.yaml").exists():
             return row
-        experiment = read_yaml(folder / "experiment.yaml")
+        experiment = read_experiment(folder / "experiment.yaml")
         table = self._evaluations(folder, experiment)
         if table is not None:
             self.evaluations[record["trial"]] = table
@@ -269,7 +269,7 @@ def personal_rows(folder: Path) -> pd.DataFrame:
     names = ["stage", "round", "point", "client", "samples", "accuracy"]
     if not path.exists():
         return SCHEMAS["personal"].empty_table().select(names).to_pandas()
-    return of_stages(_columns(path, names).to_pandas(), _lineage(read_yaml(folder / "experiment.yaml")))
+    return of_stages(_columns(path, names).to_pandas(), _lineage(read_experiment(folder / "experiment.yaml")))
 
 
 def local_rows(folder: Path) -> pd.DataFrame:
@@ -281,7 +281,7 @@ def local_rows(folder: Path) -> pd.DataFrame:
     names = ["stage", "round", "local_accuracy"]
     rows = (_columns(path, names) if path.exists() else SCHEMAS["rounds"].empty_table().select(names)).to_pandas()
     measured = rows.dropna(subset=["local_accuracy"])
-    return of_stages(measured, _lineage(read_yaml(folder / "experiment.yaml"))) if len(measured) else measured
+    return of_stages(measured, _lineage(read_experiment(folder / "experiment.yaml"))) if len(measured) else measured
 
 
 # --- the data behind them -----------------------------------------------------------------------------
@@ -342,10 +342,22 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return values
 
 
+def read_experiment(path: Path) -> dict[str, Any]:
+    """An experiment as data, with the sections that are read of it."""
+    values = read_yaml(path)
+    data, stages = values.get("data"), values.get("stages")
+    whole = isinstance(stages, list) and all(
+        isinstance(one, dict) and {"name", "needs"} <= one.keys() for one in stages
+    )
+    if not whole or not isinstance(data, dict) or "name" not in data:
+        raise RunFolderError(f"{path} cannot be read (it is not an experiment of this version)")
+    return values
+
+
 def read_json(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunFolderError(f"{path} cannot be read ({error})") from None
     if not isinstance(values, dict):
         raise RunFolderError(f"{path} cannot be read (it holds no mapping)")
@@ -355,6 +367,9 @@ def read_json(path: Path) -> dict[str, Any]:
 def _columns(path: Path, names: list[str]) -> pa.Table:
     try:
         with pq.ParquetFile(path, pre_buffer=False) as file:
+            lacking = [name for name in names if name not in file.schema_arrow.names]
+            if lacking:
+                raise RunFolderError(f"{path} cannot be read (it has no column {lacking[0]!r})")
             return file.read(columns=names, use_threads=False)
     except (OSError, pa.ArrowException) as error:
         raise RunFolderError(f"{path} cannot be read ({error})") from None

@@ -15,7 +15,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import yaml
 
@@ -111,6 +111,16 @@ class SweepFolder:
         except (OSError, TypeError, ValueError) as error:
             raise RunFolderError(f"{path} cannot be read as a sweep ({error})") from None
 
+    def asked(self) -> dict[str, Any]:
+        """:meth:`sweep` with what a resume needs; raises :class:`RunFolderError` where that is not there."""
+        values = self.sweep()
+        kinds = {"reference": str, "profile": str, "digest": str, "overrides": list, "how": dict}
+        wrong = [name for name, kind in kinds.items() if not isinstance(values.get(name), kind)]
+        if wrong or not all(isinstance(text, str) for text in values["overrides"]):
+            lacking = (wrong or ["overrides"])[0]
+            raise RunFolderError(f"{self.path / 'sweep.yaml'} cannot be read as a sweep (it has no {lacking})")
+        return values
+
     # --- trials -----------------------------------------------------------------------------------------
 
     def run_folder(self, trial: str) -> RunFolder:
@@ -126,8 +136,14 @@ class SweepFolder:
         if not path.exists():
             return None
         try:
-            return TrialRecord(**json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
+            record = TrialRecord(**json.loads(path.read_text(encoding="utf-8")))
+            numbers = (record.seed, record.rounds, record.rounds_asked, record.rounds_computed, record.replaced)
+            if not all(type(number) is int for number in numbers):
+                raise ValueError("its numbers are not whole")
+            if record.status not in get_args(Status) or not isinstance(record.setting, dict):
+                raise ValueError(f"its status is {record.status}")
+            return record
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise RunFolderError(f"{path} cannot be read ({error}); delete it to run this trial again") from None
 
     def records(self) -> list[TrialRecord]:
@@ -137,7 +153,7 @@ class SweepFolder:
 
     def experiment(self, trial: str) -> tuple[Experiment, int | None]:
         """A trial as a run of its own: its experiment with its schedule, and the round after which it ended early."""
-        record = self.record(trial)
+        record = self.record(trial) if trial == Path(trial).name else None  # a trial is no path
         if record is None:
             raise ConfigError("trial", trial, f"is not in {self.path}", "see its folder trials/")
         experiment = self.run_folder(trial).experiment()

@@ -157,14 +157,18 @@ def resume_sweep(
     retry_failed: bool = False,
 ) -> tuple[NamedSweep, Outcome]:
     """Go on with the sweep in ``path``; ended trials are kept, and told to the searcher and the scheduler again."""
-    values = SweepFolder(path).sweep()
+    values = SweepFolder(path).asked()
     named = load(values["reference"], values["profile"], values["overrides"], sweeps)
     if named.digest != values["digest"]:
         raise RunFolderError(
             f"{path} was begun as another sweep: {values['reference']} has changed since ({values['digest']}, now "
             f"{named.digest}); run it as a new sweep, whose unchanged rounds come from the store"
         )
-    return named, run_sweep(named, path, How.from_mapping(values["how"]), address, console, retry_failed)
+    try:
+        how = How.from_mapping(values["how"])
+    except (KeyError, TypeError) as error:
+        raise RunFolderError(f"{path / 'sweep.yaml'} cannot be read as a sweep (how: {error})") from None
+    return named, run_sweep(named, path, how, address, console, retry_failed)
 
 
 # --- pieces -----------------------------------------------------------------------------------------------
