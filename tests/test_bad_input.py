@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ from typing import Any
 import pytest
 
 from engine import cli, ray_pool
+from engine.checkpoints import Checkpoints
 from engine.data import SOURCES, sources
+from engine.files import locked
+from engine.results import RunFolder
 from tests.bad_input import datasets, experiments, folders, partitions, sweeps
 from tests.bad_input.case import Case
 from tests.sweep_folders import MU, make_sweep
@@ -75,7 +79,11 @@ def check_sentence(case: Case, code: Any, out: str, err: str) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_bad_input_is_refused_in_one_sentence(
-    case: Case, begun: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    case: Case,
+    begun: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Kills: a traceback, another exit code, a second sentence; Ray or data before the refusal; a file left behind."""
     if case.begun:
@@ -96,3 +104,69 @@ def test_bad_input_is_refused_in_one_sentence(
         code = exit.code
     check_sentence(case, code, *capsys.readouterr())
     assert content(tmp_path) == before
+
+
+AS_COMMANDS = (
+    "name is a path",
+    "rounds is huge",
+    "algorithm's name is a mapping",
+    "a bomb of aliases",
+    "100,000 brackets",
+    "out is below a file",
+    "a share above 1",
+    "truncated gzip",
+    "a pickle that runs code",
+    "experiment a bomb",
+)
+
+
+@pytest.mark.parametrize("name", AS_COMMANDS)
+def test_bad_input_of_a_real_command(name: str, begun: dict[str, Path], tmp_path: Path) -> None:
+    """Kills: an entry point that behaves otherwise than in the test above; a process that ends by a signal."""
+    [case] = [case for case in CASES if case.name == name]
+    if case.begun:
+        shutil.copytree(begun[case.begun], tmp_path / case.begun)
+    case.prepare(tmp_path)
+    before = content(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "engine.cli", *case.words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "200", "CUDA_VISIBLE_DEVICES": ""},
+        check=False,
+    )
+    check_sentence(case, done.returncode, done.stdout, done.stderr)
+    assert content(tmp_path) == before
+
+
+def test_the_table_is_long_and_names_each_case_once() -> None:
+    """Kills: a table that is not run, a case that another one of the same name hides."""
+    names = [case.name for case in CASES]
+    assert len(names) >= 300
+    assert len(set(names)) == len(names)
+
+
+def test_a_lock_that_is_a_link_leaves_alone_what_it_leads_to(tmp_path: Path) -> None:
+    """Kills: a lock that is opened to be written anew, in a folder that somebody else has made."""
+    (tmp_path / "precious").write_text("a thesis")
+    (tmp_path / ".lock").symlink_to(tmp_path / "precious")
+    with locked(tmp_path / ".lock"):
+        assert (tmp_path / "precious").read_text() == "a thesis"
+
+
+def test_checkpoints_are_newest_first_by_number(tmp_path: Path) -> None:
+    """Kills: an order by text, in which round 1,000,000 comes before round 999,999."""
+    names = ("00-a-999999", "00-a-1000000", "02-a-000001", "10-b-000001", "100-c-000000", "readme")
+    for name in names:
+        (tmp_path / f"{name}.safetensors").touch()
+    found = [path.stem for path in Checkpoints(tmp_path, "", 1, ("a",)).paths()]
+    assert found == ["100-c-000000", "10-b-000001", "02-a-000001", "00-a-1000000", "00-a-999999"]
+
+
+def test_a_run_that_cannot_be_opened_leaves_no_folder_above_it(tmp_path: Path) -> None:
+    """Kills: folders that were made for a run which was then refused."""
+    (tmp_path / "there").mkdir()
+    with pytest.raises(ZeroDivisionError), RunFolder(tmp_path / "there" / "a" / "b" / "run").prepared(False):
+        _ = 1 / 0
+    assert content(tmp_path) == {"there": "folder"}

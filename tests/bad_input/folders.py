@@ -78,7 +78,11 @@ def edited(name: str, change: Callable[[dict[str, Any]], object]) -> Callable[[P
     def make(folder: Path) -> None:
         values = yaml.safe_load((folder / name).read_text())
         change(values)
-        text = json.dumps(values) if name.endswith(".json") else yaml.safe_dump(values)
+        text = (
+            json.dumps(values)
+            if name.endswith(".json")
+            else yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+        )
         (folder / name).write_text(text)
 
     return make
@@ -259,7 +263,8 @@ OTHERS = [
            verb="report"),
     on_run("report of evaluations without a column", table("evaluations.parquet", lambda t: t.drop(["stage"])),
            "run/evaluations.parquet cannot be read", verb="report"),
-    on_run("report of an unknown figure", _nothing, "metric=beauty", "--metric", "beauty", verb="report"),
+    on_run("report of an unknown figure", _nothing, "metric=beauty", "--metric", "beauty", verb="report",
+           loads=True),
     on_run("diagnosis of a round that was not", _nothing, "--round=9", "--round", "9", verb="diagnose"),
     on_run("diagnosis of a stage that is none", _nothing, "--stage=x", "--stage", "x", verb="diagnose"),
     on_run("diagnosis by an unknown estimator", _nothing, "--estimator=x: is none", "--estimator", "x", verb="diagnose"),
@@ -280,9 +285,9 @@ OTHERS = [
 ]  # fmt: skip
 
 
-def on_sweep(name: str, make: Callable[[Path], object], message: str, *words: str) -> Case:
+def on_sweep(name: str, make: Callable[[Path], object], message: str, *words: str, loads: bool = False) -> Case:
     """Words about ``sweep``, which ``make`` has damaged."""
-    return Case(name, words, message, make=lambda at: make(at / "sweep"), begun="sweep")
+    return Case(name, words, message, make=lambda at: make(at / "sweep"), begun="sweep", loads=loads)
 
 
 REPORT, RESUME = ("report", "sweep"), ("resume", "sweep")
@@ -294,10 +299,11 @@ SWEEP = [
     on_sweep("sweep without its parts", file("sweep.yaml", "a: 1"), "sweep/sweep.yaml", *REPORT),
     on_sweep("sweep with axes in words", edited("sweep.yaml", lambda v: v.update(axes="all")), "sweep.yaml", *REPORT),
     on_sweep("sweep of claims in words", edited("sweep.yaml", lambda v: v.update(claims="x")), "sweep.yaml", *REPORT),
-    on_sweep("sweep by an unknown figure", edited("sweep.yaml", lambda v: v.update(metric="x")), "metric=x", *REPORT),
+    on_sweep("sweep by an unknown figure", edited("sweep.yaml", lambda v: v.update(metric="x")), "metric=x", *REPORT,
+             loads=True),
     on_sweep("a sweep's record cut off", cut(f"{TRIAL}trial.json"), "00000/trial.json cannot be read", *REPORT),
     on_sweep("a sweep's record of a list", file(f"{TRIAL}trial.json", "[]"), "00000/trial.json cannot be", *REPORT),
-    on_sweep("a sweep's record of nothing", file(f"{TRIAL}trial.json", "{}"), "00000/trial.json cannot be", *REPORT),
+    on_sweep("a sweep's record of nothing", file(f"{TRIAL}trial.json", "{}"), "00000/trial.json is not a trial of", *REPORT),
     on_sweep("a trial's evaluations", cut(f"{TRIAL}evaluations.parquet"), "evaluations.parquet cannot be", *REPORT),
     on_sweep("a trial's experiment", file(f"{TRIAL}experiment.yaml", "["), "experiment.yaml cannot be read", *REPORT),
     on_sweep("a trial's summary", file(f"{TRIAL}summary.json", "["), "summary.json cannot be read", *REPORT),
