@@ -66,8 +66,8 @@ def _shown(value: object) -> str:
         return repr(value)
     try:
         text = str(value)
-    except ValueError:  # Python writes no number of more than 4,300 digits
-        return "a number of thousands of digits"
+    except (ValueError, RecursionError):  # Python writes no number of more than 4,300 digits
+        return "what is too long to be written"
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}... ({len(text):,} characters)"
 
 

@@ -21,7 +21,7 @@ VALUES = [
     run("seed is no date", "seed=2024-13-45", "seed=2024-13-45: must be a valid integer"),
     run("seed is beyond 64 bits", "seed=9223372036854775808", "seed=9223372036854775808: is larger than any"),
     run("seed of 5,000 digits", f"seed={'9' * 5000}", "(5,000 characters): Unable to parse"),
-    run("seed in hexadecimal of 5,000 digits", f"seed=0x{'f' * 5000}", "seed=a number of thousands of digits: "),
+    run("seed in hexadecimal of 5,000 digits", f"seed=0x{'f' * 5000}", "seed=what is too long to be written: "),
     run("seed is tagged", ("seed=!!int abc",), "seed=!!int abc: must be a valid integer"),
     run("seed holds itself", ("seed=&a [*a]",), "seed=&a [*a]: must be a valid integer"),
     run("rounds is none", "rounds=0", "rounds=0: must be greater than or equal to 1"),
@@ -192,7 +192,7 @@ def _place(name: str, words: str, message: str) -> Case:
 
 
 PLACES = [
-    _place("a file that is not there", "gone.yaml", "experiment=gone.yaml: cannot be read"),
+    _place("an experiment that is not there", "gone.yaml", "experiment=gone.yaml: cannot be read"),
     _place("a folder for a file", "full", "experiment=full: is not YAML (it is a folder)"),
     _place("an endless file", "/dev/zero", "experiment=/dev/zero: is not YAML (it is not a file)"),
     _place("a link to itself", "loop.yaml", "experiment=loop.yaml: cannot be read"),
