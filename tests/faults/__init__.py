@@ -1,0 +1,1 @@
+"""Faults that are made on purpose: files of any content, and more."""
