@@ -108,7 +108,9 @@ FIELDS = [
     run("own images without a folder", "data.name=imagefolder", "data.root=None: is required"),
     run("a folder that is a number", "data.name=imagefolder data.root=3", "data.root=3: must be a valid string"),
     run("images of no size", "data.name=imagefolder data.root=x data.size=0", "data.size=0: must be at least 1 pixel"),
-    run("users beyond memory", "data.name=synthetic data.users=1000000000000", "data.users=1000000000000: m", loads=True),
+    run(
+        "users beyond memory", "data.name=synthetic data.users=1000000000000", "data.users=1000000000000: m", loads=True
+    ),
     run("no user", "data.name=synthetic data.users=0", "data.users=0: must be at least 1"),
     run("features beyond float32", "data.name=synthetic data.a=1e308", "data.a=1e+308: must be a number from 0"),
     run("features are NaN", "data.name=synthetic data.b=.nan", "data.b=nan: must be a number from 0"),
@@ -118,11 +120,21 @@ FIELDS = [
     run("a folder with NUL", ("data.name=mnist", 'data.root="a\\0b"'), r"data.root=a\x00b: there is no", loads=True),
     run("a folder of 300 letters", f"data.name=mnist data.root={'a' * 300}", "there is no such folder", loads=True),
     run("a data set that is not here", "data.name=omniglot", "omniglot was not found (looked in", loads=True),
-    Case("a file for a folder", ("run", "data.name=mnist", *OWN), "data.root=data: there is no such", {"data": b""},
-         loads=True),
-    Case("an empty folder", ("run", "data.name=fashion_mnist", *OWN), "data.root=data: has no fashion_mnist; looked",
-         {"data/readme": b""}, loads=True),
-]  # fmt: skip
+    Case(
+        "a file for a folder",
+        ("run", "data.name=mnist", *OWN),
+        "data.root=data: there is no such",
+        {"data": b""},
+        loads=True,
+    ),
+    Case(
+        "an empty folder",
+        ("run", "data.name=fashion_mnist", *OWN),
+        "data.root=data: has no fashion_mnist; looked",
+        {"data/readme": b""},
+        loads=True,
+    ),
+]
 
 IDX_FILES = [
     mnist("truncated gzip", "ended before the end-of-stream marker", content=IDX[TRAIN_IMAGES][:-9]),
@@ -135,17 +147,30 @@ IDX_FILES = [
     mnist("idx that goes on", "its length is not what its header says", content=gzip.compress(idx(IMAGES) + b"x")),
     mnist("idx of negative sizes", "cannot be read", content=gzip.compress(b"\0\0\x08\x03" + b"\xff" * 12)),
     mnist(
-        "idx of 2^93 pixels", "train-images-idx3-ubyte.gz: ", content=gzip.compress(b"\0\0\x08\x03" + b"\x7f\xff\xff\xff" * 3)
+        "idx of 2^93 pixels",
+        "train-images-idx3-ubyte.gz: ",
+        content=gzip.compress(b"\0\0\x08\x03" + b"\x7f\xff\xff\xff" * 3),
     ),
-    mnist("idx of 8 GB in 50 bytes", "train-images-idx3-ubyte.gz: ",
-          content=gzip.compress(b"\0\0\x08\x03" + struct.pack(">3I", 2_000_000, 64, 64))),
+    mnist(
+        "idx of 8 GB in 50 bytes",
+        "train-images-idx3-ubyte.gz: ",
+        content=gzip.compress(b"\0\0\x08\x03" + struct.pack(">3I", 2_000_000, 64, 64)),
+    ),
     mnist("idx without an image", "has 6 labels for 0 images", content=gzip.compress(idx(IMAGES[:0]))),
-    mnist("a label out of range", "has the label 77, which is not below 10", file=TRAIN_LABELS,
-          content=gzip.compress(idx(LABELS + 72))),
-    mnist("fewer labels than images", "has 5 labels for 6 images", file=TRAIN_LABELS,
-          content=gzip.compress(idx(LABELS[:5]))),
+    mnist(
+        "a label out of range",
+        "has the label 77, which is not below 10",
+        file=TRAIN_LABELS,
+        content=gzip.compress(idx(LABELS + 72)),
+    ),
+    mnist(
+        "fewer labels than images",
+        "has 5 labels for 6 images",
+        file=TRAIN_LABELS,
+        content=gzip.compress(idx(LABELS[:5])),
+    ),
     mnist("other sizes in the test", "train and test images differ in size", content=gzip.compress(idx(IMAGES[:, :9]))),
-]  # fmt: skip
+]
 
 PICKLES = [
     batches("a pickle that runs code", "it names pathlib", _Code()),
@@ -156,15 +181,27 @@ PICKLES = [
     batches("a batch of floats", "not a CIFAR batch (uint8 `data`", CIFAR | {"data": np.zeros((4, 3072))}),
     batches("labels that are texts", "data_batch_1: has a label that is no class", CIFAR | {"labels": ["a"] * 4}),
     batches("labels beyond 64 bits", "data_batch_1: has a label that is no class", CIFAR | {"labels": [2**70] * 4}),
-    batches("labels of several numbers", "data_batch_1: has a label that is no class", CIFAR | {"labels": [[1, 2]] * 4}),
+    batches(
+        "labels of several numbers", "data_batch_1: has a label that is no class", CIFAR | {"labels": [[1, 2]] * 4}
+    ),
     batches("a label that is no class", "a train label is 10, but there are 10 classes", CIFAR | {"labels": [10] * 4}),
     batches("a negative label", "labels must not be negative, but one is -1", CIFAR | {"labels": [-1] * 4}),
-    of("an archive that is none", "cifar100", "not a readable archive", {"data/cifar-100-python.tar.gz": b"no archive"}),
-    of("an archive of other files", "cifar100", "not a readable CIFAR batch",
-       {"data/cifar-100-python.tar.gz": _empty_archive()}),
-    of("a folder in place of a file", "cifar100", "cifar-100-python.tar.gz",
-       {"data/cifar-100-python.tar.gz": _empty_archive("../cifar-100-python/meta")}),
-]  # fmt: skip
+    of(
+        "an archive that is none", "cifar100", "not a readable archive", {"data/cifar-100-python.tar.gz": b"no archive"}
+    ),
+    of(
+        "an archive of other files",
+        "cifar100",
+        "not a readable CIFAR batch",
+        {"data/cifar-100-python.tar.gz": _empty_archive()},
+    ),
+    of(
+        "a folder in place of a file",
+        "cifar100",
+        "cifar-100-python.tar.gz",
+        {"data/cifar-100-python.tar.gz": _empty_archive("../cifar-100-python/meta")},
+    ),
+]
 
 TREES = [
     tree("images of two sizes", "images must have one size", {"data/train/cat/2.png": LARGE}),
@@ -216,11 +253,14 @@ ANNOTATIONS = [
     coco("an id that is infinite", "not a readable annotation file", images=[{"id": float("inf"), "file_name": "x"}]),
     coco("an id of 5,000 digits", "not a readable annotation file", f'{{"images": [{{"id": {"9" * 5000}}}]}}'),
     coco("an image without annotation", "must have one annotation for each image", annotations=[]),
-    coco("a category that is none", "has the category_id 9, which is no category", annotations=[
-        {"image_id": 1, "category_id": 9}]),
+    coco(
+        "a category that is none",
+        "has the category_id 9, which is no category",
+        annotations=[{"image_id": 1, "category_id": 9}],
+    ),
     coco("an image that leads out of the folder", "leads out of", images=[{"id": 1, "file_name": "../../etc/passwd"}]),
     coco("an image at a place of its own", "leads out of", images=[{"id": 1, "file_name": "/etc/passwd"}]),
     coco("an image with NUL", "train2019.json", images=[{"id": 1, "file_name": "a\0b"}]),
-]  # fmt: skip
+]
 
 CASES = [*FIELDS, *IDX_FILES, *PICKLES, *TREES, *PARQUET, *ANNOTATIONS]

@@ -86,7 +86,7 @@ def _of_data() -> list[Reader]:
         Reader(
             "cifar_pickle",
             _file("x", lambda path: read_cifar_batches([path])),
-            tuple(pickle.dumps(batch, protocol) for protocol in (0, 2, 4, 5)),
+            tuple(pickle.dumps(batch, protocol) for protocol in (0, 2, 4)),
         ),
         Reader("cifar_parquet", _file("x", lambda path: read_parquet_images([path], "img", "label")), images),
         Reader("image", lambda folder, content: decode_images([("x", content)], 1, 8), tuple(pictures)),
