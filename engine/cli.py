@@ -37,7 +37,7 @@ from engine.places import check_writable
 from engine.results import BREAKS_PRIVACY, Row, RunFolder
 from engine.run import Run
 from engine.store import StageStore
-from tune_configs import EXPERIMENTS, PROFILES, SWEEPS
+from tune_configs import EXPERIMENTS, SWEEPS
 
 app = typer.Typer(
     help="Federated learning under label skew, simulated on Ray, equal to the bit on any number of actors.",
@@ -300,7 +300,10 @@ def _overridden(what: list[str] | None, profile: str) -> Experiment | None:
 
 def _named(what: list[str], profile: str) -> tuple[Experiment | None, list[str], int | None]:
     """What was typed: an experiment, the key=value pairs behind it, and the round of :func:`_experiment`."""
-    require(profile in PROFILES, "--profile", profile, "is not a profile", nearest(profile, PROFILES))
+    if profile != "laptop":
+        from engine.sweeps.definition import PROFILES  # with Ray Tune
+
+        require(profile in PROFILES, "--profile", profile, "is not a profile", nearest(profile, PROFILES))
     named = bool(what) and _is_name(what[0])
     name, words = (what[0], what[1:]) if named else ("quickstart", what)
     experiment, stopped = _experiment(name, profile, words)

@@ -14,8 +14,6 @@ EXPERIMENTS = {
     "scaling": scaling,
 }
 
-PROFILES = ("laptop", "paper")  # of a sweep: in minutes, or as it was published
-
 SWEEPS = {
     "drift": (
         "fedprox_mu",

@@ -31,9 +31,9 @@ from engine.experiment import Experiment, parse_assignment
 from engine.personal import FIGURES as PERSONAL
 from engine.sweeps.space import axis, drawn_from, is_drawn, is_empty, is_grid, plain
 from engine.sweeps.user_file import load_module, told
-from tune_configs import PROFILES
 
 REPORTED = ("last10_accuracy", "accuracy", "best_accuracy", "loss", *PERSONAL)  # by a trial while it runs
+PROFILES = ("laptop", "paper")
 
 
 @dataclass(frozen=True)
