@@ -244,7 +244,7 @@ class Table:
                 frames = [pd.read_parquet(path) for path in paths]
             except FileNotFoundError:  # just folded
                 continue
-            except (OSError, pa.ArrowException) as error:
+            except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
                 raise RunFolderError(f"{self.path} cannot be read ({error})") from None
             if len(frames) > 1:
                 return pd.concat(frames, ignore_index=True)
@@ -339,7 +339,7 @@ def _reader(path: Path) -> Iterator[pq.ParquetFile]:
     try:
         with pq.ParquetFile(path, pre_buffer=False) as reader:
             yield reader
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise RunFolderError(f"{path} cannot be read ({error}); move it away and resume") from None
 
 

@@ -371,5 +371,5 @@ def _columns(path: Path, names: list[str]) -> pa.Table:
             if lacking:
                 raise RunFolderError(f"{path} cannot be read (it has no column {lacking[0]!r})")
             return file.read(columns=names, use_threads=False)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise RunFolderError(f"{path} cannot be read ({error})") from None

@@ -253,8 +253,10 @@ def read_parquet_images(
 
 def _open(path: Path) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(path)
-    except (OSError, pa.ArrowException) as error:
+        file = pq.ParquetFile(path)
+        _ = file.schema_arrow.names  # decoded here: a broken file may have names that are no text
+        return file
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise _corrupt(path, error) from None
 
 
@@ -285,7 +287,7 @@ def _batches(path: Path, file: pq.ParquetFile, name: str) -> Iterator[pa.Array]:
             for field in fields:
                 column = column.field(field)
             yield column
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise _corrupt(path, error) from None
     except KeyError as error:
         raise DataError(f"{path}: column {top!r} has no field {error}") from None
