@@ -68,7 +68,7 @@ def load(folder: Path, name: str | None = None) -> dict[str, np.ndarray]:
             raise ValueError("it has empty values")
         for part in ("row", "column"):
             places = table[part].to_numpy()
-            if len(places) and not (0 <= places.min() and places.max() < MOST):
+            if len(places) and not (places.min() >= 0 and places.max() < MOST):
                 raise ValueError(f"its {part}s are {places.min()} to {places.max()}")
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         raise RunFolderError(f"{path} cannot be read ({error})") from None

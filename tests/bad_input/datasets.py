@@ -239,6 +239,7 @@ PARQUET = [
     tables("a struct without bytes", "has no field", parquet(**ROWS | {"image": [{"path": "x"}] * 4})),
     tables("no rows", "has no rows", parquet(image=pa.array([], pa.binary()), label=pa.array([], pa.int64()))),
     tables("a truncated parquet", "not a readable parquet file", parquet(**ROWS)[:-20]),
+    tables("a column whose name is no text", "not a readable parquet", parquet(**ROWS).replace(b"label", b"la\xf4el")),
     tables("no parquet", "not a readable parquet file", b"PAR1 and nothing else"),
     tables("an empty parquet", "not a readable parquet file", b""),
     tables("an owner column that is not there", "has no column 'user'", parquet(**ROWS), "data.owner_column=user"),
