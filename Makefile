@@ -53,6 +53,11 @@ many: $(VENV)/installed  ## memory of 100,000 clients, 1,000 per round (10 minut
 first: $(VENV)/installed  ## seconds from the command to the first round, and where they go (5 minutes)
 	$(BIN)/python -m benchmarks.first_round
 
+chaos: $(VENV)/installed-test  ## N real runs under drawn faults, and file readers under a fuzzer (an hour); goes on where it stopped
+	$(BIN)/pip install --quiet --disable-pip-version-check 'atheris>=2.3'
+	$(BIN)/python -m tests.faults.chaos --count $(or $(N),100) --seed $(or $(SEED),0) --page docs/reliability.md
+	$(BIN)/python -m tests.faults.fuzz --seconds $(or $(SECONDS),20) --seed $(or $(SEED),1) --out docs/fuzz.json
+
 bits: $(VENV)/installed  ## equal bits on any number of actors, after kills and resumes; CIFAR10=folder for real CIFAR-10
 	$(BIN)/python -m benchmarks.bits $(if $(CIFAR10),--cifar10 $(CIFAR10))
 

@@ -97,6 +97,7 @@ class Checkpoints:
 
         ``parents``: for the stages that start from another one, that one's last checkpoint.
         """
+        damaged = False
         for path in self.paths():
             try:
                 checkpoint = self.load(path)
@@ -110,6 +111,9 @@ class Checkpoints:
             except Damaged as error:
                 log.warning("%s; falling back to the one before", error)
                 path.rename(path.with_name(f"{path.name}.damaged"))  # out of the way of the kept ones
+                damaged = True
+        if damaged:
+            log.warning("no checkpoint is whole: the run begins anew")
         return None
 
     def _check_state(self, path: Path, digest: str) -> None:

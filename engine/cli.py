@@ -12,6 +12,7 @@ import shlex
 import signal
 import statistics
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,7 +31,7 @@ from rich.progress import (
 from rich.table import Table
 
 from engine import __version__
-from engine.errors import ConfigError, FedskewError, nearest, one_line, require
+from engine.errors import ConfigError, FedskewError, RunError, nearest, one_line, require
 from engine.experiment import CHOICES, IDENTITY, Experiment
 from engine.personal import FIGURES as PERSONAL
 from engine.places import check_writable
@@ -367,6 +368,10 @@ def _run(experiment: Experiment, out: Path | None, options: Options) -> None:
             with contextlib.suppress(FedskewError):
                 run.close()  # what was done before the error is kept
             raise
+        except Exception as error:  # of an algorithm's hooks, for example: not written for users
+            with contextlib.suppress(Exception):
+                run.close()
+            raise _unforeseen(error, folder.path / "log.txt", again) from error
         except KeyboardInterrupt:
             console.print(again, highlight=False, soft_wrap=True, markup=False)
             raise
@@ -375,6 +380,14 @@ def _run(experiment: Experiment, out: Path | None, options: Options) -> None:
     if not run.finished:
         console.print(again, highlight=False, soft_wrap=True, markup=False)
         raise typer.Exit(130 if interrupts.asked else 0)
+
+
+def _unforeseen(error: Exception, log: Path, again: str) -> RunError:
+    """In one sentence; the traceback goes to the run's log."""
+    text = " ".join(str(error).split())
+    with open(log, "a", encoding="utf-8") as file:
+        file.writelines(traceback.format_exception(error))
+    return RunError(f"{type(error).__name__}: {text} (the traceback is at the end of {log}); {again}")
 
 
 def _advance(run: Run, interrupts: _Interrupts, until: int | None) -> None:

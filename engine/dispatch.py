@@ -87,6 +87,7 @@ class Dispatch:
         self._room = room or Room(math.inf, [0] * len(costs), 0.0)
         self._waiting = sorted(range(len(costs)), key=lambda call: (costs[call], -call))  # the longest last
         self._flights: list[dict[int, list[int]]] = [{} for _ in kinds]  # first call -> calls of a trip, as sent
+        self._limits = [IN_FLIGHT for _ in kinds]  # trips that may be on an actor; 0: it was given up
         self._since = [0.0 for _ in kinds]  # when the first of an actor's trips began
         self._given = [0.0 for _ in kinds]  # cost
         self._total = sum(costs)
@@ -102,12 +103,13 @@ class Dispatch:
             return None
         rates = [self._rate(kind) for kind in self._kinds]
         pace = [1.0 if rate is None else rate for rate in rates]
+        there = [actor for actor, limit in enumerate(self._limits) if limit]
         free = [self._free_at(actor, now, pace[actor]) for actor in range(len(pace))]
-        idle = not all(self._flights)
+        idle = not all(self._flights[actor] for actor in there)
         for place in reversed(range(len(self._waiting))):
             cost = self._costs[self._waiting[place]]
-            actor = min(range(len(pace)), key=lambda one: (free[one] + cost * pace[one], len(self._flights[one])))
-            if len(self._flights[actor]) < IN_FLIGHT:
+            actor = min(there, key=lambda one: (free[one] + cost * pace[one], len(self._flights[one])))
+            if len(self._flights[actor]) < self._limits[actor]:
                 if self._room.fits([self._waiting[place]]):
                     return self._send(actor, self._take(place, actor, rates), now)
                 self.held = True
@@ -136,6 +138,18 @@ class Dispatch:
         self._waiting += reversed(calls)
         return calls
 
+    def narrow(self, actor: int) -> None:
+        """One trip at a time from now on."""
+        self._limits[actor] = min(self._limits[actor], 1)
+
+    def retire(self, actor: int) -> None:
+        """Nothing more; its calls were :meth:`lost` before."""
+        self._limits[actor] = 0
+
+    def busy_since(self, actor: int) -> float | None:
+        """Since when an actor works on the first of its trips; None if it has none."""
+        return self._since[actor] if self._flights[actor] else None
+
     def taken(self, call: int) -> None:
         """The driver has done with a result."""
         self._room.taken(call)
@@ -158,6 +172,7 @@ class Dispatch:
         rate = rates[actor]
         if not rate:
             return taken
+        rates = [rate for rate, limit in zip(rates, self._limits, strict=True) if limit]
         speeds = [1 / other for other in rates if other]
         share = self._total / rate / sum(speeds) if len(speeds) == len(rates) else self._total / len(rates)
         cost = self._costs[taken[0]]

@@ -15,7 +15,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -31,16 +31,16 @@ from engine.blocks import added, cut_blocks
 from engine.cadence import Cadence, after
 from engine.checkpoints import Checkpoint, Checkpoints, Position, last_of_stages
 from engine.data import Assignment, Dataset
-from engine.entries import Arrays, cast, check_restored, checked, floats, to_numpy
-from engine.errors import ResourceError, RunError, RunFolderError
+from engine.entries import Arrays, cast, check_restored, checked, floats, not_finite, to_numpy
+from engine.errors import MemoryShort, ResourceError, RunError, RunFolderError
 from engine.exchanges import EveryClient, Exchanges, ServerSide
 from engine.executors.rule import STACKING, Executor, in_place_of
 from engine.experiment import Experiment, Participation, Stage
-from engine.files import link_or_copy
+from engine.files import link_or_copy, remove_left_behind, writing
 from engine.label_entropy import label_entropies
 from engine.measurements import Measurements, Place
 from engine.nets import ClientNets, open_model, without_model
-from engine.pool import Call, Pool
+from engine.pool import Call, Deadline, Pool, Result
 from engine.preflight import Preflight
 from engine.results import Row, RunFolder
 from engine.reuse import NotYet, Reuse, Segment, may_share, segments_of
@@ -51,6 +51,7 @@ from engine.states import DiskStore, Handle, MemoryStore, States
 from engine.training import Streams, first_state
 from engine.worker import (
     BlockSums,
+    ClientFailure,
     ClientReport,
     OwnScores,
     PersonalJob,
@@ -106,8 +107,12 @@ class Outcome:
     reports: list[tuple[ClientReport, int]] = field(default_factory=list)  # with the actor it ran on
     floats_down: int = 0  # numbers that each client received
     personal: list[OwnScores] = field(default_factory=list)  # of clients' own models, if asked for
+    failures: list[ClientFailure] = field(default_factory=list)
 
     def add(self, block: BlockSums, actor: int) -> None:
+        self.failures.extend(block.failures)
+        if not block.reports:  # all of them failed: there is nothing to add
+            return
         # A block of one client arrives as it was uploaded: see training.Sums.
         weight, num_examples = (1, 1) if block.scaled else (block.weight, block.num_examples)
         for name, array in block.uploads.items():
@@ -265,6 +270,7 @@ class Driver:
         if self._at_end:
             self._begin(self._position.stage + 1)
         end = self._ends[self._position.stage]
+        self.pool.deadline = Deadline(min(self.round + 1, end), self.experiment.execution.round_timeout)
         if self._reuse is not None:
             segments = self._segments()
             found = self._reuse.before(segments, self.round, end if until is None else min(until, end), self._has_end)
@@ -317,15 +323,18 @@ class Driver:
         cohort = self._cohort(number)
         context = self._context(number, len(cohort))
         server = algorithm.before_round(self._server, ServerSide(self.pool, context), context)
-        server = cast(algorithm, checked(algorithm, "before_round", server, self.layout), self._fresh["weights"].dtype)
+        server = self._entries(algorithm, "before_round", server)
         if cohort:
             self._preflight(stage, server, context)
         outcome = self._train(stage, cohort, server, context) if cohort else Outcome()
         if cohort:
-            server = self._aggregate(algorithm, server, outcome, cohort, context)
+            server = self._aggregate(algorithm, server, outcome, context)
+        else:
+            log.warning("round %d: nobody was drawn, so there is nothing to learn from", number)
         norm = float((server["weights"] - self._server["weights"]).norm())
         self._torn = True  # until the round's row is there too: see _next
-        self._states.commit(outcome.states)
+        with writing(self.folder.path):
+            self._states.commit(outcome.states)
         self._joined.update(outcome.states)
         self._server = server
         self._position = replace(self._position, round=number)
@@ -371,6 +380,7 @@ class Driver:
             keep_models=self._look is not None,
             test_own=self._cadence.participants(Position(self._position.stage, context.round)),
             together=self._together(algorithm),
+            drop=self.experiment.participation.on_client_error == "drop",
         )
         phases = algorithm.phases(context)
         sizes = {client: int(self._sizes[client]) for client in cohort}
@@ -384,18 +394,47 @@ class Driver:
             floats_down=floats({name: t for name, t in received.items() if name not in known})
             + sum(int(np.prod(array.shape[1:])) for array in addressed.values())
         )
-        results = self.pool.run("train", to_numpy(received), job, calls, what=f"round {context.round}")
-        for call, result in zip(calls, results, strict=True):
+        for call, result in self._results(stage, context, job, to_numpy(received), calls):
+            trained = [report.client for report in result.value.reports]
             if self._look is not None:
-                for client, model in zip(call.args[0], result.value.models, strict=True):
+                for client, model in zip(trained, result.value.models, strict=True):
                     self._look(client, model)
             outcome.add(result.value, result.actor)
-            outcome.states.update(zip(call.args[0], result.handles, strict=stateful))
+            if stateful:
+                new = dict(zip(call.args[0], result.handles, strict=True))
+                outcome.states.update({client: new[client] for client in trained})
+        self._check_failures(context, len(cohort), outcome.failures)
         return outcome
 
-    def _aggregate(
-        self, algorithm: Algorithm, server: Tensors, outcome: Outcome, cohort: tuple[int, ...], context: Context
-    ) -> Tensors:
+    def _results(
+        self, stage: Stage, context: Context, job: TrainJob, received: Arrays, calls: Sequence[Call]
+    ) -> Iterator[tuple[Call, Result]]:
+        """Of each block; a worker's want of memory is told with what would fit."""
+        try:
+            results = self.pool.run("train", received, job, calls, what=f"round {context.round}")
+            yield from zip(calls, results, strict=True)
+        except MemoryShort as error:
+            clients = max(len(call.args[0]) for call in calls)
+            flight = Preflight(
+                self.experiment, stage, context, self.pool.side_by_side, int(self._sizes.max()), job.together * clients
+            )
+            raise MemoryShort(f"{error}; {flight.smaller(self._largest)}") from error
+
+    def _check_failures(self, context: Context, cohort: int, failures: Sequence[ClientFailure]) -> None:
+        """Say who is left out of the round; a :class:`RunError` where too few are left."""
+        if not failures:
+            return
+        participation, first = self.experiment.participation, failures[0].reason
+        left, least = cohort - len(failures), participation.least(cohort)
+        counted = f"round {context.round}: {len(failures)} of {cohort} clients failed"
+        if left < least:
+            raise RunError(
+                f"{counted}, and participation.min_success={participation.min_success:g} asks for {least} that do "
+                f"not; the first: {first}"
+            )
+        log.warning("%s and are left out; the first: %s", counted, first)
+
+    def _aggregate(self, algorithm: Algorithm, server: Tensors, outcome: Outcome, context: Context) -> Tensors:
         """The new server entries: means formed in float64, then kept in the run's precision."""
         if not outcome.weight > 0 or outcome.buffers is None:
             raise RunError(f"round {context.round}: the uploads' weights add up to {outcome.weight}: there is no mean")
@@ -405,16 +444,28 @@ class Driver:
                 name: torch.from_numpy(np.asarray(total / outcome.weight)) for name, total in outcome.uploads.items()
             },
             weight=outcome.weight,
-            count=len(cohort),
+            count=len(outcome.reports),
             stacked={name: torch.from_numpy(np.stack([upload[name] for upload in stacked])) for name in stacked[0]}
             if stacked
             else None,
-            ids=cohort,
+            ids=tuple(report.client for report, _ in outcome.reports),
         )
-        server = checked(algorithm, "aggregate", algorithm.aggregate(server, pooled, context), self.layout)
         mean = torch.from_numpy(outcome.buffers / outcome.num_examples)
         buffers = mean if algorithm.shares_buffers else self._server["buffers"]
-        return cast(algorithm, {**server, "buffers": buffers}, self._fresh["weights"].dtype)
+        return self._entries(
+            algorithm, "aggregate", algorithm.aggregate(server, pooled, context) | {"buffers": buffers}
+        )
+
+    def _entries(self, algorithm: Algorithm, method: str, entries: Tensors) -> Tensors:
+        """The server's entries as a method made them: as declared, finite, in the run's precision."""
+        entries = cast(algorithm, checked(algorithm, method, entries, self.layout), self._fresh["weights"].dtype)
+        name = not_finite(entries)
+        if name is not None:
+            raise RunError(
+                f"stage {self.stage.name}, after round {self.round}: {type(algorithm).__name__}.{method} made entry "
+                f"{name!r}, which is not finite; lower the server's rate, or the learning rates"
+            )
+        return entries
 
     def _broadcast(self, algorithm: Algorithm, server: Tensors, context: Context) -> Tensors:
         """What every client of a cohort receives alike: the algorithm's entries and the buffers."""
@@ -500,6 +551,8 @@ class Driver:
             row |= {"stage": stage.name, "round": context.round, "actor": actor, "floats_down": outcome.floats_down}
             rows.append(row)
             self.folder.clients.add(row)
+        for failure in outcome.failures:
+            self.folder.failures.add({"stage": stage.name, "round": context.round, **vars(failure)})
         self._measurements.record(self._place, outcome.personal, {row["client"] for row in rows})
         samples = [row["samples"] for row in rows]
         return {
@@ -507,6 +560,7 @@ class Driver:
             "round": context.round,
             "lr": context.lr,
             "clients": len(rows),
+            "failed": len(outcome.failures),
             "samples": sum(samples),
             "steps": sum(row["steps"] for row in rows),
             "loss_before": _mean([row["loss_before"] for row in rows], samples),
@@ -557,6 +611,10 @@ class Driver:
         return Place(self.stage.name, self.round)
 
     def _summarise(self) -> dict[str, Any]:
+        with writing(self.folder.path):
+            return self._summed_up()
+
+    def _summed_up(self) -> dict[str, Any]:
         self.folder.fold()
         empty = int((self._sizes == 0).sum())
         files = self._state_files()
@@ -595,7 +653,7 @@ class Driver:
         algorithm = stage.algorithm
         server = {**algorithm.init_server(server, context), "buffers": server["buffers"]}
         server = algorithm.prepare(server, self._every_client(context, "prepare"), context)
-        self._server = cast(algorithm, checked(algorithm, "prepare", server, self.layout), self._fresh["weights"].dtype)
+        self._server = self._entries(algorithm, "prepare", server)
         self._send_once(algorithm, context)
         check_room(self._states, stage, context, self.experiment.checkpoint, self._largest_first_state)
         # A stage without rounds is at its end from the start: not to be saved before it is finished, see _next.
@@ -671,7 +729,7 @@ class Driver:
         context = self._context(self.round, 0)
         clients, compute = self._every_client(context, "finish"), ServerSide(self.pool, context)
         server = algorithm.finish(self._server, clients, compute, context)
-        self._server = cast(algorithm, checked(algorithm, "finish", server, self.layout), self._fresh["weights"].dtype)
+        self._server = self._entries(algorithm, "finish", server)
 
     def _open_states(self) -> States:
         folder, execution = self._checkpoints.states_folder, self.experiment.execution
@@ -681,10 +739,13 @@ class Driver:
 
     def _restore(self) -> None:
         self._checkpoints.check_folder()
+        for folder in (self.folder.path, self._checkpoints.folder, self._checkpoints.states_folder):
+            remove_left_behind(folder)
         found = self._checkpoints.latest(self._parents)
         if found is not None:
             self._check_fits(found)
-        self.folder.truncate(self.experiment, found.position if found else None)
+        with writing(self.folder.path):
+            self.folder.truncate(self.experiment, found.position if found else None)
         if found is None:
             self._server = self._fresh
             self._position = Position(0, 0)
@@ -729,11 +790,14 @@ class Driver:
 
     def _save(self) -> None:
         """Rows first, then the checkpoint that vouches for them."""
-        self.folder.flush()
-        self._states.save()
-        self._checkpoints.save(Checkpoint(self._position, self._server, self._state_files(), self._numerics))
-        self._saved = self._position
-        self._states.prune(self._checkpoints.prune({path.name for path in self._parents.values()}))
+        with writing(self.folder.path):
+            for name, value in self.pool.numerics.items():  # an actor's place may have gone to other hardware
+                self._numerics[name] = mixed(self._numerics[name], value)
+            self.folder.flush()
+            self._states.save()
+            self._checkpoints.save(Checkpoint(self._position, self._server, self._state_files(), self._numerics))
+            self._saved = self._position
+            self._states.prune(self._checkpoints.prune({path.name for path in self._parents.values()}))
 
     # --- shared rounds ----------------------------------------------------------------------------------
 
@@ -793,8 +857,9 @@ class Driver:
         began = self.round if stage.rounds else -1  # a stage without rounds has rows of the round it began with
         self._torn = True
         states = self._checkpoints.states_folder
-        for digest in set(checkpoint.states.values()):
-            link_or_copy(found.states / f"{digest}.safetensors", states / f"{digest}.safetensors")
+        with writing(self.folder.path):
+            for digest in set(checkpoint.states.values()):
+                link_or_copy(found.states / f"{digest}.safetensors", states / f"{digest}.safetensors")
         self._states.restore(checkpoint.states)
         self._joined = set(checkpoint.states)
         self._server = checkpoint.server

@@ -102,6 +102,19 @@ def cast(algorithm: Algorithm, entries: Tensors, dtype: torch.dtype) -> Tensors:
     }
 
 
+def is_finite(tensor: Tensor) -> bool:
+    """Whether no number in it is infinite or none at all."""
+    if not tensor.numel() or not tensor.is_floating_point():
+        return True
+    low, high = torch.aminmax(tensor)  # not a number if anything is; cheaper than isfinite
+    return math.isfinite(low) and math.isfinite(high)
+
+
+def not_finite(entries: Tensors) -> str | None:
+    """The first entry that is not."""
+    return next((name for name, tensor in entries.items() if not is_finite(tensor)), None)
+
+
 def floats(entries: Mapping[str, Tensor | np.ndarray]) -> int:
     """Numbers that travel; an integer counts as one."""
     return sum(math.prod(tensor.shape) for tensor in entries.values())

@@ -6,6 +6,8 @@ FedskewError            anything the command line shows without a traceback
 ├── ResourceError       cluster or disk lack what was asked     (exit code 2)
 ├── RunFolderError      a run folder is not what it should be   (exit code 2)
 └── RunError            a run that had started cannot go on     (exit code 1)
+    ├── ClientError     one client's round failed
+    └── MemoryShort     a worker's memory does not do
 """
 
 from __future__ import annotations
@@ -55,6 +57,26 @@ class RunError(FedskewError):
     """A run that had started and cannot go on: a client failed, a deadline passed, weights diverged."""
 
     exit_code = 1
+
+
+class ClientError(RunError):
+    """A client's round that came to nothing: something was raised, or what came of it is not finite.
+
+    Of the client and nobody else: it would fail alike on any machine. See participation.on_client_error.
+    """
+
+    def __init__(self, message: str, client: int, round: int, step: int | None = None) -> None:
+        super().__init__(message)
+        self.client = client
+        self.round = round
+        self.step = step  # the optimizer step from which on something was not finite, from 1, if that is known
+
+    def __reduce__(self):  # keeps the parts when the error crosses processes
+        return type(self), (str(self), self.client, self.round, self.step)
+
+
+class MemoryShort(RunError):
+    """A worker that has not the memory for its block."""
 
 
 SHOWN = 300  # characters of a value that a sentence repeats

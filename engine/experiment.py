@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -105,6 +106,9 @@ class Participation(Section):
     count: int | None = Field(default=None, ge=1)  # clients per round
     fraction: float | None = Field(default=None, gt=0, le=1)  # of the clients that hold data
     scheme: Literal["fixed", "binomial"] = "fixed"  # binomial: each client on its own, with that probability
+    on_client_error: Literal["fail", "drop"] = "fail"  # of a client that raises or diverges: end the run, or leave it
+    # out of the round; a worker or a disk that fails is never a client's error
+    min_success: float = Field(default=0.5, gt=0, le=1)  # with drop: the share of a cohort that must not fail
 
     @pydantic.model_validator(mode="after")
     def _one_of_two(self) -> Participation:
@@ -116,6 +120,14 @@ class Participation(Section):
             "set one of the two",
         )
         return self
+
+    def identity(self) -> dict[str, Any]:
+        """What a result depends on: where the first client to fail ends the run, a run that ended had none."""
+        return self.model_dump(exclude={"on_client_error", "min_success"} if self.on_client_error == "fail" else None)
+
+    def least(self, cohort: int) -> int:
+        """How many clients of a cohort of that size must not fail."""
+        return math.ceil(self.min_success * cohort - 1e-9)  # 0.29 * 100 is 28.999999999999996
 
 
 class Evaluation(Section):
@@ -167,8 +179,10 @@ class Execution(Section):
     gpus_per_actor: float = Field(default=0.0, ge=0, le=1)  # snapped to 1/n, so that no share spans cards
     state_store: Literal["memory", "disk"] = "memory"  # where client state lives between participations
     state_cache_mb: int = Field(default=512, ge=0)  # of the disk store
-    start_timeout: float = Field(default=180.0, gt=0, le=MOST_SECONDS)  # seconds for actors to be ready
-    block_timeout: float = Field(default=1800.0, gt=0, le=MOST_SECONDS)  # seconds without any block coming back
+    start_timeout: float = Field(default=180.0, gt=0, le=MOST_SECONDS)  # seconds for an actor to be ready
+    block_timeout: float = Field(default=1800.0, gt=0, le=MOST_SECONDS)  # seconds for an actor to give something back
+    # seconds for a round and what is due after it; null: none
+    round_timeout: float | None = Field(default=None, gt=0, le=MOST_SECONDS)
     retries: int = Field(default=3, ge=0)  # times that a block is run again after its actor died
     mixed_hardware: bool = False  # allow actors that compute different bits; marks the result, which is not shared
 
@@ -667,6 +681,7 @@ class Experiment(Section):
         values = self.to_mapping()
         written = values["execution"]
         values["execution"] = {f: written[f] for f in IDENTITY if f not in NEUTRAL or written[f] != NEUTRAL[f]}
+        values["participation"] = self.participation.identity()
         if not isinstance(self.data, OWN_DATA):  # a known data set is the same wherever it lies
             values["data"].pop("root", None)
         values["stages"] = [stage.to_mapping() for stage in self.chain]

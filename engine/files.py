@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from engine.errors import RunFolderError
+from engine.errors import ResourceError, RunFolderError
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -36,6 +37,25 @@ def link_or_copy(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """A disk that is full, or fails, as a :class:`ResourceError` that says how a run in ``folder`` goes on."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise ResourceError(
+            f"{error.filename or folder} cannot be written ({reason}); the last checkpoint is kept: make room, then "
+            f"continue with: fedskew resume {shlex.quote(str(folder))}"
+        ) from error
+
+
+def remove_left_behind(folder: Path) -> None:
+    """What a killed process was about to rename; to be called by the one that may write here."""
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
 
 
 @contextmanager

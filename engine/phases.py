@@ -32,7 +32,7 @@ from engine.algorithm import (
     accumulation,
 )
 from engine.data.batches import orders
-from engine.entries import sliced
+from engine.entries import is_finite, sliced
 from engine.experiment import Local
 from engine.jvp import jvp
 
@@ -116,6 +116,14 @@ class Tally:
         self.previous: Ended | None = None
 
 
+class NotFinite(Exception):
+    """Weights that are not finite any more."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(step)
+        self.step = step  # of the round, from 1
+
+
 class Course(Tally):
     """The phases of one client's round, alone in the net."""
 
@@ -135,6 +143,7 @@ class Course(Tally):
         self.forward = trainer.forward
         self.algorithm = algorithm
         self.local = local
+        self.stops_unless_finite = False  # with NotFinite, after the step in which it happens
         self._start: Tensor | None = None  # [P] of the phase, where somebody may ask
         self._first: tuple[Batch, Tensor, bool] | None = None  # its objective before any step; training mode
 
@@ -196,6 +205,8 @@ class Course(Tally):
                 grad = self._grad(net, batch_of, positions, phase)
                 step(self.algorithm.gradient(grad, weights, received, state, client))
             steps += 1
+            if self.stops_unless_finite and not is_finite(self.net.weights):
+                raise NotFinite(self.steps + steps)
         self.steps += steps
         self.accumulated += float(accumulation(self.local.momentum, steps, self.local.nesterov))
 

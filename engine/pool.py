@@ -7,6 +7,8 @@ is yielded as soon as those before it are there, a driver adds while workers tra
 
 from __future__ import annotations
 
+import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -20,6 +22,7 @@ import torch
 from engine.blocks import AUTO_BLOCKS
 from engine.data import Assignment, Dataset
 from engine.entries import Arrays
+from engine.errors import RunError
 from engine.experiment import Experiment
 from engine.stages import hardware_of, numerics
 from engine.states import Handle
@@ -49,11 +52,37 @@ class Result:
     actor: int
 
 
+class Deadline:
+    """When a round, and what is due after it, must be over."""
+
+    def __init__(self, round: int, seconds: float | None) -> None:
+        self._round = round
+        self._seconds = math.inf if seconds is None else seconds
+        self._began = time.monotonic()
+
+    def left(self) -> float:
+        """Seconds."""
+        return self._began + self._seconds - time.monotonic()
+
+    def check(self, waiting_for: str) -> None:
+        """Raise a :class:`RunError` where it has passed."""
+        if self.left() < 0:
+            raise RunError(
+                f"round {self._round} took longer than execution.round_timeout={self._seconds:g} s, and waited for "
+                f"{waiting_for}; raise it, and resume from the last checkpoint"
+            )
+
+
 class Pool(ABC):
     """Workers, wherever they are."""
 
-    numerics: dict[str, str]  # what they compute with: see stages.numerics
+    deadline = Deadline(0, None)  # of what is run now
     side_by_side: int  # workers that share a card, or else a machine's memory, at most
+
+    @property
+    @abstractmethod
+    def numerics(self) -> dict[str, str]:
+        """What they compute with: see stages.numerics."""
 
     @abstractmethod
     def run(self, method: str, shared: Arrays, job: Any, calls: Sequence[Call], what: str) -> Iterator[Result]:
@@ -80,8 +109,12 @@ class InProcessPool(Pool):
         self._workers = [Worker(experiment, dataset, assignment) for _ in range(count)]
         threads = partial(torch.set_num_threads, experiment.execution.threads)
         self._threads = ThreadPoolExecutor(count, "worker", threads) if count > 1 else None
-        self.numerics = numerics(experiment, hardware_of(experiment.execution.device))
+        self._numerics = numerics(experiment, hardware_of(experiment.execution.device))
         self.side_by_side = count
+
+    @property
+    def numerics(self) -> dict[str, str]:
+        return self._numerics
 
     def run(self, method: str, shared: Arrays, job: Any, calls: Sequence[Call], what: str) -> Iterator[Result]:
         workers = self._workers[: len(calls)]
@@ -89,6 +122,7 @@ class InProcessPool(Pool):
             worker.receive(shared)
 
         def work(number: int, call: Call) -> Result:
+            self.deadline.check(f"{what}: {call.label}")
             value = getattr(workers[number], method)(job, *call.args, *call.states)
             first, *handles = value if call.handles else (value,)
             return Result(first, tuple(handles), actor=0)

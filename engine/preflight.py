@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from engine import devices
 from engine.algorithm import Context, Layout
-from engine.errors import ResourceError
+from engine.errors import MemoryShort, ResourceError
 from engine.experiment import Execution, Experiment, Local, Stage
 from engine.models import ModelSpec, build_model
 from engine.phases import CHUNK
@@ -58,9 +58,10 @@ def measured(trial: Callable[[], None], device: str) -> Peak:
         torch.cuda.reset_peak_memory_stats()
         try:
             trial()
-        except torch.OutOfMemoryError as error:
+        except (torch.OutOfMemoryError, MemoryShort) as error:
+            reason = str(error.__cause__ or error).split(". ")[0]
             raise ResourceError(
-                f"a client's step does not fit on the card with what else is there ({str(error).split('. ')[0]}); "
+                f"a client's step does not fit on the card with what else is there ({reason}); "
                 "lower local.batch_size, or the number of actors on the card"
             ) from None
         return Peak(torch.cuda.max_memory_reserved() + CONTEXT, total)
@@ -118,6 +119,17 @@ class Preflight:
         outputs = max(activations(spec, layout.image, layout.classes) for spec in specs)
         size = 8 if self.experiment.execution.precision == "float64" else 4
         return size * self.together * (VECTORS * layout.size + ACTIVATIONS * self.batch * outputs)
+
+    def smaller(self, layout: Layout) -> str:
+        """What to set where a worker's memory did not do; ``together``: 0 where clients are trained one by one."""
+        if self.together < 2:
+            return "lower local.batch_size, or take a machine with more memory"
+        one = self.estimate(layout) / self.together
+        fitting = int(USABLE * devices.memory(self.experiment.execution.device) / self.side_by_side / one)
+        return (
+            f"{self.together} clients are trained in one pass, of about {size_text(int(one))} each: set "
+            f"execution.block={max(1, min(self.together // 2, fitting))}, which computes other bits"
+        )
 
     def report(self, peak: Peak) -> None:
         """Log what fits; a :class:`ResourceError` if what was asked for does not fit on the card."""

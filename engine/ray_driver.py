@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,9 @@ from engine.store import StageStore
 log = logging.getLogger("fedskew")
 
 
+GONE_WITHIN = 20.0  # seconds: the driver of a run that was killed goes after the process that started it
+
+
 class DriverActor:
     """The actor around a :class:`~engine.driver.Driver`."""
 
@@ -41,7 +45,8 @@ class DriverActor:
     ) -> Progress:
         # In a list, the reference arrives as a reference: the client actors of a node share what it points to.
         self._lock = ExitStack()
-        self._lock.enter_context(self._folder.locked())
+        self._lock.enter_context(self._folder.locked(GONE_WITHIN))
+        log.info("driver: process %d", os.getpid())
         self._pool = RayPool(experiment, dataset[0], assignment)
         reuse = reuse_for(self._folder, store)
         self._driver = Driver(experiment, self._folder, ray.get(dataset[0]), assignment, self._pool, reuse)

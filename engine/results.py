@@ -7,6 +7,7 @@
     evaluations.parquet   one row per evaluation, with per-class accuracy
     personal.parquet      one row per client and evaluation of its model on its own test rows, if there were any
     exchanges.parquet     one row per client and exchange outside rounds, if there were any
+    failures.parquet      one row per client and round that it was left out of, if there were any
     matrices.parquet      one row per pair of classes of each matrix that the server ends with, see matrices.py
     matrices.png          heat maps of them
     classes.png           accuracy of each class, and who holds it, if the last stage has no rounds
@@ -56,6 +57,7 @@ OWN_FILES = (
     "evaluations.parquet",
     "personal.parquet",
     "exchanges.parquet",
+    "failures.parquet",
     "matrices.parquet",
     "matrices.png",
     "classes.png",
@@ -83,9 +85,10 @@ SCHEMAS = {
             ("stage", pa.string()),
             ("round", pa.int64()),  # global, from 1
             ("lr", pa.float64()),
-            ("clients", pa.int64()),  # in the cohort
-            ("samples", pa.int64()),  # of the cohort
-            ("steps", pa.int64()),  # optimizer steps, over the cohort
+            ("clients", pa.int64()),  # in the cohort, without those that failed
+            ("failed", pa.int64()),  # clients that were left out, see participation.on_client_error
+            ("samples", pa.int64()),  # of these clients
+            ("steps", pa.int64()),  # optimizer steps, over these clients
             ("loss_before", pa.float64()),  # mean over the cohort by samples; see clients
             ("loss_after", pa.float64()),
             ("local_accuracy", pa.float64()),  # mean of the local models on the test set, before aggregation
@@ -166,6 +169,16 @@ SCHEMAS = {
             ("samples", pa.int64()),
             ("floats_up", pa.int64()),
             ("floats_down", pa.int64()),
+            ("reused", pa.bool_()),
+        ]
+    ),
+    "failures": pa.schema(
+        [
+            ("stage", pa.string()),
+            ("round", pa.int64()),
+            ("client", pa.int64()),
+            ("step", pa.int64()),  # from which on something was not finite, from 1; null: not known, or it raised
+            ("reason", pa.string()),
             ("reused", pa.bool_()),
         ]
     ),
@@ -358,6 +371,7 @@ class RunFolder:
         self.evaluations = Table(path / "evaluations.parquet", SCHEMAS["evaluations"])
         self.personal = Table(path / "personal.parquet", SCHEMAS["personal"])
         self.exchanges = Table(path / "exchanges.parquet", SCHEMAS["exchanges"])
+        self.failures = Table(path / "failures.parquet", SCHEMAS["failures"])
 
     # --- the experiment ---------------------------------------------------------------------------------
 
@@ -454,7 +468,7 @@ class RunFolder:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        return self.rounds, self.clients, self.evaluations, self.personal, self.exchanges
+        return self.rounds, self.clients, self.evaluations, self.personal, self.exchanges, self.failures
 
     def flush(self) -> None:
         for table in self.tables:
@@ -474,7 +488,7 @@ class RunFolder:
             table.truncate(last_rounds)
 
     def frame(self, table: str) -> pd.DataFrame:
-        """``rounds``, ``clients``, ``evaluations``, ``personal`` or ``exchanges`` as far as written."""
+        """``rounds``, ``clients``, ``evaluations``, ``personal``, ``exchanges`` or ``failures`` as far as written."""
         return Table(self.path / f"{table}.parquet", SCHEMAS[table]).frame()
 
     # --- the summary ------------------------------------------------------------------------------------
@@ -540,6 +554,7 @@ class RunFolder:
             "breaks_privacy": any(s.algorithm.breaks_privacy for s in experiment.chain if s.name in lineage),
             "rounds": last_round,
             "rounds_asked": len(trained),
+            "clients_failed": int(all_rounds["failed"].sum()),  # over rounds; who and why: failures.parquet
             "rounds_computed": sum(not row["reused"] for row in trained),
             "seconds_per_round": statistics.median(per_round) if per_round else None,
             "seconds": sum(row["seconds"] + row["evaluation_seconds"] for row in every),

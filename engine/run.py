@@ -26,6 +26,7 @@ from engine.data import Assignment, Dataset
 from engine.driver import Driver
 from engine.errors import ConfigError, DataError, FedskewError, require
 from engine.experiment import Execution, Experiment, no_gpu
+from engine.files import writing
 from engine.label_entropy import changes_classes, last_trained, step_classes
 from engine.models import check_size
 from engine.pool import InProcessPool, Pool
@@ -72,9 +73,19 @@ class Messages(logging.Handler):
         return texts
 
 
+class LogFile(logging.FileHandler):
+    """A run goes on without its log where the disk does not take it."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if self in _handlers:
+            _handlers.remove(self)
+            log.removeHandler(self)
+            log.warning("%s cannot be written; the run goes on without it", self.baseFilename)
+
+
 def log_to(folder: Path) -> None:
     """Log to ``folder/log.txt`` until :func:`stop_logging`, or the next run of this process."""
-    file = logging.FileHandler(folder / "log.txt", encoding="utf-8", delay=True)
+    file = LogFile(folder / "log.txt", encoding="utf-8", delay=True)
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     stop_logging()
     _handlers.append(file)
@@ -217,7 +228,8 @@ class Run:
             ray_pool.check_resources(execution)
             reference = ray_pool.share(prepared.dataset)
         with prepared.folder.prepared(overwrite):
-            prepared.write()
+            with writing(prepared.folder.path):
+                prepared.write()
             give_back_freed_memory()
             if reference is None:
                 driver: DriverLike = LocalDriver(prepared, store)
@@ -241,7 +253,8 @@ class Run:
         """Write everything; the summary. The folder can be resumed if the run was not finished."""
         summary = self.driver.close()
         counts = self.assignment.class_counts(self.labels, len(self.classes))
-        draw_pictures(self.experiment, self.folder, counts, self.classes)
+        with writing(self.folder.path):
+            draw_pictures(self.experiment, self.folder, counts, self.classes)
         return summary
 
     def _note(self, progress: Progress) -> Progress:
@@ -345,7 +358,7 @@ def run(
         while not under_way.finished:
             under_way.advance(seconds=1.0)
     except BaseException:
-        with suppress(FedskewError):
+        with suppress(FedskewError):  # of two errors the first one counts
             under_way.close()
         raise
     return under_way.close()

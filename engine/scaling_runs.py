@@ -187,12 +187,17 @@ class LentPool(Pool):
     def __init__(self, pool: Pool, take: Callable[[], None] | None = None) -> None:
         """``take``: makes the pool use this borrower's actors."""
         self._pool, self._take = pool, take
-        self.numerics, self.side_by_side = pool.numerics, pool.side_by_side
+        self.side_by_side = pool.side_by_side
         self.blocks = 0  # of the last round of training
+
+    @property
+    def numerics(self) -> dict[str, str]:
+        return self._pool.numerics
 
     def run(self, method: str, shared: Arrays, job: Any, calls: Sequence[Call], what: str) -> Iterator[Result]:
         if self._take is not None:
             self._take()
+        self._pool.deadline = self.deadline
         if method == "train":
             self.blocks = len(calls)
         return self._pool.run(method, shared, job, calls, what)

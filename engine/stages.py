@@ -26,6 +26,7 @@ from engine.experiment import Experiment, Stage
 # Modules that a result's bits go through, beside the stage's algorithm and the packages of data and models.
 NUMERIC_PATH = (
     "engine.algorithm",
+    "engine.attempts",
     "engine.blocks",
     "engine.cadence",
     "engine.data.annotations",

@@ -30,12 +30,12 @@ from engine.algorithm import (
 )
 from engine.data.batches import Rows
 from engine.data.public import PublicSet, none_set_aside
-from engine.entries import checked, kept, opened, sent
-from engine.errors import RunError
+from engine.entries import checked, is_finite, kept, not_finite, opened, sent
+from engine.errors import ClientError
 from engine.executors.block import Member, Together
 from engine.executors.graph import Programs
 from engine.experiment import Local
-from engine.phases import CHUNK, Course, FineTuning, Tally
+from engine.phases import CHUNK, Course, FineTuning, NotFinite, Tally
 from engine.weights import FlatNet
 from engine.workbench import FlatWorkbench
 
@@ -182,8 +182,9 @@ class Trainer:
         # After the upload: the objective may draw from client.rng.
         return replace(trained, loss_before=course.loss_before(), loss_after=course.loss_after())
 
-    def train_together(self, visits: Sequence[Visit], probe: bool = False) -> list[Trained]:
-        """The rounds of several clients, in one pass; what is theirs, in the order given.
+    def train_together(self, visits: Sequence[Visit], probe: bool = False) -> list[Trained | ClientError]:
+        """The rounds of several clients, in one pass; what is theirs, in the order given: of one that has diverged,
+        the error.
 
         visits: all of one algorithm, one local section and one round.
         """
@@ -196,12 +197,16 @@ class Trainer:
         together.run_all()
         losses = together.losses() if probe else [None] * len(members)
         ends = zip(together.stack.all_weights(), together.stack.all_buffers(), strict=True)
-        found: list[Trained | None] = [None] * len(visits)
+        found: list[Trained | ClientError | None] = [None] * len(visits)
         for index, arrival, member, end, pair in zip(order, arrivals, members, ends, losses, strict=True):
             self.net.load(*end)
-            trained = self._leave(arrival, member, *end)
-            found[index] = replace(trained, loss_before=pair[0], loss_after=pair[1]) if pair else trained
-        return [trained for trained in found if trained is not None]
+            try:
+                trained = self._leave(arrival, member, *end)
+            except ClientError as error:
+                found[index] = error
+            else:
+                found[index] = replace(trained, loss_before=pair[0], loss_after=pair[1]) if pair else trained
+        return [one for one in found if one is not None]
 
     def _course(self, visit: Visit, client: Client, received: Tensors, state: Tensors) -> Course:
         return Course(self, visit.algorithm, visit.local, client, visit.indices, received, state)
@@ -233,11 +238,8 @@ class Trainer:
             rows=partial(self.one_pass, client, visit.indices),
             ends=course.ends,
         )
-        if not all(map(_finite, (end, *(ended.end for ended in run.ends.values())))):
-            raise RunError(
-                f"client {visit.number} diverged in round {context.round}: its weights are not finite after "
-                f"{course.steps} steps{_lower_rates(algorithm.phases(context), course.lr)}"
-            )
+        if not all(map(is_finite, (end, *(ended.end for ended in run.ends.values())))):
+            raise self._diverged(visit, course, "its weights are")
         upload, new_state = algorithm.upload(run, received, state)
         if new_state and not algorithm.stateful:
             raise TypeError(
@@ -245,16 +247,49 @@ class Trainer:
                 "says that there is none"
             )
         new_state = checked(algorithm, "upload", new_state, context.layout)
+        upload, weight = sent(algorithm, upload, context.layout), float(algorithm.weight(run))
+        for what, entries in (("upload", upload), ("state", new_state), ("model", {"buffers": buffers})):
+            name = not_finite(entries)
+            if name is not None:
+                raise self._diverged(visit, course, f"entry {name!r} of its {what} is")
+        if not math.isfinite(weight):
+            raise self._diverged(visit, course, "its upload's weight is")
         return Trained(
-            upload=sent(algorithm, upload, context.layout),
+            upload=upload,
             state=kept(algorithm.entries, new_state, client),
             weights=run.end,
             buffers=run.buffers if algorithm.shares_buffers else run.buffers[:0],
             personal=algorithm.personal_after(run, received, new_state),
-            weight=float(algorithm.weight(run)),
+            weight=weight,
             num_examples=num_examples,
             steps=course.steps,
         )
+
+    def _diverged(self, visit: Visit, course: Tally, what: str) -> ClientError:
+        """What to raise where ``what`` is not finite; the step is found by training the client once more."""
+        step, phases = self._first_bad_step(visit), visit.algorithm.phases(visit.context)
+        since = f"after {course.steps} steps" if step is None else f"from step {step} of {course.steps} on"
+        return ClientError(
+            f"client {visit.number} diverged in round {visit.context.round}: {what} not finite {since}"
+            f"{_lower_rates(phases, course.lr)}",
+            visit.number,
+            visit.context.round,
+            step,
+        )
+
+    def _first_bad_step(self, visit: Visit) -> int | None:
+        """None where it is not a step that does it."""
+        try:
+            arrival = self._arrive(visit)
+            self.net.load(arrival.start, arrival.buffers)
+            course = self._course(visit, arrival.client, arrival.received, arrival.state)
+            course.stops_unless_finite = True
+            course.run_all(visit.algorithm.phases(visit.context))
+        except NotFinite as found:
+            return found.step
+        except Exception:  # hooks need not bear weights that are not finite, and one failure is told of already
+            return None
+        return None
 
     def state_of(self, visit: Visit, client: Client) -> Tensors:
         """A client's state from what is stored of it, or its first one."""
@@ -306,8 +341,3 @@ def _lower_rates(phases: Sequence[Phase], lr: float) -> str:
     if all(phase.lr is None and phase.emit == "step" for phase in phases):
         return f" with lr={lr:g}; lower local.lr"
     return "; lower the algorithm's own learning rates and local.lr"
-
-
-def _finite(weights: Tensor) -> bool:
-    low, high = torch.aminmax(weights)  # not a number if anything is; cheaper than isfinite
-    return math.isfinite(low) and math.isfinite(high)

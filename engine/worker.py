@@ -9,8 +9,7 @@ What all blocks of a round share is received once, by :meth:`Worker.receive`, be
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -33,11 +32,12 @@ from engine.algorithm import (
     Tensors,
     Workbench,
 )
+from engine.attempts import Outcome, attempt, naming
 from engine.data import Assignment, Dataset
 from engine.data.batches import Rows
 from engine.data.public import PublicRows
-from engine.entries import Arrays, floats, opened, to_numpy, to_torch
-from engine.errors import RunError
+from engine.entries import Arrays, floats, not_finite, opened, to_numpy, to_torch
+from engine.errors import ClientError
 from engine.executors.graph import CudaRecorder, Programs
 from engine.executors.rule import CAPTURING, in_place_of
 from engine.experiment import Experiment, Local
@@ -62,6 +62,7 @@ class TrainJob:
     keep_models: bool = False  # return each local model, as it ended, beside the sums
     test_own: bool = False  # measure clients' own models on their own test rows, before and after
     together: bool = False  # train the clients of a block in one pass
+    drop: bool = False  # leave out clients that fail; otherwise the first one's error is raised
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,15 @@ class ClientReport:
 
 
 @dataclass(frozen=True)
+class ClientFailure:
+    """One client's row of ``failures.parquet``."""
+
+    client: int
+    step: int | None  # see ClientError
+    reason: str
+
+
+@dataclass(frozen=True)
 class OwnScores:
     """A client's own model on its own test rows."""
 
@@ -126,7 +136,7 @@ class OwnScores:
 
 @dataclass(frozen=True)
 class BlockSums:
-    """A block's sums on the wire; see :class:`~engine.training.Sums`."""
+    """A block's sums on the wire; see :class:`~engine.training.Sums`. Of clients that failed nothing is in them."""
 
     uploads: Arrays
     buffers: np.ndarray
@@ -134,7 +144,8 @@ class BlockSums:
     weight: float
     num_examples: int
     stacked: list[Arrays]
-    reports: list[ClientReport]
+    reports: list[ClientReport]  # of each client in them
+    failures: list[ClientFailure]
     models: list[Arrays] = field(default_factory=list)  # "weights" and "buffers" of each client, if asked for
     personal: list[OwnScores] = field(default_factory=list)  # of clients' own models, if asked for
 
@@ -193,6 +204,7 @@ class Worker:
     ) -> Any:
         """Train a block: its sums, or (its sums, new state of the first client, of the second, ...).
 
+        A client that failed has an empty state here, which nobody is to keep.
         ``addressed``: [K, ...] rows for these clients. ``newcomers``: whether it is the client's first round in this
         stage; its state is then what it kept of the stage before, if anything.
         """
@@ -200,11 +212,16 @@ class Worker:
         sums, stacked, models = Sums(), list[Arrays](), list[Arrays]()
         reports: list[ClientReport] = []
         new_states: list[Arrays] = []
+        failures: list[ClientFailure] = []
         personal: list[OwnScores] = []
-        visits = self._visits(job, ids, addressed, newcomers, states)
-        if job.test_own:
-            visits = self._measured_first(job, visits, personal)
-        for number, trained, seconds in self._trained(job, visits):
+        for visit, trained, seconds in self._outcomes(job, self._visits(job, ids, addressed, newcomers, states)):
+            number = visit.number
+            if isinstance(trained, ClientError):
+                if not job.drop:
+                    raise trained
+                failures.append(ClientFailure(number, trained.step, str(trained)))
+                new_states.append({})
+                continue
             own_test = self._own_test(number) if job.test_own else None
             sums.add(trained)
             if algorithm.stack_uploads:
@@ -225,9 +242,11 @@ class Worker:
                 )
             )
             if own_test is not None:
-                self._trainer_of(number).net.load(trained.personal["weights"], trained.personal["buffers"])
-                personal.append(self._own_scores("post_local", algorithm, number, job.context, own_test))
-        assert sums.buffers is not None
+                with naming(f"client {number}'s own model in round {job.context.round}"):
+                    self._trainer_of(number).personalise(visit)
+                    personal.append(self._own_scores("received", algorithm, number, job.context, own_test))
+                    self._trainer_of(number).net.load(trained.personal["weights"], trained.personal["buffers"])
+                    personal.append(self._own_scores("post_local", algorithm, number, job.context, own_test))
         block = BlockSums(
             uploads=to_numpy(sums.uploads),
             buffers=sums.buffers.cpu().numpy(),
@@ -236,6 +255,7 @@ class Worker:
             num_examples=sums.num_examples,
             stacked=stacked,
             reports=reports,
+            failures=failures,
             models=models,
             personal=personal,
         )
@@ -250,9 +270,8 @@ class Worker:
         def trial() -> None:
             for visit in self._visits(job, ids, addressed, (True,) * len(ids), (None,) * len(ids)):
                 part = replace(visit, indices=visit.indices[:rows])
-                with suppress(RunError):  # a client that diverges here has been at its peak, and may not be drawn
-                    for _ in self._trained(job, iter([part] * clients)):
-                        pass
+                for _ in self._outcomes(job, iter([part] * clients)):
+                    pass  # a client that fails here has been at its peak, and may not be drawn
 
         peak = measured(trial, self.experiment.execution.device)
         whole = max(self.trainer.rows.normalised_bytes(len(self._indices(number))) for number in ids)
@@ -278,11 +297,12 @@ class Worker:
             own_test, trainer = self._own_test(number), self._trainer_of(number)
             if own_test is None:
                 continue
-            trainer.personalise(visit)
-            found.append(self._own_scores("post_server", job.algorithm, number, context, own_test))
-            if job.fine_tuning is not None:
-                trainer.fine_tune(visit, job.fine_tuning)
-                found.append(self._own_scores("fine_tuned", job.algorithm, number, context, own_test))
+            with naming(f"client {number}'s own model after round {context.round}"):
+                trainer.personalise(visit)
+                found.append(self._own_scores("post_server", job.algorithm, number, context, own_test))
+                if job.fine_tuning is not None:
+                    trainer.fine_tune(visit, job.fine_tuning)
+                    found.append(self._own_scores("fine_tuned", job.algorithm, number, context, own_test))
         return found
 
     def map(self, job: MapJob, ids: tuple[int, ...], *states: Arrays | None) -> Mapped:
@@ -300,7 +320,16 @@ class Worker:
             if job.stateful:
                 state = opened(job.kinds, to_torch(arrays, self.device), client) if arrays else {}
             view = _View(trainer, client, self._indices(number), state, with_model)
-            result = job.fn(view, self._shared)
+            with naming(f"client {number}, asked by the server after round {job.context.round}"):
+                result = job.fn(view, self._shared)
+            spoilt = not_finite(result)
+            if spoilt is not None:
+                round = job.context.round
+                raise ClientError(
+                    f"client {number}, asked by the server after round {round}, answers {spoilt!r} that is not finite",
+                    number,
+                    round,
+                )
             mapped.floats_up.append(floats(result))
             if job.merge is None:
                 mapped.results.append(to_numpy(result))
@@ -321,29 +350,23 @@ class Worker:
 
     # --- pieces ---------------------------------------------------------------------------------------
 
-    def _trained(self, job: TrainJob, visits: Iterator[Visit]) -> Iterator[tuple[int, Trained, float]]:
-        """Each client's number, what its round came to, and the seconds it took: by its rows, of a common pass."""
+    def _outcomes(self, job: TrainJob, visits: Iterator[Visit]) -> Iterator[tuple[Visit, Outcome, float]]:
+        """Each client, what its round came to, and the seconds it took: by its rows, of a common pass."""
         asked = self.experiment.execution.executor
         assert asked != "auto", "the experiment is resolved"
         executor, _ = in_place_of(asked, job.algorithm.one_by_one, self.client_nets.differ)
+
+        def train(group: Sequence[Visit]) -> Sequence[Outcome]:
+            if executor == "loop":
+                return [self._trainer_of(visit.number).train(visit, job.probe) for visit in group]
+            return self.trainer.train_together(group, job.probe)
+
         for group in [list(visits)] if job.together else ([visit] for visit in visits):
             began = time.perf_counter()
-            if executor == "loop":
-                found = [self._trainer_of(visit.number).train(visit, job.probe) for visit in group]
-            else:
-                found = self.trainer.train_together(group, job.probe)
-            seconds, rows = time.perf_counter() - began, sum(trained.num_examples for trained in found)
-            for visit, trained in zip(group, found, strict=True):
-                yield visit.number, trained, seconds * trained.num_examples / rows
-
-    def _measured_first(self, job: TrainJob, visits: Iterator[Visit], personal: list[OwnScores]) -> Iterator[Visit]:
-        """The same visits; what each client would use before its local work is measured as it comes by."""
-        for visit in visits:
-            own_test = self._own_test(visit.number)
-            if own_test is not None:
-                self._trainer_of(visit.number).personalise(visit)
-                personal.append(self._own_scores("received", job.algorithm, visit.number, job.context, own_test))
-            yield visit
+            found = attempt(train, group)
+            seconds, rows = time.perf_counter() - began, sum(visit.indices.numel() for visit in group)
+            for visit, outcome in zip(group, found, strict=True):
+                yield visit, outcome, seconds * visit.indices.numel() / rows
 
     def _visits(
         self,

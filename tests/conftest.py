@@ -20,7 +20,7 @@ from xdist.scheduler import LoadScopeScheduling
 from engine.run import Messages
 
 # Two Rays would share the cores and see each other's actors.
-WITH_RAY = ("test_cluster.py", "test_diagnosis.py", "test_ray.py", "test_sweeps.py")
+WITH_RAY = ("test_cluster.py", "test_diagnosis.py", "test_faults.py", "test_ray.py", "test_sweeps.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -17,6 +17,7 @@ from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Algorithm, Clients, ClientView, Compute, Context, Kind, Tensors
 from engine.analysis import load
+from engine.errors import RunError
 from engine.exchanges import EveryClient
 from engine.results import RunFolder
 from engine.store import StageStore
@@ -160,7 +161,8 @@ def test_a_net_that_was_not_sent_is_not_there(tmp_path: Path, monkeypatch: pytes
             return {**server, **clients.map(partial(moments, packed=True), {})}
 
     monkeypatch.setitem(ALGORITHMS, "asking", Peeking)
-    with pytest.raises(TypeError, match="clients were sent no model"):
+    message = "client 0, asked by the server after round 0: TypeError: clients were sent no model"
+    with pytest.raises(RunError, match=message):
         drive(tmp_path, experiment(rounds=1, algorithm={"name": "asking"}))
 
 
@@ -176,7 +178,7 @@ def test_states_come_along_only_where_they_are_asked_for(tmp_path: Path) -> None
     clients = driver._every_client(context, "finish")
     found = clients.map(kept, {}, reduce="stack", states=True)["kept"]
     assert (found > 0).sum() == 3
-    with pytest.raises(TypeError, match=r"call clients.map with states=True to use view.state"):
+    with pytest.raises(RunError, match=r"TypeError: .*; call clients.map with states=True to use view.state"):
         clients.map(kept, {})
 
     def nothing(ids: Any) -> Any:

@@ -213,9 +213,11 @@ def test_a_round_puts_one_object_into_the_store(
         return pools[0]
 
     driver = LocalDriver(ready, make_pool=make_pool)
-    actors_of_pool = list(pools[0]._actors)
+    places = [pools[0]._roster[number] for number in range(actors)]
+    handles = [place.handle for place in places]
     sizes: list[int] = []
-    pools[0]._actors = [Counted(actor, sizes) for actor in actors_of_pool]
+    for place in places:
+        place.handle = Counted(place.handle, sizes)
     try:
         puts.clear()
         for _ in range(3):
@@ -225,7 +227,8 @@ def test_a_round_puts_one_object_into_the_store(
         assert shared["weights"].nbytes > 1e6 and len(sizes) > 3 * actors
         assert max(sizes) < 1000 * cohort
     finally:
-        pools[0]._actors = actors_of_pool
+        for place, handle in zip(places, handles, strict=True):
+            place.handle = handle
         driver.close()
 
 
@@ -244,14 +247,14 @@ def test_a_trial_before_and_blocks_that_wait_for_room(
 
     def make() -> ray_pool.RayPool:
         made.append(ray_pool.RayPool(prepared.experiment, ray_pool.share(prepared.dataset), prepared.assignment))
-        made[0]._room = 1.0  # bytes
+        made[0]._measured.room = 1.0  # bytes
         return made[0]
 
     with caplog.at_level(logging.INFO, "fedskew"):
         driver = LocalDriver(prepared, make_pool=make)
         while not driver.driver.finished:
             driver.advance(0.0)
-        kinds, rate = made[0]._kinds, made[0]._rates.of("train", device_class("cpu"))
+        kinds, rate = made[0]._roster.kinds, made[0]._measured.rates.of("train", device_class("cpu"))
         summary = driver.close()
     texts = [record.getMessage() for record in caplog.records]
     assert summary["weights_sha256"] == run(cell(0, "scaffold"), tmp_path / "reference")["weights_sha256"]

@@ -470,10 +470,10 @@ def test_divergence_is_named_where_it_arises() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "repair"),
     [
-        (FedAvg(), r" 3 steps with lr=0.1; lower local.lr"),
-        (FedRecon(), r"steps; lower the algorithm's own learning rates and local.lr"),
-        (PFedMe(), r"steps; lower the algorithm's own learning rates and local.lr"),
-        (Pflego(tau=1), r"steps; lower the algorithm's own learning rates and local.lr"),
+        (FedAvg(), r"from step 1 of 3 on with lr=0.1; lower local.lr"),
+        (FedRecon(), r"on; lower the algorithm's own learning rates and local.lr"),
+        (PFedMe(), r"on; lower the algorithm's own learning rates and local.lr"),
+        (Pflego(tau=1), r"after \d+ steps; lower the algorithm's own learning rates and local.lr"),
     ],
     ids=str,
 )

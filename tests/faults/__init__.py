@@ -1,1 +1,1 @@
-"""Faults that are made on purpose: files of any content, and more."""
+"""Runs under faults: ``python -m tests.faults.chaos`` draws them, :mod:`tests.faults.harness` lets them happen."""
