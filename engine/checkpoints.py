@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from engine.experiment import Experiment
 
 log = logging.getLogger("fedskew")
+
+
+_NAME = re.compile(r"(\d+)-.*-(\d+)\.safetensors")  # stage and round; a round may have more digits than others
 
 
 class Damaged(RunFolderError):
@@ -69,7 +73,9 @@ class Checkpoints:
 
     def paths(self) -> list[Path]:
         """Newest first."""
-        return sorted(self.folder.glob("[0-9]*.safetensors"), reverse=True)
+        found = ((_NAME.fullmatch(path.name), path) for path in self.folder.glob("[0-9]*.safetensors"))
+        numbered = [(int(named[1]), int(named[2]), path) for named, path in found if named]
+        return [path for *_, path in sorted(numbered, reverse=True)]
 
     def save(self, checkpoint: Checkpoint) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -80,6 +86,11 @@ class Checkpoints:
     def load(self, path: Path) -> Checkpoint:
         """Raises :class:`RunFolderError` for a file that is not whole or belongs to another experiment."""
         return decode(path, self.digest)
+
+    def check_folder(self) -> None:
+        """Raise :class:`RunFolderError` where there is something else in the place of the folder."""
+        if self.folder.exists() and not self.folder.is_dir():
+            raise RunFolderError(f"{self.folder} is not a folder; move it away and resume")
 
     def latest(self, parents: Mapping[int, Path]) -> Checkpoint | None:
         """The newest one that is whole; None to start afresh. Says so when it had to go further back.
@@ -165,19 +176,31 @@ def decode(path: Path, owner: str) -> Checkpoint:
     try:
         tensors = safetensors.torch.load(content)
         metadata = _metadata(content)
-    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+        whole = metadata.pop("sha256", None) == _sha256(tensors, metadata)
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise Damaged(f"checkpoint {path.name} is damaged ({error})") from None
-    if metadata.pop("sha256", None) != _sha256(tensors, metadata):
+    if not whole:
         raise Damaged(f"checkpoint {path.name} is damaged: its content does not match its checksum")
-    if metadata["experiment"] != owner:
+    if metadata.get("experiment", owner) != owner:
         raise RunFolderError(f"checkpoint {path.name} belongs to another experiment ({metadata['experiment']})")
+    try:
+        return _checkpoint(tensors, metadata)
+    except (KeyError, ValueError, TypeError, RuntimeError) as error:  # it was written so
+        raise RunFolderError(f"checkpoint {path.name} is not one of this version ({error})") from None
+
+
+def _checkpoint(tensors: dict[str, Tensor], metadata: Mapping[str, str]) -> Checkpoint:
+    _ = metadata["experiment"]
+    numerics = json.loads(metadata["numerics"])
+    if not isinstance(numerics, dict):
+        raise TypeError("its numerics are no mapping")
     ids = tensors.pop("states/ids").tolist()
     digests = tensors.pop("states/digests").view(-1, 32)
     return Checkpoint(
         position=Position(int(metadata["stage"]), int(metadata["round"])),
         server={name.removeprefix("server/"): tensor for name, tensor in tensors.items()},
         states={client: bytes(row.tolist()).hex() for client, row in zip(ids, digests, strict=True)},
-        numerics=json.loads(metadata["numerics"]),
+        numerics=numerics,
     )
 
 

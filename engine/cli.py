@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import json
 import logging
+import os
 import shlex
 import signal
 import statistics
@@ -30,9 +31,10 @@ from rich.progress import (
 from rich.table import Table
 
 from engine import __version__
-from engine.errors import ConfigError, FedskewError, RunError, nearest
+from engine.errors import ConfigError, FedskewError, RunError, nearest, one_line, require
 from engine.experiment import CHOICES, IDENTITY, Experiment
 from engine.personal import FIGURES as PERSONAL
+from engine.places import check_writable
 from engine.results import BREAKS_PRIVACY, Row, RunFolder
 from engine.run import Run
 from engine.store import StageStore
@@ -115,7 +117,7 @@ def resume(
     retry_failed: Annotated[bool, typer.Option(help="of a sweep: run failed trials again, too")] = False,
 ) -> None:
     """Continue a run or a sweep from what is on disk; the bits are those of an undisturbed one."""
-    if (folder / "sweep.yaml").exists():
+    if os.path.exists(folder / "sweep.yaml"):
         if overrides:
             raise ConfigError("overrides", " ".join(overrides), "would change the sweep", "leave them away")
         from engine import cli_sweeps
@@ -299,6 +301,10 @@ def _overridden(what: list[str] | None, profile: str) -> Experiment | None:
 
 def _named(what: list[str], profile: str) -> tuple[Experiment | None, list[str], int | None]:
     """What was typed: an experiment, the key=value pairs behind it, and the round of :func:`_experiment`."""
+    if profile != "laptop":
+        from engine.sweeps.definition import PROFILES  # with Ray Tune
+
+        require(profile in PROFILES, "--profile", profile, "is not a profile", nearest(profile, PROFILES))
     named = bool(what) and _is_name(what[0])
     name, words = (what[0], what[1:]) if named else ("quickstart", what)
     experiment, stopped = _experiment(name, profile, words)
@@ -313,7 +319,7 @@ def _experiment(name: str, profile: str, overrides: Sequence[str] = ()) -> tuple
     if name in EXPERIMENTS:
         return EXPERIMENTS[name](), None
     path = Path(name)
-    if path.suffix in (".yaml", ".yml") or path.exists():
+    if path.suffix in (".yaml", ".yml") or os.path.exists(path):
         return Experiment.from_yaml(path), None
     reference = name.partition(":")[0]
     if ":" in name or reference.partition(".")[0] in SWEEPS:
@@ -333,6 +339,10 @@ class Options:
     as_json: bool = False
     until: int | None = None
     store: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.store is not None:
+            check_writable(self.store, "--store")
 
 
 def _run(experiment: Experiment, out: Path | None, options: Options) -> None:
@@ -515,7 +525,7 @@ def main() -> None:
         app()
     except FedskewError as error:
         console.print("error:", style="bold red", end=" ")
-        console.print(str(error), highlight=False, soft_wrap=True, markup=False)
+        console.print(one_line(str(error)), highlight=False, soft_wrap=True, markup=False)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         console.print("stopped")

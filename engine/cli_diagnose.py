@@ -5,6 +5,7 @@ Imported by ``cli.py`` when one of these is asked for, since pandas and matplotl
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def diagnose(
     address: str | None,
 ) -> None:
     """A run's round, or each trial of a sweep."""
-    if (folder / "sweep.yaml").exists():
+    if os.path.exists(folder / "sweep.yaml"):
         if stage is not None:
             raise ConfigError("--stage", stage, "is of one run", "diagnose a trial: its folder is in trials/")
         sweep(console, folder, number, options, overrides, address)
@@ -106,7 +107,7 @@ def embed(console: Console, folder: Path, after: str | None, before: str | None,
 
 def images(console: Console, folder: Path, number: int | None, probe: int) -> None:
     """What a run generates, or each trial of a sweep."""
-    if (folder / "sweep.yaml").exists():
+    if os.path.exists(folder / "sweep.yaml"):
         sweep_images(console, folder, number, probe)
         console.print("fedskew report shows it with the sweep", highlight=False)
         return

@@ -11,12 +11,14 @@ from engine.errors import require
 from engine.executor_study import chosen, study
 from engine.experiment import Experiment
 from engine.files import write_atomically
+from engine.places import check_writable
 
 
 def tune(console: Console, experiment: Experiment, rounds: int, output: Path) -> None:
     """Time each executor, and write the experiment to ``output`` with the fastest one."""
     require(rounds >= 1, "--rounds", rounds, "must be at least 1", "for example --rounds 10")
     require(not output.is_dir(), "--out", output, "is a folder", "name a file in it")
+    check_writable(output.parent, "--out")
     with console.status("") as status:
         found = study(experiment, rounds, status.update)
     default = experiment.override(["execution.executor=auto"]).resolve().execution.executor

@@ -14,6 +14,7 @@ from engine.experiment import CHOICES, Experiment
 from engine.files import write_atomically
 from engine.measured_floor import MeasuredFloor, measure_floor
 from engine.model_cost import ModelCost
+from engine.places import check_writable
 
 BOUND_BY = {
     "arithmetic": "arithmetic",
@@ -29,6 +30,8 @@ PREFIXES = {-3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5
 def floor(console: Console, experiment: Experiment, rounds: int, layers: bool, save: Path | None) -> None:
     """Time some rounds of the last stage that has any, and say how far above the floor they are."""
     require(save is None or not save.is_dir(), "--save", save, "is a folder", "name a file in it")
+    if save is not None:
+        check_writable(save.parent, "--save")
     with console.status(f"{rounds} rounds, then the machine"):
         found = measure_floor(experiment, rounds)
     if layers:

@@ -19,10 +19,13 @@ from engine import scaling_runs
 from engine.analysis import scaling_page
 from engine.errors import ConfigError, require
 from engine.experiment import Experiment
+from engine.models import MODELS
+from engine.places import check_writable
 from engine.scaling import Block, Setting, Wanted, actors_for, make_plan
 from engine.scaling_study import Study
 
 T = TypeVar("T")
+MOST_TURNS = 1000  # of a setting
 FEW = 2  # actors, for which the blocks that the engine cuts by itself are always enough
 
 
@@ -50,7 +53,11 @@ def scale(
 ) -> None:
     """Measure what is not yet measured, and write the page; ``sized``: fit the experiment to the machine first."""
     require(asked.turns >= 1, "--turns", asked.turns, "must be at least 1", "5 turns give a fair interval")
+    require(asked.turns <= MOST_TURNS, "--turns", asked.turns, f"must be at most {MOST_TURNS}", "lower it")
     require(asked.seconds > 0, "--seconds", asked.seconds, "must be above 0", "for example --seconds 2")
+    require(asked.seconds <= 3600, "--seconds", asked.seconds, "must be at most an hour", "for example --seconds 2")
+    if out is not None:
+        check_writable(out, "--output")
     counts = numbers("--actors", asked.actors)
     wanted = Wanted(
         clients=numbers("--clients-per-round", asked.clients),
@@ -59,6 +66,8 @@ def scale(
         turns=asked.turns,
         seconds=asked.seconds,
     )
+    for name in wanted.models or ():
+        MODELS.fields(name)  # refuses an unknown one before data are read
     predict = numbers("--predict", asked.predict)
     for count in predict or ():
         require(count >= 1, "--predict", count, "must be at least 1", "the laws are of actors, not of this process")

@@ -31,8 +31,8 @@ from engine.blocks import added, cut_blocks
 from engine.cadence import Cadence, after
 from engine.checkpoints import Checkpoint, Checkpoints, Position, last_of_stages
 from engine.data import Assignment, Dataset
-from engine.entries import Arrays, cast, checked, floats, not_finite, to_numpy
-from engine.errors import MemoryShort, ResourceError, RunError
+from engine.entries import Arrays, cast, check_restored, checked, floats, not_finite, to_numpy
+from engine.errors import MemoryShort, ResourceError, RunError, RunFolderError
 from engine.exchanges import EveryClient, Exchanges, ServerSide
 from engine.executors.rule import STACKING, Executor, in_place_of
 from engine.experiment import Experiment, Participation, Stage
@@ -738,9 +738,12 @@ class Driver:
         return MemoryStore(folder, self.pool.fetch)
 
     def _restore(self) -> None:
+        self._checkpoints.check_folder()
         for folder in (self.folder.path, self._checkpoints.folder, self._checkpoints.states_folder):
             remove_left_behind(folder)
         found = self._checkpoints.latest(self._parents)
+        if found is not None:
+            self._check_fits(found)
         with writing(self.folder.path):
             self.folder.truncate(self.experiment, found.position if found else None)
         if found is None:
@@ -766,6 +769,24 @@ class Driver:
                 self._numerics[name] = mixed(before, now)
                 log.warning("the run began with %s %s and goes on with %s: bits differ from here on", name, before, now)
         log.info("continuing after round %d of stage %s", self.round, self.stage.name)
+
+    def _check_fits(self, found: Checkpoint) -> None:
+        """Refuse a checkpoint that is whole, and yet of another model, another version or no round of this run."""
+        name, (number, round) = self._checkpoints.paths()[0].name, (found.position.stage, found.position.round)
+        if not 0 <= number < len(self._chain) or not self._starts[number] <= round <= self._ends[number]:
+            raise RunFolderError(f"checkpoint {name} is after round {round} of stage {number}, which this run has not")
+        self._position = found.position
+        algorithm, required = self.stage.algorithm, ()
+        if round < self._ends[number]:
+            parent = self._parent(number)
+            fresh = self._with_model(parent.server if parent else self._fresh)
+            required = algorithm.init_server(fresh, self._context(round, 0))
+        try:
+            check_restored(algorithm, found.server, self.layout, required)
+            if not set(found.states) <= set(self._clients) or not found.numerics.keys() <= self._numerics.keys():
+                raise ValueError("its clients or its machine are others")
+        except ValueError as error:
+            raise RunFolderError(f"checkpoint {name} does not fit this experiment ({error})") from None
 
     def _save(self) -> None:
         """Rows first, then the checkpoint that vouches for them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import torch
@@ -37,6 +37,20 @@ def checked(algorithm: Algorithm, method: str, entries: Tensors, layout: Layout)
         if tensor.shape != shape:
             raise TypeError(f"{where} has shape {tuple(tensor.shape)}; a {kind} here has shape {shape}")
     return entries
+
+
+def check_restored(algorithm: Algorithm, server: Tensors, layout: Layout, required: Iterable[str]) -> None:
+    """Raise ValueError where a checkpoint's entries are not those of a server with this algorithm and model."""
+    lacking = sorted({"weights", "buffers", *required} - server.keys())
+    if lacking:
+        raise ValueError(f"it has no entry {lacking[0]!r}")
+    try:
+        checked(algorithm, "server", server, layout)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+    whole = [name for name in ("weights", "buffers") if not server[name].is_floating_point()]
+    if whole:
+        raise ValueError(f"its {whole[0]} are of {server[whole[0]].dtype}")
 
 
 def sent(algorithm: Algorithm, entries: Tensors, layout: Layout) -> Tensors:

@@ -26,9 +26,8 @@ class ConfigError(FedskewError, ValueError):
     """A field with a value it cannot have: ``field=value: rule; repair``."""
 
     def __init__(self, field: str, value: object, rule: str, repair: str = "") -> None:
-        shown = repr(value) if isinstance(value, str) and not value else str(value)
-        message = f"{field}={shown}: {rule}"
-        super().__init__(f"{message}; {repair}" if repair else message)
+        message = f"{field}={_shown(value)}: {rule}"
+        super().__init__(one_line(f"{message}; {repair}" if repair else message))
         self.field = field
         self.value = value
         self.rule = rule
@@ -80,9 +79,30 @@ class MemoryShort(RunError):
     """A worker that has not the memory for its block."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+SHOWN = 300  # characters of a value that a sentence repeats
+
+
+def _shown(value: object) -> str:
+    """A value as the user may recognise it."""
+    if isinstance(value, str) and not value:
+        return repr(value)
+    try:
+        text = str(value)
+    except (ValueError, RecursionError):  # Python writes no number of more than 4,300 digits
+        return "what is too long to be written"
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}... ({len(text):,} characters)"
+
+
+def one_line(text: str) -> str:
+    """Without what would break a line or steer a terminal, and with nothing that it cannot encode."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1] for c in text)
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
     """A repair that names the closest known word, or all of them when none is close."""
-    known = list(known)
+    known, name = list(known), _shown(name)
     # A check that is met asks for its repair as well, thousands of times where a sweep is planned.
     close = [name] if name in known else difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if close:

@@ -14,7 +14,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,6 +25,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 
 from algorithms import ALGORITHMS
+from engine import plain_yaml
 from engine.algorithm import Algorithm, Finisher, Phase
 from engine.data import PARTITIONS, SOURCES, ImageFolder, Parquet, Partition, Source
 from engine.errors import ConfigError, nearest, require
@@ -50,6 +51,13 @@ SourceChoice = Annotated[Source, *_choice(SOURCES)]
 PartitionChoice = Annotated[Partition, *_choice(PARTITIONS)]
 ModelChoice = Annotated[ModelSpec, *_choice(MODELS)]
 AlgorithmChoice = Annotated[Algorithm, *_choice(ALGORITHMS)]
+
+
+MOST_ROUNDS = 10**9  # of a stage
+MOST_STAGES = 100  # their numbers have two digits in names of files
+MOST_THREADS = 1024
+MOST_SECONDS = 1e9  # what a lock can wait for has an end
+MOST_OF_ALL = 2**63 - 1  # the largest whole number that tables, tensors and generators can hold
 
 
 class Section(BaseModel):
@@ -160,18 +168,21 @@ class Execution(Section):
     tf32: bool = False  # round factors of products on the GPU to TF32; false is exact float32
     autocast: Literal["none", "bfloat16"] = "none"  # of forward passes and losses; none is exact
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: int = Field(default=1, ge=1)  # of torch, in every worker
+    threads: int = Field(default=1, ge=1, le=MOST_THREADS)  # of torch, in every worker
     block: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"  # clients per block at most; auto: see engine.blocks
 
     actors: int = Field(default=0, ge=0)  # client actors; 0 is in this process, without Ray
-    workers: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"  # of this process; see engine.workers
+    workers: Literal["auto"] | Annotated[int, Field(ge=1, le=MOST_THREADS)] = (
+        "auto"  # of this process; see engine.workers
+    )
     cpus_per_actor: float = Field(default=1.0, gt=0)
     gpus_per_actor: float = Field(default=0.0, ge=0, le=1)  # snapped to 1/n, so that no share spans cards
     state_store: Literal["memory", "disk"] = "memory"  # where client state lives between participations
     state_cache_mb: int = Field(default=512, ge=0)  # of the disk store
-    start_timeout: float = Field(default=180.0, gt=0)  # seconds for an actor to be ready
-    block_timeout: float = Field(default=1800.0, gt=0)  # seconds for an actor to give something back
-    round_timeout: float | None = Field(default=None, gt=0)  # seconds for a round and what is due after it; null: none
+    start_timeout: float = Field(default=180.0, gt=0, le=MOST_SECONDS)  # seconds for an actor to be ready
+    block_timeout: float = Field(default=1800.0, gt=0, le=MOST_SECONDS)  # seconds for an actor to give something back
+    # seconds for a round and what is due after it; null: none
+    round_timeout: float | None = Field(default=None, gt=0, le=MOST_SECONDS)
     retries: int = Field(default=3, ge=0)  # times that a block is run again after its actor died
     mixed_hardware: bool = False  # allow actors that compute different bits; marks the result, which is not shared
 
@@ -280,7 +291,9 @@ class Stage(Section):
     needs: tuple[str, ...] = ()
     algorithm: AlgorithmChoice
     local: Local
-    rounds: int = Field(ge=0)  # 0: what the algorithm does at its ends, with what the stage before has come to
+    rounds: int = Field(
+        ge=0, le=MOST_ROUNDS
+    )  # 0: what the algorithm does at its ends, with what the stage before has come to
     changes: tuple[StageChange, ...] = ()  # ascending, within the stage
 
     def at(self, round: int) -> Stage:
@@ -305,7 +318,7 @@ class WrittenStage(Section):
     needs: tuple[str, ...] = ()
     algorithm: AlgorithmChoice | None = None
     local: dict[str, Any] = {}
-    rounds: int
+    rounds: int = Field(le=MOST_ROUNDS)
 
     @property
     def is_idle(self) -> bool:
@@ -340,7 +353,7 @@ class Experiment(Section):
 
     name: str = Field(default="run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
     seed: int = Field(default=0, ge=0)
-    rounds: int = Field(default=20, ge=1)
+    rounds: int = Field(default=20, ge=1, le=MOST_ROUNDS)
     data: SourceChoice = Field(default_factory=lambda: SOURCES.build({"name": "fashion_mnist_sample"}))
     partition: PartitionChoice = Field(
         default_factory=lambda: PARTITIONS.build({"name": "dirichlet", "clients": 20, "alpha": 0.3})
@@ -353,7 +366,9 @@ class Experiment(Section):
     evaluation: Evaluation = Field(default_factory=lambda: Evaluation())
     execution: Execution = Field(default_factory=lambda: Execution())
     checkpoint: Checkpoint = Field(default_factory=lambda: Checkpoint())
-    stages: tuple[WrittenStage, ...] = ()  # none: one stage "train" of the sections above
+    stages: tuple[WrittenStage, ...] = Field(
+        default=(), max_length=MOST_STAGES
+    )  # none: one stage "train" of the sections above
     schedule: tuple[Change, ...] = ()  # none: hyper-parameters stay as they are
 
     # --- construction ---------------------------------------------------------------------------------
@@ -373,6 +388,8 @@ class Experiment(Section):
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> Experiment:
+        for key, number in _whole_numbers(self.to_mapping()):
+            require(abs(number) <= MOST_OF_ALL, key, number, "is larger than any number of a run can be", "lower it")
         count, clients = self.participation.count, self.partition.clients
         if count is not None and clients:  # natural partitions learn their number of clients from the data
             require(
@@ -539,12 +556,11 @@ class Experiment(Section):
         """Read a YAML file; raises :class:`ConfigError` if it is not one or holds an invalid experiment."""
         path = Path(path)
         try:
-            values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
+            values = plain_yaml.read(path)
+        except OSError as error:
             raise ConfigError("experiment", path, "cannot be read", str(error)) from None
-        except yaml.YAMLError as error:
-            problem = " ".join(str(error).split())
-            raise ConfigError("experiment", path, f"is not YAML ({problem})", "see docs/config.md") from None
+        except plain_yaml.NotYaml as error:
+            raise ConfigError("experiment", path, f"is not YAML ({error})", "see docs/config.md") from None
         if not isinstance(values, dict):
             raise ConfigError("experiment", path, "must hold sections such as data, model, local", "see docs/config.md")
         return cls.from_mapping(values)
@@ -705,6 +721,16 @@ def _with_stage_names(error: ConfigError, stages: Any) -> ConfigError:
     return ConfigError(field, error.value, error.rule.replace(f"stages.{number}", f"stages.{name}"), repair)
 
 
+def _whole_numbers(value: Any, key: str = "") -> Iterator[tuple[str, int]]:
+    """All in an experiment as data, with their dotted keys."""
+    if isinstance(value, int):
+        yield key, value
+    elif isinstance(value, Mapping | list):
+        parts = value.items() if isinstance(value, Mapping) else enumerate(value)
+        for name, part in parts:
+            yield from _whole_numbers(part, f"{key}.{name}" if key else str(name))
+
+
 def _client_model(number: int, value: Any) -> Any:
     """One of ``client_models``: by its name alone, as a name with fields, or built already."""
     if not isinstance(value, str | Mapping):
@@ -823,8 +849,8 @@ def parse_assignment(assignment: str) -> tuple[str, Any]:
     key, equals, text = assignment.partition("=")
     require(bool(equals and key), "override", assignment, "must be key=value", "for example local.lr=0.1")
     try:
-        return key.strip(), yaml.safe_load(text) if text else None
-    except yaml.YAMLError:
+        return key.strip(), plain_yaml.parse(text) if text else None
+    except plain_yaml.NotYaml:
         return key.strip(), text
 
 

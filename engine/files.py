@@ -83,7 +83,11 @@ def locked(path: Path, patience: float = 0.0) -> Iterator[None]:
     Raises :class:`RunFolderError` if another process holds it still. The kernel lets go of a dead process's locks.
     """
     deadline = time.monotonic() + patience
-    with open(path, "w") as file:
+    try:
+        file = open(path, "a")  # noqa: SIM115  # what a link leads to is not emptied
+    except OSError as error:
+        raise RunFolderError(f"{path} cannot be opened ({error.strerror})") from None
+    with file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

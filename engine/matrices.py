@@ -21,6 +21,7 @@ from engine.algorithm import Kind, Tensors
 from engine.errors import RunFolderError
 from engine.files import write_atomically
 
+MOST = 10_000  # rows of a matrix; it is square
 FILE = "matrices.parquet"
 COST = "cost"  # the matrix whose rows are a class's costs of being taken for each class, smallest for itself
 SCHEMA = pa.schema(
@@ -62,8 +63,14 @@ def load(folder: Path, name: str | None = None) -> dict[str, np.ndarray]:
     if not path.exists():
         return {}
     try:
-        table = parquet.read(path)
-    except (OSError, pa.ArrowException) as error:
+        table = parquet.read(path).select(SCHEMA.names).cast(SCHEMA)
+        if any(column.null_count for column in table.columns):
+            raise ValueError("it has empty values")
+        for part in ("row", "column"):
+            places = table[part].to_numpy()
+            if len(places) and not (places.min() >= 0 and places.max() < MOST):
+                raise ValueError(f"its {part}s are {places.min()} to {places.max()}")
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         raise RunFolderError(f"{path} cannot be read ({error})") from None
     names = table["name"].unique().to_pylist()
     return {one: _square(table.filter(pc.field("name") == one)) for one in names if name in (None, one)}

@@ -18,8 +18,12 @@ import pyarrow.parquet as pq
 
 def open_plain(path: Path) -> pq.ParquetFile:
     """The file at ``path``; raises OSError or :class:`pyarrow.ArrowException`."""
-    file = pq.ParquetFile(path, pre_buffer=False)
-    for column in file.schema_arrow:
+    try:
+        file = pq.ParquetFile(path, pre_buffer=False)
+        schema = file.schema_arrow
+    except UnicodeDecodeError:
+        raise pa.ArrowInvalid("its columns have names that are no text") from None
+    for column in schema:
         if _is_python(column.type):
             file.close()
             raise pa.ArrowInvalid(f"its column {column.name!r} holds objects of Python, which may be code")
@@ -36,6 +40,9 @@ def opened(path: Path) -> Iterator[pq.ParquetFile]:
 def read(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """The whole file, or some of its columns; raises as :func:`open_plain`."""
     with opened(path) as file:
+        lacking = set(columns or ()) - {*file.schema_arrow.names}
+        if lacking:
+            raise pa.ArrowInvalid(f"it has no column {min(lacking)!r}")
         table = file.read(columns=None if columns is None else list(columns), use_threads=False)
     # Without the notes by which pandas would make columns an index, or of another type than they are stored as.
     metadata = table.schema.metadata or {}

@@ -25,10 +25,10 @@ class Registry(dict[str, type]):
         super().__init__(choices)
         self.section = section
 
-    def fields(self, name: str) -> dict[str, dataclasses.Field[Any]]:
+    def fields(self, name: object) -> dict[str, dataclasses.Field[Any]]:
         """The fields of choice ``name``; raises :class:`ConfigError` for an unknown name."""
-        if name not in self:
-            raise ConfigError(f"{self.section}.name", name, f"is not a known {self.section}", nearest(str(name), self))
+        if not isinstance(name, str) or name not in self:
+            raise ConfigError(f"{self.section}.name", name, f"is not a known {self.section}", nearest(name, self))
         return {field.name: field for field in dataclasses.fields(self[name])}
 
     def name_of(self, choice: object) -> str:
@@ -95,6 +95,8 @@ def config_error(
         prefix = ".".join(part for part in (section, path) if part and not cause.field.startswith(f"{part}."))
         return cause.under(prefix) if prefix and not cause.field.startswith(prefix) else cause
     field = ".".join(part for part in (section, path) if part)
+    if first["type"] == "missing":
+        return ConfigError(field, None, "is required", f"give {field} a value")
     rule = first["msg"].replace("Input should be", "must be").removeprefix("Value error, ")
     known = defaults or {}
     value = getattr(known.get(field, known.get(path)), "default", None)

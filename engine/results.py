@@ -35,14 +35,14 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
 
-from engine import parquet, personal, precision, traffic
+from engine import parquet, personal, plain_yaml, precision, traffic
 from engine.checkpoints import Position
 from engine.errors import ConfigError, RunFolderError
 from engine.experiment import CHOICES, Experiment
 from engine.files import locked, refuse_links, write_atomically
 from engine.last_rounds import comparable, local_of_last_rounds, of_last_rounds
+from engine.places import check_writable
 
 Row = dict[str, Any]
 
@@ -72,6 +72,9 @@ OWN_FILES = (
     ".lock",
 )
 
+# What a finished run's summary has at the least, for whoever shows it.
+SHOWN = ("name", "algorithm", "accuracy", "best_accuracy", "best_round", "last10_accuracy", "rounds")
+SHOWN += ("seconds_per_round", "floats_up", "floats_down", "weights_sha256")
 BREAKS_PRIVACY = "an oracle: breaks privacy"  # the label of what an algorithm with ``breaks_privacy`` came to
 BEFORE = ".before-"  # of a folder that holds an earlier run for a moment, see RunFolder.prepared
 TRIAL = "trial.json"  # beside them where the run is a trial of a sweep; see engine/sweeps
@@ -292,7 +295,7 @@ class Table:
         if not self.path.exists():
             return []
         with _reader(self.path) as reader:
-            rows: list[Row] = reader.read(use_threads=False).to_pylist()
+            rows: list[Row] = self._whole(reader.read(use_threads=False)).to_pylist()
         return [row for row in rows if row["stage"] == stage and row["round"] <= last_round]
 
     def truncate(self, last_rounds: Mapping[str, int]) -> None:
@@ -319,11 +322,16 @@ class Table:
                     yield self._whole(reader.read_row_group(group, use_threads=False))
 
     def _whole(self, table: pa.Table) -> pa.Table:
-        """With the columns that came after the file was begun, empty."""
+        """With the columns that came after the file was begun, empty; :class:`RunFolderError` for other ones."""
         for column in self.schema:
             if column.name not in table.column_names:
+                if column.name in ("stage", "round"):
+                    raise RunFolderError(f"{self.path} cannot be read (it has no column {column.name!r})")
                 table = table.append_column(column, pa.nulls(len(table), column.type))
-        return table.select(self.schema.names)
+        try:
+            return table.select(self.schema.names).cast(self.schema)
+        except (pa.ArrowException, ValueError) as error:
+            raise RunFolderError(f"{self.path} cannot be read ({error}); move it away and resume") from None
 
     @contextmanager
     def _replacing(self, path: Path) -> Iterator[pq.ParquetWriter]:
@@ -371,7 +379,7 @@ class RunFolder:
     def for_experiment(cls, experiment: Experiment, out: Path | None) -> RunFolder:
         """``runs/<name>-<hash>``, or ``out``; refuses a folder that holds another experiment."""
         folder = cls(out or Path("runs") / f"{experiment.name}-{experiment.digest}")
-        if folder.path.exists() and not folder.path.is_dir():
+        if os.path.exists(folder.path) and not folder.path.is_dir():
             raise ConfigError("--out", folder.path, "is not a folder", "name another one")
         refuse_links(folder.path)
         if folder.has_experiment():
@@ -383,21 +391,23 @@ class RunFolder:
                     f"holds another experiment ({found}, this one is {experiment.digest})",
                     "name another folder, or leave --out away",
                 )
-        elif folder.path.exists() and not all(map(_is_own, folder.path.iterdir())):
+        elif os.path.exists(folder.path) and not all(map(_is_own, folder.path.iterdir())):
             raise ConfigError("--out", folder.path, "is not empty and holds no run", "name another folder")
+        else:
+            check_writable(folder.path, "--out")
         return folder
 
     def has_experiment(self) -> bool:
-        return (self.path / "experiment.yaml").exists()
+        return os.path.exists(self.path / "experiment.yaml")
 
     def experiment(self) -> Experiment:
         """Raises :class:`RunFolderError` if this is no run folder."""
         path = self.path / "experiment.yaml"
-        if not path.exists():
+        if not self.has_experiment():
             raise RunFolderError(f"{self.path} is not a run folder: it has no experiment.yaml")
         try:
-            return Experiment.from_mapping(yaml.safe_load(path.read_text(encoding="utf-8")))
-        except (ConfigError, yaml.YAMLError, OSError, TypeError, UnicodeDecodeError) as error:
+            return Experiment.from_mapping(plain_yaml.read(path))
+        except (ValueError, OSError, TypeError) as error:
             raise RunFolderError(f"{path} is not an experiment of this version ({error})") from None
 
     @contextmanager
@@ -407,7 +417,8 @@ class RunFolder:
         With ``overwrite`` what an earlier run wrote here is put aside, and deleted once the new run is open. Files
         that the engine did not write are never touched.
         """
-        existed, had_run = self.path.exists(), self.has_experiment()
+        had_run = self.has_experiment()
+        made = [place for place in (self.path, *self.path.parents) if not place.exists()]
         if overwrite and had_run:
             with self.locked():  # else its lock would be put aside with the files of the run that goes on here
                 pass
@@ -425,8 +436,9 @@ class RunFolder:
                 self.clear()
                 self._move(aside, self.path)
             aside.rmdir()
-            if not existed:
-                self.path.rmdir()
+            for place in made:  # the innermost first; another run may be in one meanwhile
+                with suppress(OSError):
+                    place.rmdir()
             raise
         shutil.rmtree(aside)
 
@@ -490,9 +502,15 @@ class RunFolder:
         if not path.exists():
             return {}
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(summary, dict):
+                raise ValueError("it holds no mapping")
+            lacking = [name for name in SHOWN if name not in summary]
+            if summary.get("status") == "finished" and lacking:
+                raise ValueError(f"it has no {lacking[0]}")
+        except (OSError, ValueError, RecursionError) as error:
             raise RunFolderError(f"{path} cannot be read ({error})") from None
+        return summary
 
     def summarise(self, experiment: Experiment, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Write ``summary.json`` from the tables and from ``facts``; accuracies are fractions of the test set.
@@ -540,7 +558,8 @@ class RunFolder:
             "breaks_privacy": any(s.algorithm.breaks_privacy for s in experiment.chain if s.name in lineage),
             "rounds": last_round,
             "rounds_asked": len(trained),
-            "clients_failed": int(all_rounds["failed"].sum()),  # over rounds; who and why: failures.parquet
+            # Over rounds; who and why: failures.parquet.
+            "clients_failed": sum(int(row["failed"]) for row in every if row["failed"] > 0),
             "rounds_computed": sum(not row["reused"] for row in trained),
             "seconds_per_round": statistics.median(per_round) if per_round else None,
             "seconds": sum(row["seconds"] + row["evaluation_seconds"] for row in every),

@@ -28,6 +28,7 @@ from engine.errors import ConfigError, DataError, FedskewError, require
 from engine.experiment import Execution, Experiment, no_gpu
 from engine.files import writing
 from engine.label_entropy import changes_classes, last_trained, step_classes
+from engine.models import check_size
 from engine.pool import InProcessPool, Pool
 from engine.results import Row, RunFolder
 from engine.reuse import Reuse
@@ -104,14 +105,13 @@ _handlers: list[logging.Handler] = []  # of the run that this process drives
 
 def check_against_data(experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
     """Refuse what only the data can tell: a model that does not fit them, a cohort larger than the clients."""
-    with torch.device("meta"):
-        experiment.model.build(dataset.shape, len(dataset.classes))
-        for model in experiment.client_models:
-            try:
-                model.build(dataset.shape, len(dataset.classes))
-            except ConfigError as error:
-                field = error.field.replace("model", "client_models", 1)
-                raise ConfigError(field, error.value, error.rule, "for example client_models=[mlp]") from None
+    check_size(experiment.model, dataset.shape, len(dataset.classes))
+    for model in experiment.client_models:
+        try:
+            check_size(model, dataset.shape, len(dataset.classes))
+        except ConfigError as error:
+            field = error.field.replace("model", "client_models", 1)
+            raise ConfigError(field, error.value, error.rule, "for example client_models=[mlp]") from None
     _check_public(experiment, dataset, assignment)
     holders = int((assignment.sizes() > 0).sum())
     own = any(measures_own_models(experiment, stage.algorithm) for stage in experiment.chain)
@@ -165,13 +165,16 @@ def prepare(experiment: Experiment, out: Path | None, overwrite: bool, dataset: 
     """Refuse what can be refused, resolve what is ``auto``; ``dataset`` if it is loaded already."""
     experiment = experiment.resolve()
     folder = RunFolder.for_experiment(experiment, out)
+    # As saved: a run goes on with the partition it began with. What cannot be read is refused before data are.
+    begun = folder.has_experiment() and not overwrite
+    saved = Assignment.load(folder.path / "partition.parquet") if begun else None
     dataset = dataset or experiment.data.load()
     fingerprint = dataset.fingerprint
-    if overwrite or not folder.has_experiment():
+    if saved is None:
         assignment = experiment.partition.assign(dataset.train.labels, len(dataset.classes), dataset.train.owners)
         assignment = experiment.partition.share_tests(replace(assignment, data=fingerprint), dataset)
-    else:  # as saved: a run goes on with the partition it began with
-        assignment = Assignment.load(folder.path / "partition.parquet")
+    else:
+        assignment = saved
         root = getattr(experiment.data, "root", None)
         require(
             assignment.data == fingerprint,
@@ -180,6 +183,7 @@ def prepare(experiment: Experiment, out: Path | None, overwrite: bool, dataset: 
             "holds other data than this run began with",
             "name another folder with --out, or put the data back",
         )
+        assignment.check_rows(len(dataset.train), len(dataset.test))
     check_against_data(experiment, dataset, assignment)
     return Prepared(experiment, folder, dataset, assignment)
 

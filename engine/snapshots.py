@@ -72,5 +72,5 @@ def read(folder: Path) -> Snapshot:
             checkpoint=decode(folder / "checkpoint.safetensors", OWNER),
             rows=rows,
         )
-    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, pa.ArrowException) as error:
         raise RunFolderError(f"{folder} holds no whole snapshot of a stage ({error})") from None

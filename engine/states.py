@@ -82,8 +82,8 @@ class States(ABC):
             raise RunFolderError(f"client state {path.name} is damaged: its content does not match its name")
         try:
             return safetensors.numpy.load(content)
-        except safetensors.SafetensorError as error:
-            raise RunFolderError(f"client state {path.name} holds no state ({error})") from None
+        except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:  # it was written so
+            raise RunFolderError(f"client state {path.name} is damaged ({error})") from None
 
 
 class MemoryStore(States):

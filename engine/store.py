@@ -175,7 +175,7 @@ class StageStore:
         """Whether ``content``, the entry or a copy of it, is what its manifest says; used now if so, gone if not."""
         try:
             whole = json.loads((content / MANIFEST).read_bytes()) == _manifest(content, key, round)
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, ValueError, RecursionError):
             whole = False
         if whole:
             with contextlib.suppress(OSError):  # evicted meanwhile, or a store that may only be read
@@ -452,7 +452,7 @@ def _holder(content: bytes) -> Holder | None:
     try:
         state = json.loads(content.partition(b"\n")[0])
         return None if state["released"] else Holder(state["note"], state["round"])
-    except (ValueError, KeyError, TypeError):  # just being created
+    except (ValueError, KeyError, TypeError, RecursionError):  # just being created
         return Holder("", 0)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -48,6 +49,7 @@ from engine.analysis.trials import (
     class_counts,
     local_rows,
     personal_rows,
+    read_experiment,
     read_json,
     read_yaml,
 )
@@ -178,7 +180,7 @@ class Results:
     def class_counts(self, trial: str) -> np.ndarray:
         """Training samples of each client and class, int64 [K, C]; :class:`DataError` if the data are not there."""
         folder = self._folder(trial)
-        return class_counts(folder / "partition.parquet", read_yaml(folder / "experiment.yaml")["data"])
+        return class_counts(folder / "partition.parquet", read_experiment(folder / "experiment.yaml")["data"])
 
     def matrices(self, trial: str) -> dict[str, np.ndarray]:
         """What the trial's server ended with for each pair of classes, by name, float64 [C, C]; often nothing."""
@@ -196,9 +198,9 @@ class Results:
 def load(folder: Path, metric: str | None = None) -> Results:
     """Read a sweep's folder or a run's; ``metric`` is compared in place of the sweep's own."""
     folder = Path(folder)
-    if (folder / "sweep.yaml").exists():
+    if os.path.exists(folder / "sweep.yaml"):
         sweep, records = _sweep(folder)
-    elif (folder / "experiment.yaml").exists():
+    elif os.path.exists(folder / "experiment.yaml"):
         sweep, records = _single_run(folder)
     else:
         raise RunFolderError(f"{folder} is neither a run nor a sweep: it has no experiment.yaml and no sweep.yaml")
@@ -274,7 +276,7 @@ def _sweep(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 def _single_run(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A run in the words of a sweep."""
-    experiment = read_yaml(folder / "experiment.yaml")
+    experiment = read_experiment(folder / "experiment.yaml")
     summary = read_json(folder / "summary.json") if (folder / "summary.json").exists() else {}
     asked = sum(stage["rounds"] for stage in experiment["stages"] or [experiment])
     status = summary.get("status", "running")

@@ -64,9 +64,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import yaml
 
-from engine import parquet, traffic
+from engine import parquet, plain_yaml, traffic
 from engine.analysis import round_folders
 from engine.analysis.class_figures import STD
 from engine.data import SOURCES, Assignment
@@ -78,7 +77,6 @@ from engine.personal import FIGURES as PERSONAL
 from engine.personal import of_stages, tenth
 from engine.results import SCHEMAS
 
-YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 MOST_COUNTS = 64  # partitions whose counts are kept in memory
 
 SUMMARY = (  # what a trial's row has from its summary.json
@@ -176,7 +174,7 @@ class TrialReader:
         row |= {axis: record["setting"].get(axis) for axis in axes} | counts | {"folder": record["folder"]}
         if not (folder / "experiment.yaml").exists():
             return row
-        experiment = read_yaml(folder / "experiment.yaml")
+        experiment = read_experiment(folder / "experiment.yaml")
         table = self._evaluations(folder, experiment)
         if table is not None:
             self.evaluations[record["trial"]] = table
@@ -270,7 +268,7 @@ def personal_rows(folder: Path) -> pd.DataFrame:
     names = ["stage", "round", "point", "client", "samples", "accuracy"]
     if not path.exists():
         return SCHEMAS["personal"].empty_table().select(names).to_pandas()
-    return of_stages(columns_of(path, names).to_pandas(), _lineage(read_yaml(folder / "experiment.yaml")))
+    return of_stages(columns_of(path, names).to_pandas(), _lineage(read_experiment(folder / "experiment.yaml")))
 
 
 def local_rows(folder: Path) -> pd.DataFrame:
@@ -282,7 +280,7 @@ def local_rows(folder: Path) -> pd.DataFrame:
     names = ["stage", "round", "local_accuracy"]
     rows = (columns_of(path, names) if path.exists() else SCHEMAS["rounds"].empty_table().select(names)).to_pandas()
     measured = rows.dropna(subset=["local_accuracy"])
-    return of_stages(measured, _lineage(read_yaml(folder / "experiment.yaml"))) if len(measured) else measured
+    return of_stages(measured, _lineage(read_experiment(folder / "experiment.yaml"))) if len(measured) else measured
 
 
 # --- the data behind them -----------------------------------------------------------------------------
@@ -335,18 +333,30 @@ def _lineage(experiment: Mapping[str, Any]) -> set[str]:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), YAML_LOADER)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise RunFolderError(f"{path} cannot be read ({' '.join(str(error).split())})") from None
+        values = plain_yaml.read(path)
+    except (OSError, plain_yaml.NotYaml) as error:
+        raise RunFolderError(f"{path} cannot be read ({error})") from None
     if not isinstance(values, dict):
         raise RunFolderError(f"{path} cannot be read (it holds no mapping)")
+    return values
+
+
+def read_experiment(path: Path) -> dict[str, Any]:
+    """An experiment as data, with the sections that are read of it."""
+    values = read_yaml(path)
+    data, stages = values.get("data"), values.get("stages")
+    whole = isinstance(stages, list) and all(
+        isinstance(one, dict) and {"name", "needs"} <= one.keys() for one in stages
+    )
+    if not whole or not isinstance(data, dict) or "name" not in data:
+        raise RunFolderError(f"{path} cannot be read (it is not an experiment of this version)")
     return values
 
 
 def read_json(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunFolderError(f"{path} cannot be read ({error})") from None
     if not isinstance(values, dict):
         raise RunFolderError(f"{path} cannot be read (it holds no mapping)")

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from engine.data.dataset import Dataset, Source, assembled
-from engine.data.finding import find_unpacked
+from engine.data.finding import check_within, expanded, find_unpacked
 from engine.data.folders import Listing
+from engine.data.formats import MOST_CLASSES
 from engine.errors import DataError, require
 
 
@@ -58,7 +59,7 @@ class INaturalist2019(Source):
         train, test = (_Annotated.read(root / f"{split}2019.json") for split in ("train", "val"))
         train_owners, test_owners = train.holders, test.holders
         if self.user_file is not None:
-            table = Path(self.user_file).expanduser()
+            table = expanded(self.user_file, "data.user_file")
             rows = _table(table, [("user_id", "client_id"), ("image_id", "data_path", "sample_path")])
             user_of = {Path(image).stem: user for user, image in rows}
             train = train.where(lambda file: Path(file).stem in user_of)
@@ -96,7 +97,7 @@ class _Annotated:
             order = sorted(images)
             files = [str(images[image]["file_name"]) for image in order]
             holders = [str(images[image].get("rights_holder") or "") for image in order]
-        except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        except (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise DataError(f"{path}: not a readable annotation file ({reason}); download it again") from None
         if sorted(labels) != order or len(content["annotations"]) != len(content["images"]):
@@ -107,6 +108,7 @@ class _Annotated:
         unknown = sorted(set(labels.values()) - set(categories))
         if unknown:
             raise DataError(f"{path}: has the category_id {unknown[0]}, which is no category; download it again")
+        check_within(path, files)
         return cls(files=files, labels=[labels[image] for image in order], holders=holders, categories=categories)
 
     def where(self, keep: Callable[[str], bool]) -> _Annotated:
@@ -196,7 +198,7 @@ def _table(path: Path, columns: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
                     has = ", ".join(header) or "nothing"
                     raise DataError(f"{path}: has no column {' or '.join(names)}, but {has}; get the file again")
             rows = [tuple(row[name] for name in chosen if name is not None) for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise DataError(f"{path}: not a readable csv file ({error}); get it again") from None
     broken = next((line for line, row in enumerate(rows, 2) if None in row or "" in row), None)
     if broken is not None or not rows:
@@ -206,7 +208,8 @@ def _table(path: Path, columns: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 def _whole_numbers(path: Path, texts: list[str]) -> np.ndarray:
     """Labels int64 [N]."""
-    bad = next((text for text in texts if not text.isdecimal()), None)
+    longest = len(str(MOST_CLASSES)) - 1
+    bad = next((text for text in texts if not text.isdecimal() or len(text) > longest), None)
     if bad is not None:
         raise DataError(f"{path}: has the class {bad!r}, which is not a whole number from 0 on; get it again")
     return np.asarray([int(text) for text in texts], dtype=np.int64)

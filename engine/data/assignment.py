@@ -20,6 +20,10 @@ def _nobody() -> np.ndarray:
     return np.empty(0, dtype=np.int64)
 
 
+_COLUMNS = ("client", "index")  # of the file; "test" may be missing
+MOST_CLIENTS = 10**8
+
+
 class Parts(Sequence[np.ndarray]):
     """An index array for each client, all in one array: of 100,000 clients the objects would weigh more than the rows.
 
@@ -108,6 +112,13 @@ class Assignment:
         cells = parts.owners() * num_classes + labels[parts.joined]
         return np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape)
 
+    def check_rows(self, train: int, test: int) -> None:
+        """Raise :class:`DataError` if there are rows beyond these numbers of samples."""
+        of_train = (Parts.of(self.clients).joined, self.dropped, self.public)
+        for rows, count in (*((rows, train) for rows in of_train), (Parts.of(self.tests).joined, test)):
+            if len(rows) and rows.max() >= count:
+                raise DataError(f"the partition has row {rows.max()}, but there are {count} samples")
+
     def save(self, path: Path) -> None:
         """Write as parquet: one row (client, index, test) for each sample.
 
@@ -133,7 +144,11 @@ class Assignment:
         """Read what :meth:`save` wrote; :class:`DataError` if it is missing or something else."""
         try:
             table = parquet.read(path)
+            if not all(pa.types.is_integer(table[name].type) and not table[name].null_count for name in _COLUMNS):
+                raise ValueError("clients and rows must be whole numbers")
             count = int(table.schema.metadata[b"clients"])
+            if not 0 < count <= MOST_CLIENTS:
+                raise ValueError(f"{count} clients")
             data = table.schema.metadata[b"data"].decode()
             owners, indices = table["client"].to_numpy(), table["index"].to_numpy()
             has_tests = "test" in table.column_names
@@ -143,6 +158,8 @@ class Assignment:
         for first, part in ((-2, owners[~is_test]), (0, owners[is_test])):
             if len(part) and (part.min() < first or part.max() >= count):
                 raise DataError(f"{path}: not a readable partition (a client is outside of 0 to {count - 1})")
+        if len(indices) and indices.min() < 0:
+            raise DataError(f"{path}: not a readable partition (a row is negative)")
         held = (owners >= 0) & ~is_test
         public, dropped = (np.sort(indices[owners == nobody]).astype(np.int64) for nobody in (-2, -1))
         clients = Parts.grouped(owners[held], indices[held], count)

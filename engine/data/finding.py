@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from engine.errors import DataError
 
@@ -16,11 +16,34 @@ def cache_folder() -> Path:
 
 def existing(root: str, wanted: str) -> Path:
     """``root`` as a folder that is there; ``wanted`` is what it should hold."""
-    folder = Path(root).expanduser()
-    if not folder.is_dir():
+    folder = expanded(root, "data.root")
+    if not _is_folder(folder):
         looked = folder.absolute()
         raise DataError(f"data.root={root}: there is no such folder (looked at {looked}); give one that holds {wanted}")
     return folder
+
+
+def expanded(path: str, field: str) -> Path:
+    """With the user's home folder for ``~``."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise DataError(f"{field}={path}: names no folder ({str(error).rstrip('.')}); give the whole path") from None
+
+
+def check_within(table: Path, files: list[str]) -> None:
+    """Raise :class:`DataError` where ``table`` names a file that would not lie in its own folder."""
+    for file in files:
+        place = PurePosixPath(file)
+        if "\0" in file or not place.name or place.is_absolute() or ".." in place.parts:
+            raise DataError(f"{table}: names the file {file!r}, which leads out of its folder; get it again")
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a name that is too long, a folder that may not be looked into
+        return False
 
 
 def find(
@@ -41,7 +64,7 @@ def find(
     if root is not None:
         found = locate(existing(root, wanted))
         if found is None:
-            looked = Path(root).expanduser().absolute()
+            looked = expanded(root, "data.root").absolute()
             raise DataError(f"data.root={root}: has no {name}; looked for {wanted} in {looked}; {repair}")
         return found
     for place in places:

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from engine.data.dataset import Dataset, MeanStd, Source, Split, assembled
-from engine.data.finding import find_unpacked
+from engine.data.finding import check_within, expanded, find_unpacked
 from engine.data.formats import decode_images, image_tree, read_files
 from engine.errors import DataError, require
 from engine.seeds import numpy_generator
@@ -196,6 +196,7 @@ class TinyImageNet(Source):
             raise DataError(
                 f"{table}: the line {' '.join(bad)!r} has no class of wnids.txt; unpack tiny-imagenet-200.zip again"
             )
+        check_within(table, [row[0] for row in rows])
         labels = np.asarray([number[row[1]] for row in rows], dtype=np.int64)
         return Listing([folder / "images" / row[0] for row in rows], labels)
 
@@ -204,7 +205,7 @@ def _lines(path: Path) -> list[str]:
     """The lines of a text file that are not empty, without their ends."""
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read as text ({error})") from None
     found = [line for line in lines if line]
     if not found:
@@ -261,7 +262,7 @@ class ImageNet200(Source):
 
     def _wnids(self, train: Path) -> tuple[str, ...]:
         if self.class_list is not None:
-            return tuple(sorted(set(_lines(Path(self.class_list).expanduser()))))
+            return tuple(sorted(set(_lines(expanded(self.class_list, "data.class_list")))))
         present = [folder.name for folder in _folders(train)]
         if len(present) == 200:
             return tuple(present)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import math
 import os
 import warnings
 import zlib
@@ -27,6 +28,7 @@ from engine.errors import ConfigError, DataError
 T = TypeVar("T")
 U = TypeVar("U")
 
+MOST_CLASSES = 1_000_000  # a label beyond it is no class number: there would be a weight for each class below it
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"})
 
 # What a file's content may be, whatever its name: of others that Pillow knows, some are read by another program.
@@ -52,11 +54,14 @@ def read_idx(path: Path, dims: int) -> np.ndarray:
             header = file.read(4 * dims)
             if magic != bytes([0, 0, 8, dims]) or len(header) != 4 * dims:
                 raise DataError(f"{path}: not an idx file of uint8 with {dims} dimensions; download it again")
-            array = np.empty(np.frombuffer(header, ">i4"), dtype=np.uint8)
+            sizes = np.frombuffer(header, ">i4").tolist()
+            if min(sizes) >= 0 and math.prod(sizes) > memory_for_images():
+                raise DataError(f"{path}: has the sizes {sizes}, more than half of this machine's memory")
+            array = np.empty(sizes, dtype=np.uint8)
             filled = file.readinto(array.reshape(-1).data) if array.size else 0
             if filled != array.size or file.read(1):
                 raise DataError(f"{path}: its length is not what its header says; download it again")
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+    except (OSError, EOFError, zlib.error, ValueError, MemoryError) as error:
         raise DataError(f"{path}: cannot be read ({error}); download it again") from None
     return array
 
@@ -78,6 +83,8 @@ def read_cifar_batches(
             raise DataError(f"{path}: not a CIFAR batch (uint8 `data` [n, 3072] with a list `{key}`)")
         if len(label) != len(data):
             raise DataError(f"{path}: has {len(data)} images but {len(label)} labels; download it again")
+        if not all(isinstance(one, int) and abs(one) < MOST_CLASSES for one in label):
+            raise DataError(f"{path}: has a label that is no class number; download it again")
         rows.append(data)
         labels += label
     images = np.empty((len(labels), 3, 32, 32), dtype=np.uint8)
@@ -106,6 +113,8 @@ def decode_images(
     """
     images: np.ndarray | None = None
     first = kind = ""
+    if size is not None:  # before one is resized: at the least, as their channels are not known yet
+        _check_memory(count, (1, size, size))
 
     def decode(item: tuple[str, bytes]) -> tuple[str, str, np.ndarray]:
         return (item[0], *_decoded(*item, size, mode, crop))
@@ -145,7 +154,9 @@ def _decoded(name: str, content: bytes, size: int | None, mode: str | None, crop
             elif size is not None and picture.size != (size, size):
                 picture = picture.resize((size, size), Image.Resampling.BILINEAR)
             pixels = np.asarray(picture)
-    except (OSError, SyntaxError, ValueError, *_TOO_LARGE) as error:
+    except DataError:
+        raise
+    except Exception as error:  # Pillow's readers raise whatever a broken file makes them
         raise DataError(f"{name}: not a readable image ({error}); get it again") from None
     return wanted, pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
@@ -172,7 +183,7 @@ def memory_for_images() -> int:
 
 
 def _check_memory(count: int, shape: tuple[int, ...]) -> None:
-    needed, limit = count * int(np.prod(shape)), memory_for_images()
+    needed, limit = count * math.prod(shape), memory_for_images()
     if needed > limit:
         side = int((limit / (count * shape[0])) ** 0.5)
         raise ConfigError(
@@ -202,6 +213,8 @@ def read_files(paths: Iterable[Path]) -> Iterator[tuple[str, bytes]]:
     """(path, content) of every file, one at a time."""
     for path in paths:
         try:
+            if path.exists() and not path.is_file():  # a pipe or a device has no end
+                raise DataError(f"{path}: is not a file")
             content = path.read_bytes()
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror})") from None
@@ -280,7 +293,7 @@ def _batches(path: Path, file: pq.ParquetFile, name: str) -> Iterator[pa.Array]:
             for field in fields:
                 column = column.field(field)
             yield column
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise _corrupt(path, error) from None
     except KeyError as error:
         raise DataError(f"{path}: column {top!r} has no field {error}") from None
@@ -308,13 +321,19 @@ def _encoded(
 
 def _values(path: Path, file: pq.ParquetFile, name: str) -> np.ndarray:
     """A column of whole numbers (as int64) or texts [N]."""
-    column = pa.chunked_array(list(_batches(path, file, name)))
+    try:
+        return _plain_values(path, pa.chunked_array(list(_batches(path, file, name))), name)
+    except pa.ArrowException as error:
+        raise _corrupt(path, error) from None
+
+
+def _plain_values(path: Path, column: pa.ChunkedArray, name: str) -> np.ndarray:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if column.null_count:
         raise DataError(f"{path}: column {name!r} has {column.null_count} empty values")
     if pa.types.is_integer(column.type):
-        return column.to_numpy().astype(np.int64)
+        return column.cast(pa.int64()).to_numpy()
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         return np.asarray(column.to_pylist(), dtype=np.str_)
     raise DataError(f"{path}: column {name!r} must hold whole numbers or texts, not {column.type}")
@@ -325,5 +344,5 @@ def _class_names(metadata: dict[bytes, bytes] | None, label: str) -> tuple[str, 
     try:
         features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
         return tuple(str(name) for name in features[label]["names"])
-    except (KeyError, TypeError, ValueError):
+    except (LookupError, TypeError, ValueError, RecursionError):
         return ()

@@ -10,7 +10,14 @@ import numpy as np
 
 from engine.data.dataset import Dataset, MeanStd, Source, Split, assembled
 from engine.data.finding import existing
-from engine.data.formats import ParquetColumns, decode_images, image_tree, read_files, read_parquet_images
+from engine.data.formats import (
+    MOST_CLASSES,
+    ParquetColumns,
+    decode_images,
+    image_tree,
+    read_files,
+    read_parquet_images,
+)
 from engine.errors import DataError, require
 
 
@@ -82,16 +89,20 @@ def read_parquet(
         read_parquet_images(paths, image, label, owner, size, (choose or {}).get(split))
         for split, paths in files.items()
     )
-    classes, labels = _number_labels(train, test)
+    classes, labels = _number_labels(root, train, test)
     owners = (None, None) if train.owners is None or test.owners is None else _number(train.owners, test.owners)
     splits = [Split(c.images, n, o) for c, n, o in zip((train, test), labels, owners, strict=True)]
     return assembled(name, classes, splits, mean_std)
 
 
-def _number_labels(train: ParquetColumns, test: ParquetColumns) -> tuple[tuple[str, ...], tuple[np.ndarray, ...]]:
+def _number_labels(
+    root: Path, train: ParquetColumns, test: ParquetColumns
+) -> tuple[tuple[str, ...], tuple[np.ndarray, ...]]:
     """Class names, and the labels of both splits as class numbers."""
     if train.labels.dtype.kind in "iu" and test.labels.dtype.kind in "iu":
         count = int(max(train.labels.max(), test.labels.max())) + 1
+        if count > MOST_CLASSES:
+            raise DataError(f"{root}: has the label {count - 1}, which is no class number; number classes from 0 on")
         return train.class_names or tuple(map(str, range(count))), (train.labels, test.labels)
     names = np.unique(np.concatenate([train.labels, test.labels]))
     return tuple(map(str, names)), _number(train.labels, test.labels)

@@ -8,6 +8,7 @@ import numpy as np
 
 from engine.data.assignment import Assignment
 from engine.data.partition import Partition, check_alpha
+from engine.devices import memory
 from engine.errors import require
 
 
@@ -34,7 +35,10 @@ class Replacement(Partition):
         require(self.min_samples <= self.samples, "min_samples", self.min_samples, rule, "raise partition.samples")
 
     def _check_feasible(self, labels: np.ndarray) -> None:
-        pass  # samples are shared, so there are always enough
+        # Samples are shared, so there are always enough of them; what is drawn is held all at once.
+        needed, limit = 8 * self.clients * (self.samples + int(labels.max()) + 1), memory("cpu") // 4
+        rule = f"with {self.samples} samples each makes a table of {needed / 1e9:,.0f} GB"
+        require(needed <= limit, "partition.clients", self.clients, rule, f"a table may have {limit / 1e9:,.0f} GB")
 
     def draw(self, rng, labels, num_classes, owners):
         if self.alpha is None:

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.data.dataset import AS_IS, Dataset, Source, Split, assembled
+from engine.data.formats import memory_for_images
 from engine.errors import require
 from engine.seeds import numpy_generator
+
+MOST_SPREAD = 1e9  # beyond it features overflow float32
+BYTES_OF_A_USER = 450 * 60 * 4  # on average: exp(4 + 2) samples, and 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,15 +38,18 @@ class Synthetic(Source):
         for field in ("a", "b"):
             value = getattr(self, field)
             require(
-                0 <= value < float("inf"),
+                0 <= value <= MOST_SPREAD,
                 field,
                 value,
-                "must be a number from 0 on",
+                f"must be a number from 0 on, up to {MOST_SPREAD:.0e}",
                 f"for example {field}=1",
             )
         require(self.users >= 1, "users", self.users, "must be at least 1", "for example users=30")
 
     def read(self) -> Dataset:
+        needed, limit = self.users * BYTES_OF_A_USER, memory_for_images()
+        rule = f"makes {needed / 1e9:,.0f} GB of features, more than half of this machine's memory"
+        require(needed <= limit, "data.users", self.users, rule, f"set it to {limit // BYTES_OF_A_USER} or less")
         parts: tuple[list[np.ndarray], ...] = ([], [], [], [])
         for user in range(self.users):
             x, y = self._user(user)

@@ -1,7 +1,7 @@
 """Networks, each a body and a linear or normalised head."""
 
 from engine.models.mobilenet import MobileNetV2
-from engine.models.model import Model, ModelSpec, build_model, initialise
+from engine.models.model import Model, ModelSpec, build_model, check_size, initialise
 from engine.models.narrow import narrowed
 from engine.models.networks import CNN, CNN3, MLP, LeNet, Logistic, MoonCNN
 from engine.models.personal import FedRepCifar, PflegoCifar, PflegoMLP, PflegoOmniglot
@@ -54,6 +54,7 @@ __all__ = [
     "ResNet50",
     "ResNet56",
     "build_model",
+    "check_size",
     "initialise",
     "narrowed",
 ]

@@ -16,6 +16,7 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
+from engine.devices import memory
 from engine.errors import require
 from engine.models.heads import HEADS, Head, head_layer, project
 
@@ -119,6 +120,22 @@ def fresh(build: Callable[[], Built], generator: torch.Generator) -> Built:
     module._apply(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu"))
     initialise(module, generator)
     return module
+
+
+COPIES = 4  # of the weights, that a run holds at least: the server's, a client's, its gradients, a sum
+
+
+def check_size(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int) -> None:
+    """Raise ConfigError where the network does not fit the images, or this machine's memory."""
+    try:
+        with torch.device("meta"):
+            model = spec.build(shape, num_classes)
+        weights = sum(parameter.numel() for parameter in model.parameters())
+    except RuntimeError:  # torch counts bytes in 64 bits
+        weights = 2**61
+    needed, there = 4 * COPIES * weights, memory("cpu")
+    rule = f"needs {needed / 1e9:,.0f} GB for {COPIES} copies of its weights, and this machine has {there / 1e9:,.0f}"
+    require(needed <= there, "model", spec, rule, "take fewer units")
 
 
 def build_model(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int, generator: torch.Generator) -> Model:

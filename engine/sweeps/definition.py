@@ -308,7 +308,7 @@ def load(reference: str, profile: str, overrides: Iterable[str], sweeps: Mapping
         sweep = function(profile)
     except FedskewError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         file = Path(inspect.getfile(inspect.unwrap(function)))
         raise ConfigError("sweep", reference, f"raised {told(error, file)}") from error
     require(isinstance(sweep, Sweep), "sweep", reference, f"returned a {type(sweep).__name__}", "return a Sweep")

@@ -11,16 +11,19 @@ Everything that ``fedskew resume`` and ``fedskew report`` need is here, in YAML,
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import yaml
 
+from engine import plain_yaml
 from engine.errors import ConfigError, RunFolderError
 from engine.experiment import Experiment
 from engine.files import refuse_links, write_atomically
+from engine.places import check_writable
 from engine.results import RunFolder
 from engine.sweeps.definition import NamedSweep
 
@@ -62,7 +65,7 @@ class SweepFolder:
     def for_sweep(cls, named: NamedSweep, out: Path | None) -> SweepFolder:
         """``runs/<name>-<profile>-<hash>``, or ``out``; refuses a folder that holds something else."""
         folder = cls(out or Path("runs") / f"{named.name}-{named.profile}-{named.digest}")
-        if folder.path.exists() and not folder.path.is_dir():
+        if os.path.exists(folder.path) and not folder.path.is_dir():
             raise ConfigError("--out", folder.path, "is not a folder", "name another one")
         refuse_links(folder.path)
         if folder.is_sweep():
@@ -74,15 +77,17 @@ class SweepFolder:
                     f"holds another sweep ({found}, this one is {named.digest})",
                     "name another folder, or leave --out away",
                 )
-        elif folder.path.exists() and any(path.name != ".lock" for path in folder.path.iterdir()):
+        elif os.path.exists(folder.path) and any(path.name != ".lock" for path in folder.path.iterdir()):
             # The lock alone is what a sweep leaves that ended before it wrote sweep.yaml.
             raise ConfigError("--out", folder.path, "is not empty and holds no sweep", "name another folder")
+        else:
+            check_writable(folder.path, "--out")
         return folder
 
     # --- the sweep --------------------------------------------------------------------------------------
 
     def is_sweep(self) -> bool:
-        return (self.path / "sweep.yaml").exists()
+        return os.path.exists(self.path / "sweep.yaml")
 
     def create(self, named: NamedSweep, how: Mapping[str, Any]) -> None:
         """Write ``sweep.yaml``; ``how``: store, mode and what else a resume must know."""
@@ -103,10 +108,19 @@ class SweepFolder:
         """Raises :class:`RunFolderError` if this is no sweep's folder."""
         path = self.path / "sweep.yaml"
         try:
-            values = yaml.safe_load(path.read_text(encoding="utf-8"))
-            return dict(values)
-        except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, ValueError) as error:
+            return dict(plain_yaml.read(path))
+        except (OSError, TypeError, ValueError) as error:
             raise RunFolderError(f"{path} cannot be read as a sweep ({error})") from None
+
+    def asked(self) -> dict[str, Any]:
+        """:meth:`sweep` with what a resume needs; raises :class:`RunFolderError` where that is not there."""
+        values = self.sweep()
+        kinds = {"reference": str, "profile": str, "digest": str, "overrides": list, "how": dict}
+        wrong = [name for name, kind in kinds.items() if not isinstance(values.get(name), kind)]
+        if wrong or not all(isinstance(text, str) for text in values["overrides"]):
+            lacking = (wrong or ["overrides"])[0]
+            raise RunFolderError(f"{self.path / 'sweep.yaml'} cannot be read as a sweep (it has no {lacking})")
+        return values
 
     # --- trials -----------------------------------------------------------------------------------------
 
@@ -124,7 +138,12 @@ class SweepFolder:
             return None
         try:
             record = TrialRecord(**json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
+            numbers = (record.seed, record.rounds, record.rounds_asked, record.rounds_computed, record.replaced)
+            if not all(type(number) is int for number in numbers):
+                raise ValueError("its numbers are not whole")
+            if record.status not in get_args(Status) or not isinstance(record.setting, dict):
+                raise ValueError(f"its status is {record.status}")
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise RunFolderError(f"{path} cannot be read ({error}); delete it to run this trial again") from None
         if record.trial != trial:  # it says where the record is written next
             raise RunFolderError(f"{path} is of trial {record.trial}; delete it to run trial {trial} again")
@@ -137,7 +156,7 @@ class SweepFolder:
 
     def experiment(self, trial: str) -> tuple[Experiment, int | None]:
         """A trial as a run of its own: its experiment with its schedule, and the round after which it ended early."""
-        record = self.record(trial)
+        record = self.record(trial) if trial == Path(trial).name else None  # a trial is no path
         if record is None:
             raise ConfigError("trial", trial, f"is not in {self.path}", "see its folder trials/")
         experiment = self.run_folder(trial).experiment()

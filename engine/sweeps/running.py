@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ from engine import ray_pool
 from engine.errors import RunFolderError, require
 from engine.experiment import Experiment
 from engine.files import locked
+from engine.places import check_writable
 from engine.store import StageStore
 from engine.sweeps.definition import Asha, NamedSweep, Optuna, Pbt, Sweep, load
 from engine.sweeps.folder import SweepFolder, TrialRecord
@@ -45,7 +47,9 @@ class How:
     def __post_init__(self) -> None:
         require(self.mode in MODES, "--mode", self.mode, "is not a mode", "use auto, inside or nested")
         require(self.concurrent is None or self.concurrent >= 1, "--concurrent", self.concurrent, "must be at least 1")
-        require(self.limit_gb > 0, "--store-limit", self.limit_gb, "must be above 0 GB", "for example 20")
+        require(0 < self.limit_gb < math.inf, "--store-limit", self.limit_gb, "must be above 0 GB", "for example 20")
+        if self.store is not None and self.reuse:
+            check_writable(self.store, "--store")
 
     def to_mapping(self) -> dict[str, Any]:
         store = str(self.store.resolve()) if self.store else None
@@ -153,9 +157,7 @@ def resume_sweep(
     retry_failed: bool = False,
 ) -> tuple[NamedSweep, Outcome]:
     """Go on with the sweep in ``path``; ended trials are kept, and told to the searcher and the scheduler again."""
-    values = SweepFolder(path).sweep()
-    if missing := {"reference", "profile", "overrides", "digest", "how"} - values.keys():
-        raise RunFolderError(f"{path / 'sweep.yaml'} cannot be gone on with: it has no {min(missing)}")
+    values = SweepFolder(path).asked()
     _check_code(path, str(values["reference"]))
     named = load(values["reference"], values["profile"], values["overrides"], sweeps)
     if named.digest != values["digest"]:
@@ -163,7 +165,11 @@ def resume_sweep(
             f"{path} was begun as another sweep: {values['reference']} has changed since ({values['digest']}, now "
             f"{named.digest}); run it as a new sweep, whose unchanged rounds come from the store"
         )
-    return named, run_sweep(named, path, How.from_mapping(values["how"]), address, console, retry_failed)
+    try:
+        how = How.from_mapping(values["how"])
+    except (KeyError, TypeError) as error:
+        raise RunFolderError(f"{path / 'sweep.yaml'} cannot be read as a sweep (how: {error})") from None
+    return named, run_sweep(named, path, how, address, console, retry_failed)
 
 
 def _check_code(folder: Path, reference: str) -> None:

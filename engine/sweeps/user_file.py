@@ -29,14 +29,14 @@ def load_module(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except FedskewError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise ConfigError("sweep", path, f"cannot be imported: {told(error, path)}") from error
     cloudpickle.register_pickle_by_value(module)
     return module
 
 
-def told(error: Exception, path: Path) -> str:
+def told(error: BaseException, path: Path) -> str:
     """``ZeroDivisionError: division by zero (mine.py, line 3)``: the last line of ``path`` on the way to the error."""
     text = " ".join(str(error).split())
     if isinstance(error, SyntaxError):

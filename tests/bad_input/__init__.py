@@ -1,0 +1,1 @@
+"""What users type and have in their folders that cannot be run: a table for each kind of input."""
