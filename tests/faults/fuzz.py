@@ -145,7 +145,7 @@ def _of_runs() -> list[Reader]:
     import torch
 
     from engine import checkpoints, matrices, snapshots
-    from engine.analysis.trials import _columns, read_experiment
+    from engine.analysis.trials import columns_of, read_experiment
     from engine.checkpoints import Checkpoint, Position, decode, encode
     from engine.data.assignment import Assignment
     from engine.experiment import Experiment
@@ -184,7 +184,7 @@ def _of_runs() -> list[Reader]:
         one = Table(path, SCHEMAS["rounds"])
         one.read("a", 1)
         one.truncate({"a": 5})
-        return one.frame(), _columns(path, ["stage", "round"])
+        return one.frame(), columns_of(path, ["stage", "round"])
 
     def snapshot(folder: Path, content: bytes) -> object:
         """The first byte says which file of a snapshot it is."""
