@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -179,12 +180,11 @@ class Trips:
                 return self._short_of_memory(number, str(error.cause))
             raise cause_of(error) from None
         except ray.exceptions.OutOfMemoryError as error:
-            return self._short_of_memory(number, first_line(error))
+            return self._short_of_memory(number, _killed_for_memory(number, error))
         except ray.exceptions.RayActorError as error:
-            told = f"actor {number} died ({first_line(error)})"
             if any(text in str(error) for text in NO_MEMORY):
-                return self._short_of_memory(number, told)
-            return self._lost(number, told)
+                return self._short_of_memory(number, _killed_for_memory(number, error))
+            return self._lost(number, f"actor {number} died ({first_line(error)})")
         except ray.exceptions.ObjectLostError:  # it had computed, and its node is gone with the result
             return self._lost(number, f"what actor {number} had computed was lost with its node")
         del self._flying[ref]
@@ -241,7 +241,7 @@ class Trips:
         node, others = self._roster[number].node, [other for other in self._roster.numbers if other != number]
         there = [other for other in others if self._roster[other].node == node]
         if others:
-            self._do_without(number, f"{self._what}: {reason}: memory does not do on its node", ResourceError(reason))
+            self._do_without(number, f"{self._what}: {reason}", ResourceError(reason))
         elif node in self._roster.narrow:
             raise MemoryShort(f"{self._what}: {reason}, with one block at a time on the last actor")
         else:
@@ -255,6 +255,11 @@ class Trips:
 
 def state_lost(what: str) -> RunError:
     return RunError(f"{what}: client state was lost with the node that held it; resume from the last checkpoint")
+
+
+def _killed_for_memory(number: int, error: Exception) -> str:
+    used = re.search(r"was (\S+ used / \S+ limit)", str(error))
+    return f"actor {number} was killed, since its node was low on memory" + (f" ({used[1]})" if used else "")
 
 
 def _argument_bytes(call: Call) -> int:

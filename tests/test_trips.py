@@ -247,7 +247,7 @@ def test_want_of_memory_takes_actors_away_and_no_more(monkeypatch: pytest.Monkey
     world.most_in_flight.clear()
     assert run() == list(range(12))
     assert world.most_in_flight == {1: IN_FLIGHT, 2: 1, 3: IN_FLIGHT}
-    assert "memory does not do on its node; going on without that actor, with 3: the same bits" in caplog.text
+    assert "low on memory; going on without that actor, with 3: the same bits" in caplog.text
 
 
 def test_want_of_memory_on_the_last_actor_ends(monkeypatch: pytest.MonkeyPatch) -> None:
