@@ -15,7 +15,9 @@ from engine.errors import ClientError, FedskewError, MemoryShort, RunError
 from engine.training import Trained, Visit
 
 Outcome = Trained | ClientError
-NO_ROOM = ("can't allocate memory", "not enough memory")  # in torch's messages of a CPU's allocator
+# In torch's messages of what is not a client's doing; its exceptions do not tell it apart.
+OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED", "bad_alloc")
+OF_DEVICE = ("CUDA error", "CUBLAS_STATUS", "CUDNN_STATUS", "cuDNN error")
 
 
 def attempt(train: Callable[[Sequence[Visit]], Sequence[Outcome]], group: Sequence[Visit]) -> list[Outcome]:
@@ -66,7 +68,7 @@ def _pass_on(error: Exception, group: Sequence[Visit]) -> None:
     """Raise what is not of a client."""
     if is_of_memory(error):
         raise MemoryShort(f"{_told(group)} do not fit into a worker's memory: {_named(error)}") from error
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) or (isinstance(error, RuntimeError) and _says(error, OF_DEVICE)):
         raise RunError(f"{_told(group)}: a file or a device failed: {_named(error)}") from error
     if isinstance(error, FedskewError) and not isinstance(error, RunError):
         raise error
@@ -76,7 +78,11 @@ def is_of_memory(error: BaseException) -> bool:
     """Whether a worker's memory did not do."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError | MemoryShort):
         return True
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in NO_ROOM)
+    return isinstance(error, RuntimeError) and _says(error, OUT_OF_MEMORY)
+
+
+def _says(error: BaseException, texts: tuple[str, ...]) -> bool:
+    return any(text in str(error) for text in texts)
 
 
 def _told(group: Sequence[Visit]) -> str:

@@ -12,6 +12,7 @@ import shlex
 import signal
 import statistics
 import sys
+import tempfile
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -365,7 +366,7 @@ def _run(experiment: Experiment, out: Path | None, options: Options) -> None:
         try:
             _advance(run, interrupts, options.until)
         except FedskewError:
-            with contextlib.suppress(FedskewError):
+            with contextlib.suppress(Exception):
                 run.close()  # what was done before the error is kept
             raise
         except Exception as error:  # of an algorithm's hooks, for example: not written for users
@@ -382,12 +383,23 @@ def _run(experiment: Experiment, out: Path | None, options: Options) -> None:
         raise typer.Exit(130 if interrupts.asked else 0)
 
 
-def _unforeseen(error: Exception, log: Path, again: str) -> RunError:
-    """In one sentence; the traceback goes to the run's log."""
-    text = " ".join(str(error).split())
-    with open(log, "a", encoding="utf-8") as file:
-        file.writelines(traceback.format_exception(error))
-    return RunError(f"{type(error).__name__}: {text} (the traceback is at the end of {log}); {again}")
+def _unforeseen(error: Exception, log: Path | None = None, again: str = "") -> RunError:
+    """In one sentence; the traceback goes to the end of the run's log, or to a file of its own."""
+    told = f"{type(error).__name__}: {error} (the traceback is at the end of {_kept(error, log)})"
+    return RunError(f"{told}; {again}" if again else told)
+
+
+def _kept(error: Exception, log: Path | None) -> Path:
+    """Where the traceback is."""
+    text = "".join(traceback.format_exception(error))
+    if log is not None:
+        with contextlib.suppress(OSError), open(log, "a", encoding="utf-8") as file:
+            file.write(text)
+            return log
+    handle, name = tempfile.mkstemp(prefix="fedskew-", suffix=".txt")
+    with open(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+    return Path(name)
 
 
 def _advance(run: Run, interrupts: _Interrupts, until: int | None) -> None:
@@ -523,7 +535,8 @@ def main() -> None:
         log.addHandler(RichHandler(console=console, show_time=False, show_path=False, level=logging.WARNING))
     try:
         app()
-    except FedskewError as error:
+    except Exception as raised:
+        error = raised if isinstance(raised, FedskewError) else _unforeseen(raised)
         console.print("error:", style="bold red", end=" ")
         console.print(one_line(str(error)), highlight=False, soft_wrap=True, markup=False)
         sys.exit(error.exit_code)

@@ -42,7 +42,7 @@ from engine.measurements import Measurements, Place
 from engine.nets import ClientNets, open_model, without_model
 from engine.pool import Call, Deadline, Pool, Result
 from engine.preflight import Preflight
-from engine.results import Row, RunFolder
+from engine.results import PARTS, Row, RunFolder
 from engine.reuse import NotYet, Reuse, Segment, may_share, segments_of
 from engine.snapshots import Snapshot
 from engine.stages import mixed, stage_hash
@@ -169,6 +169,7 @@ class Driver:
         self._parents = self._parent_paths()
         self._states = self._open_states()
         self._joined: set[int] = set()  # clients that have a state of this stage
+        self._left_out: set[int] = set()  # clients of the last cohort that failed
         self._tried: set[int] = set()  # stages of which a trial was made, see _preflight
         self._inherited: dict[int, str] = {}  # client -> SHA-256 of what it kept of the stage before
         self._look: Callable[[int, Arrays], None] | None = None
@@ -267,10 +268,10 @@ class Driver:
 
         A stage without rounds is one such step.
         """
+        self.pool.deadline = Deadline(self.round + 1, self.experiment.execution.round_timeout)
         if self._at_end:
             self._begin(self._position.stage + 1)
         end = self._ends[self._position.stage]
-        self.pool.deadline = Deadline(min(self.round + 1, end), self.experiment.execution.round_timeout)
         if self._reuse is not None:
             segments = self._segments()
             found = self._reuse.before(segments, self.round, end if until is None else min(until, end), self._has_end)
@@ -336,6 +337,7 @@ class Driver:
         with writing(self.folder.path):
             self._states.commit(outcome.states)
         self._joined.update(outcome.states)
+        self._left_out = {failure.client for failure in outcome.failures}
         self._server = server
         self._position = replace(self._position, round=number)
         return self._record(stage, context, outcome, norm, time.perf_counter() - began)
@@ -603,7 +605,7 @@ class Driver:
         addressed = self._addressed(algorithm, self._server, ids, context)
         calls = self._calls(ids, addressed, algorithm.stateful, work)
         job = PersonalJob(algorithm, stage.local, context, fine_tuning)
-        cohort = self._cohort(self.round) if stage.rounds else ()
+        cohort = set(self._cohort(self.round) if stage.rounds else ()) - self._left_out
         return self._measurements.own_models(self._place, job, shared, calls, cohort)
 
     @property
@@ -739,7 +741,8 @@ class Driver:
 
     def _restore(self) -> None:
         self._checkpoints.check_folder()
-        for folder in (self.folder.path, self._checkpoints.folder, self._checkpoints.states_folder):
+        checkpoints = self._checkpoints
+        for folder in (self.folder.path, self.folder.path / PARTS, checkpoints.folder, checkpoints.states_folder):
             remove_left_behind(folder)
         found = self._checkpoints.latest(self._parents)
         if found is not None:
@@ -864,6 +867,7 @@ class Driver:
         self._joined = set(checkpoint.states)
         self._server = checkpoint.server
         self._position = replace(self._position, round=found.round)
+        self._left_out = {row["client"] for row in found.rows["failures"] if row["round"] == found.round}
         if self._at_end and not found.ended:
             self._finish_stage()
         measured: dict[int, Row] = {}

@@ -16,7 +16,7 @@ from engine.errors import ResourceError, RunFolderError
 
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write to a temporary name beside ``path``, flush to disk, rename."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = _beside(path)
     try:
         with open(temporary, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
@@ -26,6 +26,11 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _beside(path: Path) -> Path:
+    """The temporary name of what is about to be put at ``path``."""
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
 def refuse_links(folder: Path) -> None:
@@ -54,7 +59,12 @@ def link_or_copy(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError:
-        shutil.copyfile(source, target)
+        temporary = _beside(target)
+        try:
+            shutil.copyfile(source, temporary)
+            os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager

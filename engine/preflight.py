@@ -124,8 +124,9 @@ class Preflight:
         """What to set where a worker's memory did not do; ``together``: 0 where clients are trained one by one."""
         if self.together < 2:
             return "lower local.batch_size, or take a machine with more memory"
-        one = self.estimate(layout) / self.together
-        fitting = int(USABLE * devices.memory(self.experiment.execution.device) / self.side_by_side / one)
+        one, device, fitting = self.estimate(layout) / self.together, self.experiment.execution.device, self.together
+        if device == "cpu" or torch.cuda.is_available():  # a driver actor sees no card
+            fitting = int(USABLE * devices.memory(device) / self.side_by_side / one)
         return (
             f"{self.together} clients are trained in one pass, of about {size_text(int(one))} each: set "
             f"execution.block={max(1, min(self.together // 2, fitting))}, which computes other bits"

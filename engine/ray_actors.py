@@ -142,6 +142,7 @@ class Roster:
         self._places: list[Place | None] = [self._start() for _ in range(execution.actors)]
         self._idle: list[Place] = []  # see use
         self.narrow = set[str]()  # nodes on which memory did not do, so that one trip at a time goes to an actor there
+        self.alone = False  # whether the last actor was tried alone, since memory did not do
         self.numerics: dict[str, str] = {}
 
     def _start(self) -> Place:
@@ -165,7 +166,8 @@ class Roster:
     def kinds(self) -> list[str]:
         """The device class of each, as it is known by now; one that is starting is taken to be like the first."""
         known = [place.where["kind"] for place in self._places if place and place.where]
-        return [place.where["kind"] if place and place.where else known[0] for place in self._places]
+        like = known[0] if known else self._execution.device
+        return [place.where["kind"] if place and place.where else like for place in self._places]
 
     @property
     def placement(self) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -124,7 +125,6 @@ class RemoteDriver:
             for text in ray.get(self._actor.messages.remote()):
                 log.warning(text)
             raise cause_of(error) from None
-        except ray.exceptions.RayActorError as error:
-            raise RunError(
-                f"the driver actor died ({first_line(error)}); continue with: fedskew resume {self._folder}"
-            ) from None
+        except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError) as error:
+            again = f"fedskew resume {shlex.quote(str(self._folder))}"
+            raise RunError(f"the driver actor died ({first_line(error)}); continue with: {again}") from None

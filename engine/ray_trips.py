@@ -21,6 +21,7 @@ from engine.ray_actors import Answer, Roster, cause_of, first_line  # first: it 
 import ray  # isort: skip
 import ray.exceptions  # isort: skip
 
+from engine.attempts import is_of_memory
 from engine.dispatch import Dispatch, Rates, Room
 from engine.errors import MemoryShort, ResourceError, RunError
 from engine.experiment import Execution
@@ -126,20 +127,25 @@ class Trips:
 
     def _wait(self, label: str) -> None:
         """For whatever comes first: a trip that is back, an actor that has started, or a deadline."""
+        self._deadline.check(f"{self._what}: {label}")
         starting = self._roster.starting()
-        ready, _ = ray.wait([*self._flying, *starting], num_returns=1, timeout=self._patience())
+        ready, _ = ray.wait([*starting, *self._flying], num_returns=1, timeout=self._patience())
         if not ready:
-            self._deadline.check(f"{self._what}: {label}")
             for number in self._roster.numbers:
                 self._check_in_time(number)
         elif ready[0] in self._flying:
             self._land(ready[0])
         else:
-            number = starting[ready[0]]
-            try:
-                self._roster.started(number)
-            except ResourceError as error:
-                self._do_without(number, str(error), error)
+            self._start(starting[ready[0]])
+
+    def _start(self, number: int) -> bool:
+        """Take in an actor's first answer; False if it is not one of these, and gone."""
+        try:
+            self._roster.started(number)
+        except ResourceError as error:
+            self._do_without(number, str(error), error)
+            return False
+        return True
 
     def _patience(self) -> float:
         """Seconds until a deadline may have passed."""
@@ -171,12 +177,14 @@ class Trips:
         """Take in the results of a trip."""
         flight = self._flying[ref]
         number = flight.actor
+        if self._roster[number].where is None and not self._start(number):
+            return None  # nothing of an actor counts that computes other bits
         try:
             answer: Answer = ray.get(ref)
         except ray.exceptions.RayTaskError as error:  # first: it may be of the other types too
             if isinstance(error.cause, ray.exceptions.ObjectLostError):  # an argument that could not be fetched
                 raise state_lost(self._what) from None
-            if isinstance(error.cause, MemoryShort):
+            if isinstance(error.cause, BaseException) and is_of_memory(error.cause):
                 return self._short_of_memory(number, str(error.cause))
             raise cause_of(error) from None
         except ray.exceptions.OutOfMemoryError as error:
@@ -242,9 +250,10 @@ class Trips:
         there = [other for other in others if self._roster[other].node == node]
         if others:
             self._do_without(number, f"{self._what}: {reason}", ResourceError(reason))
-        elif node in self._roster.narrow:
+        elif self._roster.alone:
             raise MemoryShort(f"{self._what}: {reason}, with one block at a time on the last actor")
         else:
+            self._roster.alone = True
             self._lost(number, f"{reason}; it is tried once more, one block at a time")
             there = [number]
         if node is not None:

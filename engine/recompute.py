@@ -24,7 +24,7 @@ from engine.driver import Driver
 from engine.entries import Arrays
 from engine.errors import ConfigError, RunError, RunFolderError
 from engine.experiment import Experiment, lineage_of
-from engine.files import link_or_copy
+from engine.files import link_or_copy, refuse_links
 from engine.pool import InProcessPool, Pool
 from engine.results import Row, RunFolder
 from engine.run import Prepared, check_place, prepare
@@ -74,6 +74,7 @@ def find(folder: Path, number: int | None = None, stage: str | None = None, over
     without rounds trains nobody and is passed over.
     ``overrides``: execution keys that change no bit, such as ``execution.actors=0``.
     """
+    refuse_links(folder)
     run = RunFolder(folder)
     stored = run.experiment()
     experiment = stored.override(overrides)

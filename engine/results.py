@@ -77,6 +77,7 @@ SHOWN = ("name", "algorithm", "accuracy", "best_accuracy", "best_round", "last10
 SHOWN += ("seconds_per_round", "floats_up", "floats_down", "weights_sha256")
 BREAKS_PRIVACY = "an oracle: breaks privacy"  # the label of what an algorithm with ``breaks_privacy`` came to
 BEFORE = ".before-"  # of a folder that holds an earlier run for a moment, see RunFolder.prepared
+GONE_WITHIN = 5.0  # seconds: an actor that was killed lets go of its folder's lock
 TRIAL = "trial.json"  # beside them where the run is a trial of a sweep; see engine/sweeps
 
 SCHEMAS = {
@@ -419,7 +420,7 @@ class RunFolder:
         """
         had_run = self.has_experiment()
         made = [place for place in (self.path, *self.path.parents) if not place.exists()]
-        if overwrite and had_run:
+        if overwrite and (self.path / ".lock").exists():
             with self.locked():  # else its lock would be put aside with the files of the run that goes on here
                 pass
         try:
@@ -432,11 +433,12 @@ class RunFolder:
         try:
             yield
         except BaseException:
-            if overwrite or not had_run:
-                self.clear()
-                self._move(aside, self.path)
-            aside.rmdir()
-            for place in made:  # the innermost first; another run may be in one meanwhile
+            # Another command may have begun the same run meanwhile: what is here is its own then.
+            with suppress(RunFolderError), self.locked(GONE_WITHIN):
+                if overwrite or not had_run:
+                    self.clear()
+                    self._move(aside, self.path)
+            for place in (aside, *made):  # the innermost first; another run may be in one
                 with suppress(OSError):
                     place.rmdir()
             raise
@@ -559,7 +561,7 @@ class RunFolder:
             "rounds": last_round,
             "rounds_asked": len(trained),
             # Over rounds; who and why: failures.parquet.
-            "clients_failed": sum(int(row["failed"]) for row in every if row["failed"] > 0),
+            "clients_failed": sum(int(count) for row in every if (count := row.get("failed", 0)) > 0),
             "rounds_computed": sum(not row["reused"] for row in trained),
             "seconds_per_round": statistics.median(per_round) if per_round else None,
             "seconds": sum(row["seconds"] + row["evaluation_seconds"] for row in every),

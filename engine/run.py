@@ -76,6 +76,12 @@ class Messages(logging.Handler):
 class LogFile(logging.FileHandler):
     """A run goes on without its log where the disk does not take it."""
 
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            super().emit(record)
+        except OSError:  # of opening the file
+            self.handleError(record)
+
     def handleError(self, record: logging.LogRecord) -> None:
         if self in _handlers:
             _handlers.remove(self)

@@ -289,6 +289,8 @@ class Trainer:
             return found.step
         except Exception:  # hooks need not bear weights that are not finite, and one failure is told of already
             return None
+        finally:
+            self.net.train(False)  # as the hooks of clients after this one expect it
         return None
 
     def state_of(self, visit: Visit, client: Client) -> Tensors:

@@ -199,10 +199,12 @@ def test_a_server_that_diverges_ends_the_run(tmp_path: Path, monkeypatch: pytest
     [
         (lambda: MemoryError(), MemoryShort, "do not fit into a worker's memory: MemoryError; 3 clients are trained"),
         (lambda: RuntimeError("DefaultCPUAllocator: can't allocate memory"), MemoryShort, "set execution.block=1"),
+        (lambda: RuntimeError("CUDNN_STATUS_ALLOC_FAILED"), MemoryShort, "set execution.block=1"),
+        (lambda: RuntimeError("CUDA error: uncorrectable ECC error"), RunError, "a file or a device failed"),
         (lambda: OSError(errno.EIO, "disk"), RunError, "a file or a device failed"),
         (lambda: ResourceError("no card"), ResourceError, "no card"),
     ],
-    ids=["memory", "torch", "disk", "resource"],
+    ids=["memory", "torch", "cudnn", "card", "disk", "resource"],
 )
 def test_the_machine_never_costs_a_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Any, raised: type[Exception], message: str

@@ -265,3 +265,47 @@ def test_a_round_on_actors_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(RunError, match=message):
         run()
     assert world.now == pytest.approx(41.0, abs=0.1)
+
+
+def test_the_last_actor_of_a_node_is_tried_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: an end, where two that were killed at once had room one after the other."""
+    world, roster, run = simulate(
+        monkeypatch,
+        lambda actor: (1.0, KILLED) if actor.number in (0, 2) else (1.0, None),
+        actors=3,
+    )
+    roster.give_up(1)  # the two that are left are on one node
+    assert run() == list(range(12))
+    assert [actor.number for actor in world.killed] == [1, 0, 2]
+    assert roster.alone
+
+
+def test_nothing_counts_of_an_actor_that_computes_other_bits(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    """Kills: results of a new actor that are added before it has said what it computes with."""
+    _, roster, run = simulate(
+        monkeypatch,
+        lambda actor: (1.0, DIED) if actor.number == 1 else (0.0, None),
+        lambda actor: (0.0, None) if actor.number > 2 else (1.0, None),
+        calls=300,
+    )
+    ready = Actor._ready
+
+    def other(actor: Actor) -> Ref:
+        ref = ready(actor)
+        if actor.number > 2:
+            ref.value = {**ref.value, "numerics": {"torch": "y"}}
+        return ref
+
+    monkeypatch.setattr(Actor, "_ready", other)
+    assert run() == list(range(300))
+    assert roster.numerics == {"torch": "x"}
+    assert len(roster.numbers) == 2
+    assert "the actors differ in torch" in caplog.text
+
+
+def test_a_deadline_holds_while_results_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a deadline that is looked at only where nothing comes."""
+    world, _, run = simulate(monkeypatch, lambda actor: (1.0, None), calls=100, round_timeout=5.0)
+    with pytest.raises(RunError, match=r"round 7 took longer than execution.round_timeout=5 s"):
+        run()
+    assert world.now < 10

@@ -6,10 +6,10 @@ ends with an error; and the run comes to the bits and rows of the undisturbed ru
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +29,7 @@ from tests.faults.schedules import Damage, Fault, Schedule
 from tests.faults.workloads import WORKLOADS
 
 ACTORS = ("execution.cpus_per_actor=1", "execution.block_timeout=6", "execution.start_timeout=40")
+ENOUGH = "200M"  # of a run's own disk, while it is not to be full
 PATIENCE = 180.0  # seconds that a launch may take
 OWN = {  # columns that say how a run went, and not what it came to
     "rounds": ["seconds", "evaluation_seconds"],
@@ -36,6 +37,7 @@ OWN = {  # columns that say how a run went, and not what it came to
     "evaluations": [],
     "personal": [],
     "exchanges": [],
+    "failures": [],
 }
 DOCUMENTED = {  # what a launch may end with, by its fault; killed processes say nothing
     "interrupt": r"continue with: fedskew resume|stopped",
@@ -43,10 +45,13 @@ DOCUMENTED = {  # what a launch may end with, by its fault; killed processes say
     "lose node": r"error: .*(client state was lost with the node that held it; resume from the last checkpoint"
     r"|could not start within .*; lower execution.actors)",
     "file limit": r"error: .* cannot be written \(File too large\)",
-    "small disk": r"error: .* cannot be written \(No space left on device\)",
+    # States on disk are projected before they are written.
+    "small disk": r"error: .* (cannot be written \(No space left on device\)|make room, or put the run on another)",
     "fsync": re.escape(inject.MESSAGES["fsync"]),
     "replace": re.escape(inject.MESSAGES["replace"]),
-    "raise": rf"error: client \d+ failed in round \d+: {inject.MESSAGES['raise']}",
+    # It is raised once, so of clients in one pass it is nobody's when each is tried alone.
+    "raise": rf"error: (client \d+ failed in round \d+|round .* failed together, and none of them alone): "
+    rf"{inject.MESSAGES['raise']}",
     "nan": r"error: client \d+ diverged in round \d+: its weights are not finite",
 }
 
@@ -97,7 +102,9 @@ def happen(schedule: Schedule, folder: Path, nodes: Nodes | None = None) -> Outc
     disk = work
     if any(fault.kind == "small disk" for fault in schedule.faults):
         disk = work / "disk"
-        disk.mkdir()
+        disk.mkdir()  # stays an ordinary folder where mounting is not allowed
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={ENOUGH}", "tmpfs", str(disk)]
+        subprocess.run(mount, check=False, capture_output=True)
     course = _Course(schedule, work, disk / "run", nodes, outcome)
     try:
         for fault in schedule.faults:
@@ -166,13 +173,11 @@ class _Course:
         if fault is not None and fault.kind == "file limit":
             limit = fault.number * 1000
         if fault is not None and fault.kind == "small disk":
-            self._mount(fault.number * 8)
+            self._resize(f"{self._used() + fault.number * 8}k")
         if fault is not None and fault.kind in inject.MESSAGES:
             planted = inject.planted(fault.kind, fault.number, self._work)  # type: ignore[arg-type]
             environment |= planted.environment()
             token = Path(planted.token)
-        if fault is None and os.path.ismount(self.run.parent):
-            subprocess.run(["mount", "-o", "remount,size=200M", str(self.run.parent)], check=True)
         address = "-" if self._nodes is None else self._nodes.address
         if self._nodes is not None and token is None:
             words += ["--address", address]
@@ -191,6 +196,7 @@ class _Course:
                 self.problems.append(f"{' '.join(words[:1])} did not end within {PATIENCE:g} s")
             said.seek(0)
             text = said.read()
+        self._resize(ENOUGH)
         if token is not None:
             happened = not token.exists()
             token.unlink(missing_ok=True)
@@ -263,12 +269,15 @@ class _Course:
         path = self.run / "log.txt"
         return path.read_text()[self._logged :] if path.exists() else ""
 
-    def _mount(self, kilobytes: int) -> None:
-        """Make the run's folder one on a small disk, where that is allowed."""
+    def _resize(self, size: str) -> None:
+        """Of the run's own disk, if it has one."""
         folder = self.run.parent
-        if not os.path.ismount(folder):
-            made = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
-            subprocess.run(made, check=False, capture_output=True)
+        if os.path.ismount(folder):
+            subprocess.run(["mount", "-o", f"remount,size={size}", str(folder)], check=True)
+
+    def _used(self) -> int:
+        """Kilobytes of the disk."""
+        return shutil.disk_usage(self.run.parent).used // 1024
 
     # --- damage --------------------------------------------------------------------------------------
 
@@ -293,7 +302,3 @@ class _Course:
                 content[self._rng.randrange(len(content))] ^= 1 << self._rng.randrange(8)
         kept = {"truncate": self._rng.randrange(len(content) or 1), "empty": 0}.get(damage, len(content))
         checkpoints[-1].write_bytes(content[:kept])
-
-
-def save(outcomes: list[Outcome], path: Path) -> None:
-    path.write_text(json.dumps([outcome.to_mapping() for outcome in outcomes], indent=1) + "\n")

@@ -1,0 +1,73 @@
+"""Run folders that two commands want, or that a killed one has left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from engine import results
+from engine.errors import RunFolderError
+from engine.files import link_or_copy
+from engine.results import PARTS, RunFolder
+from tests.tiny import drive, experiment, open_driver
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_that_another_run_has_begun_meanwhile_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool
+) -> None:
+    """Kills: a command that is refused, and clears away the run of the one that was a moment sooner."""
+    monkeypatch.setattr(results, "GONE_WITHIN", 0.0)
+    folder, other = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "run")
+    with ExitStack() as held, pytest.raises(RunFolderError), folder.prepared(overwrite):
+        held.enter_context(other.locked())
+        other.create(experiment())
+        with folder.locked():
+            pass
+    assert other.has_experiment()
+    assert not list(folder.path.glob(".before-*"))
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    """Kills: half-written files that stay for good, here and beside the parts of tables."""
+    config = experiment(rounds=2)
+    undisturbed = drive(tmp_path / "undisturbed", config)
+    driver = open_driver(tmp_path / "run", config)
+    driver.advance()
+    driver.close()
+    left = [
+        tmp_path / "run" / name for name in (".rounds.parquet.1.tmp", f"{PARTS}/.rounds.000000000005.parquet.1.tmp")
+    ]
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"half a table")
+    again = open_driver(tmp_path / "run", config)
+    assert not any(path.exists() for path in left)
+    again.advance()
+    assert again.close()["weights_sha256"] == undisturbed.sha
+    assert not (tmp_path / "run" / PARTS).exists()
+
+
+def test_a_copy_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: half a state under its final name, where a disk is full and links are not possible."""
+    (tmp_path / "source").write_bytes(b"a state")
+
+    def no_link(*args: object) -> None:
+        raise OSError
+
+    def half(source: Path, target: Path) -> None:
+        Path(target).write_bytes(b"a st")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "link", no_link)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copyfile", half)
+        with pytest.raises(OSError, match="No space left"):
+            link_or_copy(tmp_path / "source", tmp_path / "target")
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+    link_or_copy(tmp_path / "source", tmp_path / "target")
+    assert (tmp_path / "target").read_bytes() == b"a state"
