@@ -74,7 +74,7 @@ def test_figures_of_the_page() -> None:
     """Kills: a fault that is counted though it never happened."""
     launch = harness.Launch("run", "kill", True, -9, 1.0, "")
     launches = [vars(one) for one in (launch, replace(launch, happened=False), replace(launch, fault="nan", code=0))]
-    outcome = {"problems": ["other bits"], "launches": launches, "seconds": 60.0, "told": "0: ..."}
+    outcome = {"problems": ["other bits"], "launches": launches, "seconds": 60.0, "told": "0: ...", "commit": "abc"}
     figures = summed_up([outcome], 0)
     assert figures["faults"] == {"kill": {"ended": 1, "not reached": 1}, "nan": {"went on": 1}}
     assert (figures["failed"], figures["minutes"]) == (1, 1.0)

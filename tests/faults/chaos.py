@@ -36,6 +36,8 @@ def main() -> int:
     folder = (asked.folder / f"seed-{asked.seed}").resolve()
     folder.mkdir(parents=True, exist_ok=True)
     began, nodes = time.monotonic(), None
+    git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    commit = git.stdout.strip()
     try:
         for seed in range(asked.seed, asked.seed + asked.count):
             done = folder / f"{seed}.json"
@@ -49,7 +51,7 @@ def main() -> int:
             if schedule.where != "in process" and nodes is None:
                 nodes = TwoNodes()
             outcome = happen(schedule, folder, None if schedule.where == "in process" else nodes)
-            done.write_text(json.dumps(outcome.to_mapping(), indent=1) + "\n")
+            done.write_text(json.dumps({**outcome.to_mapping(), "commit": commit}, indent=1) + "\n")
             print(f"{'FAILED' if outcome.problems else 'passed'} {outcome.seconds:5.1f} s  {outcome.told}", flush=True)
             for problem in outcome.problems:
                 print(f"    {problem}", flush=True)
@@ -77,10 +79,9 @@ def summed_up(outcomes: list[dict[str, Any]], seed: int) -> dict[str, Any]:
             if launch["fault"]:
                 went_on, ended, missed = ENDS
                 kinds[launch["fault"]][missed if not launch["happened"] else ended if launch["code"] else went_on] += 1
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     return {
         "version": __version__,
-        "commit": commit.stdout.strip(),
+        "commits": sorted({outcome["commit"] for outcome in outcomes}),
         "seed": seed,
         "schedules": len(outcomes),
         "failed": sum(bool(outcome["problems"]) for outcome in outcomes),
@@ -95,7 +96,7 @@ def table(figures: dict[str, Any]) -> str:
     """Of a page, in Markdown."""
     lines = [
         f"{figures['schedules']} schedules from seed {figures['seed']} on, {figures['launches']} launches, "
-        f"{figures['minutes']:g} minutes, at commit {figures['commit']}: **{figures['failed']} failed**.",
+        f"{figures['minutes']:g} minutes, at {' and '.join(figures['commits'])}: **{figures['failed']} failed**.",
         "",
         "| fault | went on | ended, and was resumed | not reached |",
         "|---|---|---|---|",
