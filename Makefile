@@ -57,7 +57,7 @@ chaos: $(VENV)/installed-test  ## N real runs under drawn faults, and file reade
 	$(BIN)/pip install --quiet --disable-pip-version-check 'atheris>=2.3'
 	$(BIN)/python -m tests.faults.chaos --count $(or $(N),100) --seed $(or $(SEED),0) --page docs/reliability.md
 	$(BIN)/python -m tests.faults.out_of_memory
-	$(BIN)/python -m tests.faults.fuzz --seconds $(or $(SECONDS),20) --seed $(or $(SEED),1) --out docs/fuzz.json
+	$(BIN)/python -m tests.faults.fuzz --seconds $(or $(SECONDS),300) --seed $(or $(SEED),1) --out docs/fuzz.json
 
 memory: $(VENV)/installed  ## memory over 2,000 rounds and over 200 trials (5 to 10 minutes)
 	$(BIN)/python -m benchmarks.memory_over_time

@@ -44,6 +44,7 @@ def read(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
         if lacking:
             raise pa.ArrowInvalid(f"it has no column {min(lacking)!r}")
         table = file.read(columns=None if columns is None else list(columns), use_threads=False)
+    table.validate(full=True)  # texts that are none, for example
     # Without the notes by which pandas would make columns an index, or of another type than they are stored as.
     metadata = table.schema.metadata or {}
     return table.replace_schema_metadata({key: value for key, value in metadata.items() if key != b"pandas"})

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 from contextlib import ExitStack
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from engine import results
@@ -71,3 +74,14 @@ def test_a_copy_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
     link_or_copy(tmp_path / "source", tmp_path / "target")
     assert (tmp_path / "target").read_bytes() == b"a state"
+
+
+def test_a_table_whose_texts_are_none_is_refused(tmp_path: Path) -> None:
+    """Kills: a traceback where a table's bytes are no UTF-8; found by the fuzzer."""
+    rounds = drive(tmp_path, experiment(rounds=1)).folder.rounds
+    rows = pq.read_table(rounds.path)
+    broken = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(struct.pack("2i", 0, 1)), pa.py_buffer(b"\xd3")])
+    pq.write_table(rows.set_column(0, "stage", broken), rounds.path)
+    for read in (lambda: rounds.read("train", 1), rounds.frame, lambda: rounds.truncate({"train": 0})):
+        with pytest.raises(RunFolderError, match=r"rounds.parquet cannot be read"):
+            read()
