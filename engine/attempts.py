@@ -70,7 +70,7 @@ def _pass_on(error: Exception, group: Sequence[Visit]) -> None:
         raise MemoryShort(f"{_told(group)} do not fit into a worker's memory: {_named(error)}") from error
     if isinstance(error, OSError) or (isinstance(error, RuntimeError) and _says(error, OF_DEVICE)):
         raise RunError(f"{_told(group)}: a file or a device failed: {_named(error)}") from error
-    if isinstance(error, FedskewError) and not isinstance(error, RunError):
+    if isinstance(error, FedskewError):  # of the engine: a step that cannot be captured, for example
         raise error
 
 
@@ -90,8 +90,6 @@ def _told(group: Sequence[Visit]) -> str:
 
 
 def _named(error: Exception) -> str:
-    """In one line, with its type where it is not written for users."""
+    """In one line, with its type."""
     text = " ".join(str(error).split())
-    return (
-        text if isinstance(error, FedskewError) else f"{type(error).__name__}: {text}" if text else type(error).__name__
-    )
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

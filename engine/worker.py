@@ -326,7 +326,8 @@ class Worker:
             if spoilt is not None:
                 round = job.context.round
                 raise ClientError(
-                    f"client {number}, asked by the server after round {round}, answers {spoilt!r} that is not finite",
+                    f"client {number}, asked by the server after round {round}, answers {spoilt!r} that is not finite; "
+                    "lower local.lr of the stage that it trained in",
                     number,
                     round,
                 )

@@ -144,8 +144,8 @@ def test_mutants_are_killed(mutant: Any, check: Any) -> None:
 class MomentumOnBuffers(Driver):
     """G-07 (MOON's code), E-07 (FedNova's, by name of the layer): the rule for weights reaches running statistics."""
 
-    def _aggregate(self, algorithm: Any, server: Tensors, outcome: Outcome, cohort: Any, context: Context) -> Tensors:
-        new = super()._aggregate(algorithm, server, outcome, cohort, context)
+    def _aggregate(self, algorithm: Any, server: Tensors, outcome: Outcome, context: Context) -> Tensors:
+        new = super()._aggregate(algorithm, server, outcome, context)
         self.velocity = 0.9 * getattr(self, "velocity", 0.0) + (new["buffers"] - server["buffers"])
         return {**new, "buffers": server["buffers"] + self.velocity}
 

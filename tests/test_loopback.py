@@ -25,7 +25,7 @@ def listening(pids: list[int]) -> Iterator[tuple[str, int, str]]:
     for pid in pids:
         try:
             links = [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()]
-            title = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()[:80]
+            title = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:
             continue  # it has just ended
         owners |= {link[8:-1]: title for link in links if link.startswith("socket:[")}

@@ -20,7 +20,7 @@ from algorithms.fedper import FedPer
 from algorithms.pflego import Pflego
 from engine.algorithm import Algorithm, Context, Pooled, Tensors
 from engine.entries import opened
-from engine.errors import ConfigError
+from engine.errors import ClientError, ConfigError
 from engine.experiment import Experiment, Local
 from engine.models import Model, ModelSpec
 from engine.training import Streams, Trained, Visit
@@ -350,7 +350,7 @@ def test_a_head_in_an_upload_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
         return {**sent, "head": kept["head"]}, kept
 
     monkeypatch.setattr(FedPer, "upload", leaks)
-    with pytest.raises(TypeError, match="entry 'head' is a personal head, which is never sent"):
+    with pytest.raises(ClientError, match=r"TypeError: FedPer.upload: entry 'head' is a personal head, which is never"):
         drive(tmp_path, experiment(algorithm={"name": "fedper"}, rounds=1))
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from engine import __version__
 from tests.faults.cluster import TwoNodes
 from tests.faults.harness import happen
-from tests.faults.schedules import draw
+from tests.faults.schedules import KINDS, draw
 
 ENDS = ("went on", "ended", "not reached")
 BEGIN, END = "<!-- chaos: written by make chaos -->", "<!-- end of chaos -->"
@@ -29,6 +29,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=100, help="schedules")
     parser.add_argument("--seed", type=int, default=0, help="of the first; the next ones follow")
+    parser.add_argument("--where", choices=[*KINDS], help="all of them there; none: as drawn")
     parser.add_argument("--minutes", type=float, default=60.0, help="after which no further one begins")
     parser.add_argument("--folder", type=Path, default=Path("build/chaos"), help="for runs and what came of them")
     parser.add_argument("--page", type=Path, default=None, help="a page whose table is to have the figures")
@@ -46,7 +47,7 @@ def main() -> int:
             if time.monotonic() - began > 60 * asked.minutes:
                 print(f"{asked.minutes:g} minutes are over; the same command goes on with schedule {seed}")
                 break
-            schedule = draw(seed)
+            schedule = draw(seed, asked.where)
             shutil.rmtree(folder / f"schedule-{seed}", ignore_errors=True)  # of a schedule that was interrupted
             if schedule.where != "in process" and nodes is None:
                 nodes = TwoNodes()

@@ -231,9 +231,9 @@ class _Course:
             process.send_signal(signal.SIGKILL if fault.kind == "kill" else signal.SIGINT)
         elif fault.kind in ("kill client", "hang client"):
             number = signal.SIGKILL if fault.kind == "kill client" else signal.SIGSTOP
-            return self._kill(re.findall(r"actor \d+: process (\d+)", self._log()), fault.number, number)
+            return self._kill(self._victims(process, r"actor \d+: process (\d+)"), fault.number, number)
         elif fault.kind == "kill driver":
-            return self._kill(re.findall(r"driver: process (\d+)", self._log()), 0, signal.SIGKILL)
+            return self._kill(self._victims(process, r"driver: process (\d+)"), 0, signal.SIGKILL)
         elif fault.kind == "lose node":
             assert self._nodes is not None
             self._nodes.lose()
@@ -253,6 +253,14 @@ class _Course:
                 return process.poll() is None
             time.sleep(0.01)
         return False
+
+    def _victims(self, process: subprocess.Popen[bytes], pattern: str) -> list[str]:
+        """Processes that the log of this launch names, as soon as it names one."""
+        while process.poll() is None:
+            if found := re.findall(pattern, self._log()):
+                return found
+            time.sleep(0.05)
+        return []
 
     @staticmethod
     def _kill(pids: list[str], which: int, number: signal.Signals) -> bool:
