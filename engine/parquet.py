@@ -37,14 +37,20 @@ def opened(path: Path) -> Iterator[pq.ParquetFile]:
         yield file
 
 
+def valid(table: pa.Table) -> pa.Table:
+    """The table; raises :class:`pyarrow.ArrowException` for values that are not what they are stored as, such as
+    broken texts."""
+    table.validate(full=True)
+    return table
+
+
 def read(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """The whole file, or some of its columns; raises as :func:`open_plain`."""
     with opened(path) as file:
         lacking = set(columns or ()) - {*file.schema_arrow.names}
         if lacking:
             raise pa.ArrowInvalid(f"it has no column {min(lacking)!r}")
-        table = file.read(columns=None if columns is None else list(columns), use_threads=False)
-    table.validate(full=True)  # texts that are none, for example
+        table = valid(file.read(columns=None if columns is None else list(columns), use_threads=False))
     # Without the notes by which pandas would make columns an index, or of another type than they are stored as.
     metadata = table.schema.metadata or {}
     return table.replace_schema_metadata({key: value for key, value in metadata.items() if key != b"pandas"})

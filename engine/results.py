@@ -227,7 +227,7 @@ class Table:
         path = self._grows()
         if path.exists():
             with _reader(path) as reader:
-                fresh = pa.concat_tables([self._whole(_checked(reader.read(use_threads=False))), fresh])
+                fresh = pa.concat_tables([self._whole(parquet.valid(reader.read(use_threads=False))), fresh])
         with self._replacing(path) as writer:
             writer.write_table(fresh.combine_chunks(), row_group_size=GROUP_ROWS)
         self._pending.clear()
@@ -296,7 +296,7 @@ class Table:
         if not self.path.exists():
             return []
         with _reader(self.path) as reader:
-            rows: list[Row] = self._whole(_checked(reader.read(use_threads=False))).to_pylist()
+            rows: list[Row] = self._whole(parquet.valid(reader.read(use_threads=False))).to_pylist()
         return [row for row in rows if row["stage"] == stage and row["round"] <= last_round]
 
     def truncate(self, last_rounds: Mapping[str, int]) -> None:
@@ -306,7 +306,7 @@ class Table:
         if not self.path.exists():
             return
         with _reader(self.path) as reader:
-            table = self._whole(_checked(reader.read(use_threads=False)))
+            table = self._whole(parquet.valid(reader.read(use_threads=False)))
         keep = [
             round <= last_rounds.get(stage, -1)
             for stage, round in zip(table["stage"].to_pylist(), table["round"].to_pylist(), strict=True)
@@ -320,7 +320,7 @@ class Table:
         for path in paths:
             with _reader(path) as reader:
                 for group in range(reader.num_row_groups):
-                    yield self._whole(_checked(reader.read_row_group(group, use_threads=False)))
+                    yield self._whole(parquet.valid(reader.read_row_group(group, use_threads=False)))
 
     def _whole(self, table: pa.Table) -> pa.Table:
         """With the columns that came after the file was begun, empty; :class:`RunFolderError` for other ones."""
@@ -355,12 +355,6 @@ def _reader(path: Path) -> Iterator[pq.ParquetFile]:
             yield reader
     except (OSError, pa.ArrowException) as error:
         raise RunFolderError(f"{path} cannot be read ({error}); move it away and resume") from None
-
-
-def _checked(table: pa.Table) -> pa.Table:
-    """Raises :class:`pyarrow.ArrowException` for values that are not what they are stored as, such as broken texts."""
-    table.validate(full=True)
-    return table
 
 
 def _rows(path: Path) -> int:

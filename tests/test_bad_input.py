@@ -20,6 +20,7 @@ from engine.results import RunFolder
 from tests.bad_input import datasets, experiments, folders, partitions, sweeps
 from tests.bad_input.case import Case
 from tests.sweep_folders import MU, make_sweep
+from tests.test_cli import fedskew
 
 CASES: list[Case] = [*experiments.CASES, *datasets.CASES, *partitions.CASES, *sweeps.CASES, *folders.CASES]
 
@@ -94,15 +95,7 @@ def test_bad_input_is_refused_in_one_sentence(
             monkeypatch.setattr(kind, "load", lambda self: pytest.fail("data were loaded"))
     before = content(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["fedskew", *case.words])
-    monkeypatch.setattr(cli.console, "width", 200, raising=False)
-    capsys.readouterr()
-    code: Any = 0
-    try:
-        cli.main()
-    except SystemExit as exit:
-        code = exit.code
-    check_sentence(case, code, *capsys.readouterr())
+    check_sentence(case, *fedskew(monkeypatch, capsys, *case.words))
     assert content(tmp_path) == before
 
 

@@ -41,15 +41,10 @@ from engine.sweeps.definition import NamedSweep, Sweep
 from engine.sweeps.folder import SweepFolder
 from engine.sweeps.running import How, run_sweep
 from engine.sweeps.trial import Job, Trial
+from tests.faults.cluster import NOTICE
 
 CLIENTS, ROUNDS, EVERY = 200, 140, 10  # EVERY: rounds between checkpoints
 OWN = ["seconds", "rounds_computed", "folder"]  # columns of the trials table that say how a sweep went
-NOTICE = {  # a lost node is given up after two seconds, not after a quarter of a minute
-    "health_check_initial_delay_ms": 0,
-    "health_check_period_ms": 500,
-    "health_check_timeout_ms": 500,
-    "health_check_failure_threshold": 3,
-}
 # The lost trial's lease is given up after six seconds, not after thirty. No trial here waits for another one's.
 IMPATIENT = {"heartbeat": 1.0, "patience": 6.0}
 

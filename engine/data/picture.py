@@ -30,10 +30,7 @@ _TEN = (
     "#92dadd",
 )
 _INK, _FAINT = "#333333", "#e4e4e4"
-_AS_IT_IS: Any = {
-    "text.parse_math": False,
-    "text.usetex": False,
-}  # a class may have dollar signs
+_AS_IT_IS: Any = {"text.parse_math": False, "text.usetex": False}  # a class's name may have dollar signs
 _MOST_BUBBLES = (50, 30)  # clients, classes; above this a bubble would be too small to read
 _MOST_BARS = 3000  # twice the picture's width in pixels; 100,000 would take 5 GB
 
