@@ -33,7 +33,7 @@ from algorithms.scaffold import Scaffold
 from algorithms.skd1 import Skd1
 from algorithms.skd2 import Skd2
 from algorithms.uhc import Uhc
-from engine.registry import Registry
+from engine.base.registry import Registry
 
 ALGORITHMS = Registry(
     "algorithm",

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from algorithms.personal_model import PersonalModel
 from engine.algorithm import Algorithm, Clients, ClientView, Compute, Context, Finisher, Kind, Net, Tensors
-from engine.errors import ConfigError, RunError, require
+from engine.base.errors import ConfigError, RunError, require
 
 if TYPE_CHECKING:
     from engine.experiment import Experiment, Local, Stage

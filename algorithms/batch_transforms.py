@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.errors import require
+from engine.base.errors import require
 
 Drawn = tuple[int, ...]  # as many as the transform takes
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.algorithm import Compute, Finisher, Layout, Net, Tensors, Workbench
-from engine.errors import RunError, require
+from engine.base.errors import RunError, require
 
 if TYPE_CHECKING:
     from engine.experiment import Experiment, Local

@@ -52,7 +52,7 @@ from engine.algorithm import (
     Tensors,
     Workbench,
 )
-from engine.errors import ConfigError, nearest, require
+from engine.base.errors import ConfigError, nearest, require
 from engine.models.outline import outline
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from algorithms.calibration import HeadCalibration
 from engine.algorithm import Clients, ClientView, Compute, Context, Layout, Net, Tensors, Workbench
-from engine.errors import RunError, require
-from engine.moments import Moments, from_message, merge, moments_of, to_message, unpack, words
+from engine.algorithm.moments import Moments, from_message, merge, moments_of, to_message, unpack, words
+from engine.base.errors import RunError, require
 
 if TYPE_CHECKING:
     from engine.experiment import Experiment, Local

@@ -28,7 +28,7 @@ from algorithms.common_features import CommonSpace
 from algorithms.distillation import Distillation, Lesson, public_lesson, samples_per_class
 from algorithms.skd2 import Skd2
 from engine.algorithm import Clients, ClientView, Compute, Context, Net, Tensors, Workbench
-from engine.errors import require
+from engine.base.errors import require
 from engine.models.model import fresh
 
 

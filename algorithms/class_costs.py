@@ -25,7 +25,7 @@ from torch import Tensor
 
 from algorithms.distillation import Distillation
 from engine.algorithm import Clients, Context, Kind, Tensors
-from engine.errors import require
+from engine.base.errors import require
 
 Mode = Literal["minshift", "raw", "softmax"]
 Fill = Literal["row_mean", "off_diagonal"]

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from algorithms.answers import Answers, stages_before
 from engine.algorithm import Algorithm, Clients, Compute, Context, Finisher, Kind, Net, Tensors, Workbench
-from engine.errors import ConfigError, RunError, require
+from engine.base.errors import ConfigError, RunError, require
 
 if TYPE_CHECKING:
     from engine.experiment import Experiment, Local

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from engine.algorithm import Algorithm, Context, LocalRun, Pooled, Tensors
-from engine.errors import require
+from engine.base.errors import require
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Client, Net, Tensors
-from engine.labels import spread
+from engine.algorithm.labels import spread
 
 
 @dataclass(frozen=True)

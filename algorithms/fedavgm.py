@@ -18,7 +18,7 @@ from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Algorithm, Context, Kind, Pooled, Tensors
-from engine.errors import require
+from engine.base.errors import require
 
 
 @dataclass(frozen=True)

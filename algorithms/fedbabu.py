@@ -18,7 +18,7 @@ from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Client, Context, Kind, Layout, LocalRun, Phase, Pooled, Scalar, Tensors
-from engine.errors import require
+from engine.base.errors import require
 
 if TYPE_CHECKING:
     from engine.algorithm import Algorithm

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from algorithms.fedavgm import FedAvgM
 from engine.algorithm import Client, Context, Kind, LocalRun, Pooled, Scalar, Tensors
-from engine.errors import require
+from engine.base.errors import require
 
 if TYPE_CHECKING:
     from engine.experiment import Experiment, Local

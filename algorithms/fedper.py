@@ -18,7 +18,7 @@ from torch import Tensor
 
 from algorithms.personal_head import PersonalHead
 from engine.algorithm import Client, Context, Kind, Layout, LocalRun, Pooled, Tensors
-from engine.errors import ConfigError, require
+from engine.base.errors import ConfigError, require
 
 if TYPE_CHECKING:
     from engine.algorithm import Algorithm

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from algorithms.personal_head import PersonalHead
 from algorithms.server_steps import ServerSteps
 from engine.algorithm import Context, Kind, LocalRun, Phase, Pooled, Scalar, Tensors
-from engine.errors import require
+from engine.base.errors import require
 
 if TYPE_CHECKING:
     from engine.algorithm import Algorithm

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from algorithms.personal_head import PersonalHead
 from engine.algorithm import Context, Phase
-from engine.errors import require
+from engine.base.errors import require
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from torch import Tensor
 from algorithms.batch_transforms import BatchTransforms
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Client, Net, Statistics, Tensors
-from engine.errors import ConfigError, require
+from engine.base.errors import ConfigError, require
 from engine.models.outline import outline
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import torch
 
 from algorithms.calibration import HeadCalibration
 from engine.algorithm import Clients, ClientView, Compute, Context, Tensors, Workbench
-from engine.errors import require
+from engine.base.errors import require
 
 CHUNK_BYTES = 64 * 2**20  # of images that are on their way at a time
 CHUNK_ROWS = 500  # of one forward pass

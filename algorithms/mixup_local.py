@@ -14,7 +14,7 @@ from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Client, Net, Tensors
-from engine.errors import require
+from engine.base.errors import require
 
 
 @dataclass(frozen=True)

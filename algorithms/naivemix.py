@@ -19,7 +19,7 @@ from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Algorithm, Batch, Client, Clients, ClientView, Context, Kind, Net, Tensors
-from engine.errors import require
+from engine.base.errors import require
 
 log = logging.getLogger("fedskew")
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Context, Net, Phase, Tensors
-from engine.errors import require
+from engine.base.errors import require
 
 if TYPE_CHECKING:
     from engine.experiment import Experiment, Local

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.algorithm import Algorithm, Batch, Client, Context, Kind, LocalRun, Net, Pooled, Tensors
-from engine.labels import own_logits
+from engine.algorithm.labels import own_logits
 
 
 @dataclass(frozen=True)

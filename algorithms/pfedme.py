@@ -20,7 +20,7 @@ from torch import Tensor
 from algorithms.fedavg import FedAvg
 from algorithms.personal_model import PersonalModel
 from engine.algorithm import Client, Context, Ended, LocalRun, Phase, Tensors
-from engine.errors import require
+from engine.base.errors import require
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.optim.adam import adam
 
 from engine.algorithm import Kind, Tensors
-from engine.errors import require
+from engine.base.errors import require
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@
 
 Two experiments (``resnet20`` with BatchNorm on 1,000 CIFAR-10 images, ``mlp`` on Fashion-MNIST; 20 clients,
 Dirichlet 0.1, 5 clients a round, 1 epoch, batch 32) for every registered algorithm that has rounds and takes the model
-(those without rounds are in ``tests/test_ray.py``). Each row of the table must show
+(those without rounds are in ``tests/ray/test_ray.py``). Each row of the table must show
 one hash; a different seed must show another. Without a CIFAR-10 folder the network with BatchNorm runs on the
 embedded Fashion-MNIST images, and the table says so. Writes ``benchmarks/results/bits.json``; exits with 1 if a cell
 differs.
@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from algorithms import ALGORITHMS
-from engine.errors import ConfigError
+from engine.base.errors import ConfigError
 from engine.experiment import Experiment
-from engine.ray_driver import RemoteDriver  # before ray: it sets what Ray reads at import
-from engine.run import Run, run
+from engine.run.driver_actor import RemoteDriver  # before ray: it sets what Ray reads at import
+from engine.run.run import Run, run
 
 import ray  # isort: skip
 

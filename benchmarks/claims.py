@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.common import RESULTS, save
-from engine import cli_sweeps
 from engine.analysis import tables
 from engine.analysis.claims import judge
+from engine.cli import sweeps as cli_sweeps
 from engine.sweeps.running import How
 
 

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from engine import __version__, seeds
+from engine import __version__
+from engine.algorithm import seeds
+from engine.base.devices import cores, cpu_name
+from engine.client.nets import open_model
 from engine.data import Assignment
 from engine.data.batches import orders
-from engine.devices import cores, cpu_name
 from engine.experiment import Experiment
-from engine.nets import open_model
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from benchmarks.plain_loop import PlainLoop, task_of
 from benchmarks.workloads import Inputs
 from engine.experiment import Experiment
-from engine.run import Run
+from engine.run.run import Run
 
 
 class Contestant(Protocol):

@@ -61,7 +61,7 @@ def seconds_to_first_row(experiment: Experiment) -> float:
     with tempfile.TemporaryDirectory() as folder:
         words = words_of(experiment, Path(folder))
         began = time.perf_counter()
-        process = subprocess.Popen([sys.executable, "-m", "engine.cli", *words], stderr=subprocess.DEVNULL)
+        process = subprocess.Popen([sys.executable, "-m", "engine.cli.main", *words], stderr=subprocess.DEVNULL)
         try:
             while not (Path(folder) / "run" / "rounds.parquet").exists():
                 if process.poll() is not None:
@@ -108,14 +108,16 @@ def watched() -> None:
 
         setattr(owner, attribute, wrapped)
 
-    from engine import cli, run
+    from engine.cli import main as cli
+    from engine.run import run
 
     mark("interpreter and imports")
     watch(run, "prepare", "data and partition")
     watch(run.Prepared, "write", "folder")
     watch(run.LocalDriver, "__init__", "driver and worker")
     if "actors: 0" not in Path(sys.argv[2]).read_text():
-        from engine import ray_driver, ray_pool
+        from engine.run import driver_actor as ray_driver
+        from engine.worker.ray import pool as ray_pool
 
         mark("import of Ray")
         watch(ray_pool, "connect", "start of Ray")

@@ -90,7 +90,7 @@ def follow_plainly(folder: Path, seconds: float) -> None:
 
 def run_engine(workload: str, overrides: list[str], seconds: float) -> None:
     from benchmarks.workloads import WORKLOADS
-    from engine.run import Run
+    from engine.run.run import Run
 
     with tempfile.TemporaryDirectory() as folder:
         run = Run.open(WORKLOADS[workload].experiment(workload, overrides), Path(folder) / "run")

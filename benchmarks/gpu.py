@@ -35,8 +35,8 @@ from rich.table import Table
 
 from benchmarks.common import RESULTS, save, verdict
 from engine.experiment import Execution, Experiment
-from engine.measured_floor import measure_floor
-from engine.run import Run
+from engine.run.run import Run
+from engine.studies.floor.measured import measure_floor
 from tune_configs.quickstart import cifar10
 
 PARTITIONS: dict[str, dict[str, Any]] = {

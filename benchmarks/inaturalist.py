@@ -34,9 +34,9 @@ from rich.table import Table
 from benchmarks.common import RESULTS, save, verdict
 from benchmarks.memory import Peaks, actors_of
 from engine.experiment import Checkpoint, Experiment
-from engine.results import RunFolder
-from engine.run import Run
-from engine.state_room import most_files, size_text, touched
+from engine.record.run_folder import RunFolder
+from engine.record.state_projection import most_files, size_text, touched
+from engine.run.run import Run
 
 CLIENTS, COHORT, CLASSES, SIDE = 2295, 23, 1010, 32
 ACTORS, ROUNDS, PAPER_ROUNDS = 2, 3, 1000

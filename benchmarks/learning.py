@@ -22,8 +22,8 @@ from rich.table import Table
 from benchmarks.common import RESULTS, save, verdict, write_inputs, write_orders
 from benchmarks.plain_loop import PlainLoop, cohorts, task_of
 from engine.experiment import Experiment
-from engine.results import RunFolder
-from engine.run import run
+from engine.record.run_folder import RunFolder
+from engine.run.run import run
 from tune_configs.quickstart import fashion_mnist
 
 FOLLOWED_LIMIT = 0.3  # percentage points, in each of the first rounds

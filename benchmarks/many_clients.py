@@ -27,7 +27,7 @@ from rich.table import Table
 from benchmarks.common import RESULTS, save, verdict
 from benchmarks.memory import actors_of, tree
 from engine.experiment import Experiment
-from engine.run import Run
+from engine.run.run import Run
 
 CLIENTS = (10_000, 100_000)
 COHORTS = (100, 1_000)

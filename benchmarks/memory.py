@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from engine.experiment import Experiment
-from engine.run import Run
+from engine.run.run import Run
 
 GROWTH_LIMIT = 0.5  # MB per 100 rounds
 EVERY = 20  # rounds between two looks
@@ -151,7 +151,7 @@ def _plasma(pid: int) -> int:
 
 def actors_of(run: Run) -> dict[str, int]:
     """The processes of a run on Ray. The client actors are known; of this process' other actors, one is the driver."""
-    from engine.ray_driver import RemoteDriver
+    from engine.run.driver_actor import RemoteDriver
 
     assert isinstance(run.driver, RemoteDriver)
     clients = [place["pid"] for place in run.driver.placement()]

@@ -65,7 +65,7 @@ def look(looks: Looks, at: float, pids: dict[str, int]) -> None:
 
 def over_rounds(rounds: int) -> Looks:
     """Of the process of the command, the driver, the client actors and Ray."""
-    from engine.run import Run
+    from engine.run.run import Run
 
     looks: Looks = {}
     # A client's state is large enough for the object store: what is smaller than 100 kB travels without it.

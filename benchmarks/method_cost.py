@@ -30,7 +30,7 @@ from rich.table import Table
 from algorithms import ALGORITHMS
 from benchmarks.common import RESULTS, save, verdict
 from engine.experiment import Experiment
-from engine.run import Run
+from engine.run.run import Run
 
 LIMITS = {"fedprox": 1.1, "scaffold": 1.1, "fednova": 1.1, "feddc": 1.1, "moon": 1.9, "fedmix": 3.0}
 METHODS = (*LIMITS, "fedavgm", "clsprox", "clsnorm", "naivemix", "mixup_local")  # the others are reported

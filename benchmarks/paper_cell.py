@@ -28,11 +28,11 @@ from rich.table import Table
 from algorithms.cbfl import Cbfl
 from algorithms.generators import train_against
 from benchmarks.common import RESULTS, save, verdict
-from engine import seeds
+from engine.algorithm import seeds
+from engine.client.nets import open_model
+from engine.client.training_tools import FlatWorkbench
 from engine.experiment import Experiment
-from engine.nets import open_model
-from engine.run import Run
-from engine.workbench import FlatWorkbench
+from engine.run.run import Run
 from tune_configs.quickstart import cifar10 as paper_setting
 
 PAPER = {"FedAvg": 84.13, "CBFL": 85.89}  # Table 1, best test accuracy in 1,000 rounds

@@ -36,7 +36,7 @@ from rich.table import Table
 from benchmarks import claims
 from benchmarks.common import RESULTS, save, verdict
 from engine.experiment import Experiment
-from engine.run import Run
+from engine.run.run import Run
 from engine.sweeps.definition import Sweep
 from tune_configs import pflego
 

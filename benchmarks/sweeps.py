@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 def trivial(profile: str) -> Sweep:
     """Trials of one round; ``seeds`` on the command line says how many."""
     sys.path.insert(0, str(ROOT))
-    from tests.small_sweeps import base
+    from tests.support.small_sweeps import base
 
     experiment = base(**{"rounds": 1, "local.epochs": 1, "participation.count": 2, "model.hidden": [4]})
     return Sweep(base=experiment, space={})

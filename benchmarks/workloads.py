@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.common import write_inputs
-from engine.driver import draw_cohort
 from engine.experiment import Experiment
-from engine.run import prepare
+from engine.run.driver import draw_cohort
+from engine.run.run import prepare
 
 ENDLESS = 10**9  # rounds: no run ends while it is measured
 

@@ -17,7 +17,7 @@ import pytest
 import torch
 from xdist.scheduler import LoadScopeScheduling
 
-from engine.run import Messages
+from engine.run.run import Messages
 
 # Two Rays would share the cores and see each other's actors.
 WITH_RAY = (
@@ -71,8 +71,8 @@ def ray_session() -> Iterator[None]:
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """24 trials, one of which failed, with their report; written once, for all tests that only read."""
     from engine.analysis.report import write
-    from tests.report_pages import ATTACK, CLAIMS, FAILED, TABLE
-    from tests.sweep_folders import make_sweep
+    from tests.support.report_pages import ATTACK, CLAIMS, FAILED, TABLE
+    from tests.support.sweep_folders import make_sweep
 
     folder = make_sweep(
         tmp_path_factory.mktemp("sweeps") / "one",

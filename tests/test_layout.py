@@ -45,19 +45,19 @@ def test_dependencies_point_one_way(path: Path) -> None:
     found = imports(path)
     roots = {module.partition(".")[0] for module in found}
     if name(path).startswith("engine/"):
-        if name(path) != "engine/experiment.py":
+        if name(path) != "engine/experiment/experiment.py":
             assert "algorithms" not in roots
-        if name(path) not in ("engine/cli.py", "engine/cli_sweeps.py"):
+        if name(path) not in ("engine/cli/main.py", "engine/cli/sweeps.py"):
             assert "tune_configs" not in roots
     if name(path).startswith("algorithms/"):
         allowed = (
             "engine.algorithm",
-            "engine.errors",
-            "engine.labels",
+            "engine.base.errors",
+            "engine.algorithm.labels",
             "engine.models.model",  # the drawing of weights, for networks beside the model
             "engine.models.outline",  # what a check may know of a model
-            "engine.moments",
-            "engine.registry",
+            "engine.algorithm.moments",
+            "engine.base.registry",
         )
         assert all(module.startswith(allowed) for module in found if module.startswith("engine."))
         assert "ray" not in roots
@@ -81,10 +81,10 @@ def test_ray_is_known_where_it_is_used(path: Path) -> None:
 
 def test_an_in_process_run_imports_no_ray() -> None:
     """Kills: a module of the main path that imports the Ray side when it is imported."""
-    ray_side = ("engine.ray_", "engine.sweeps", "engine.cli_sweeps", "ray")
+    ray_side = ("engine.ray_", "engine.sweeps", "engine.cli.sweeps", "ray")
     for path in SOURCES:
         # cli_sweeps.py and the sweeps of tune_configs are themselves imported where a sweep is asked for.
-        own = name(path) == "engine/cli_sweeps.py" or name(path).startswith("tune_configs/")
+        own = name(path) == "engine/cli/sweeps.py" or name(path).startswith("tune_configs/")
         if not knows_ray(path) and not own:
             found = imports(path, at_import_only=True)
             assert not {module for module in found if module.startswith(ray_side)}, name(path)

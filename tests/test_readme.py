@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from algorithms import ALGORITHMS
-from engine import cli_sweeps
-from engine.cli import LISTS, _experiment
+from engine.cli import sweeps as cli_sweeps
+from engine.cli.main import LISTS, _experiment
 from engine.data import PARTITIONS, SOURCES
 from engine.models import MODELS
 from engine.sweeps.definition import load

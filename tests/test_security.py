@@ -26,20 +26,21 @@ import pytest
 import yaml
 from PIL import Image
 
-from engine import parquet, snapshots
+from engine.base import parquet
+from engine.base.errors import DataError, RunFolderError
+from engine.base.files import refuse_links
 from engine.data.formats import decode_images
-from engine.errors import DataError, RunFolderError
 from engine.experiment import Experiment
-from engine.files import refuse_links
-from engine.results import RunFolder
-from engine.run import Run
-from engine.states import MemoryStore
-from engine.store import StageStore
+from engine.record import snapshots
+from engine.record.run_folder import RunFolder
+from engine.record.states import MemoryStore
+from engine.record.store import StageStore
+from engine.run.run import Run
 from engine.sweeps.folder import SweepFolder
 from engine.sweeps.running import _check_code
-from tests.report_pages import CLAIMS, TABLE, Page, check_self_contained
-from tests.sweep_folders import MU, make_sweep
-from tests.test_cli import SMALL, call, fedskew  # noqa: F401  (call is a fixture)
+from tests.cli.test_cli import SMALL, call, fedskew  # noqa: F401  (call is a fixture)
+from tests.support.report_pages import CLAIMS, TABLE, Page, check_self_contained
+from tests.support.sweep_folders import MU, make_sweep
 from tests.test_layout import SOURCES, name
 
 MODELS = [{"name": "mlp", "hidden": [8]}, {"name": "logistic"}]
@@ -420,7 +421,7 @@ def test_a_trials_name_stays_in_its_folder(tmp_path: Path) -> None:
 
 def test_digests_of_a_checkpoint_are_no_paths(stopped: Path) -> None:
     """Kills: a checkpoint that names files itself: what it holds of a state are 32 bytes."""
-    from engine.checkpoints import decode
+    from engine.record.checkpoints import decode
 
     owner = RunFolder(stopped).experiment().digest
     (path, *_) = sorted((stopped / "checkpoints").glob("*.safetensors"))
@@ -633,9 +634,9 @@ LOADS = re.compile(
 )
 ALLOWED = {
     ("engine/data/pickled.py", "pickle.Unpickler"),  # restricted: see there
-    ("engine/parquet.py", "pq.ParquetFile"),
+    ("engine/base/parquet.py", "pq.ParquetFile"),
     ("engine/sweeps/user_file.py", "spec.loader.exec_module"),  # of a sweep that the user names
-    ("engine/plain_yaml.py", "yaml.load"),  # with the safe loader, see below
+    ("engine/base/safe_yaml.py", "yaml.load"),  # with the safe loader, see below
 }
 
 
@@ -654,7 +655,7 @@ def loads(path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)
 def test_nothing_is_read_that_can_be_code(path: Path) -> None:
-    """Kills: any new reader that runs what it reads, and a parquet file opened past ``engine/parquet.py``."""
+    """Kills: any new reader that runs what it reads, and a parquet file opened past ``engine/base/parquet.py``."""
     assert {(name(path), text) for text in loads(path)} <= ALLOWED
 
 
@@ -676,6 +677,6 @@ def test_the_rule_finds_what_it_forbids(tmp_path: Path) -> None:
 
 def test_the_fast_loader_is_a_safe_one() -> None:
     """Kills: yaml.load with a loader that builds objects."""
-    from engine import plain_yaml
+    from engine.base import safe_yaml
 
-    assert plain_yaml._Loader in (yaml.SafeLoader, getattr(yaml, "CSafeLoader", None))
+    assert safe_yaml._Loader in (yaml.SafeLoader, getattr(yaml, "CSafeLoader", None))

@@ -46,7 +46,7 @@ from engine.analysis.settings import (
     setting_label,
 )
 from engine.analysis.statistics import CONFIDENCE, difference, holm, seeds_needed, sign_flip, t_interval
-from engine.errors import ConfigError, require
+from engine.base.errors import ConfigError, require
 
 if TYPE_CHECKING:
     from engine.analysis.tables import Results

@@ -13,12 +13,12 @@ import matplotlib
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from engine import matrices
 from engine.analysis.drawing import CATEGORIES, INK, MUTED, STYLE, Sketch
 from engine.analysis.figures.matrices import Panel
 from engine.analysis.scales import slanted
-from engine.files import write_atomically
-from engine.results import BREAKS_PRIVACY, RunFolder
+from engine.base.files import write_atomically
+from engine.record import matrices
+from engine.record.run_folder import BREAKS_PRIVACY, RunFolder
 
 MOST_COLUMNS = 2  # heat maps beside each other
 MOST_NAMED = 30  # classes

@@ -23,7 +23,7 @@ from engine.analysis.settings import (
     setting_label,
 )
 from engine.analysis.statistics import difference, holm, summarise
-from engine.errors import ConfigError
+from engine.base.errors import ConfigError
 
 if TYPE_CHECKING:
     from engine.analysis.tables import Results

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from engine.analysis.class_figures import class_label, class_short, is_class_figure
-from engine.personal import FIGURES as PERSONAL
+from engine.record.personal import FIGURES as PERSONAL
 
 
 @dataclass(frozen=True)

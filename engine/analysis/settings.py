@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from engine.analysis.class_figures import STD
-from engine.errors import nearest, require
+from engine.base.errors import nearest, require
 from engine.experiment import CHOICES
 
 if TYPE_CHECKING:

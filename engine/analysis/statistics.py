@@ -24,7 +24,7 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-from engine.seeds import numpy_generator
+from engine.algorithm.seeds import numpy_generator
 
 CONFIDENCE = 0.95
 RESAMPLES = 9_999  # of the bootstrap

@@ -27,7 +27,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from engine import matrices
 from engine.analysis.claims import Claim
 from engine.analysis.class_figures import class_figure, class_figures, is_class_figure
 from engine.analysis.layouts import Layout
@@ -53,11 +52,12 @@ from engine.analysis.trials import (
     read_json,
     read_yaml,
 )
-from engine.errors import RunFolderError, nearest, require
+from engine.base.errors import RunFolderError, nearest, require
+from engine.base.files import write_atomically
 from engine.experiment import Experiment
-from engine.files import write_atomically
-from engine.personal import EVERY_CLIENT, PLACE, at_the_end, by_round
-from engine.results import RunFolder
+from engine.record import matrices
+from engine.record.personal import EVERY_CLIENT, PLACE, at_the_end, by_round
+from engine.record.run_folder import RunFolder
 
 log = logging.getLogger("fedskew")
 

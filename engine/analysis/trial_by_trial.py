@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.analysis.settings import setting_label
 from engine.analysis.trials import read_json, read_yaml
-from engine.errors import FedskewError, RunFolderError
+from engine.base.errors import FedskewError, RunFolderError
 
 log = logging.getLogger("fedskew")
 

@@ -65,17 +65,18 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from engine import parquet, plain_yaml, traffic
 from engine.analysis import round_folders
 from engine.analysis.class_figures import STD
+from engine.base import parquet, safe_yaml
+from engine.base.errors import DataError, FedskewError, RunFolderError
 from engine.data import SOURCES, Assignment
-from engine.errors import DataError, FedskewError, RunFolderError
 from engine.experiment import lineage_of
-from engine.last_rounds import comparable
-from engine.matrices import COST, least_on_diagonal, load
-from engine.personal import FIGURES as PERSONAL
-from engine.personal import of_stages, tenth
-from engine.results import SCHEMAS
+from engine.record import communication
+from engine.record.last_rounds import comparable
+from engine.record.matrices import COST, least_on_diagonal, load
+from engine.record.personal import FIGURES as PERSONAL
+from engine.record.personal import of_stages, tenth
+from engine.record.run_folder import SCHEMAS
 
 MOST_COUNTS = 64  # partitions whose counts are kept in memory
 
@@ -214,8 +215,8 @@ class TrialReader:
             return {}
         place, round = min(reached)
         tables = [folder / "rounds.parquet", *[p for p in [folder / "exchanges.parquet"] if p.exists()]]
-        sent = (columns_of(path, ["stage", "round", *traffic.BOTH_WAYS]).to_pandas() for path in tables)
-        floats = sum(traffic.of_all(traffic.until(rows, order, names[place], round)) for rows in sent)
+        sent = (columns_of(path, ["stage", "round", *communication.BOTH_WAYS]).to_pandas() for path in tables)
+        floats = sum(communication.of_all(communication.until(rows, order, names[place], round)) for rows in sent)
         size = 8 if experiment["execution"]["precision"] == "float64" else 4
         return {"rounds_to_target": round, "bytes_to_target": size * floats}
 
@@ -333,8 +334,8 @@ def _lineage(experiment: Mapping[str, Any]) -> set[str]:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     try:
-        values = plain_yaml.read(path)
-    except (OSError, plain_yaml.NotYaml) as error:
+        values = safe_yaml.read(path)
+    except (OSError, safe_yaml.NotYaml) as error:
         raise RunFolderError(f"{path} cannot be read ({error})") from None
     if not isinstance(values, dict):
         raise RunFolderError(f"{path} cannot be read (it holds no mapping)")

@@ -1,11 +1,11 @@
 """Data sets (``data.name``) and their division among clients (``partition.name``)."""
 
+from engine.base.registry import Registry
 from engine.data.annotations import INaturalist2019, INaturalistUser120k
 from engine.data.assignment import Assignment
 from engine.data.class_sets import ClassSets
 from engine.data.dataset import Dataset, Source, Split
 from engine.data.folders import Cinic10, ImageNet200, Omniglot, TinyImageNet
-from engine.data.own import ImageFolder, Parquet
 from engine.data.partition import (
     CbflCode,
     ClassesPerClient,
@@ -22,7 +22,7 @@ from engine.data.partition import (
 from engine.data.replacement import Replacement
 from engine.data.sources import Cifar10, Cifar100, Emnist, FashionMnist, FashionMnistSample, Mnist
 from engine.data.synthetic import Synthetic
-from engine.registry import Registry
+from engine.data.user_data import ImageFolder, Parquet
 
 SOURCES = Registry(
     "data",

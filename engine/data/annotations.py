@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from engine.base.errors import DataError, require
 from engine.data.dataset import Dataset, Source, assembled
 from engine.data.finding import check_within, expanded, find_unpacked
 from engine.data.folders import Listing
 from engine.data.formats import MOST_CLASSES
-from engine.errors import DataError, require
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from engine import parquet
-from engine.errors import DataError
-from engine.files import write_atomically
+from engine.base import parquet
+from engine.base.errors import DataError
+from engine.base.files import write_atomically
 
 
 def _nobody() -> np.ndarray:

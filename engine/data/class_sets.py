@@ -7,10 +7,10 @@ from typing import Literal
 
 import numpy as np
 
+from engine.algorithm.seeds import numpy_generator
+from engine.base.errors import ConfigError, require
 from engine.data.assignment import Assignment
 from engine.data.partition import MAX_DRAWS, Partition
-from engine.errors import ConfigError, require
-from engine.seeds import numpy_generator
 
 Sets = tuple[tuple[int, ...], ...]  # of each device, its classes
 

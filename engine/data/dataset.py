@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.errors import ConfigError, DataError, require
-from engine.seeds import numpy_generator
+from engine.algorithm.seeds import numpy_generator
+from engine.base.errors import ConfigError, DataError, require
 
 MeanStd = tuple[tuple[float, ...], tuple[float, ...]]
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
-from engine.errors import DataError
+from engine.base.errors import DataError
 
 
 def cache_folder() -> Path:

@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from engine import parquet
+from engine.base import parquet
+from engine.base.errors import ConfigError, DataError
 from engine.data.pickled import read_pickled
-from engine.errors import ConfigError, DataError
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -17,10 +17,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from engine.algorithm.seeds import numpy_generator
+from engine.base.errors import ConfigError, require
 from engine.data.assignment import Assignment, Parts
 from engine.data.dataset import Dataset, largest_remainder
-from engine.errors import ConfigError, require
-from engine.seeds import numpy_generator
 
 MAX_DRAWS = 1000  # of a whole partition, for on_small=redraw
 

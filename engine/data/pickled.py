@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from engine.errors import DataError
+from engine.base.errors import DataError
 
 
 def _empty_array(*_: Any) -> np.ndarray:

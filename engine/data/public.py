@@ -8,8 +8,8 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
+from engine.base.errors import ConfigError, require
 from engine.data.batches import Rows
-from engine.errors import ConfigError, require
 
 PublicSet = Callable[[int], tuple[Tensor, Tensor]]  # samples of each class -> images [n, ...], labels [n]
 

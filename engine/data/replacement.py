@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine.base.devices import memory
+from engine.base.errors import require
 from engine.data.assignment import Assignment
 from engine.data.partition import Partition, check_alpha
-from engine.devices import memory
-from engine.errors import require
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,13 +18,13 @@ from typing import IO
 import numpy as np
 import pyarrow as pa
 
-from engine import parquet
+from engine.base import parquet
+from engine.base.errors import DataError
 from engine.data.dataset import Dataset, MeanStd, Source, Split, assembled
 from engine.data.finding import cache_folder, find
 from engine.data.formats import image_tree, read_cifar_batches, read_idx
-from engine.data.own import parquet_files, read_parquet, read_tree
 from engine.data.pickled import read_pickled
-from engine.errors import DataError
+from engine.data.user_data import parquet_files, read_parquet, read_tree
 
 EMBEDDED = Path(__file__).parent / "embedded" / "fashion_mnist_sample.parquet"
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")  # of the Debian package dataset-fashion-mnist
@@ -199,7 +199,7 @@ def _idx_split(folder: Path, prefix: str, classes: tuple[str, ...], transposed: 
 
 
 def _download_fashion_mnist(folder: Path) -> None:
-    from engine.torchvision_compat import torchvision  # takes a second, and most data need no download
+    from engine.data.torchvision_compat import torchvision  # takes a second, and most data need no download
 
     torchvision.datasets.FashionMNIST(str(folder), download=True)
 
@@ -322,7 +322,7 @@ def _read_pictures(
 
 
 def _download_cifar10(folder: Path) -> None:
-    from engine.torchvision_compat import torchvision
+    from engine.data.torchvision_compat import torchvision
 
     # not CIFAR10(download=True): its constructor would unpickle the batches without restriction
     cifar10 = torchvision.datasets.CIFAR10

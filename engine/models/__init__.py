@@ -1,5 +1,6 @@
 """Networks, each a body and a linear or normalised head."""
 
+from engine.base.registry import Registry
 from engine.models.mobilenet import MobileNetV2
 from engine.models.model import Model, ModelSpec, build_model, check_size, initialise
 from engine.models.narrow import narrowed
@@ -7,7 +8,6 @@ from engine.models.networks import CNN, CNN3, MLP, LeNet, Logistic, MoonCNN
 from engine.models.personal import FedRepCifar, PflegoCifar, PflegoMLP, PflegoOmniglot
 from engine.models.resnet import ResNet8, ResNet20, ResNet32, ResNet56
 from engine.models.resnet_imagenet import ResNet18, ResNet50
-from engine.registry import Registry
 
 MODELS = Registry(
     "model",

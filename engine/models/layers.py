@@ -8,7 +8,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.errors import ConfigError, require
+from engine.base.errors import ConfigError, require
 
 Norm = Literal["none", "batch", "group"]
 

@@ -16,8 +16,8 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from engine.devices import memory
-from engine.errors import require
+from engine.base.devices import memory
+from engine.base.errors import require
 from engine.models.heads import HEADS, Head, head_layer, project
 
 Built = TypeVar("Built", bound=nn.Module)

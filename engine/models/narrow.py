@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from engine.errors import ConfigError, require
+from engine.base.errors import ConfigError, require
 from engine.models.layers import DepthwiseConv, GroupNorm, PlaneLinear
 from engine.models.model import Model
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from engine.errors import require
+from engine.base.errors import require
 from engine.models.layers import ConvBlock, MeanPool, Norm, PlaneLinear, check_norm, require_pixels
 from engine.models.model import Model, ModelSpec
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from engine.errors import ConfigError
+from engine.base.errors import ConfigError
 from engine.models.model import Model, ModelSpec
 from engine.models.narrow import narrowed
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.errors import require
+from engine.base.errors import require
 from engine.models.layers import MeanPool, Norm, check_norm, norm_layer
 from engine.models.model import Model, ModelSpec
 

@@ -1,7 +1,8 @@
 """ResNet-18 and ResNet-50 (He et al. 2016, section 4.1), layer by layer as torchvision has them.
 
 Our own modules and not torchvision's: importing it takes seconds, which every worker would pay, and its units share one
-ReLU that writes in place, into what a tap has recorded. ``tests/test_torchvision_models.py`` holds the two equal.
+ReLU that writes in place, into what a tap has recorded. ``tests/models/test_torchvision_models.py`` holds the two
+equal.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import ClassVar, Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.errors import require
+from engine.base.errors import require
 from engine.models.layers import MeanPool, Norm, check_norm, norm_layer
 from engine.models.model import Model, ModelSpec
 from engine.models.resnet import ResidualUnit

@@ -26,9 +26,9 @@ from engine.analysis.claims import Claim, Layout
 from engine.analysis.class_figures import EXAMPLES, class_figures, is_class_figure
 from engine.analysis.settings import SMALLER_IS_BETTER, setting_label
 from engine.analysis.trials import LAYER, METRICS, ON_REQUEST, RESERVED
-from engine.errors import ConfigError, FedskewError, nearest, require
+from engine.base.errors import ConfigError, FedskewError, nearest, require
 from engine.experiment import Experiment, parse_assignment
-from engine.personal import FIGURES as PERSONAL
+from engine.record.personal import FIGURES as PERSONAL
 from engine.sweeps.space import axis, drawn_from, is_drawn, is_empty, is_grid, plain
 from engine.sweeps.user_file import load_module, told
 

@@ -19,12 +19,12 @@ from typing import Any, Literal, get_args
 
 import yaml
 
-from engine import plain_yaml
-from engine.errors import ConfigError, RunFolderError
+from engine.base import safe_yaml
+from engine.base.errors import ConfigError, RunFolderError
+from engine.base.files import refuse_links, write_atomically
+from engine.base.writable import check_writable
 from engine.experiment import Experiment
-from engine.files import refuse_links, write_atomically
-from engine.places import check_writable
-from engine.results import RunFolder
+from engine.record.run_folder import RunFolder
 from engine.sweeps.definition import NamedSweep
 
 Status = Literal["running", "finished", "stopped", "failed"]
@@ -108,7 +108,7 @@ class SweepFolder:
         """Raises :class:`RunFolderError` if this is no sweep's folder."""
         path = self.path / "sweep.yaml"
         try:
-            return dict(plain_yaml.read(path))
+            return dict(safe_yaml.read(path))
         except (OSError, TypeError, ValueError) as error:
             raise RunFolderError(f"{path} cannot be read as a sweep ({error})") from None
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from engine.errors import ResourceError
+from engine.base.errors import ResourceError
 from engine.experiment import Execution, Experiment
-from engine.stages import stage_hash
+from engine.record.hashing import stage_hash
 from engine.sweeps.definition import Sweep
 
 ANYWHERE: dict[str, str] = {}  # numerics of no machine in particular: for comparing trials with each other

@@ -17,18 +17,18 @@ from ray.tune.search import BasicVariantGenerator
 from ray.tune.search.sample import Categorical, Float, Integer
 from rich.console import Console
 
-from engine import ray_pool
-from engine.errors import RunFolderError, require
+from engine.base.errors import RunFolderError, require
+from engine.base.files import locked
+from engine.base.writable import check_writable
 from engine.experiment import Experiment
-from engine.files import locked
-from engine.places import check_writable
-from engine.store import StageStore
+from engine.record.store import StageStore
 from engine.sweeps.definition import Asha, NamedSweep, Optuna, Pbt, Sweep, load
 from engine.sweeps.folder import SweepFolder, TrialRecord
 from engine.sweeps.live import LiveTable
 from engine.sweeps.planning import Mode, Planned, check_fit, choose_mode, order, plan
 from engine.sweeps.searching import InOrder, Proposed, optuna_search
 from engine.sweeps.trial import Job, Trial, data_key
+from engine.worker.ray import pool as ray_pool
 
 DEATHS = 3  # times that a trial's process may die, or its node, before the trial counts as failed
 MODES = ("auto", "inside", "nested")

@@ -14,7 +14,7 @@ from typing import Any
 
 from ray.tune.search import Searcher
 
-from engine.errors import ConfigError
+from engine.base.errors import ConfigError
 from engine.sweeps.definition import Optuna, Sweep, is_drawn
 from engine.sweeps.folder import TrialRecord
 from engine.sweeps.planning import Needs, Planned, order

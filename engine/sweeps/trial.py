@@ -24,18 +24,18 @@ from ray import tune
 from ray.exceptions import RayError
 
 from engine.analysis.class_figures import class_figure
+from engine.base.errors import FedskewError, ResourceError, RunFolderError
 from engine.data import Dataset
-from engine.driver import weights_sha256
-from engine.errors import FedskewError, ResourceError, RunFolderError
 from engine.experiment import Change, Execution, Experiment
-from engine.last_rounds import comparable, of_last_rounds
-from engine.personal import by_round, figures_of_rounds, of_stages
-from engine.pool import Pool
-from engine.ray_pool import RayPool
-from engine.results import SCHEMAS, Row, RunFolder
-from engine.run import LocalDriver, Prepared, prepare
-from engine.store import StageStore
+from engine.record.last_rounds import comparable, of_last_rounds
+from engine.record.personal import by_round, figures_of_rounds, of_stages
+from engine.record.run_folder import SCHEMAS, Row, RunFolder
+from engine.record.store import StageStore
+from engine.run.driver import weights_sha256
+from engine.run.run import LocalDriver, Prepared, prepare
 from engine.sweeps.folder import SweepFolder, TrialRecord
+from engine.worker.pool import Pool
+from engine.worker.ray.pool import RayPool
 
 log = logging.getLogger("fedskew")
 REPORT_SECONDS = 1.0  # between two reports, where nothing depends on them

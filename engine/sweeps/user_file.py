@@ -11,7 +11,7 @@ from types import ModuleType
 
 from ray import cloudpickle
 
-from engine.errors import ConfigError, FedskewError
+from engine.base.errors import ConfigError, FedskewError
 
 
 def load_module(path: Path) -> ModuleType:

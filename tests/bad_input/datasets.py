@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.bad_input.case import Case, run
-from tests.small_images import encode
+from tests.support.small_images import encode
 
 GREY = encode(np.zeros((4, 4), np.uint8))
 RED = encode(np.zeros((4, 4, 3), np.uint8))

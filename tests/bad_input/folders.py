@@ -16,9 +16,9 @@ import safetensors.torch
 import torch
 import yaml
 
-from engine import checkpoints
-from engine.checkpoints import Checkpoint, Position, decode, encode
 from engine.experiment import Experiment
+from engine.record import checkpoints
+from engine.record.checkpoints import Checkpoint, Position, decode, encode
 from tests.bad_input.case import Case
 from tests.bad_input.experiments import BOMB
 

@@ -9,7 +9,7 @@ import logging
 import resource
 import sys
 
-from engine import cli
+from engine.cli import main as cli
 from tests.faults import inject
 
 

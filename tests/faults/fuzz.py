@@ -96,9 +96,9 @@ def _of_data() -> list[Reader]:
 
 
 def _of_text() -> list[Reader]:
-    from engine import plain_yaml
+    from engine.base import safe_yaml
     from engine.experiment import Experiment
-    from engine.results import RunFolder
+    from engine.record.run_folder import RunFolder
     from engine.sweeps.folder import SweepFolder
 
     experiment = Experiment().to_yaml().encode()
@@ -117,8 +117,8 @@ def _of_text() -> list[Reader]:
 
     def yaml(folder: Path, content: bytes) -> object:
         try:
-            return plain_yaml.parse(content.decode("utf-8", "replace"))
-        except plain_yaml.NotYaml:
+            return safe_yaml.parse(content.decode("utf-8", "replace"))
+        except safe_yaml.NotYaml:
             return None
 
     return [
@@ -144,14 +144,14 @@ def _of_runs() -> list[Reader]:
     import safetensors.torch
     import torch
 
-    from engine import checkpoints, matrices, snapshots
     from engine.analysis.trials import columns_of, read_experiment
-    from engine.checkpoints import Checkpoint, Position, decode, encode
     from engine.data.assignment import Assignment
     from engine.experiment import Experiment
-    from engine.results import SCHEMAS, Table
-    from engine.states import MemoryStore
-    from engine.store import StageStore
+    from engine.record import checkpoints, matrices, snapshots
+    from engine.record.checkpoints import Checkpoint, Position, decode, encode
+    from engine.record.run_folder import SCHEMAS, Table
+    from engine.record.states import MemoryStore
+    from engine.record.store import StageStore
 
     found = Checkpoint(
         Position(0, 2), {"weights": torch.arange(6.0), "buffers": torch.zeros(0)}, {1: "ab" * 32}, {"torch": "2"}
@@ -240,7 +240,7 @@ def _parquet(schema: Any = None, rows: Any = None, **columns: Any) -> bytes:
 
 def tried(reader: Reader, content: bytes) -> str:
     """What an input comes to: "" or the FedskewError's name; another exception goes through."""
-    from engine.errors import FedskewError
+    from engine.base.errors import FedskewError
 
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         try:

@@ -21,8 +21,8 @@ from typing import Any
 
 import pandas as pd
 
-from engine.results import RunFolder
-from engine.run import run
+from engine.record.run_folder import RunFolder
+from engine.run.run import run
 from tests.faults import inject
 from tests.faults.cluster import Nodes
 from tests.faults.schedules import Damage, Fault, Schedule

@@ -70,7 +70,7 @@ def _spoil_writes(fault: Fault) -> None:
 def _spoil_clients(fault: Fault) -> None:
     import torch
 
-    from engine.training import Arrival, Trainer, Visit
+    from engine.client.trainer import Arrival, Trainer, Visit
 
     original, seen = Trainer._arrive, 0
 

@@ -15,13 +15,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from engine import ray_pool as _first  # noqa: F401 (it sets what Ray reads at import)
+from engine.worker.ray import pool as _first  # noqa: F401 (it sets what Ray reads at import)
 
 import ray  # isort: skip
 import numpy as np
 
-from engine.errors import MemoryShort
-from engine.run import run
+from engine.base.errors import MemoryShort
+from engine.run.run import run
 from tests.faults.workloads import WORKLOADS
 
 VARIABLE = "FEDSKEW_TEST_GIGABYTES"
@@ -30,7 +30,7 @@ ACTORS = 3
 
 def take_memory() -> None:
     """In each worker process: training takes as much as the environment says, for a moment."""
-    from engine.worker import Worker
+    from engine.client.jobs import Worker
 
     train = Worker.train
 

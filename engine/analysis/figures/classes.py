@@ -19,7 +19,7 @@ from engine.analysis.figures.panels import MIDDLE, MOST_ROWS, PANEL, WIDE, limit
 from engine.analysis.quantities import quantity
 from engine.analysis.scales import Setting, describe, ranked, spread_out
 from engine.analysis.statistics import Summary
-from engine.errors import FedskewError
+from engine.base.errors import FedskewError
 
 if TYPE_CHECKING:
     from engine.analysis.tables import Results

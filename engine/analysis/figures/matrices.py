@@ -18,7 +18,7 @@ from engine.analysis.figures.colours import letter_size
 from engine.analysis.figures.panels import PANEL
 from engine.analysis.scales import Setting, capitalised, counted, distinct, shortened
 from engine.analysis.settings import setting_label
-from engine.matrices import COST, least_on_diagonal
+from engine.record.matrices import COST, least_on_diagonal
 
 if TYPE_CHECKING:
     from engine.analysis.tables import Results

@@ -19,7 +19,7 @@ from engine.analysis.figures.panels import PANEL, limits, name_lines
 from engine.analysis.quantities import Quantity, quantity, with_unit
 from engine.analysis.scales import Setting, capitalised, counted, spread_out
 from engine.analysis.settings import setting_frame
-from engine.personal import FIGURES as PERSONAL
+from engine.record.personal import FIGURES as PERSONAL
 
 if TYPE_CHECKING:
     from engine.analysis.tables import Results

@@ -27,7 +27,7 @@ from engine.analysis.report.sheets import (
 )
 from engine.analysis.settings import matches, names_oracle, setting_label
 from engine.analysis.tables import Results
-from engine.results import BREAKS_PRIVACY
+from engine.record.run_folder import BREAKS_PRIVACY
 
 
 @dataclass(frozen=True)

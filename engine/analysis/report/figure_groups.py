@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from engine.analysis import diagnosis_sweep, drift_figures, figures, generated_picture, round_folders
+from engine.analysis import figures, round_folders
 from engine.analysis.drawing import Drawing
 from engine.analysis.importance import importance
 from engine.analysis.quantities import quantity
@@ -17,7 +17,10 @@ from engine.analysis.scales import Setting, capitalised
 from engine.analysis.settings import key, setting_label
 from engine.analysis.tables import Results
 from engine.analysis.trials import read_json
-from engine.errors import FedskewError
+from engine.base.errors import FedskewError
+from engine.studies.diagnosis import figures as drift_figures
+from engine.studies.diagnosis import sweep as diagnosis_sweep
+from engine.studies.images import picture as generated_picture
 
 MOST_PARTITIONS = 6
 MOST_GENERATED = 4  # pictures of generated images

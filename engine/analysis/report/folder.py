@@ -13,7 +13,7 @@ from engine.analysis.report.markdown import markdown
 from engine.analysis.report.page import page
 from engine.analysis.report.sections import sections_of
 from engine.analysis.tables import load, write_trials
-from engine.files import refuse_links, write_atomically
+from engine.base.files import refuse_links, write_atomically
 
 
 def write(folder: Path, metric: str | None = None) -> Path:

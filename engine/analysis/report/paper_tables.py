@@ -25,8 +25,8 @@ from engine.analysis.report.sheets import (
 from engine.analysis.scales import capitalised, counted, distinct, shown
 from engine.analysis.settings import key, matches, names_oracle, setting_label
 from engine.analysis.tables import Results
-from engine.errors import ConfigError
-from engine.results import BREAKS_PRIVACY
+from engine.base.errors import ConfigError
+from engine.record.run_folder import BREAKS_PRIVACY
 
 MOST_ROWS, MOST_COLUMNS = 48, 8  # of a table that the report makes up by itself
 BOLD = "Bold: the best of each column, and what cannot be told from it (the paired 95 % t interval contains 0)."

@@ -18,7 +18,7 @@ from engine.analysis.report.sheets import Sheet, seeds_text, spread_text
 from engine.analysis.report.trial_sheets import best_settings, failures, trials_sheet
 from engine.analysis.scales import Setting, ranked, settings_of
 from engine.analysis.tables import Results
-from engine.results import BREAKS_PRIVACY
+from engine.record.run_folder import BREAKS_PRIVACY
 
 FEWEST_RANKED = 13  # settings; fewer are told apart in the tables alone
 

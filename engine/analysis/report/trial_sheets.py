@@ -20,7 +20,7 @@ from engine.analysis.scales import Setting, ranked
 from engine.analysis.settings import MARK, setting_label
 from engine.analysis.tables import Results
 from engine.analysis.trials import read_json
-from engine.personal import FIGURES as PERSONAL
+from engine.record.personal import FIGURES as PERSONAL
 
 MOST_SETTINGS = 15
 COLUMNS = (

@@ -1,0 +1,104 @@
+"""Named choices with fields: algorithms, data sets, partitions, models.
+
+Each choice is a frozen dataclass; a registry maps its name to the class. ``{"name": "fedprox", "mu": 0.1}`` in a
+config becomes ``FedProx(mu=0.1)`` here, with one-sentence errors for unknown names, unknown fields and wrong types.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import pydantic
+from pydantic_core import ErrorDetails
+
+from engine.base.errors import ConfigError, nearest
+
+
+class Registry(dict[str, type]):
+    """Name -> frozen dataclass, for one section of an experiment (``algorithm``, ``data``, ...)."""
+
+    def __init__(self, section: str, choices: Mapping[str, type]) -> None:
+        super().__init__(choices)
+        self.section = section
+
+    def fields(self, name: object) -> dict[str, dataclasses.Field[Any]]:
+        """The fields of choice ``name``; raises :class:`ConfigError` for an unknown name."""
+        if not isinstance(name, str) or name not in self:
+            raise ConfigError(f"{self.section}.name", name, f"is not a known {self.section}", nearest(name, self))
+        return {field.name: field for field in dataclasses.fields(self[name])}
+
+    def name_of(self, choice: object) -> str:
+        """The name under which the class of ``choice`` is registered."""
+        for name, cls in self.items():
+            if type(choice) is cls:
+                return name
+        raise KeyError(f"{type(choice).__name__} is not registered as a {self.section}")
+
+    def build(self, values: Mapping[str, Any]) -> Any:
+        """``{"name": ..., field: value, ...}`` -> the dataclass instance."""
+        values = dict(values)
+        name = values.pop("name", None)
+        if name is None:
+            raise ConfigError(f"{self.section}.name", None, "is required", nearest("", self))
+        known = self.fields(name)
+        for field, value in values.items():
+            if field not in known:
+                repair = nearest(field, known) if known else f"{name} has no fields"
+                raise ConfigError(
+                    f"{self.section}.{field}", value, f"is not a field of {self.section} {name!r}", repair
+                )
+        try:
+            return _adapter(self[name]).validate_python(values)
+        except pydantic.ValidationError as error:
+            raise config_error(error, self.section, known) from None
+
+    def dump(self, choice: Any) -> dict[str, Any]:
+        """The inverse of :meth:`build`, with every field present."""
+        return {"name": self.name_of(choice), **dataclasses.asdict(choice)}
+
+
+@cache
+def _adapter(choice: type) -> pydantic.TypeAdapter[Any]:
+    """Making one costs more than all that it is used for."""
+    return pydantic.TypeAdapter(choice)
+
+
+def field_path(error: ErrorDetails) -> str:
+    """Where one of pydantic's errors is, without the branches of a union that it names there."""
+    return ".".join(str(part) for part in error["loc"] if not _BRANCH.fullmatch(str(part)))
+
+
+_BRANCH = re.compile(r"(literal|tuple)\[.*\]|constrained-\w+|int|function-before")
+
+
+def _is_of_its_type(error: ErrorDetails) -> bool:
+    """Whether the branch of a union that says so is the one that was meant: words are for literals alone."""
+    is_literal = any(str(part).startswith("literal[") for part in error["loc"])
+    return is_literal == isinstance(error["input"], str)
+
+
+def config_error(
+    error: pydantic.ValidationError, section: str = "", defaults: Mapping[str, Any] | None = None
+) -> ConfigError:
+    """The first of pydantic's errors as one sentence."""
+    errors = error.errors(include_url=False)
+    path = field_path(errors[0])
+    same = [one for one in errors if f"{field_path(one)}.".startswith(f"{path}.")]  # a branch may go deeper
+    first = max(same, key=_is_of_its_type)  # of equal ones the first
+    path = field_path(first)
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, ConfigError):
+        prefix = ".".join(part for part in (section, path) if part and not cause.field.startswith(f"{part}."))
+        return cause.under(prefix) if prefix and not cause.field.startswith(prefix) else cause
+    field = ".".join(part for part in (section, path) if part)
+    if first["type"] == "missing":
+        return ConfigError(field, None, "is required", f"give {field} a value")
+    rule = first["msg"].replace("Input should be", "must be").removeprefix("Value error, ")
+    known = defaults or {}
+    value = getattr(known.get(field, known.get(path)), "default", None)
+    repair = f"for example {field}={value}" if isinstance(value, bool | int | float | str) else ""
+    return ConfigError(field, first.get("input"), rule, repair)

@@ -1,0 +1,22 @@
+"""Whether something can be written to a place, asked before work is put into it."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from engine.base.errors import ConfigError
+
+
+def check_writable(folder: Path, flag: str) -> None:
+    """Raise :class:`ConfigError` unless files can be made in ``folder``, or in the folder that it would be made in."""
+    try:
+        above = next(place for place in (folder, *folder.absolute().parents) if place.exists() or place.is_symlink())
+        reason = "" if above.is_dir() else f"{above} is not a folder"
+        if not reason:
+            with tempfile.TemporaryFile(dir=above):  # it has no name, and leaves nothing behind
+                pass
+    except (OSError, ValueError) as error:  # a name that is too long, or that no file can have
+        reason = getattr(error, "strerror", None) or str(error)
+    if reason:
+        raise ConfigError(flag, folder, f"cannot be written ({reason})", "name another")

@@ -1,0 +1,133 @@
+"""The command line's part that looks into a run's models: ``fedskew diagnose | embed | images``.
+
+Imported by ``cli.py`` when one of these is asked for, since pandas and matplotlib take a second to import.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from engine.analysis.quantities import quantity
+from engine.base.errors import ConfigError
+from engine.run.replay import find
+from engine.studies.diagnosis import page as diagnosis_page
+from engine.studies.diagnosis.diagnosis import Diagnosis, Options
+from engine.studies.diagnosis.diagnosis import diagnose as diagnose_round
+from engine.studies.diagnosis.sweep import diagnose_sweep
+from engine.studies.images import generated
+from engine.studies.images.sweep import look_at_sweep
+
+
+def options(probe: int, estimator: Any, layers: Any, clients: str | None) -> Options:
+    """From what was typed."""
+    chosen = None
+    if clients is not None:
+        try:
+            chosen = tuple(int(part) for part in clients.split(","))
+        except ValueError:
+            raise ConfigError("--clients", clients, "is no list of numbers", "for example --clients 0,3,7") from None
+    return Options(probe, estimator, layers, chosen)
+
+
+def diagnose(
+    console: Console,
+    folder: Path,
+    number: int | None,
+    stage: str | None,
+    options: Options,
+    overrides: Sequence[str],
+    address: str | None,
+) -> None:
+    """A run's round, or each trial of a sweep."""
+    if os.path.exists(folder / "sweep.yaml"):
+        if stage is not None:
+            raise ConfigError("--stage", stage, "is of one run", "diagnose a trial: its folder is in trials/")
+        sweep(console, folder, number, options, overrides, address)
+        console.print("fedskew report shows it with the sweep", highlight=False)
+        return
+    with console.status("computing the round again"):
+        found = diagnose_round(folder, number, options, stage, overrides, address)
+    round = find(folder, found.facts["round"], found.facts["stage"])
+    page = diagnosis_page.write(found, diagnosis_page.folder_of(round))
+    _show(console, found)
+    console.print(f"page       {page}", highlight=False, soft_wrap=True, markup=False)
+
+
+def sweep(
+    console: Console,
+    folder: Path,
+    number: int | None,
+    options: Options | None,
+    overrides: Sequence[str],
+    address: str | None,
+) -> None:
+    """Each finished trial of a sweep."""
+    with console.status("diagnosis") as status:
+        frame = diagnose_sweep(
+            folder, number, options, overrides, address, lambda text: status.update(f"diagnosis, {text}")
+        )
+    trials = frame["trial"].nunique()
+    text = f"diagnosis  {trials} trials, {folder / 'cka.parquet'}"
+    console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+def _show(console: Console, found: Diagnosis) -> None:
+    lines = [
+        f"{label:<15}{figure}" + (f" ({detail})" if detail else "")
+        for label, figure, detail in diagnosis_page.facts(found)
+    ]
+    console.print("\n".join(lines), highlight=False, markup=False)
+    for title, sheet in (
+        ("CKA between clients, mean over pairs", diagnosis_page.layers_table(found)),
+        ("class samples and classifier norms", diagnosis_page.heads_table(found)),
+    ):
+        table = Table(*sheet.head, title=title, title_justify="left")
+        for row in sheet.rows:
+            table.add_row(*row)
+        console.print(table)
+
+
+def embed(console: Console, folder: Path, after: str | None, before: str | None, method: Any, probe: int) -> None:
+    """Features in the plane."""
+    from engine.studies.diagnosis import embedding  # scikit-learn takes a second
+
+    with console.status("features"):
+        found = embedding.embed(folder, after, before, method, probe)
+    for stage in found.stages:
+        right = (found.frame[stage] == found.frame["label"]).mean()
+        console.print(f"{stage:<15}{100 * right:.2f} % of {len(found.frame):,} test images", highlight=False)
+    path = embedding.write(found, folder / "diagnosis" / "embedding")
+    console.print(f"picture    {path}", highlight=False, soft_wrap=True, markup=False)
+
+
+def images(console: Console, folder: Path, number: int | None, probe: int) -> None:
+    """What a run generates, or each trial of a sweep."""
+    if os.path.exists(folder / "sweep.yaml"):
+        sweep_images(console, folder, number, probe)
+        console.print("fedskew report shows it with the sweep", highlight=False)
+        return
+    with console.status("images"):
+        found = generated.look(folder, number, probe)
+        path = generated.write(found)
+    facts = {"round": f"{found.round} of stage {found.stage}", "images": f"{len(found.generated):,}"} | {
+        quantity(name).label: quantity(name).text(value, unit=True)
+        for name, value in found.figures.items()
+        if value is not None
+    }
+    width = max(map(len, facts)) + 2
+    lines = [f"{label:<{width}}{value}" for label, value in (facts | {"picture": str(path)}).items()]
+    console.print("\n".join(lines), highlight=False, soft_wrap=True, markup=False)
+
+
+def sweep_images(console: Console, folder: Path, number: int | None = None, probe: int = 1000) -> None:
+    """What each finished trial of a sweep generates."""
+    with console.status("images") as status:
+        frame = look_at_sweep(folder, number, probe, lambda text: status.update(f"images, {text}"))
+    text = f"images     {len(frame)} trials, {folder / 'generated.parquet'}"
+    console.print(text, highlight=False, soft_wrap=True, markup=False)

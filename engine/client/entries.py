@@ -1,0 +1,135 @@
+"""Entries of the four dictionaries by their kind: checked, sliced, counted, cast, and as numpy for the wire."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.algorithm import Algorithm, Client, Kind, Layout, Tensors, labels
+
+Arrays = dict[str, np.ndarray]
+SHAPES: dict[Kind, Callable[[Layout], tuple[int, ...]]] = {
+    Kind.VECTOR: lambda layout: (layout.size,),
+    Kind.BODY: lambda layout: (layout.body,),
+    Kind.HEAD: lambda layout: (layout.head,),
+    Kind.PERSONAL_HEAD: lambda layout: (layout.head,),
+    Kind.BUFFERS: lambda layout: (layout.buffers,),
+    Kind.SCALAR: lambda layout: (),
+    Kind.MATRIX: lambda layout: (layout.classes, layout.classes),
+}
+
+
+def checked(algorithm: Algorithm, method: str, entries: Tensors, layout: Layout) -> Tensors:
+    """``entries`` as they are, or a TypeError that names the entry which breaks its declaration."""
+    for name, tensor in entries.items():
+        where = f"{type(algorithm).__name__}.{method}: entry {name!r}"
+        kind = algorithm.entries.get(name)
+        if kind is None:
+            raise TypeError(f"{where} is not declared; add it to {type(algorithm).__name__}.entries with its kind")
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{where} is a {type(tensor).__name__}; entries are tensors")
+        shape = SHAPES[kind](layout) if kind in SHAPES else tensor.shape
+        if tensor.shape != shape:
+            raise TypeError(f"{where} has shape {tuple(tensor.shape)}; a {kind} here has shape {shape}")
+    return entries
+
+
+def check_restored(algorithm: Algorithm, server: Tensors, layout: Layout, required: Iterable[str]) -> None:
+    """Raise ValueError where a checkpoint's entries are not those of a server with this algorithm and model."""
+    lacking = sorted({"weights", "buffers", *required} - server.keys())
+    if lacking:
+        raise ValueError(f"it has no entry {lacking[0]!r}")
+    try:
+        checked(algorithm, "server", server, layout)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+    whole = [name for name in ("weights", "buffers") if not server[name].is_floating_point()]
+    if whole:
+        raise ValueError(f"its {whole[0]} are of {server[whole[0]].dtype}")
+
+
+def sent(algorithm: Algorithm, entries: Tensors, layout: Layout) -> Tensors:
+    """A client's upload, :func:`checked`; a TypeError where it holds what never leaves a client."""
+    for name in entries:
+        if algorithm.entries.get(name) is Kind.PERSONAL_HEAD:
+            raise TypeError(
+                f"{type(algorithm).__name__}.upload: entry {name!r} is a personal head, which is never sent"
+            )
+    return checked(algorithm, "upload", entries, layout)
+
+
+def kept(kinds: Mapping[str, Kind], state: Tensors, client: Client) -> Tensors:
+    """A client's state as it is stored: personal heads by their rows for its classes, [K_i, D + 1]."""
+    return _with_heads(labels.packed, kinds, state, client)
+
+
+def opened(kinds: Mapping[str, Kind], stored: Tensors, client: Client) -> Tensors:
+    """The inverse of :func:`kept`."""
+    return _with_heads(labels.unpacked, kinds, stored, client)
+
+
+def _with_heads(
+    change: Callable[[Tensor, Tensor, Layout], Tensor], kinds: Mapping[str, Kind], entries: Tensors, client: Client
+) -> Tensors:
+    """``entries`` with their personal heads changed, the others as they are."""
+    layout, counts = client.context.layout, client.class_counts
+    return {
+        name: change(tensor, counts, layout) if kinds.get(name) is Kind.PERSONAL_HEAD else tensor
+        for name, tensor in entries.items()
+    }
+
+
+def sliced(algorithm: Algorithm, entries: Tensors, where: slice) -> Tensors:
+    """Entries of kind vector cut to ``where``, as the gradient hook gets them."""
+    return {
+        name: tensor[where] if algorithm.entries.get(name) is Kind.VECTOR else tensor
+        for name, tensor in entries.items()
+    }
+
+
+def cast(algorithm: Algorithm, entries: Tensors, dtype: torch.dtype) -> Tensors:
+    """Floating entries in the run's precision; moments stay in float64."""
+    return {
+        name: tensor.to(dtype)
+        if tensor.is_floating_point() and algorithm.entries.get(name) is not Kind.MOMENTS
+        else tensor
+        for name, tensor in entries.items()
+    }
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether no number in it is infinite or none at all."""
+    if not tensor.numel() or not tensor.is_floating_point():
+        return True
+    low, high = torch.aminmax(tensor)  # not a number if anything is; cheaper than isfinite
+    return math.isfinite(low) and math.isfinite(high)
+
+
+def not_finite(entries: Tensors) -> str | None:
+    """The first entry that is not."""
+    return next((name for name, tensor in entries.items() if not is_finite(tensor)), None)
+
+
+def floats(entries: Mapping[str, Tensor | np.ndarray]) -> int:
+    """Numbers that travel; an integer counts as one."""
+    return sum(math.prod(tensor.shape) for tensor in entries.values())
+
+
+def to_numpy(entries: Tensors) -> Arrays:
+    """For the wire: contiguous arrays, which travel without a copy."""
+    return {name: _own(tensor.detach().cpu()).numpy() for name, tensor in entries.items()}
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """A slice of a larger tensor would keep all of it alive."""
+    whole = tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.nbytes
+    return tensor if whole else tensor.clone(memory_format=torch.contiguous_format)
+
+
+def to_torch(arrays: Arrays, device: torch.device) -> Tensors:
+    """Copies: what arrives may be memory that a whole node shares, where an in-place write would spoil it for all."""
+    return {name: torch.tensor(array, device=device) for name, array in arrays.items()}

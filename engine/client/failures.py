@@ -1,0 +1,95 @@
+"""Whose failure it is: a client's, which its experiment decides about, or the machine's, which never costs a client.
+
+A client fails by what it computes, so it fails alike wherever it runs, and a run that leaves it out has the same bits
+on any number of actors. Memory and disks are the machine's: such a failure ends the run, or moves the block elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from engine.base.errors import ClientError, FedskewError, MemoryShort, RunError
+from engine.client.trainer import Trained, Visit
+
+Outcome = Trained | ClientError
+# In torch's messages of what is not a client's doing; its exceptions do not tell it apart.
+OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED", "bad_alloc")
+OF_DEVICE = ("CUDA error", "CUBLAS_STATUS", "CUDNN_STATUS", "cuDNN error")
+
+
+def attempt(train: Callable[[Sequence[Visit]], Sequence[Outcome]], group: Sequence[Visit]) -> list[Outcome]:
+    """What each client of a group comes to.
+
+    Where something is raised in a pass of several, each is trained alone to find whose it is, and the others once more
+    without it. What that comes to depends on the group alone.
+    """
+    try:
+        return list(train(group))
+    except ClientError as error:
+        if len(group) == 1:
+            return [error]
+        raise
+    except Exception as error:
+        _pass_on(error, group)
+        if len(group) == 1:
+            return [_of_client(error, group[0])]
+        alone = {visit.number: attempt(train, [visit])[0] for visit in group}
+        failed = {number: outcome for number, outcome in alone.items() if isinstance(outcome, ClientError)}
+        if not failed:
+            raise RunError(f"{_told(group)} failed together, and none of them alone: {_named(error)}") from error
+        rest = [visit for visit in group if visit.number not in failed]
+        again = iter(attempt(train, rest) if rest else ())
+        return [failed[visit.number] if visit.number in failed else next(again) for visit in group]
+
+
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Say what was done when something was raised that is not written for users."""
+    try:
+        yield
+    except FedskewError:
+        raise
+    except Exception as error:
+        kind = MemoryShort if is_of_memory(error) else RunError
+        raise kind(f"{what}: {_named(error)}") from error
+
+
+def _of_client(error: Exception, visit: Visit) -> ClientError:
+    number, round = visit.number, visit.context.round
+    found = ClientError(f"client {number} failed in round {round}: {_named(error)}", number, round)
+    found.__cause__ = error
+    return found
+
+
+def _pass_on(error: Exception, group: Sequence[Visit]) -> None:
+    """Raise what is not of a client."""
+    if is_of_memory(error):
+        raise MemoryShort(f"{_told(group)} do not fit into a worker's memory: {_named(error)}") from error
+    if isinstance(error, OSError) or (isinstance(error, RuntimeError) and _says(error, OF_DEVICE)):
+        raise RunError(f"{_told(group)}: a file or a device failed: {_named(error)}") from error
+    if isinstance(error, FedskewError):  # of the engine: a step that cannot be captured, for example
+        raise error
+
+
+def is_of_memory(error: BaseException) -> bool:
+    """Whether a worker's memory did not do."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError | MemoryShort):
+        return True
+    return isinstance(error, RuntimeError) and _says(error, OUT_OF_MEMORY)
+
+
+def _says(error: BaseException, texts: tuple[str, ...]) -> bool:
+    return any(text in str(error) for text in texts)
+
+
+def _told(group: Sequence[Visit]) -> str:
+    return f"round {group[0].context.round}, clients " + ", ".join(str(visit.number) for visit in group)
+
+
+def _named(error: Exception) -> str:
+    """In one line, with its type."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

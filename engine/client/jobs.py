@@ -1,0 +1,479 @@
+"""What a process that trains clients holds: the data set on its device, one network, and the jobs it can do.
+
+A worker is stateless between calls: everything a job needs arrives with it, so any worker can do any block, and a
+block that was lost with its worker is simply run again. It knows no Ray; ``ray_pool.py`` puts it into actors.
+
+What all blocks of a round share is received once, by :meth:`Worker.receive`, before any of them is worked on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.algorithm import (
+    Algorithm,
+    Batch,
+    Client,
+    ClientView,
+    Context,
+    Kind,
+    Merge,
+    Net,
+    Phase,
+    Tensors,
+    Workbench,
+    seeds,
+)
+from engine.base.errors import ClientError
+from engine.client import precision
+from engine.client.entries import Arrays, floats, not_finite, opened, to_numpy, to_torch
+from engine.client.failures import Outcome, attempt, naming
+from engine.client.flat_net import FlatNet
+from engine.client.nets import ClientNets, open_model
+from engine.client.sequential import RESIDENT_BYTES
+from engine.client.trainer import Sums, Trained, Trainer, Visit
+from engine.client.training_tools import FlatWorkbench
+from engine.client.vmap.cuda_graph import CudaRecorder, Programs
+from engine.data import Assignment, Dataset
+from engine.data.batches import Rows
+from engine.data.public import PublicRows
+from engine.experiment import Experiment, Local
+from engine.experiment.executor_policy import CAPTURING, in_place_of
+from engine.worker.preflight import Peak, measured
+
+
+@dataclass(frozen=True)
+class TrainJob:
+    """What the blocks of a round have in common, beside what the clients receive."""
+
+    algorithm: Algorithm
+    local: Local
+    context: Context
+    stateful: bool  # return the clients' new states beside the sums
+    probe: bool  # measure the objective before and after
+    test_locally: bool  # measure each local model on the test set
+    keep_models: bool = False  # return each local model, as it ended, beside the sums
+    test_own: bool = False  # measure clients' own models on their own test rows, before and after
+    together: bool = False  # train the clients of a block in one pass
+    drop: bool = False  # leave out clients that fail; otherwise the first one's error is raised
+
+
+@dataclass(frozen=True)
+class PersonalJob:
+    """Clients' own models, on their own test rows."""
+
+    algorithm: Algorithm
+    local: Local
+    context: Context
+    fine_tuning: Phase | None  # none: they are measured as they are, and not once more
+
+
+@dataclass(frozen=True)
+class MapJob:
+    """A pure function of every client."""
+
+    fn: Callable[[ClientView, Tensors], Tensors]
+    context: Context
+    merge: Merge | None = None  # the results of a block into one
+    stateful: bool = False  # whether the clients' states came along
+    kinds: Mapping[str, Kind] = field(default_factory=dict)  # of these states' entries
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """What the clients of a block sent."""
+
+    results: list[Arrays]  # of each client, or one that they were merged into
+    floats_up: list[int]  # of each client
+
+
+@dataclass(frozen=True)
+class ComputeJob:
+    """Server-side work."""
+
+    fn: Callable[[Workbench, Tensors], Tensors]
+    round: int
+
+
+@dataclass(frozen=True)
+class ClientReport:
+    """One client's row of ``clients.parquet``."""
+
+    client: int
+    num_examples: int
+    steps: int
+    loss_before: float | None
+    loss_after: float | None
+    local_accuracy: float | None
+    floats_up: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ClientFailure:
+    """One client's row of ``failures.parquet``."""
+
+    client: int
+    step: int | None  # see ClientError
+    reason: str
+
+
+@dataclass(frozen=True)
+class OwnScores:
+    """A client's own model on its own test rows."""
+
+    client: int
+    point: str  # received | post_local | post_server | fine_tuned, see results.py
+    scores: Scores
+
+
+@dataclass(frozen=True)
+class BlockSums:
+    """A block's sums on the wire; see :class:`~engine.client.trainer.Sums`. Of clients that failed nothing is in
+    them.
+    """
+
+    uploads: Arrays
+    buffers: np.ndarray
+    scaled: bool
+    weight: float
+    num_examples: int
+    stacked: list[Arrays]
+    reports: list[ClientReport]  # of each client in them
+    failures: list[ClientFailure]
+    models: list[Arrays] = field(default_factory=list)  # "weights" and "buffers" of each client, if asked for
+    personal: list[OwnScores] = field(default_factory=list)  # of clients' own models, if asked for
+
+
+@dataclass
+class Scores:
+    """Sums over test rows; added in row order."""
+
+    loss: float = 0.0
+    correct: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # [C]
+    count: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # [C]
+
+
+def set_up_torch(experiment: Experiment) -> None:
+    """What would otherwise depend on where a process was started."""
+    torch.set_num_threads(experiment.execution.threads)
+    if experiment.execution.device == "cuda":
+        torch.backends.cudnn.benchmark = False
+        torch.backends.cudnn.deterministic = True
+        precision.set_up(experiment.execution)
+
+
+class Worker:
+    """The jobs, on one device."""
+
+    def __init__(self, experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
+        set_up_torch(experiment)
+        self.device = torch.device(experiment.execution.device)
+        self.experiment = experiment
+        self.assignment = assignment
+        self.net = open_model(experiment, dataset, self.device)
+        self.client_nets = ClientNets(experiment, dataset, self.net)
+        dtype = self.net.weights.dtype
+        rows = Rows(dataset, dataset.train, self.device, dtype)
+        public = PublicRows(rows, torch.tensor(assignment.public, device=self.device))
+        self.forward = partial(precision.forward, experiment.execution)
+        captures = experiment.execution.executor in CAPTURING
+        programs = Programs(partial(CudaRecorder, self.device)) if captures else None
+        self.trainer = Trainer(self.net, rows, experiment.seed, public, self.forward, programs)
+        self.test = Rows(dataset, dataset.test, self.device, dtype)
+        self._shared: Tensors = {}
+
+    def receive(self, shared: Arrays) -> None:
+        """Copy onto the device what the following jobs share."""
+        self._shared = to_torch(shared, self.device)
+
+    # --- jobs -----------------------------------------------------------------------------------------
+
+    def train(
+        self,
+        job: TrainJob,
+        ids: tuple[int, ...],
+        addressed: Arrays,
+        newcomers: tuple[bool, ...],
+        *states: Arrays | None,
+    ) -> Any:
+        """Train a block: its sums, or (its sums, new state of the first client, of the second, ...).
+
+        A client that failed has an empty state here, which nobody is to keep.
+        ``addressed``: [K, ...] rows for these clients. ``newcomers``: whether it is the client's first round in this
+        stage; its state is then what it kept of the stage before, if anything.
+        """
+        algorithm = job.algorithm
+        sums, stacked, models = Sums(), list[Arrays](), list[Arrays]()
+        reports: list[ClientReport] = []
+        new_states: list[Arrays] = []
+        failures: list[ClientFailure] = []
+        personal: list[OwnScores] = []
+        for visit, trained, seconds in self._outcomes(job, self._visits(job, ids, addressed, newcomers, states)):
+            number = visit.number
+            if isinstance(trained, ClientError):
+                if not job.drop:
+                    raise trained
+                failures.append(ClientFailure(number, trained.step, str(trained)))
+                new_states.append({})
+                continue
+            own_test = self._own_test(number) if job.test_own else None
+            sums.add(trained)
+            if algorithm.stack_uploads:
+                stacked.append(to_numpy(trained.upload))
+            if job.keep_models:
+                models.append(to_numpy({"weights": trained.weights, "buffers": trained.buffers}))
+            new_states.append(to_numpy(trained.state))
+            reports.append(
+                ClientReport(
+                    client=number,
+                    num_examples=trained.num_examples,
+                    steps=trained.steps,
+                    loss_before=trained.loss_before,
+                    loss_after=trained.loss_after,
+                    local_accuracy=self._local_accuracy(job, number, trained) if job.test_locally else None,
+                    floats_up=floats(trained.upload) + trained.buffers.numel(),
+                    seconds=seconds,
+                )
+            )
+            if own_test is not None:
+                with naming(f"client {number}'s own model in round {job.context.round}"):
+                    self._trainer_of(number).personalise(visit)
+                    personal.append(self._own_scores("received", algorithm, number, job.context, own_test))
+                    self._trainer_of(number).net.load(trained.personal["weights"], trained.personal["buffers"])
+                    personal.append(self._own_scores("post_local", algorithm, number, job.context, own_test))
+        block = BlockSums(
+            uploads=to_numpy(sums.uploads),
+            buffers=sums.buffers.cpu().numpy(),
+            scaled=sums.scaled,
+            weight=sums.weight,
+            num_examples=sums.num_examples,
+            stacked=stacked,
+            reports=reports,
+            failures=failures,
+            models=models,
+            personal=personal,
+        )
+        return (block, *new_states) if job.stateful else block
+
+    def peak(self, job: TrainJob, ids: tuple[int, ...], addressed: Arrays, rows: int, clients: int) -> Peak:
+        """Train some rows of clients that are new, as a trial: nothing is kept of it but the memory that it took.
+
+        clients: how many like each of them are trained in one pass.
+        """
+
+        def trial() -> None:
+            for visit in self._visits(job, ids, addressed, (True,) * len(ids), (None,) * len(ids)):
+                part = replace(visit, indices=visit.indices[:rows])
+                for _ in self._outcomes(job, iter([part] * clients)):
+                    pass  # a client that fails here has been at its peak, and may not be drawn
+
+        peak = measured(trial, self.experiment.execution.device)
+        whole = max(self.trainer.rows.normalised_bytes(len(self._indices(number))) for number in ids)
+        return replace(peak, needed=peak.needed + min(whole, RESIDENT_BYTES))
+
+    def evaluate(self, job: Algorithm, start: int, stop: int) -> Scores:
+        """Score the test rows [start, stop) with the shared weights and buffers, as the algorithm predicts."""
+        self.net.load(self._shared["weights"], self._shared["buffers"])
+        return self._scores(self.net, job.predict, torch.arange(start, stop, device=self.device))
+
+    def measure(
+        self,
+        job: PersonalJob,
+        ids: tuple[int, ...],
+        addressed: Arrays,
+        newcomers: tuple[bool, ...],
+        *states: Arrays | None,
+    ) -> list[OwnScores]:
+        """Score each client's own model, as it would be if it received what is shared now."""
+        found, context = [], job.context
+        for visit in self._visits(job, ids, addressed, newcomers, states):
+            number = visit.number
+            own_test, trainer = self._own_test(number), self._trainer_of(number)
+            if own_test is None:
+                continue
+            with naming(f"client {number}'s own model after round {context.round}"):
+                trainer.personalise(visit)
+                found.append(self._own_scores("post_server", job.algorithm, number, context, own_test))
+                if job.fine_tuning is not None:
+                    trainer.fine_tune(visit, job.fine_tuning)
+                    found.append(self._own_scores("fine_tuned", job.algorithm, number, context, own_test))
+        return found
+
+    def map(self, job: MapJob, ids: tuple[int, ...], *states: Arrays | None) -> Mapped:
+        """The job's function of each client in turn; the net is at the shared weights each time."""
+        mapped = Mapped([], [])
+        merged: Tensors | None = None
+        with_model = "weights" in self._shared
+        for number, arrays in zip(ids, states, strict=True):
+            if with_model:
+                self.net.load(self._shared["weights"], self._shared["buffers"])
+                self.net.train(False)
+            trainer = self._trainer_of(number)
+            client = trainer.client(number, self._indices(number), self._context_of(number, job.context))
+            state = None
+            if job.stateful:
+                state = opened(job.kinds, to_torch(arrays, self.device), client) if arrays else {}
+            view = _View(trainer, client, self._indices(number), state, with_model)
+            with naming(f"client {number}, asked by the server after round {job.context.round}"):
+                result = job.fn(view, self._shared)
+            spoilt = not_finite(result)
+            if spoilt is not None:
+                round = job.context.round
+                raise ClientError(
+                    f"client {number}, asked by the server after round {round}, answers {spoilt!r} that is not finite; "
+                    "lower local.lr of the stage that it trained in",
+                    number,
+                    round,
+                )
+            mapped.floats_up.append(floats(result))
+            if job.merge is None:
+                mapped.results.append(to_numpy(result))
+            else:
+                merged = result if merged is None else job.merge(merged, result)
+        if merged is not None:
+            mapped.results.append(to_numpy(merged))
+        return mapped
+
+    def compute(self, job: ComputeJob) -> Arrays:
+        """The job's function once, on the server's behalf."""
+        self.net.load(self._shared["weights"], self._shared["buffers"])
+        self.net.train(False)
+        seed = self.experiment.seed
+        rng = partial(seeds.generator, seed, round=job.round)
+        bench = FlatWorkbench(self.net, rng, self.trainer.public)
+        return to_numpy(job.fn(bench, self._shared))
+
+    # --- pieces ---------------------------------------------------------------------------------------
+
+    def _outcomes(self, job: TrainJob, visits: Iterator[Visit]) -> Iterator[tuple[Visit, Outcome, float]]:
+        """Each client, what its round came to, and the seconds it took: by its rows, of a common pass."""
+        asked = self.experiment.execution.executor
+        assert asked != "auto", "the experiment is resolved"
+        executor, _ = in_place_of(asked, job.algorithm.one_by_one, self.client_nets.differ)
+
+        def train(group: Sequence[Visit]) -> Sequence[Outcome]:
+            if executor == "loop":
+                return [self._trainer_of(visit.number).train(visit, job.probe) for visit in group]
+            return self.trainer.train_together(group, job.probe)
+
+        for group in [list(visits)] if job.together else ([visit] for visit in visits):
+            began = time.perf_counter()
+            found = attempt(train, group)
+            seconds, rows = time.perf_counter() - began, sum(visit.indices.numel() for visit in group)
+            for visit, outcome in zip(group, found, strict=True):
+                yield visit, outcome, seconds * visit.indices.numel() / rows
+
+    def _visits(
+        self,
+        job: TrainJob | PersonalJob,
+        ids: tuple[int, ...],
+        addressed: Arrays,
+        newcomers: tuple[bool, ...],
+        states: tuple[Arrays | None, ...],
+    ) -> Iterator[Visit]:
+        """Each client of a block with what the trainer is told of it. Made one at a time: whoever trains one by one
+        holds one client's state."""
+        rows = to_torch(addressed, self.device)
+        for row, (number, newcomer, state) in enumerate(zip(ids, newcomers, states, strict=True)):
+            received = {**self._shared, **{name: tensor[row] for name, tensor in rows.items()}}
+            if self.client_nets.differ and newcomer:
+                received |= self.client_nets.fresh(number)
+            stored = {} if state is None else to_torch(state, self.device)
+            indices, context = self._indices(number), self._context_of(number, job.context)
+            yield Visit(job.algorithm, job.local, number, indices, context, received, stored, newcomer)
+
+    def _trainer_of(self, number: int) -> Trainer:
+        """One with the client's network."""
+        if not self.client_nets.differ:
+            return self.trainer
+        common, net = self.trainer, self.client_nets.of(number)
+        return Trainer(net, common.rows, self.experiment.seed, common.public, self.forward)
+
+    def _context_of(self, number: int, context: Context) -> Context:
+        """With the layout of the client's network."""
+        if not self.client_nets.differ:
+            return context
+        return replace(context, layout=self.client_nets.of(number).layout)
+
+    def _indices(self, number: int) -> Tensor:
+        return torch.tensor(self.assignment.clients[number], device=self.device)
+
+    def _own_test(self, number: int) -> Tensor | None:
+        """The client's own test rows, if it has any."""
+        rows = self.assignment.tests[number] if self.assignment.tests else ()
+        return torch.tensor(rows, device=self.device) if len(rows) else None
+
+    def _local_accuracy(self, job: TrainJob, number: int, trained: Trained) -> float:
+        """On the whole test set, of what the client would use after its local work."""
+        self.client_nets.of(number).load(trained.personal["weights"], trained.personal["buffers"])
+        rows = torch.arange(len(self.test), device=self.device)
+        scores = self._own_scores("post_local", job.algorithm, number, job.context, rows).scores
+        return float(scores.correct.sum() / scores.count.sum())
+
+    def _own_scores(self, point: str, algorithm: Algorithm, number: int, context: Context, rows: Tensor) -> OwnScores:
+        """Of the client's own model, which is in its net."""
+        trainer = self._trainer_of(number)
+        client = trainer.client(number, self._indices(number), self._context_of(number, context))
+        return OwnScores(number, point, self._scores(trainer.net, partial(algorithm.predict_own, client=client), rows))
+
+    @torch.no_grad()
+    def _scores(self, net: FlatNet, predict: Callable[[Net, Tensor], Tensor], rows: Tensor) -> Scores:
+        """Of what is in a net, on test rows [n]."""
+        net.train(False)
+        classes = net.layout.classes
+        loss = 0.0
+        correct = torch.zeros(classes, dtype=torch.int64)
+        count = torch.zeros(classes, dtype=torch.int64)
+        size = self.experiment.evaluation.batch_size
+        for part in rows.split(size):
+            x, y = self.test.batch(part)
+            with self.forward():
+                logits = predict(net, x)
+            loss += float(torch.nn.functional.cross_entropy(logits.double(), y, reduction="sum"))
+            hit = logits.argmax(1) == y
+            correct += torch.bincount(y[hit], minlength=classes).cpu()
+            count += torch.bincount(y, minlength=classes).cpu()
+        return Scores(loss, correct.numpy(), count.numpy())
+
+
+class _View:
+    """A client, to a function given to ``clients.map``."""
+
+    def __init__(
+        self, trainer: Trainer, client: Client, indices: Tensor, state: Tensors | None, with_model: bool
+    ) -> None:
+        self._state = state
+        self._trainer = trainer
+        self._indices = indices
+        self._with_model = with_model
+        self.client = client
+
+    @property
+    def net(self) -> Net:
+        if not self._with_model:  # it would be whatever the worker did before
+            raise TypeError("clients were sent no model; share weights and buffers with clients.map to use view.net")
+        return self._trainer.net
+
+    @property
+    def state(self) -> Tensors:
+        if self._state is None:
+            raise TypeError("clients' states were not asked for; call clients.map with states=True to use view.state")
+        return self._state
+
+    def at(self, weights: Tensor, buffers: Tensor) -> Net:
+        return self._trainer.net.at(weights, buffers)
+
+    def rows(self) -> Iterator[Batch]:
+        return self._trainer.one_pass(self.client, self._indices)
+
+    def public(self, per_class: int, /) -> tuple[Tensor, Tensor]:
+        return self._trainer.public(per_class)

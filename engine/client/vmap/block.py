@@ -1,0 +1,470 @@
+"""Several clients in one pass: their weights are stacked, and the loss of one is mapped over all of them.
+
+The counterpart of ``phases.Course`` for K clients at once. What happens once a phase or once a round (draws of rows,
+entering a phase, states) happens client by client, as there; what happens once a step happens for all whose next batch
+has the same size. Clients are in descending order of rows, see ``ticks.py``.
+
+Shapes: K clients, k of them in a pass, B rows of a batch, P parameters, Q floating buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from engine.algorithm import Algorithm, Batch, Client, Ended, Net, Phase, Tensors, accumulation
+from engine.client.entries import sliced
+from engine.client.flat_net import FlatNet
+from engine.client.sequential import CHUNK, CachedNet, Tally, freezes_body, in_phase, least_rows, moved
+from engine.client.vmap.block_inputs import OwnEntries, stacked
+from engine.client.vmap.cuda_graph import Programs
+from engine.client.vmap.dense import Dense, Gradient, Product
+from engine.client.vmap.lockstep import ticks
+from engine.client.vmap.stack import Stack, StackedNet
+from engine.client.vmap.step_memory import Inputs, Memory
+from engine.client.vmap.steps import Rate, descend, optimizer
+from engine.client.vmap.vmap_rules import StackedRules
+from engine.data.batches import Rows
+from engine.experiment import Local
+
+
+class Member(Tally):
+    """One client of a block."""
+
+    first: FirstBatches | None = None
+
+
+@dataclass(frozen=True)
+class FirstBatches:
+    """The objective on the first batches of clients [first, last) before any step, to be measured once more at the end.
+
+    Some of the clients may have had an earlier one.
+    """
+
+    first: int
+    last: int
+    client: Client  # one of them, in the phase
+    inputs: Inputs
+    losses: Tensor  # [k]
+    training: bool  # the mode of the modules
+
+
+class Together:
+    """The phases of a block of clients."""
+
+    def __init__(
+        self,
+        net: FlatNet,
+        rows: Rows,
+        algorithm: Algorithm,
+        local: Local,
+        members: Sequence[Member],
+        starts: Starts,
+        forward: Callable[[], AbstractContextManager[object]] = nullcontext,
+        programs: Programs | None = None,
+        probe: bool = False,
+    ) -> None:
+        """``starts``: weights [P] and buffers [Q] of each member. ``forward``, ``programs``: see ``Trainer``.
+
+        ``probe``: whether :meth:`losses` will be asked for.
+        """
+        self.net = net
+        self.rows = rows
+        self.algorithm = algorithm
+        self.local = local
+        self.members = members
+        hooks = type(algorithm)
+        self._hooked = hooks.gradient is not Algorithm.gradient
+        self._enters = hooks.enter is not Algorithm.enter
+        self._draws = hooks.draw is not Algorithm.draw
+        self._probe = probe
+        self.forward = forward
+        with forward():
+            is_exact = not torch.is_autocast_enabled(net.weights.device.type)
+        self._dense = Dense.of(net.model) if hooks.loss is Algorithm.loss and is_exact else None
+        phases = algorithm.phases(members[0].client.context)
+        plain = local.is_plain_sgd and not self._hooked
+        self._in_place = plain and all(p.emit == "step" and self._size(p) != "full" for p in phases)
+        received, states = [member.received for member in members], [member.state for member in members]
+        clients = [member.client for member in members]
+        self._memory = Memory()
+        if programs is not None:
+            self._memory = programs.of(algorithm, local, self._in_place, clients, received, states)
+        self.stack = Stack(net, *zip(*starts, strict=True), by_layer=self._in_place, memory=self._memory)
+        asked = self._dense is None or self._hooked or any(p.features == "cached" for p in phases)
+        self._own = None
+        if asked:
+            name = type(algorithm).__name__
+            self._own = OwnEntries(name, clients, received, states, net.weights.dtype, self._memory)
+        self._first_losses = self._memory.rows("first losses", net.weights.new_zeros(len(members)))
+        self._starts: Tensor | None = None  # [K, P] of the phase, where somebody may ask
+        self._emitted: Tensor | None = None  # [K, P] of the phase
+
+    def run_all(self) -> None:
+        """All phases; the modules are in eval mode after them."""
+        for number, phase in enumerate(self.algorithm.phases(self.members[0].client.context)):
+            for row, member in enumerate(self.members):
+                member.client = in_phase(member.round_client, phase.name)
+                if number and member.previous is not None:
+                    self._enter(row, member)
+            needs_start = self._enters or self._hooked or bool(phase.name)
+            self._starts = self._memory.rows("starts", self.stack.all_weights()) if needs_start else None
+            self._run(phase)
+            if self._starts is not None and (phase.name or self._enters):
+                for row, member in enumerate(self.members):
+                    count = len(member.order.part(phase))
+                    buffers = self.stack.buffers_of(row)
+                    member.previous = Ended(self._starts[row].clone(), self.stack.weights_of(row), buffers, count)
+                    if phase.name:
+                        member.ends[phase.name] = member.previous
+        self.net.train(False)
+
+    def losses(self) -> list[tuple[float, float] | None]:
+        """Each member's objective on its first batch, before its first step and now; to be asked for beforehand."""
+        found: list[tuple[float, float] | None] = [None] * len(self.members)
+        for group in {id(member.first): member.first for member in self.members if member.first}.values():
+            first, last = group.first, group.last
+            self.net.train(group.training)
+            leaves = self.stack.leaves(first, last, "all")
+            x, y = self._taken(group.inputs)
+            with torch.no_grad():
+                if self._dense is not None:
+                    now = self._dense.losses(leaves, x, y)
+                else:  # running statistics move in training mode; not the clients' own
+                    buffers = {name: tensor.clone() for name, tensor in self.stack.buffers(first, last).items()}
+                    drawn = group.inputs.drawn
+                    now = self._losses(first, last, group.client, leaves, buffers, x, y, drawn, cached=False)
+            for row, pair in enumerate(zip(group.losses.tolist(), now.tolist(), strict=True), start=first):
+                if self.members[row].first is group:
+                    found[row] = pair
+        self.net.train(False)
+        return found
+
+    # --- a phase ----------------------------------------------------------------------------------------
+
+    def _enter(self, row: int, member: Member) -> None:
+        assert member.previous is not None
+        entry = self.algorithm.enter(member.previous, member.received, member.state, member.client)
+        if entry:
+            self.stack.load(row, entry["weights"], entry.get("buffers", self.stack.buffers_of(row)))
+        if "buffers" in entry:
+            member.first = None  # another model is trained from here on
+
+    def _run(self, phase: Phase) -> None:
+        frozen_body = freezes_body(phase)
+        self.net.train(not frozen_body, head=True)
+        kept = self.stack.all_buffers() if phase.buffers == "keep" else None
+        take = self._cached(phase) if phase.features == "cached" else None
+        if take is None and not frozen_body and self.local.augment != "none":
+            take = self._augmented
+        step = self._emitter(phase) if phase.emit == "gradient" else self._stepper(phase)
+        streams = [member.order.passes(phase, member.client, least_rows(self.net, phase)) for member in self.members]
+        taken = [0] * len(self.members)
+        while True:
+            ended = [phase.emit == "gradient" and count > 0 for count in taken]  # of the first batch alone
+            passes = [None if end else next(stream, None) for end, stream in zip(ended, streams, strict=True)]
+            if all(one is None for one in passes):
+                break
+            batches = [(one or [])[: 1 if phase.emit == "gradient" else None] for one in passes]
+            for first, last, places in self._steps(phase, batches):
+                self._tick(first, last, places, phase, take, step)
+            taken = [count + len(own) for count, own in zip(taken, batches, strict=True)]
+        if self._emitted is not None:
+            for member, row in zip(self.members, self._emitted, strict=True):
+                member.gradient = row.clone()
+            self._emitted = None
+        if phase.emit == "step":
+            for member, steps in zip(self.members, taken, strict=True):
+                member.steps += steps
+                member.accumulated += float(accumulation(self.local.momentum, steps, self.local.nesterov))
+        if kept is not None:
+            for row, buffers in enumerate(kept):
+                self.stack.load(row, self.stack.weights_of(row), buffers)
+
+    def _steps(self, phase: Phase, batches: Sequence[Sequence[Tensor]]) -> Iterator[tuple[int, int, Tensor]]:
+        """Each step of a pass: clients [first, last), and their rows [k, B] of the data set; with cached features the
+        positions of these rows within the phase's.
+
+        batches: of each client, positions within its rows of the phase. The steps' rows are looked up together: some
+        operations a pass, and not some of every client.
+        """
+        plan = list(ticks([[batch.numel() for batch in own] for own in batches]))
+        left = [iter(own) for own in batches]
+        members = [row for first, last in plan for row in range(first, last)]
+        taken = [next(left[row]) for row in members]
+        if not taken:
+            return
+        places = torch.cat(taken)
+        if phase.features != "cached":
+            parts = [member.order.part(phase) for member in self.members]
+            begins = np.cumsum([0, *(part.numel() for part in parts[:-1])])
+            places += torch.from_numpy(np.repeat(begins[members], [batch.numel() for batch in taken]))
+            places = torch.cat(parts).index_select(0, places.to(parts[0].device))
+        done = 0
+        for first, last in plan:
+            size = taken[done].numel()
+            yield first, last, places[: (last - first) * size].view(last - first, size)
+            places, done = places[(last - first) * size :], done + last - first
+
+    def _tick(self, first: int, last: int, places: Tensor, phase: Phase, take: Take | None, step: Step) -> None:
+        """One step of clients [first, last)."""
+        size = places.shape[1]
+        if self._size(phase) != "full" or size <= CHUNK:
+            asked = self._asked(first, last)
+            inputs = self._inputs(first, last, places, take, asked)
+
+            def work(inputs: Inputs) -> None:
+                step(first, last, self._gradients(first, last, inputs, phase, asked))
+
+            self._memory.step((phase, first, last, asked), work, inputs)
+            if asked:
+                self._remember(first, last, places, phase, inputs)
+            return
+        self._memory.aside(f"full batches of more than {CHUNK} rows")
+        total: list[Gradient] = []
+        for chunk in places.tensor_split(-(-size // CHUNK), dim=1):
+            asked = self._asked(first, last)
+            inputs = self._inputs(first, last, chunk, take, asked)
+            grads = self._gradients(first, last, inputs, phase, asked)
+            if asked:
+                self._remember(first, last, chunk, phase, inputs)
+            total = _plus(total, grads, chunk.shape[1] / size)
+        step(first, last, total)
+
+    def _asked(self, first: int, last: int) -> bool:
+        """Whether a step's losses are the first of one of clients [first, last)."""
+        return self._probe and any(member.first is None for member in self.members[first:last])
+
+    def _inputs(self, first: int, last: int, places: Tensor, take: Take | None, asked: bool) -> Inputs:
+        """What a step is given, with the draws that are its own; if it is ``asked`` for, what is needed once more."""
+        rows = {"rows": places} if take is None else take(first, last, places)
+        if asked and take is None:
+            x, y = self._taken(Inputs(rows))
+            rows = {"x": x, "y": y}
+        if not self._draws:
+            return Inputs(rows)
+        members, size = self.members[first:last], places.shape[1]
+        draws = [self.algorithm.draw(member.client, size, member.received) for member in members]
+        drawn = stacked(f"{type(self.algorithm).__name__}.draw", draws)
+        return Inputs(rows, {name: moved(tensor, self.net.weights.device) for name, tensor in drawn.items()})
+
+    def _gradients(self, first: int, last: int, inputs: Inputs, phase: Phase, asked: bool) -> list[Gradient]:
+        """The gradient of each parameter; losses are kept if they are ``asked`` for."""
+        leaves = self.stack.leaves(first, last, phase.trainable)
+        trained = [leaf.requires_grad for leaf in leaves]
+        cached = phase.features == "cached"
+        if not any(trained) and not asked:
+            return [None] * len(leaves)
+        x, y = self._taken(inputs)
+        if self._dense is not None and not cached:
+            with torch.no_grad():
+                grads, losses = self._dense.gradients(leaves, trained, x, y, with_losses=asked)
+        else:
+            client, buffers = self.members[first].client, self.stack.buffers(first, last)
+            losses = self._losses(first, last, client, leaves, buffers, x, y, inputs.drawn, cached)
+            wanted = [leaf for leaf in leaves if leaf.requires_grad]
+            found = iter(torch.autograd.grad(losses.sum(), wanted, allow_unused=True) if wanted else ())
+            grads = list[Gradient](next(found) if is_trained else None for is_trained in trained)
+        if asked and losses is not None:
+            self._first_losses[first:last] = losses.detach()
+        return grads
+
+    def _losses(
+        self,
+        first: int,
+        last: int,
+        client: Client,
+        leaves: list[Tensor],
+        buffers: Tensors,
+        x: Tensor,
+        y: Tensor,
+        drawn: Tensors,
+        cached: bool,
+    ) -> Tensor:
+        """[k] of clients [first, last), each on its rows; ``client``: one of them, in the phase."""
+        assert self._own is not None
+        own, shared_received = self._own.of(first, last), self._own.shared
+        template = self._template(client)
+
+        def loss(
+            leaves: list[Tensor],
+            buffers: Tensors,
+            x: Tensor,
+            y: Tensor,
+            drawn: Tensors,
+            received: Tensors,
+            state: Tensors,
+            count: Tensor,
+            counts: Tensor,
+        ) -> Tensor:
+            client = replace(template, num_examples=count, class_counts=counts)
+            net: Net = StackedNet(self.net, leaves, buffers)
+            if cached:
+                net = CachedNet(net)
+            batch = Batch(x, y, client, drawn)
+            return self.algorithm.loss(net, batch, shared_received | received, state)
+
+        with StackedRules(), self.forward():
+            return vmap(loss, randomness="error")(leaves, buffers, x, y, drawn, *own)
+
+    def _template(self, client: Client) -> Client:
+        """What a mapped function sees of a client, but for what is each client's own."""
+        return replace(client, context=self._memory.watched(client.context), rng=_no_draws)
+
+    def _remember(self, first: int, last: int, places: Tensor, phase: Phase, inputs: Inputs) -> None:
+        if phase.features == "cached":
+            members = self.members[first:last]
+            parts = [member.order.part(phase)[own] for member, own in zip(members, places, strict=True)]
+            inputs = replace(inputs, rows={"rows": torch.stack(parts)})
+        training = self.net.model.training and phase.features == "live"
+        losses = self._first_losses[first:last].clone()
+        group = FirstBatches(first, last, self.members[first].client, inputs, losses, training)
+        for member in self.members[first:last]:
+            member.first = member.first or group
+
+    # --- gradients and steps ------------------------------------------------------------------------------
+
+    def _written_out(self, first: int, last: int, phase: Phase, grads: list[Gradient]) -> Tensor:
+        """[k, n] of the phase's part."""
+        leaves = self.stack.leaves(first, last, phase.trainable)
+        pieces = [
+            (torch.zeros_like(leaf) if grad is None else _tensor(grad)).flatten(1)
+            for leaf, grad in zip(leaves, grads, strict=True)
+            if leaf.requires_grad
+        ]
+        return torch.cat(pieces, dim=1) if pieces else self.stack.weights.new_zeros(last - first, 0)
+
+    def _stepper(self, phase: Phase) -> Step:
+        lr = self.members[0].client.context.lr if phase.lr is None else phase.lr
+        for member in self.members:
+            member.lr = lr
+        rate = self._memory.number("lr", lr, like=self.net.weights)
+        if self._in_place:
+            return self._in_place_step(phase, rate)
+        where, _ = self.net.slices[phase.trainable]
+        weights = self.stack.weights[:, where]
+        optimize = optimizer(self.local, weights, rate, self._memory, phase.trainable)
+        hook = self._hook(where) if self._hooked else None
+
+        @torch.no_grad()
+        def step(first: int, last: int, grads: list[Gradient]) -> None:
+            grad = self._written_out(first, last, phase, grads)
+            optimize(first, last, grad if hook is None else hook(first, last, grad, weights[first:last]))
+
+        return step
+
+    def _in_place_step(self, phase: Phase, lr: Rate) -> Step:
+        """Plain SGD without any gradient written out: products go straight into the weights."""
+
+        @torch.no_grad()
+        def step(first: int, last: int, grads: list[Gradient]) -> None:
+            for leaf, grad in zip(self.stack.leaves(first, last, phase.trainable), grads, strict=True):
+                if grad is not None:
+                    descend(leaf, grad, lr)
+
+        return step
+
+    def _emitter(self, phase: Phase) -> Step:
+        where, _ = self.net.slices[phase.trainable]
+        zeros = self.net.weights.new_zeros(len(self.members), len(self.net.weights))
+        emitted = self._emitted = self._memory.rows("emitted", zeros)
+
+        def step(first: int, last: int, grads: list[Gradient]) -> None:
+            emitted[first:last, where] = self._written_out(first, last, phase, grads)
+
+        return step
+
+    def _hook(self, where: slice) -> Callable[[int, int, Tensor, Tensor], Tensor]:
+        """The algorithm's gradient hook, for several clients."""
+        assert self._starts is not None and self._own is not None
+        starts, own = self._starts[:, where], self._own
+        shared_received = sliced(self.algorithm, own.shared, where)
+        client = self.members[0].client
+        context = replace(client.context, layout=client.context.layout.part(where))
+        template = self._template(replace(client, context=context))
+
+        def one(
+            grad: Tensor,
+            weights: Tensor,
+            start: Tensor,
+            received: Tensors,
+            state: Tensors,
+            count: Tensor,
+            counts: Tensor,
+        ) -> Tensor:
+            client = replace(template, num_examples=count, class_counts=counts)
+            received = shared_received | sliced(self.algorithm, received, where) | {"phase_start": start}
+            return self.algorithm.gradient(grad, weights, received, sliced(self.algorithm, state, where), client)
+
+        mapped = vmap(one, randomness="error")
+        return lambda first, last, grad, weights: mapped(grad, weights, starts[first:last], *own.of(first, last))
+
+    # --- rows -----------------------------------------------------------------------------------------
+
+    def _taken(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
+        """x [k, B, ...] and y [k, B]."""
+        if "rows" not in inputs.rows:
+            return inputs.rows["x"], inputs.rows["y"]
+        shape = inputs.rows["rows"].shape
+        x, y = self.rows.batch(inputs.rows["rows"].flatten())
+        return x.unflatten(0, shape), y.unflatten(0, shape)
+
+    def _augmented(self, first: int, last: int, places: Tensor) -> Tensors:
+        parts = [
+            self.rows.batch(own, self.local.augment, self.members[row].client.rng("augment"))
+            for row, own in zip(range(first, last), places, strict=True)
+        ]
+        return {"x": torch.stack([x for x, _ in parts]), "y": torch.stack([y for _, y in parts])}
+
+    def _cached(self, phase: Phase) -> Take:
+        features, labels = [], []
+        for row, member in enumerate(self.members):
+            self.net.load(self.stack.weights_of(row), self.stack.buffers_of(row))
+            part = member.order.part(phase)
+            with torch.no_grad(), self.forward():
+                parts = [self.net.features(self.rows.batch(own)[0]) for own in part.split(CHUNK)]
+            features.append(torch.cat(parts).to(self.net.weights.dtype))
+            labels.append(self.rows.labels[part])
+
+        def take(first: int, last: int, places: Tensor) -> Tensors:
+            chosen = list(zip(range(first, last), places, strict=True))
+            return {
+                "x": torch.stack([features[row][own] for row, own in chosen]),
+                "y": torch.stack([labels[row][own] for row, own in chosen]),
+            }
+
+        return take
+
+    def _size(self, phase: Phase) -> Any:
+        return self.members[0].order.batch_size(phase)
+
+
+Starts = Sequence[tuple[Tensor, Tensor]]
+Take = Callable[[int, int, Tensor], Tensors]  # "x" and "y" of clients [first, last), made outside of the step
+Step = Callable[[int, int, list[Gradient]], None]  # of clients [first, last), by the gradient of each parameter
+
+
+def _tensor(grad: Tensor | Product) -> Tensor:
+    return grad.written_out() if isinstance(grad, Product) else grad
+
+
+def _plus(total: list[Gradient], grads: list[Gradient], share: float) -> list[Gradient]:
+    """``total + share * grads``; an empty total is zero."""
+    terms = [None if grad is None else _tensor(grad) * share for grad in grads]
+    if not total:
+        return list(terms)
+    return [
+        term if before is None else before if term is None else _tensor(before) + term
+        for before, term in zip(total, terms, strict=True)
+    ]
+
+
+def _no_draws(purpose: str) -> torch.Generator:
+    raise TypeError(f"a loss or gradient draws nothing itself: what it needs of {purpose!r} comes from Algorithm.draw")

@@ -1,0 +1,224 @@
+"""Steps that are captured once and replayed: for other clients, in later blocks and rounds.
+
+A step of a small network is bound by the time that the host takes to start its operations. A CUDA graph starts all of
+them at once, on the addresses and with the numbers of the moment in which it was captured. What keeps that right:
+
+* Whatever a step reads or writes lies in a :class:`Program`'s memory, which is copied into, never replaced.
+* What is no tensor is part of what a program or a bucket of it is found by: hyper-parameters and shapes of entries; the
+  phase, the range of clients, the shapes of a step's inputs, and what the step has read of the context, which is noted.
+* Nothing that leaves a program's memory is a view of it.
+
+A bucket is captured when it comes for the second time. The first time its step is run as it is written, on the stream
+that will capture it, so that whatever a library sets up on its first call is there; and what comes once, like the last
+batch of a client whose number of rows nobody else has, costs no capture.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor
+
+from engine.algorithm import Algorithm, Client, Context, Tensors
+from engine.base.errors import RunError
+from engine.client.vmap.block_inputs import shared
+from engine.client.vmap.step_memory import Inputs, Memory
+from engine.experiment import Local
+
+PROGRAMS = 2  # whose memory and graphs are kept; a run has one at a time, unless a round has blocks of one client
+GRAPHS = 64  # of a program
+ONCE = 4096  # buckets that have come once and are remembered
+
+log = logging.getLogger("fedskew")
+
+
+Work = Callable[[], None]
+
+
+class Recorder(Protocol):
+    """How work is captured."""
+
+    def warm_up(self, work: Work) -> None:
+        """Do the work, where it is to be captured later."""
+        ...
+
+    def record(self, work: Work) -> Work:
+        """Capture the work without doing it; what is returned does it, on the same tensors."""
+        ...
+
+
+class CudaRecorder:
+    """By torch.cuda.CUDAGraph.
+
+    All graphs of a recorder share a pool for what is allocated within them. That is safe, since they run one after the
+    other on one stream and nothing that was allocated in one is read after it.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = _capture_stream(device)
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def warm_up(self, work: Work) -> None:
+        present = torch.cuda.current_stream(self._stream.device)
+        self._stream.wait_stream(present)
+        with torch.cuda.stream(self._stream):
+            work()
+        present.wait_stream(self._stream)
+
+    def record(self, work: Work) -> Work:
+        graph = torch.cuda.CUDAGraph()
+        torch.clear_autocast_cache()  # casts made before are not of the weights as they will be
+        try:
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+                work()
+        finally:
+            torch.clear_autocast_cache()  # those made now lie in the pool
+        return graph.replay
+
+
+@cache
+def _capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all recorders: libraries keep a workspace for each stream."""
+    return torch.cuda.Stream(device)
+
+
+class Programs:
+    """The programs of one network on one data set."""
+
+    def __init__(self, recorder: Callable[[], Recorder]) -> None:
+        self._recorder = recorder
+        self._programs: OrderedDict[Hashable, Program] = OrderedDict()
+
+    def of(
+        self,
+        algorithm: Algorithm,
+        local: Local,
+        by_layer: bool,
+        clients: Sequence[Client],
+        received: Sequence[Tensors],
+        states: Sequence[Tensors],
+    ) -> Program:
+        """The one that fits these clients; what they have received and keep counts by its shapes."""
+        same = shared(received)
+        entries = [(name, name in same, *_form(tensor)) for name, tensor in received[0].items()]
+        entries += [(name, *_form(tensor)) for name, tensor in states[0].items()]
+        key = (type(algorithm), repr(algorithm), repr(local), by_layer, tuple(entries))
+        program = self._programs.get(key)
+        if program is None or program.capacity < len(clients):
+            program = Program(self._recorder(), len(clients), type(algorithm).__name__)
+        self._programs[key] = program
+        self._programs.move_to_end(key)
+        if len(self._programs) > PROGRAMS:
+            self._programs.popitem(last=False)
+        program.context = clients[0].context
+        return program
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A step that can be replayed."""
+
+    inputs: Inputs
+    replay: Work
+
+    def run(self, inputs: Inputs) -> None:
+        for name, tensor in inputs.named().items():
+            self.inputs.named()[name].copy_(tensor)
+        self.replay()
+
+
+class Program(Memory):
+    """The memory of up to ``capacity`` clients, and the steps that were captured on it."""
+
+    context: Context  # of the round
+
+    def __init__(self, recorder: Recorder, capacity: int, algorithm: str) -> None:
+        self.capacity = capacity
+        self._recorder = recorder
+        self._algorithm = algorithm
+        self._held: Tensors = {}
+        self._captured: OrderedDict[Hashable, Captured] = OrderedDict()
+        self._once: OrderedDict[Hashable, None] = OrderedDict()
+        self._read: set[str] = set()  # fields of the context
+        self._told: set[str] = set()
+
+    # --- memory -----------------------------------------------------------------------------------------
+
+    def rows(self, name: str, tensor: Tensor) -> Tensor:
+        return self._at(name, tensor, (self.capacity, *tensor.shape[1:]))[: len(tensor)].copy_(tensor)
+
+    def whole(self, name: str, tensor: Tensor) -> Tensor:
+        return self._at(name, tensor, tensor.shape).copy_(tensor)
+
+    def number(self, name: str, value: float, like: Tensor) -> Tensor:
+        return self._at(name, like, ()).fill_(value)
+
+    def watched(self, context: Context) -> Context:
+        return cast(Context, _Watched(context, self._read))
+
+    def _at(self, name: str, like: Tensor, shape: Sequence[int]) -> Tensor:
+        held = self._held.get(name)
+        if held is None:
+            held = self._held[name] = like.new_empty(tuple(shape))
+        assert (held.shape, held.dtype) == (torch.Size(shape), like.dtype), name
+        return held
+
+    # --- steps ------------------------------------------------------------------------------------------
+
+    def step(self, bucket: Hashable, work: Callable[[Inputs], None], inputs: Inputs) -> None:
+        key = self._key(bucket, inputs)
+        if key in self._captured:
+            self._captured.move_to_end(key)
+            self._captured[key].run(inputs)
+        elif key in self._once:
+            del self._once[key]
+            captured = self._captured[key] = self._capture(work, inputs)
+            if len(self._captured) > GRAPHS:
+                self._captured.popitem(last=False)
+            captured.run(inputs)
+        else:
+            self._recorder.warm_up(lambda: work(inputs))
+            self._once[self._key(bucket, inputs)] = None  # the step may have read more of the context
+            if len(self._once) > ONCE:
+                self._once.popitem(last=False)
+
+    def aside(self, why: str) -> None:
+        if why not in self._told:
+            self._told.add(why)
+            log.info("%s: %s are not captured, but run step by step", self._algorithm, why)
+
+    def _key(self, bucket: Hashable, inputs: Inputs) -> Hashable:
+        forms = tuple((name, *_form(tensor)) for name, tensor in inputs.named().items())
+        return bucket, forms, tuple((name, getattr(self.context, name)) for name in sorted(self._read))
+
+    def _capture(self, work: Callable[[Inputs], None], inputs: Inputs) -> Captured:
+        own = inputs.copied()
+        try:
+            return Captured(own, self._recorder.record(lambda: work(own)))
+        except RuntimeError as error:
+            why = str(error).partition("\n")[0]
+            raise RunError(
+                f"a step of {self._algorithm} cannot be captured as a CUDA graph: {why}; set execution.executor=block"
+            ) from error
+
+
+class _Watched:
+    """A context of which is noted what is read."""
+
+    def __init__(self, context: Context, read: set[str]) -> None:
+        self._context = context
+        self._names = read
+
+    def __getattr__(self, name: str) -> Any:
+        self._names.add(name)
+        return getattr(self._context, name)
+
+
+def _form(tensor: Tensor) -> tuple[torch.Size, torch.dtype]:
+    return tensor.shape, tensor.dtype

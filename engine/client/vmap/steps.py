@@ -1,0 +1,79 @@
+"""Optimizers of several clients' weights at once, in operations that a captured graph can replay.
+
+Those of torch.optim take the learning rate, and Adam's count of steps, as numbers: a graph would keep them as they were
+when it was captured. Here both may be tensors on the device, and no step asks the device for anything.
+
+Shapes: K clients, k of them in a step, n weights that are trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from engine.client.vmap.dense import Product
+from engine.client.vmap.step_memory import Memory
+from engine.experiment import Local
+
+Rate = float | Tensor  # a tensor [] where it may change between replays
+Optimize = Callable[[int, int, Tensor], None]  # a step of clients [first, last) by their gradients [k, n]
+
+
+def optimizer(local: Local, weights: Tensor, lr: Rate, memory: Memory, part: str) -> Optimize:
+    """Of ``weights`` [K, n], the ``part`` of the model that is trained; fresh, so that no client keeps momentum."""
+    made = _adam if local.optimizer == "adam" else _sgd
+    return made(local, weights, lr, memory, part)
+
+
+def descend(weights: Tensor, gradient: Tensor | Product, lr: Rate) -> None:
+    """``weights - lr * gradient``, in place."""
+    if isinstance(gradient, Product):  # straight into the weights; what is scaled is the smaller factor
+        if isinstance(lr, Tensor):
+            weights.baddbmm_(gradient.dy * lr, gradient.x.mT, alpha=-1)
+        else:
+            weights.baddbmm_(gradient.dy, gradient.x.mT, alpha=-lr)
+    elif isinstance(lr, Tensor):
+        weights.addcmul_(gradient, lr, value=-1)
+    else:
+        weights.add_(gradient, alpha=-lr)
+
+
+def _sgd(local: Local, weights: Tensor, lr: Rate, memory: Memory, part: str) -> Optimize:
+    """torch.optim.SGD without dampening."""
+    velocity = memory.rows(f"velocity of {part}", torch.zeros_like(weights)) if local.momentum else None
+
+    def step(first: int, last: int, grad: Tensor) -> None:
+        own = weights[first:last]
+        if local.weight_decay:
+            grad = grad.add(own, alpha=local.weight_decay)
+        if velocity is not None:
+            moving = velocity[first:last].mul_(local.momentum).add_(grad)
+            grad = grad.add(moving, alpha=local.momentum) if local.nesterov else moving
+        descend(own, grad, lr)
+
+    return step
+
+
+BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # torch.optim.Adam's
+
+
+def _adam(local: Local, weights: Tensor, lr: Rate, memory: Memory, part: str) -> Optimize:
+    """torch.optim.Adam; the corrections for the start are computed in float64, as there."""
+    means = memory.rows(f"means of {part}", torch.zeros_like(weights))
+    squares = memory.rows(f"squares of {part}", torch.zeros_like(weights))
+    counts = memory.rows(f"steps of {part}", weights.new_zeros(len(weights), 1, dtype=torch.float64))
+
+    def step(first: int, last: int, grad: Tensor) -> None:
+        own = weights[first:last]
+        if local.weight_decay:
+            grad = grad.add(own, alpha=local.weight_decay)
+        mean = means[first:last].lerp_(grad, 1 - BETA1)
+        square = squares[first:last].mul_(BETA2).addcmul_(grad, grad, value=1 - BETA2)
+        count = counts[first:last].add_(1)
+        length = (lr / (1 - BETA1**count)).to(own.dtype)  # [k, 1]
+        root = (1 - BETA2**count).sqrt().to(own.dtype)
+        own.sub_(mean / (square.sqrt() / root).add_(EPS) * length)
+
+    return step

@@ -1,0 +1,129 @@
+"""What an algorithm asks for outside rounds: passes over every client, counted as traffic, and server-side work.
+
+``prepare`` and ``finish`` of the contract are given a :class:`EveryClient` and a :class:`ServerSide`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import torch
+
+from engine.algorithm import Context, Kind, Merge, Tensors
+from engine.client.blocks import added, cut_blocks
+from engine.client.entries import floats, to_numpy
+from engine.client.jobs import ComputeJob, MapJob
+from engine.record.run_folder import Table
+from engine.record.states import Handle
+from engine.worker.pool import Call, Pool
+
+When = Literal["prepare", "start", "finish"]
+ReadStates = Callable[[Sequence[int]], Sequence[Handle | None]]  # of clients, in their order; None: has none yet
+
+
+@dataclass(frozen=True, eq=False)
+class Exchanges:
+    """Messages outside rounds, of one run."""
+
+    table: Table  # exchanges.parquet
+    sizes: np.ndarray  # [K] rows of each client; those without any take no part
+    pool: Pool
+    block: int | Literal["auto"]
+
+    @cached_property
+    def clients(self) -> list[int]:
+        """Those that hold data, ascending."""
+        return np.flatnonzero(self.sizes).tolist()
+
+    def record(self, stage: str, round: int, when: When, number: int, numbers: Mapping[int, tuple[int, int]]) -> None:
+        """Add an exchange's rows; ``numbers``: client -> floats up, floats down."""
+        about = {"stage": stage, "round": round, "when": when, "exchange": number}
+        for client, (up, down) in numbers.items():
+            samples = int(self.sizes[client])
+            self.table.add({**about, "client": client, "samples": samples, "floats_up": up, "floats_down": down})
+
+
+class EveryClient:
+    """``clients.map`` of the contract."""
+
+    def __init__(
+        self,
+        exchanges: Exchanges,
+        stage: str,
+        context: Context,
+        when: Literal["prepare", "finish"],
+        states: ReadStates,
+        kinds: Mapping[str, Kind],
+    ) -> None:
+        self._exchanges = exchanges
+        self._stage = stage
+        self._context = context
+        self._when: Literal["prepare", "finish"] = when
+        self._read_states = states
+        self._kinds = kinds
+        self._passes = 0
+        self._sent: Tensors = {}  # what clients have got in earlier passes of this method
+
+    def map(
+        self,
+        fn: Callable[..., Tensors],
+        shared: Tensors,
+        reduce: Literal["sum", "stack"] | Merge = "sum",
+        states: bool = False,
+    ) -> Tensors:
+        ours = self._exchanges
+        calls = [
+            Call(
+                label="clients " + ", ".join(map(str, ids)),
+                args=(ids,),
+                cost=float(ours.sizes[list(ids)].sum()),
+                states=tuple(self._read_states(ids)) if states else (None,) * len(ids),
+            )
+            for ids in cut_blocks(ours.clients, ours.block)
+        ]
+        job = MapJob(fn, self._context, reduce if callable(reduce) else None, states, self._kinds)
+        results = ours.pool.run("map", to_numpy(shared), job, calls, what="a pass over every client")
+        down, numbers = self._count_new(shared), dict[int, tuple[int, int]]()
+        totals: dict[str, np.ndarray] = {}
+        parts: dict[str, list[np.ndarray]] = {}
+        merged: Tensors = {}
+        for call, result in zip(calls, results, strict=True):
+            numbers |= {client: (up, down) for client, up in zip(call.args[0], result.value.floats_up, strict=True)}
+            for row in result.value.results:
+                if callable(reduce):
+                    tensors = {name: torch.tensor(array) for name, array in row.items()}
+                    merged = reduce(merged, tensors) if merged else tensors
+                    continue
+                for name, array in row.items():
+                    if reduce == "sum":
+                        totals[name] = added(totals.get(name), array, 1)
+                    else:
+                        parts.setdefault(name, []).append(array)
+        self._passes += 1
+        ours.record(self._stage, self._context.round, self._when, self._passes, numbers)
+        totals |= {name: np.concatenate(arrays) for name, arrays in parts.items()}
+        return merged | {name: torch.from_numpy(total) for name, total in totals.items()}
+
+    def _count_new(self, shared: Tensors) -> int:
+        """Numbers of ``shared`` that clients do not have of an earlier pass: each tensor goes down once."""
+        new = {name: tensor for name, tensor in shared.items() if self._sent.get(name) is not tensor}
+        self._sent |= new
+        return floats(new)
+
+
+class ServerSide:
+    """``compute`` of the contract."""
+
+    def __init__(self, pool: Pool, context: Context) -> None:
+        self._pool = pool
+        self._context = context
+
+    def __call__(self, fn: Callable[..., Tensors], shared: Tensors) -> Tensors:
+        job = ComputeJob(fn, self._context.round)
+        call = Call(label="server-side training", args=())
+        [result] = self._pool.run("compute", to_numpy(shared), job, [call], f"round {job.round}")
+        return {name: torch.tensor(array) for name, array in result.value.items()}

@@ -1,0 +1,80 @@
+"""A sweep's trials diagnosed, each at the last round it has done: their figures become columns of the trials table.
+
+    diagnose_sweep(Path("runs/ccvr.cka-laptop-0123456789ab"))
+    cka.parquet, cka.csv      one row per trial and layer
+    trials/*/diagnosis/       each trial's own tables, pictures and page
+
+``fedskew report`` then shows them, and claims can be made of them: ``cka_logits``, ``cka_lowest_other``,
+``cka_logits_margin``, ``cka_mean``, ``norm_correlation`` (see
+:class:`~engine.studies.diagnosis.diagnosis.Diagnosis`). A sweep whose checkpoints are one round apart
+(``checkpoint.every=1``) computes a single round of each trial again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from engine.analysis.trial_by_trial import trial_by_trial
+from engine.analysis.trials import columns_of, read_json
+from engine.run.replay import find
+from engine.studies.diagnosis import page as diagnosis_page
+from engine.studies.diagnosis.diagnosis import Options, diagnose
+
+TABLE = "cka"
+
+
+def diagnose_sweep(
+    folder: Path,
+    number: int | None = None,
+    options: Options | None = None,
+    overrides: Sequence[str] = (),
+    address: str | None = None,
+    told: Callable[[str], None] = lambda text: None,
+) -> pd.DataFrame:
+    """Diagnose each finished trial in round ``number``, or its last; one row per trial and layer.
+
+    What an earlier call has measured with the same options is kept. A trial that cannot be diagnosed is left out, and
+    the log says why; if none can, that is an error. ``told`` hears of each trial.
+    """
+    options = options or Options()
+    rows: list[dict[str, Any]] = []
+    for start, target, _ in trial_by_trial(
+        folder, "diagnose", lambda trial: _diagnosed(trial, number, options, overrides, address), told
+    ):
+        layers = columns_of(target / "layers.parquet").to_pylist()
+        rows += [start | {"estimator": options.estimator, "depth": depth} | row for depth, row in enumerate(layers)]
+    frame = pd.DataFrame(rows)
+    diagnosis_page.write_frame(frame, folder / TABLE)
+    return frame
+
+
+def _diagnosed(
+    trial: Path, number: int | None, options: Options, overrides: Sequence[str], address: str | None
+) -> Path:
+    """The folder of the trial's diagnosis, which may have been there already."""
+    round = find(trial, number)
+    target = diagnosis_page.folder_of(round)
+    if (target / "summary.json").exists():
+        about = read_json(target / "summary.json")
+        same = about["options"] == json.loads(json.dumps(asdict(options)))
+        if same and about["weights_sha256"] == round.recorded[round.stage, round.number]:
+            return target
+    found = diagnose(trial, round.number, options, overrides=overrides, address=address)
+    diagnosis_page.write(found, target)
+    return target
+
+
+def means(folder: Path) -> dict[str, dict[str, list[float]]]:
+    """Setting -> layer -> the mean CKA of each seed, of a sweep that has been diagnosed; empty for any other."""
+    path = folder / f"{TABLE}.parquet"
+    found: dict[str, dict[str, list[float]]] = {}
+    if path.exists():
+        for row in columns_of(path, ["setting", "layer", "cka"]).to_pylist():
+            found.setdefault(row["setting"], {}).setdefault(row["layer"], []).append(row["cka"])
+    return found

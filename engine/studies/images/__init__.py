@@ -1,0 +1,4 @@
+"""What a run's generator makes, beside the images that it was trained on.
+
+Read ``generated.py`` first.
+"""

@@ -1,0 +1,427 @@
+"""Every registered algorithm, every property. A new algorithm is tested here without a line of test code."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from algorithms import ALGORITHMS
+from algorithms.answers import Answers
+from algorithms.distillation import Distillation
+from engine.algorithm import Algorithm, Context, Finisher, Kind, Layout, Tensors, seeds
+from engine.base.errors import ConfigError
+from engine.client.entries import kept
+from engine.client.flat_net import FlatNet, NetAt
+from engine.client.jobs import _View
+from engine.client.trainer import Streams, Trainer, Visit
+from engine.client.training_tools import FlatWorkbench
+from engine.data import Assignment
+from engine.data.batches import Rows
+from engine.experiment import Experiment, Local
+from engine.models import MLP, build_model
+from tests.support.tiny import (
+    BATCHNORM,
+    CLASSES,
+    SIZES,
+    STUDENTS,
+    SUITED,
+    Driven,
+    assignment,
+    before_the_end,
+    dataset,
+    drive,
+    experiment_of,
+    open_driver,
+)
+
+ALL = pytest.mark.parametrize("name", list(ALGORITHMS))
+SETTING: dict[str, Any] = {"participation": {"count": 4}, "rounds": 4}
+
+
+# Fields with which the order of clients does not decide who meets whom in a batch, where the default would.
+ORDER_IS_NO_MATTER: dict[str, dict[str, Any]] = {
+    "iid_calibration": {"batch_size": 1000, "fraction": 1.0},
+    "cfl_amalgam": {"feature_weight": 0.0},  # teachers' layers are drawn one after the other
+}
+
+
+# Fields without what magnifies rounding: the gradient of a bias before BatchNorm is rounding alone, and Adam's steps
+# along it are as long as any other, which a generator in eval mode shows.
+SMOOTH: dict[str, dict[str, Any]] = {"cbfl": {"generator": "gaussian_noise"}}
+
+
+# Fields that keep a round as short as the others', where those that local training is measured by do not.
+SHORT: dict[str, dict[str, Any]] = {"pfedme": {"local_rounds": 4, "inner_steps": 2, "personal_lr": 0.1}}
+
+
+# Fields with which a student of a dozen images has time to learn what the others have learned by then.
+ENOUGH: dict[str, dict[str, Any]] = {
+    name: {"epochs": 30, **({"lr": 0.01} if name == "cfl_amalgam" else {})} for name in STUDENTS
+}
+
+
+def config(name: str, fields: dict[str, Any] | None = None, **changes: Any) -> Any:
+    """With what goes before the algorithm, where that has no rounds."""
+    return experiment_of(name, {**SHORT.get(name, {}), **(fields or {})}, **{**SETTING, **changes})
+
+
+def come_to(run: Driven, turned: bool = False) -> torch.Tensor:
+    """[n] what training changes: the global weights, then what clients keep and what they have answered, the last
+    client first if ``turned``."""
+    states = run.states[::-1] if turned else run.states
+    kept = [torch.as_tensor(state[name]) for state in states for name in sorted(state)]
+    answers = [run.server["answers"]] if "answers" in run.server else []
+    kept += [tensor.flip(0) if turned else tensor for tensor in answers]
+    vectors = [run.server["weights"], *(tensor for tensor in kept if tensor.is_floating_point())]
+    return torch.cat([vector.reshape(-1).double() for vector in vectors])
+
+
+@ALL
+def test_equal_runs_have_equal_bits(tmp_path: Path, name: str) -> None:
+    """Kills: a draw from a global generator, an iteration over a set."""
+    torch.manual_seed(1)
+    first = drive(tmp_path / "a", config(name, **BATCHNORM, rounds=2))
+    torch.manual_seed(2)
+    np.random.seed(3)  # noqa: NPY002 (that it changes nothing is the point)
+    assert drive(tmp_path / "b", config(name, **BATCHNORM, rounds=2)).shas == first.shas
+
+
+@ALL
+def test_seed_changes_the_run_but_not_the_partition(tmp_path: Path, name: str) -> None:
+    """Kills: a seed that is read nowhere; a partition drawn from the run's seed."""
+    first, other = config(name), config(name, seed=1)
+    for one, two in zip(drive(tmp_path / "a", first).shas, drive(tmp_path / "b", other).shas, strict=True):
+        assert one != two or one is None  # without state
+    labels = dataset().train.labels
+    for one, two in zip(*(c.partition.assign(labels, CLASSES, None).clients for c in (first, other)), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+@ALL
+def test_stop_and_resume_is_the_straight_run(tmp_path: Path, name: str) -> None:
+    """Kills: anything of server, states or round that is not in the checkpoint; a store that forgets or mixes up."""
+    straight = drive(tmp_path / "straight", config(name, **BATCHNORM))
+    for store, stop in (("memory", 3), ("disk", 1)):
+        execution = {"actors": 0, "device": "cpu", "state_store": store, "state_cache_mb": 0}
+        settings = config(name, **BATCHNORM, execution=execution)
+        driver = open_driver(tmp_path / store, settings)
+        for _ in range(stop):
+            driver.advance()
+        driver.close()
+        resumed = drive(tmp_path / store, settings)
+        assert resumed.shas == straight.shas, store
+        for table in ("rounds", "clients", "evaluations", "personal"):
+            timing = ["seconds", "evaluation_seconds", "actor"]
+            got, wanted = (run.folder.frame(table).drop(columns=timing, errors="ignore") for run in (resumed, straight))
+            assert got.astype(str).equals(wanted.astype(str)), (store, table)
+
+
+@ALL
+def test_what_a_step_sees_is_said_for_each_client_alone(name: str) -> None:
+    """Kills: classes of a step that are negative or NaN, lack the client's own rows, or depend on its neighbours."""
+    algorithm = ALGORITHMS[name]()
+    counts = torch.tensor([[3, 1, 0, 0], [0, 0, 0, 9], [5, 5, 5, 5]])
+    before = counts.clone()
+    seen = algorithm.step_classes(counts, 8)
+    assert seen.dtype == torch.float64 and seen.shape == counts.shape and torch.equal(counts, before)
+    assert (seen >= 8 * counts / counts.sum(1, keepdim=True) - 1e-12).all() and torch.isfinite(seen).all()
+    for row in range(len(counts)):
+        assert torch.equal(algorithm.step_classes(counts[row : row + 1], 8)[0], seen[row])
+
+
+@ALL
+def test_precision_is_float64_throughout(tmp_path: Path, name: str) -> None:
+    """Kills: a float32 constant or cast on the way of a float64 run."""
+    execution = {"actors": 0, "device": "cpu", "precision": "float64"}
+    run = drive(tmp_path, config(name, SMOOTH.get(name), execution=execution))
+    assert run.server["weights"].dtype == torch.float64
+    low = drive(tmp_path / "low", config(name, SMOOTH.get(name)))
+    gap = (come_to(run) - come_to(low)).abs().max()
+    assert 0 < gap < 1e-4
+
+
+@ALL
+def test_relabelling_clients_changes_nothing_but_the_order_of_sums(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kills: state or data that belongs to a position in the cohort and not to a client."""
+    full = {"participation": {}, "local": {"batch_size": 64, "epochs": 2, "lr": 0.1}}  # one batch: order is no matter
+    execution = {"actors": 0, "device": "cpu", "precision": "float64"}
+    settings = config(name, ORDER_IS_NO_MATTER.get(name), **full, execution=execution)
+    parts = assignment(SIZES)
+    turned = Assignment(parts.clients[::-1])
+    one = come_to(drive(tmp_path / "a", settings, parts=parts))
+    turn_draws(monkeypatch, name)
+    two = come_to(drive(tmp_path / "b", settings, parts=turned), turned=True)
+    torch.testing.assert_close(one, two, rtol=0, atol=1e-12)
+
+
+# What draw gives that is a position in the order of the clients -> how many positions there are.
+DRAWN_POSITIONS = {"partner": len(SIZES)}
+
+
+def turn_draws(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """From now on a client draws what the one in its place, counted from the other end, has drawn so far."""
+    streams = Streams.__init__
+    monkeypatch.setattr(
+        Streams, "__init__", lambda s, seed, r, client, *prefix: streams(s, seed, r, len(SIZES) - 1 - client, *prefix)
+    )
+    draw = ALGORITHMS[name].draw
+
+    def turned(*args: Any) -> dict[str, Any]:
+        drawn = draw(*args)
+        return drawn | {key: count - 1 - drawn[key] for key, count in DRAWN_POSITIONS.items() if key in drawn}
+
+    monkeypatch.setattr(ALGORITHMS[name], "draw", turned)
+
+
+@ALL
+def test_a_block_of_any_size_gives_the_same_weights(tmp_path: Path, name: str) -> None:
+    """Kills: a sum that forgets a block or a weight; only the rounding of float64 sums may differ."""
+    runs = [
+        drive(tmp_path / str(block), config(name, execution={"actors": 0, "device": "cpu", "block": block}))
+        for block in (1, 3, 100)
+    ]
+    for run in runs[1:]:
+        torch.testing.assert_close(come_to(run), come_to(runs[0]), rtol=1e-5, atol=1e-6)
+
+
+@ALL
+def test_batchnorm_buffers_are_the_plain_sample_mean(tmp_path: Path, name: str) -> None:
+    """Kills: a control variate, a momentum or a weight that reaches BatchNorm's statistics; statistics of a phase that
+    is the client's own affair; any that are sent where they are not shared."""
+    one = {"workers": 1}  # so that one trainer sees all clients
+    settings = config(name, **BATCHNORM, rounds=2, participation={"count": 3}, execution=one)
+    driver = open_driver(tmp_path, settings)
+    driver.advance()
+    shares_buffers = driver.stage.algorithm.shares_buffers  # of the stage that trains
+    before = {key: tensor.clone() for key, tensor in driver._server.items()}
+    trained: list[tuple[int, torch.Tensor]] = []
+    trainer = driver.pool._workers[0].trainer  # type: ignore[attr-defined]
+    original = trainer.train
+
+    def spy(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        trained.append((result.num_examples, result.buffers.clone()))
+        return result
+
+    trainer.train = spy
+    driver._next(None)
+    if not shares_buffers:
+        assert all(len(buffers) == 0 for _, buffers in trained)
+        assert torch.equal(driver._server["buffers"], before["buffers"])
+        return
+    total = sum(count for count, _ in trained)
+    mean = sum(count * buffers.double() for count, buffers in trained) / total
+    torch.testing.assert_close(driver._server["buffers"], mean.float(), rtol=0, atol=0)
+    assert not torch.equal(driver._server["buffers"], before["buffers"])
+    assert (driver._server["buffers"][16:32] >= 0).all()  # the stem's running variances
+
+
+# With BatchNorm in training mode, and without it; a frozen body has none. The others train for two epochs.
+STEPS_ON_ONE_ROW = {"pflego": (49, 49), "fedrep": (10, 11), "ditto": (0, 4), "pfedme": (0, 8)}
+
+
+@ALL
+def test_clients_of_one_row_and_of_one_class(tmp_path: Path, name: str) -> None:
+    """Kills: a division by zero steps, BatchNorm of a single row, a class count that must not be zero."""
+    labels = dataset().train.labels
+    by_class = [np.flatnonzero(labels == number) for number in range(CLASSES)]
+    parts = Assignment((by_class[0][:1], by_class[1], by_class[2][:9], np.empty(0, np.int64), by_class[3][:8]))
+    for model in (BATCHNORM["model"], {"name": "mlp", "hidden": [6]}):
+        run = drive(tmp_path / model["name"], config(name, model=model, participation={}, rounds=3), parts=parts)
+        assert torch.isfinite(come_to(run)).all()
+        rows = run.folder.frame("clients")
+        assert set(rows["client"]) == {0, 1, 2, 4}  # client 3 holds nothing and is never drawn
+        steps = rows.set_index(["round", "client"])["steps"]
+        with_batchnorm, without = STEPS_ON_ONE_ROW.get(name, (0, 2))
+        assert steps[1, 0] == (without if model["name"] == "mlp" else with_batchnorm)
+
+
+WITH_ROUNDS = pytest.mark.parametrize("name", [n for n in ALGORITHMS if not issubclass(ALGORITHMS[n], Finisher)])
+FINISHERS = pytest.mark.parametrize("name", [n for n in ALGORITHMS if issubclass(ALGORITHMS[n], Finisher)])
+
+
+@FINISHERS
+@pytest.mark.parametrize("stop", [1, 4])
+def test_a_stage_without_rounds_is_one_step(tmp_path: Path, name: str, stop: int) -> None:
+    """Kills: a checkpoint that takes a stage without rounds for finished when it has only begun; a second finish; an
+    end that writes to what it is given; a row or an evaluation that is missing."""
+    driver = open_driver(tmp_path, config(name, **BATCHNORM, evaluation={"every": 0}))
+    while driver.round < stop:
+        driver._next(None)
+    assert not driver.finished
+    driver.close()
+    driver = open_driver(tmp_path, config(name, **BATCHNORM, evaluation={"every": 0}))
+    given: list[dict[str, torch.Tensor]] = []
+    finish = driver._finish_stage
+
+    def spy() -> None:
+        kept, before = driver._server, {key: value.clone() for key, value in driver._server.items()}
+        finish()
+        assert all(torch.equal(kept[key], before[key]) for key in before)
+        given.append(before)
+
+    driver._finish_stage = spy  # type: ignore[method-assign]
+    while not driver.finished:
+        driver.advance()
+    summary = driver.close()
+    check_end(ALGORITHMS[name], given[-1], driver._server, driver.layout)
+    stages = [stage.name for stage in driver.experiment.chain]
+    rounds, evaluations = (driver.folder.frame(table) for table in ("rounds", "evaluations"))
+    ends = [(stage, 4) for stage in stages]
+    assert list(zip(rounds["stage"], rounds["round"], strict=True))[3:] == ends
+    assert list(zip(evaluations["stage"], evaluations["round"], strict=True)) == ends
+    assert summary["accuracy"] == summary["last10_accuracy"] == evaluations["accuracy"].iloc[-1]
+    assert summary["stage_accuracy"] == dict(zip(stages, evaluations["accuracy"], strict=True))
+    assert (summary["rounds"], summary["rounds_asked"]) == (4, 4)
+
+
+def check_end(kind: type[Algorithm], before: Tensors, after: Tensors, layout: Layout) -> None:
+    """A calibration changes the head alone; answers are asked for and no model changes; a student is a new model."""
+    same = torch.equal(after["weights"], before["weights"])
+    if issubclass(kind, Distillation):
+        assert not same and "answers" not in after
+        return
+    assert torch.equal(after["buffers"], before["buffers"])
+    if issubclass(kind, Answers):
+        assert same and "answers" in after.keys() - before.keys()
+        return
+    assert torch.equal(layout.body_of(after["weights"]), layout.body_of(before["weights"]))
+    assert not torch.equal(layout.head_of(after["weights"]), layout.head_of(before["weights"]))
+
+
+@FINISHERS
+def test_what_has_no_rounds_says_so(name: str) -> None:
+    """Kills: an algorithm without rounds that is given some, or nothing to start from."""
+    with pytest.raises(ConfigError, match=rf"^algorithm.name={name}: has no rounds of its own, .*; write stages"):
+        Experiment(algorithm={"name": name})
+    before = before_the_end(name, rounds=2)
+    end = {"name": "end", "rounds": 3, "needs": [before[-1]["name"]], "algorithm": {"name": name}}
+    with pytest.raises(ConfigError, match=rf"stages.end.rounds=3: must be 0, for {name} has no rounds; set stages.end"):
+        Experiment(stages=[*before, end])
+    with pytest.raises(ConfigError, match=r"stages.end.rounds=0: a stage without rounds goes on from another one; "):
+        Experiment(stages=[*before, {**end, "rounds": 0, "needs": []}])
+
+
+class OneClient:
+    """``clients`` for ``prepare``, where there is one."""
+
+    def __init__(self, view: _View) -> None:
+        self.view = view
+
+    def map(self, fn: Any, shared: Tensors, reduce: str = "sum") -> Tensors:
+        return fn(self.view, shared)
+
+
+@WITH_ROUNDS
+def test_inputs_are_not_written_to(name: str) -> None:
+    """Kills: an in-place operation on what a method was given; the memory may be shared by a node."""
+    algorithm: Algorithm = ALGORITHMS.build({"name": name, **SUITED.get(name, {})})
+    data = dataset()
+    model = build_model(MLP(hidden=(5,)), (1, 8, 8), CLASSES, seeds.generator(0, "weights"))
+    net = FlatNet(model, torch.device("cpu"), torch.float32, (1, 8, 8))
+    context = Context(1, 0.1, 4, 120, 2, 2.0, 0.5, net.layout)
+    trainer = Trainer(net, Rows(data, data.train, torch.device("cpu"), torch.float32), seed=0)
+    start = net.weights.clone()
+    fresh = {"weights": start, "buffers": net.buffers.clone()}
+    indices = torch.arange(20)
+    bench = FlatWorkbench(net, lambda purpose: seeds.generator(0, purpose, 1))
+    server = {**algorithm.init_server(fresh, context), "buffers": fresh["buffers"]}
+    view = _View(trainer, trainer.client(0, indices, context), indices, {}, True)
+    server = algorithm.prepare(server, OneClient(view), context)
+    server = algorithm.before_round(server, lambda fn, shared: fn(bench, shared), context)
+    received = {**algorithm.broadcast(server, context), "buffers": server["buffers"]}
+    client = trainer.client(0, indices, context)
+    state = kept(algorithm.entries, algorithm.init_state(received, {}, client), client)
+    given = {f"{which}/{key}": value for which, part in (("r", received), ("s", state)) for key, value in part.items()}
+    before = {key: value.clone() for key, value in given.items()}
+    trained = trainer.train(Visit(algorithm, Local(), 0, indices, context, received, state))
+    for key, value in given.items():
+        assert torch.equal(value, before[key]), key
+    for key, value in trained.upload.items():
+        for other in given.values():
+            assert value.data_ptr() != other.data_ptr() or not value.numel(), f"upload {key} is what was received"
+
+
+@ALL
+def test_is_a_frozen_value(name: str) -> None:
+    """Kills: state in self; a field that pickling or the config loses."""
+    algorithm = ALGORITHMS.build({"name": name})
+    assert pickle.loads(pickle.dumps(algorithm)) == algorithm
+    assert ALGORITHMS.build(ALGORITHMS.dump(algorithm)) == algorithm
+    assert set(vars(algorithm)) == {field.name for field in dataclasses.fields(algorithm)}
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        algorithm.anything = 1
+    with pytest.raises(ConfigError, match=f"algorithm.nonsense=1: is not a field of algorithm '{name}'"):
+        ALGORITHMS.build({"name": name, "nonsense": 1})
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if not issubclass(ALGORITHMS[name], Finisher)])
+def test_without_steps_nothing_moves(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a correction that is applied where nobody trained, a division by no steps (O-4)."""
+    phases = ALGORITHMS[name].phases
+    idle = lambda *args: tuple(dataclasses.replace(phase, epochs=0, steps=None) for phase in phases(*args))  # noqa: E731
+    monkeypatch.setattr(ALGORITHMS[name], "phases", idle)
+    run = drive(tmp_path, config(name, **BATCHNORM, rounds=2))
+    for entry in ("weights", "buffers"):
+        assert torch.equal(run.server[entry], run.driver._fresh[entry])
+
+
+@ALL
+def test_running_variances_stay_positive(tmp_path: Path, name: str) -> None:
+    """Kills: momentum, normalisation or a control variate on running variances, with clients of very unequal size
+    (O-5, erratum E-07)."""
+    sizes = [90, 2, 3, 17, 8]
+    driver = open_driver(tmp_path, config(name, **BATCHNORM, participation={}), parts=assignment(sizes))
+    variances = variance_mask(driver.pool._workers[0].net)  # type: ignore[attr-defined]
+    own = {entry for entry, kind in ALGORITHMS[name].entries.items() if kind is Kind.BUFFERS}
+    while not driver.finished:
+        driver.advance()
+        kept = [
+            state[entry] for state in driver._states.read(range(len(sizes))) if state for entry in own & state.keys()
+        ]
+        for buffers in (driver._server["buffers"], *map(torch.as_tensor, kept)):
+            assert (buffers[variances] > 0).all()
+            assert len(buffers) == driver.layout.buffers  # floating ones alone: counters never travel
+    driver.close()
+
+
+def variance_mask(net: FlatNet) -> torch.Tensor:
+    """[Q] which buffers are running variances."""
+    named = [(path, buffer) for path, buffer in net.model.named_buffers() if buffer.is_floating_point()]
+    return torch.cat([torch.full((buffer.numel(),), path.endswith("running_var")) for path, buffer in named])
+
+
+@ALL
+def test_frozen_models_build_no_graph(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a teacher whose graph is built, and takes memory, or that is trained."""
+    saved: list[int] = []
+    original = NetAt._call
+
+    def spy(self: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        before = len(saved)
+        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(1) or tensor, lambda tensor: tensor):
+            out = original(self, *args, **kwargs)
+        if self._frozen:
+            assert out.grad_fn is None and not out.requires_grad
+            assert len(saved) == before
+        return out
+
+    monkeypatch.setattr(NetAt, "_call", spy)
+    drive(tmp_path, config(name, **BATCHNORM, participation={}, rounds=2))
+
+
+@ALL
+def test_learns(tmp_path: Path, name: str) -> None:
+    """Kills: a sign error; the tiny images are easy, and chance is 0.25."""
+    run = drive(tmp_path, config(name, ENOUGH.get(name), rounds=15, participation={}))
+    assert run.summary["accuracy"] > 0.85
+    rows = run.folder.frame("rounds")
+    assert rows["loss_after"].mean() < rows["loss_before"].mean()

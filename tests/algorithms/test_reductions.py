@@ -1,0 +1,261 @@
+"""What every algorithm must reduce to, and where it must differ.
+
+A new algorithm adds a row to REDUCES (settings under which it is FedAvg to the bit; an empty tuple with a reason in
+a comment if there are none) and a row to DIFFERS (what it does with its defaults).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from algorithms import ALGORITHMS
+from engine.experiment import Experiment
+from engine.models import MODELS
+from tests.support.tiny import BATCHNORM, drive, experiment, experiment_of
+
+FULL: dict[str, Any] = {}
+PART: dict[str, Any] = {"participation": {"count": 3}}
+ONE_ROUND: dict[str, Any] = {"rounds": 1}
+MOMENTUM: dict[str, Any] = {"local": {"momentum": 0.9, "weight_decay": 1e-3, "lr": 0.02}}
+
+# algorithm -> (its fields, the setting) under which its weights are FedAvg's to the bit
+REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
+    "fedavg": [({"server_lr": 1.0}, FULL)],
+    "fedprox": [({"mu": 0.0}, FULL), ({"mu": 0.0}, PART), ({"mu": 0.0}, {**MOMENTUM, **BATCHNORM})],
+    # control variates start at zero, so the first round corrects nothing
+    "scaffold": [
+        ({}, ONE_ROUND),
+        ({"option": "I"}, ONE_ROUND),
+        ({"weighting": "cbfl_code"}, ONE_ROUND),
+        ({"option": "I"}, {**ONE_ROUND, **BATCHNORM}),
+        ({}, {**ONE_ROUND, **MOMENTUM}),
+    ],
+    # whatever its form, since the term is skipped
+    "fedavgm": [({"server_momentum": 0.0}, FULL), ({"server_momentum": 0.0, "form": "ema"}, {**PART, **BATCHNORM})],
+    # never to the bit: an update is divided and multiplied again (allclose where steps are equal: test_fednova.py)
+    "fednova": [],
+    # a client without a previous model has nothing to contrast with
+    "moon": [({"mu": 0.0}, {**MOMENTUM, **BATCHNORM}), ({"mu": 0.0, "buffer": 3}, PART), ({}, ONE_ROUND)],
+    # never: the mean drift is added even where alpha is 0
+    "feddc": [],
+    "clsprox": [({"mu": 0.0}, FULL), ({"mu": 0.0}, PART), ({"mu": 0.0}, {**MOMENTUM, **BATCHNORM})],
+    "clsnorm": [({}, FULL), ({}, {**MOMENTUM, **BATCHNORM})],  # to FedAvg on the same normalised head
+    "fedmix": [({"mix": 0.0}, FULL), ({"mix": 0.0}, PART), ({"mix": 0.0}, {**MOMENTUM, **BATCHNORM})],
+    "naivemix": [({"mix": 0.0}, FULL), ({"mix": 0.0}, PART), ({"mix": 0.0}, {**MOMENTUM, **BATCHNORM})],
+    "mixup_local": [({"gamma": 0.0}, FULL), ({"gamma": 0.0}, {**MOMENTUM, **BATCHNORM})],
+    "fedser": [
+        ({"subnets": 0}, FULL),
+        ({"mu": 0.0}, PART),
+        ({"subnets": 0}, {**MOMENTUM, **BATCHNORM}),
+        ({"mu": 0.0}, {**MOMENTUM, **BATCHNORM}),
+    ],
+    # never: heads stay with their clients (PFLEGO's equality with FedPer: test_pflego.py)
+    "pflego": [],
+    "fedper": [],
+    "fedavg_local": [],  # only if every client has every class: test_fedavg_local.py
+    # never: nothing is averaged (one client: test_local.py)
+    "local": [],
+    # always: personal models are beside it
+    "ditto": [({}, FULL), ({"personal_epochs": 1}, PART), ({"lam": 3.0}, {**MOMENTUM, **BATCHNORM})],
+    # but for rounding, with one inner step and eta lambda = 1: test_pfedme.py
+    "pfedme": [],
+    "perfedavg": [({"alpha": 0.0}, FULL), ({"alpha": 0.0, "first_order": True}, {**MOMENTUM, **BATCHNORM})],
+    # never: heads are clients' own
+    "fedrep": [],
+    "fedrecon": [],
+    # without what it is about
+    "fedbabu": [
+        ({"train_head": True, "weighting": "samples"}, PART),
+        ({"train_head": True, "weighting": "samples"}, {**MOMENTUM, **BATCHNORM}),
+    ],
+    # where no batch has statistics, for generated rows are in every batch
+    "cbfl": [({"lam": 0.0}, FULL), ({"lam": 0.0, "generator": "gaussian_noise"}, {**MOMENTUM, **PART})],
+    # after FedAvg; no epochs leave what it has come to
+    "ccvr": [({"epochs": 0}, FULL), ({"epochs": 0, "cov": "shared"}, {**PART, **BATCHNORM})],
+    "iid_calibration": [({"epochs": 0}, FULL), ({"epochs": 0, "fraction": 1.0}, {**PART, **BATCHNORM})],
+    # never: nobody averages anything, and a student is a model of its own (without teachers: test_answers.py)
+    **{name: [] for name in ("answers", "skd1", "skd2", "uhc", "cfl_amalgam", "cbhma", "cbhma_e")},
+}
+
+# algorithm -> fields with which three rounds must end elsewhere than FedAvg's
+DIFFERS: dict[str, list[dict[str, Any]]] = {
+    "fedavg": [{"server_lr": 0.5}],
+    "fedprox": [{}, {"mu": 1.0}],
+    "scaffold": [{}, {"option": "I"}, {"weighting": "uniform"}, {"weighting": "cbfl_code"}],
+    "fedavgm": [{}, {"form": "nesterov"}, {"form": "ema"}],
+    "fednova": [{}, {"server_momentum": 0.5}, {"mu": 0.5}, {"mu": 0.5, "tau_eff": "steps"}, {"max_multiplier": 1.0}],
+    "moon": [{}, {"temperature": 0.1}, {"buffer": 2}],
+    "feddc": [{}, {"alpha": 0.0}, {"weighting": "samples"}, {"clip": 0.1}, {"reference_norm": True}],
+    "clsprox": [{}, {"mu": 1.0}],
+    "clsnorm": [{"mu": 1.0}],  # its default is FedAvg, and what it demands of the model does the rest
+    "fedmix": [{}, {"taylor_coef": "one"}, {"mash": 5}],
+    "naivemix": [{}, {"mash": 5}],
+    "mixup_local": [{}, {"gamma": 0.2}],
+    "fedser": [
+        {},
+        {"subnets": 1},
+        {"min_width": 0.5},
+        {"mu": 0.5},
+        {"transform": "rotate"},
+        {"transform": "crop"},
+        {"transform": "none"},
+        {"width_sampling": "sandwich"},
+        {"width_divisor": 4},
+        {"normalise_by_n": True},
+    ],
+    "pflego": [
+        {},
+        {"tau": 1},
+        {"head_lr": 0.1},
+        {"w_scale": "joint"},
+        {"server_optimizer": "sgd"},
+        {"server_optimizer": "yogi"},
+        {"batch_size": 4},
+        {"head_init": "uniform01"},
+    ],
+    "fedper": [{}, {"head_init": "uniform01"}],
+    "fedavg_local": [{}, {"server_lr": 0.5}],
+    "local": [{}],
+    "ditto": [],  # never; what its options do to personal models: test_ditto.py
+    "pfedme": [
+        {"local_rounds": 4},
+        {"local_rounds": 4, "inner_steps": 2},
+        {"local_rounds": 4, "lam": 5.0},
+        {"local_rounds": 4, "personal_lr": 0.02},
+    ],
+    "perfedavg": [{}, {"alpha": 0.1}, {"first_order": True}],
+    "fedrep": [{}, {"head_init": "uniform01"}, {"head_epochs": 0}, {"body_epochs": 2}],
+    "fedbabu": [{}, {"weighting": "samples"}, {"head_init": "orthogonal"}, {"train_head": True}, {"server_lr": 0.5}],
+    "fedrecon": [
+        {},
+        *(
+            {"recon_steps": 3, **fields}
+            for fields in (
+                {},
+                {"head_init": "uniform01"},
+                {"recon_lr": 0.01},
+                {"query_steps": 3},
+                {"support_frac": 0.8},
+                {"support_frac": 1.0},
+                {"reset_head": False},
+                {"grad_only": True},
+                {"server_lr": 0.5},
+                {"server_lr": 0.5, "server_optimizer": "adam"},
+                {"server_lr": 0.5, "server_optimizer": "yogi"},
+            )
+        ),
+    ],
+    "cbfl": [
+        {},
+        {"lam": 2.0},
+        {"beta": 0.0},
+        {"refresh": 1},
+        {"fake_batch": 9},
+        {"sampler": "uniform"},
+        {"sampler": "fewest", "fewest": 2},
+        {"sampler": "exact"},
+        {"fake_loss": "ce"},
+        {"temperature": 1.0},
+        {"kd_direction": "student_teacher"},
+        {"teacher": "current"},
+        {"teacher": "current", "gen_scope": "client"},
+        {"generator": "gaussian_noise"},
+        {"generator": "dcgan"},
+        {"gen_steps": 4},
+        {"gen_batch": 9},
+        {"gen_lr": 0.01},
+        {"gen_width": 6},
+        {"gen_bn_eps": 1e-5},
+        {"noise": 6},
+    ],
+    "ccvr": [{}, {"epochs": 0, "init": "random"}],
+    "iid_calibration": [{}, {"epochs": 0, "init": "random"}],
+    "answers": [{}],  # the weights that all started from; what it asks for: test_answers.py
+    "skd1": [
+        {},
+        {"alpha": 0.9},
+        {"temperature": 1.0},
+        {"tau_squared": True},
+        {"kd_reduce": "mean"},
+        {"only_relevant": True},
+        {"epochs": 3},
+        {"batch_size": 5},
+        {"lr": 0.02},
+        {"momentum": 0.0},
+        {"weight_decay": 0.1},
+        {"optimizer": "adam", "lr": 0.001},
+        {"schedule": "constant"},
+    ],
+    "skd2": [{}, {"centre": False}, {"alpha": 0.9}, {"temperature": 1.0}],
+    "uhc": [{}, {"kd_reduce": "mean"}, {"only_relevant": True}, {"alpha": 0.9}, {"temperature": 1.0}],
+    "cfl_amalgam": [
+        {},
+        {"centre": True},
+        {"answer_weight": 0.5},
+        {"feature_weight": 0.0},
+        {"decoder_weight": 0.0},
+        {"optimizer": "sgd"},
+        {"lr": 0.01},
+        {"weight_decay": 0.1},
+    ],
+    "cbhma": [
+        {},
+        {"r_mode": "raw"},
+        {"r_mode": "softmax"},
+        {"r_mode": "softmax", "r_temperature": 1.0},
+        {"row_weight": False},
+        {"g_power": 4.0},
+        {"kd_reduce": "mean"},
+    ],
+    "cbhma_e": [{}, {"r_mode": "softmax"}, {"row_weight": False}, {"centre": False}],
+}
+
+
+def fedavg_beside(other: Experiment, setting: dict[str, Any]) -> Experiment:
+    """FedAvg in the same setting, on the model that ``other`` has."""
+    return experiment(**{**setting, "model": MODELS.dump(other.model)})
+
+
+def test_every_algorithm_has_its_rows() -> None:
+    """Kills: registering an algorithm without saying what it reduces to."""
+    assert set(REDUCES) == set(ALGORITHMS) == set(DIFFERS)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "setting"),
+    [(name, fields, setting) for name, rows in REDUCES.items() for fields, setting in rows],
+    ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value)) or "default",
+)
+def test_reduces_to_fedavg(tmp_path: Path, name: str, fields: dict[str, Any], setting: dict[str, Any]) -> None:
+    """Kills: a term that does not vanish at its neutral value, a wrong start of the control variates, a mean formed
+    in another order or precision than FedAvg's."""
+    config = experiment_of(name, fields, **setting)
+    fedavg = drive(tmp_path / "a", fedavg_beside(config, setting))
+    other = drive(tmp_path / "b", config)
+    assert other.sha == fedavg.sha
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"), [(name, fields) for name, rows in DIFFERS.items() for fields in rows], ids=str
+)
+def test_differs_from_fedavg(tmp_path: Path, name: str, fields: dict[str, Any]) -> None:
+    """Kills: a term that is never added (the commonest silent bug of federated code)."""
+    setting = {"participation": {"count": 5}}
+    config = experiment_of(name, fields, **setting)
+    fedavg = drive(tmp_path / "a", fedavg_beside(config, setting))
+    other = drive(tmp_path / "b", config)
+    difference = torch.linalg.vector_norm(other.server["weights"] - fedavg.server["weights"])
+    assert difference > 1e-6
+
+
+@pytest.mark.parametrize("name", [name for name, rows in DIFFERS.items() if len(rows) > 1])
+def test_options_differ_from_each_other(tmp_path: Path, name: str) -> None:
+    """Kills: an option that is read nowhere."""
+    shas = [
+        drive(tmp_path / str(number), experiment_of(name, fields)).sha for number, fields in enumerate(DIFFERS[name])
+    ]
+    assert len(set(shas)) == len(shas)

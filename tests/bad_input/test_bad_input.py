@@ -1,0 +1,166 @@
+"""Everything that can be refused is refused in one sentence, before anything starts, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.base.files import locked
+from engine.cli import main as cli
+from engine.data import SOURCES, sources
+from engine.record.checkpoints import Checkpoints
+from engine.record.run_folder import RunFolder
+from engine.worker.ray import pool as ray_pool
+from tests.bad_input import datasets, experiments, folders, partitions, sweeps
+from tests.bad_input.case import Case
+from tests.cli.test_cli import fedskew
+from tests.support.sweep_folders import MU, make_sweep
+
+CASES: list[Case] = [*experiments.CASES, *datasets.CASES, *partitions.CASES, *sweeps.CASES, *folders.CASES]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No data set of this machine, no network, no GPU."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setattr(sources, "DEBIAN_FASHION_MNIST", Path("no/such/folder"))
+    for download in ("_download_fashion_mnist", "_download_cifar10"):
+        monkeypatch.setattr(sources, download, lambda folder: None)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+@pytest.fixture(scope="session")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run that was stopped before its last round, and a sweep with its trials; to be copied."""
+    folder = tmp_path_factory.mktemp("begun")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["fedskew", *folders.BEGUN, "--until", "2", "--out", str(folder / "run")])
+        with pytest.raises(SystemExit) as exit:
+            cli.main()
+        assert exit.value.code == 0
+    make_sweep(folder / "sweep", axes=[MU], seeds=(0,), rounds=4)
+    return {kind: folder / kind for kind in ("run", "sweep")}
+
+
+@pytest.fixture(autouse=True)
+def _no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    def started(*args: object, **kwargs: object) -> None:
+        pytest.fail("Ray was started")
+
+    monkeypatch.setattr(ray, "init", started)
+    monkeypatch.setattr(ray_pool, "connect", started)
+
+
+def content(folder: Path) -> dict[str, str]:
+    """Of everything below a folder: a digest of each file, where each link leads."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        kind = f"-> {os.readlink(path)}" if path.is_symlink() else "folder" if path.is_dir() else ""
+        found[str(path.relative_to(folder))] = kind or hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def check_sentence(case: Case, code: Any, out: str, err: str) -> None:
+    assert code == 2, err
+    assert "Traceback" not in err
+    assert err.startswith("error: ")
+    assert len(err.strip().splitlines()) == 1, err
+    assert case.message in err
+    assert out == ""
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_bad_input_is_refused_in_one_sentence(
+    case: Case,
+    begun: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Kills: a traceback, another exit code, a second sentence; Ray or data before the refusal; a file left behind."""
+    if case.begun:
+        shutil.copytree(begun[case.begun], tmp_path / case.begun)
+    case.prepare(tmp_path)
+    if not case.loads:
+        for kind in SOURCES.values():
+            monkeypatch.setattr(kind, "load", lambda self: pytest.fail("data were loaded"))
+    before = content(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    check_sentence(case, *fedskew(monkeypatch, capsys, *case.words))
+    assert content(tmp_path) == before
+
+
+AS_COMMANDS = (
+    "name is a path",
+    "rounds is huge",
+    "algorithm's name is a mapping",
+    "a bomb of aliases",
+    "100,000 brackets",
+    "out is below a file",
+    "a share above 1",
+    "truncated gzip",
+    "a pickle that runs code",
+    "experiment a bomb",
+)
+
+
+@pytest.mark.parametrize("name", AS_COMMANDS)
+def test_bad_input_of_a_real_command(name: str, begun: dict[str, Path], tmp_path: Path) -> None:
+    """Kills: an entry point that behaves otherwise than in the test above; a process that ends by a signal."""
+    [case] = [case for case in CASES if case.name == name]
+    if case.begun:
+        shutil.copytree(begun[case.begun], tmp_path / case.begun)
+    case.prepare(tmp_path)
+    before = content(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "engine.cli.main", *case.words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "200", "CUDA_VISIBLE_DEVICES": ""},
+        check=False,
+    )
+    check_sentence(case, done.returncode, done.stdout, done.stderr)
+    assert content(tmp_path) == before
+
+
+def test_the_table_is_long_and_names_each_case_once() -> None:
+    """Kills: a table that is not run, a case that another one of the same name hides."""
+    names = [case.name for case in CASES]
+    assert len(names) >= 300
+    assert len(set(names)) == len(names)
+
+
+def test_a_lock_that_is_a_link_leaves_alone_what_it_leads_to(tmp_path: Path) -> None:
+    """Kills: a lock that is opened to be written anew, in a folder that somebody else has made."""
+    (tmp_path / "precious").write_text("a thesis")
+    (tmp_path / ".lock").symlink_to(tmp_path / "precious")
+    with locked(tmp_path / ".lock"):
+        assert (tmp_path / "precious").read_text() == "a thesis"
+
+
+def test_checkpoints_are_newest_first_by_number(tmp_path: Path) -> None:
+    """Kills: an order by text, in which round 1,000,000 comes before round 999,999."""
+    names = ("00-a-999999", "00-a-1000000", "02-a-000001", "10-b-000001", "100-c-000000", "readme")
+    for name in names:
+        (tmp_path / f"{name}.safetensors").touch()
+    found = [path.stem for path in Checkpoints(tmp_path, "", 1, ("a",)).paths()]
+    assert found == ["100-c-000000", "10-b-000001", "02-a-000001", "00-a-1000000", "00-a-999999"]
+
+
+def test_a_run_that_cannot_be_opened_leaves_no_folder_above_it(tmp_path: Path) -> None:
+    """Kills: folders that were made for a run which was then refused."""
+    (tmp_path / "there").mkdir()
+    with pytest.raises(ZeroDivisionError), RunFolder(tmp_path / "there" / "a" / "b" / "run").prepared(False):
+        _ = 1 / 0
+    assert content(tmp_path) == {"there": "folder"}

@@ -1,0 +1,93 @@
+"""Clusters: a sweep over two nodes of which one is lost, and the files of docs/cluster as far as can be checked."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tune_configs import SWEEPS
+
+DOCS = Path(__file__).parents[2] / "docs"
+FILES = sorted((DOCS / "cluster").iterdir())
+
+
+def test_a_lost_node_changes_nothing(tmp_path: Path) -> None:
+    """Kills: trials that die with their node or begin anew, data loaded for each trial, rows lost on the way."""
+    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    environment |= {"RAY_AUTH_MODE": "disabled"}
+    command = [sys.executable, "-m", "tests.support.two_nodes", str(tmp_path)]
+    done = subprocess.run(command, env=environment, cwd=DOCS.parent, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["nodes"] == 2
+    assert found["alive"] == 1
+    for sweep in ("undisturbed", "disturbed"):
+        assert found[sweep]["statuses"] == {"finished": 8}
+        assert found[sweep]["clients"] == [200]
+        assert found[sweep]["loads"] == 1  # for the whole sweep
+        assert found[sweep]["puts"] == 1
+        assert found[sweep]["copies"] == [1, 1]  # one on each node
+        assert found[sweep]["private"] == 0  # no trial holds a copy of its own
+    assert found["lost"]["elsewhere"]
+    assert found["lost"]["from"] > 0  # from its checkpoint, not anew
+    assert found["equal"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_files_are_named_by_the_page(path: Path) -> None:
+    """Kills: a file nobody is told of; a link to one that is gone."""
+    page = (DOCS / "cluster.md").read_text()
+    assert f"(cluster/{path.name})" in page
+    assert set(re.findall(r"\(cluster/([^)]+)\)", page)) == {file.name for file in FILES}
+
+
+@pytest.mark.parametrize("name", ["job.sh", "slurm.sbatch"])
+def test_shell_files_parse(name: str) -> None:
+    """Kills: an open quote or loop."""
+    bash = shutil.which("bash")
+    assert bash is not None
+    subprocess.run([bash, "-n", str(DOCS / "cluster" / name)], check=True)
+
+
+def test_the_ray_job_is_one() -> None:
+    """Kills: a resource of another kind, without the parts that KubeRay asks for."""
+    job = yaml.safe_load((DOCS / "cluster/kuberay-rayjob.yaml").read_text())  # and nothing beside it
+    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
+    assert "fedskew" in job["spec"]["entrypoint"]
+    cluster = job["spec"]["rayClusterSpec"]
+    assert cluster["headGroupSpec"]["template"]["spec"]["containers"]
+    assert cluster["workerGroupSpecs"]
+    yaml.safe_load((DOCS / "cluster/runtime_env.yaml").read_text())
+
+
+def test_deleting_the_ray_job_keeps_the_shared_folder() -> None:
+    """Kills: a volume claim in the job's file, which `kubectl delete -f` would delete with all runs; a claim of another
+    name than the pods mount, or one that a single node can write to."""
+    (job,) = yaml.safe_load_all((DOCS / "cluster/kuberay-rayjob.yaml").read_text())
+    (claim,) = yaml.safe_load_all((DOCS / "cluster/kuberay-shared.yaml").read_text())
+    assert (job["kind"], claim["kind"]) == ("RayJob", "PersistentVolumeClaim")
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    cluster = job["spec"]["rayClusterSpec"]
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        pod = group["template"]["spec"]
+        (volume,) = pod["volumes"]
+        assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+        paths = {
+            mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == volume["name"]
+        }
+        assert all(path in job["spec"]["entrypoint"] for path in paths)
+
+
+def test_sweeps_that_are_named_exist() -> None:
+    """Kills: a command for a sweep that is called otherwise."""
+    names = {f"{module}.{function}" for module, functions in SWEEPS.items() for function in functions}
+    for path in [*FILES, DOCS / "cluster.md"]:
+        assert set(re.findall(r"fedskew sweep ([a-z]\w*\.\w+)", path.read_text())) <= names, path.name

@@ -1,0 +1,356 @@
+"""Ray: the same bits on any number of actors, after deaths and resumes; GPU shares; deadlines. One shared session."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from algorithms import ALGORITHMS
+from engine.algorithm import Finisher
+from engine.base.errors import ConfigError, ResourceError, RunError
+from engine.experiment import Experiment
+from engine.record.run_folder import RunFolder
+from engine.run.run import LocalDriver, Messages, Run, prepare, run
+from tests.support.tiny import SUITED
+
+pytestmark = pytest.mark.usefixtures("ray_session")
+
+
+def cell(actors: int = 0, algorithm: str = "fedavg", **execution: Any) -> Experiment:
+    """A network with BatchNorm on the embedded images, a few seconds of work; an algorithm without rounds comes after
+    FedAvg."""
+    end = {"name": "end", "needs": ["train"], "rounds": 0, "algorithm": {"name": algorithm}}
+    stages = [{"name": "train", "rounds": 4}, end] if issubclass(ALGORITHMS[algorithm], Finisher) else []
+    return Experiment(
+        rounds=4,
+        stages=stages,
+        data={"name": "fashion_mnist_sample", "train_samples": 300, "test_samples": 100},
+        partition={"name": "dirichlet", "clients": 20, "alpha": 0.1},
+        model={"name": "resnet20", **ALGORITHMS[algorithm].model_needs},
+        algorithm={"name": "fedavg" if stages else algorithm},
+        local={"batch_size": 32, "lr": 0.05},
+        participation={"count": 5},
+        checkpoint={"every": 1},
+        execution={"actors": actors, "device": "cpu", "start_timeout": 120, **execution},
+    )
+
+
+def begin_and_kill(under_way: Run, victim: int) -> Any:
+    """Start a round and kill an actor while it holds blocks: stopped first, so that it cannot have finished them."""
+    os.kill(victim, signal.SIGSTOP)
+    pending = under_way.driver.begin(0.0)  # type: ignore[attr-defined]
+    time.sleep(0.5)  # long enough for blocks to be sent; had none been, the messages asserted below would be missing
+    os.kill(victim, signal.SIGKILL)
+    return pending
+
+
+def assert_all_free() -> None:
+    """No actor holds a CPU any more; Ray counts them a moment after they are gone."""
+    import ray
+
+    deadline = time.monotonic() + 30
+    while ray.available_resources().get("CPU") != 8 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert ray.available_resources().get("CPU") == 8
+
+
+# Of each way of using the engine one: state of clients, scalars, frozen models, exchanges, clients' own models, work at
+# the end.
+DISTURBED = ("fedavg", "scaffold", "fednova", "moon", "fedmix", "pflego", "ccvr", "iid_calibration")
+
+DISTILLING = [name for name, cls in ALGORITHMS.items() if issubclass(cls, Finisher) and cls.mixed_models]
+
+
+@pytest.mark.parametrize("algorithm", DISTURBED)
+def test_bits_do_not_depend_on_actors_deaths_and_resumes(tmp_path: Path, algorithm: str, messages: Messages) -> None:
+    """Kills: sums in completion order, state that lives in an actor, a block lost or added twice after a death, a
+    resume that forgets; two actors of which one is killed in the middle of a round, a stop, and a resume on one."""
+    reference = run(cell(0, algorithm), tmp_path / "reference")
+    under_way = Run.open(cell(2, algorithm), tmp_path / "disturbed")
+    under_way.advance()
+    victim = under_way.driver.placement()[1]["pid"]  # type: ignore[attr-defined]
+    pending = begin_and_kill(under_way, victim)
+    texts = under_way.driver.end(pending).messages  # type: ignore[attr-defined]
+    assert any("actor 1 died" in text and "will run again" in text for text in texts)
+    stopped = under_way.close()
+    assert stopped["status"] == "stopped"
+    assert stopped["rounds"] == 2
+    at_end = issubclass(ALGORITHMS[algorithm], Finisher)  # works with all clients at the end: on two actors
+    resumed = run(cell(2 if at_end else 1, algorithm), tmp_path / "disturbed")
+    assert resumed["weights_sha256"] == reference["weights_sha256"]
+    assert resumed["states_sha256"] == reference["states_sha256"]
+    assert resumed["accuracy"] == reference["accuracy"]
+
+
+def test_clients_in_one_pass_have_the_same_bits_on_actors(tmp_path: Path, messages: Messages) -> None:
+    """Kills: stacks that depend on where a block runs or on what an actor stacked before; a state that is a view of one
+    that was lost; on two actors of which one is killed under its blocks, and after a stop on one."""
+
+    def stacked(actors: int) -> Experiment:
+        return cell(actors, "scaffold", executor="block", block=2).override(["model.name=mlp", "model.hidden=[30]"])
+
+    reference = run(stacked(0), tmp_path / "reference")
+    under_way = Run.open(stacked(2), tmp_path / "disturbed")
+    pending = begin_and_kill(under_way, under_way.driver.placement()[1]["pid"])  # type: ignore[attr-defined]
+    texts = under_way.driver.end(pending).messages  # type: ignore[attr-defined]
+    assert any("actor 1 died" in text and "will run again" in text for text in texts)
+    under_way.advance()
+    assert under_way.close()["status"] == "stopped"
+    resumed = run(stacked(1), tmp_path / "disturbed")
+    assert resumed["weights_sha256"] == reference["weights_sha256"]
+    assert resumed["states_sha256"] == reference["states_sha256"]
+
+
+def test_the_other_algorithms_have_the_same_bits_on_actors(tmp_path: Path) -> None:
+    """Kills: an algorithm with something of its own that differs between processes; each is a stage of one run."""
+    others = [name for name in ALGORITHMS if name not in (*DISTURBED, *DISTILLING)]
+    stages = [
+        {
+            "name": name,
+            "rounds": 1,
+            "algorithm": {"name": name, **SUITED.get(name, {})},
+            "needs": others[number - 1 : number],
+        }
+        for number, name in enumerate(others)
+    ]
+    summaries = []
+    for actors in (0, 2):
+        values = {**cell(actors).to_mapping(), "stages": stages, "model": {"name": "resnet20", "head": "normalised"}}
+        summaries.append(run(Experiment.from_mapping(values), tmp_path / str(actors)))
+    assert summaries[0]["rounds"] == len(others)
+    assert summaries[1]["weights_sha256"] == summaries[0]["weights_sha256"]
+
+
+def test_clients_of_different_architectures_side_by_side(tmp_path: Path, messages: Messages) -> None:
+    """Kills: an actor that trains a client in another one's network, first weights or answers that depend on where a
+    client ran, teachers that are lost with an actor; every student, of which an actor was killed under its teachers."""
+    students = [name for name in DISTILLING if name != "answers"]
+    asked = {"name": "answers", "rounds": 0, "needs": ["teachers"], "algorithm": {"name": "answers", "per_class": 5}}
+    config = Experiment(
+        data={"name": "fashion_mnist_sample", "train_samples": 1500, "test_samples": 100},
+        partition={"name": "class_sets", "sets": "IS-1", "per_class": 20, "public_per_class": 5},
+        client_models=[{"name": name} for name in ("mlp", "lenet", "cnn3", "resnet8", "resnet20")],
+        model={"name": "resnet8"},
+        stages=[
+            {"name": "teachers", "rounds": 2, "algorithm": {"name": "local"}},
+            asked,
+            *(
+                {"name": name, "rounds": 0, "needs": ["answers"], "algorithm": {"name": name, "epochs": 2}}
+                for name in students
+            ),
+        ],
+        checkpoint={"every": 1},
+        execution={"actors": 0, "device": "cpu", "start_timeout": 120},
+    )
+    reference = run(config, tmp_path / "reference")
+    under_way = Run.open(config.replace({"execution.actors": 2}), tmp_path / "disturbed")
+    under_way.advance()
+    pending = begin_and_kill(under_way, under_way.driver.placement()[1]["pid"])  # type: ignore[attr-defined]
+    texts = under_way.driver.end(pending).messages  # type: ignore[attr-defined]
+    assert any("actor 1 died" in text and "will run again" in text for text in texts)
+    while not under_way.finished:
+        under_way.advance()
+    disturbed = under_way.close()
+    assert disturbed["states_sha256"] == reference["states_sha256"]
+    hashes = [RunFolder(tmp_path / name).frame("rounds")["weights_sha256"] for name in ("reference", "disturbed")]
+    assert len(set(hashes[0][-len(students) :])) == len(students)
+    assert hashes[0].equals(hashes[1])
+
+
+def test_one_actor_gives_the_same_bits_and_rows(tmp_path: Path) -> None:
+    """Kills: a row of clients.parquet that is lost or doubled on the way from an actor."""
+    reference, other = run(cell(0), tmp_path / "a"), run(cell(1), tmp_path / "b")
+    assert other["weights_sha256"] == reference["weights_sha256"]
+    frames = []
+    for name in ("a", "b"):
+        frame = RunFolder(tmp_path / name).frame("clients")
+        frames.append(frame.drop(columns=["seconds", "actor"]))
+    assert frames[0].equals(frames[1])
+
+
+class Counted:
+    """An actor, with the size of what each trip to it carries itself."""
+
+    def __init__(self, actor: Any, sizes: list[int]) -> None:
+        self.actor = actor
+        self._sizes = sizes
+
+    @property
+    def call(self) -> Any:
+        return self
+
+    def remote(self, *args: Any) -> Any:
+        _, _, _, calls, *_ = args
+        self._sizes.append(len(pickle.dumps(calls)))
+        return self.actor.call.remote(*args)
+
+
+@pytest.mark.parametrize(("cohort", "actors"), [(3, 1), (18, 2)])
+def test_a_round_puts_one_object_into_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cohort: int, actors: int
+) -> None:
+    """Kills: a broadcast for each block, client or actor; one that travels again with each trip."""
+    from engine.worker.ray import pool as ray_pool
+
+    puts: list[Any] = []
+    put = ray_pool.ray.put
+    monkeypatch.setattr(ray_pool.ray, "put", lambda value: puts.append(value) or put(value))
+    experiment = cell(actors, block=1).replace({"participation.count": cohort, "evaluation.every": 0})
+    ready = prepare(experiment, tmp_path, False)
+    ready.write()
+    pools: list[ray_pool.RayPool] = []
+
+    def make_pool() -> ray_pool.RayPool:
+        pools.append(ray_pool.RayPool(ready.experiment, put(ready.dataset), ready.assignment))
+        return pools[0]
+
+    driver = LocalDriver(ready, make_pool=make_pool)
+    places = [pools[0]._roster[number] for number in range(actors)]
+    handles = [place.handle for place in places]
+    sizes: list[int] = []
+    for place in places:
+        place.handle = Counted(place.handle, sizes)
+    try:
+        puts.clear()
+        for _ in range(3):
+            driver.advance(0.0)
+        assert len(puts) == 3
+        shared, _ = puts[0]
+        assert shared["weights"].nbytes > 1e6 and len(sizes) > 3 * actors
+        assert max(sizes) < 1000 * cohort
+    finally:
+        for place, handle in zip(places, handles, strict=True):
+            place.handle = handle
+        driver.close()
+
+
+def test_a_trial_before_and_blocks_that_wait_for_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kills: a trial that leaves a trace, or is of another process; a bound that stops a round, changes its order or is
+    told in each round; rates that nobody measures."""
+    from engine.base.devices import device_class
+    from engine.worker import preflight
+    from engine.worker.ray import pool as ray_pool
+
+    monkeypatch.setattr(preflight, "SMALL", 0.0)
+    prepared = prepare(cell(2, "scaffold"), tmp_path / "actors", False)
+    prepared.write()
+    made: list[ray_pool.RayPool] = []
+
+    def make() -> ray_pool.RayPool:
+        made.append(ray_pool.RayPool(prepared.experiment, ray_pool.share(prepared.dataset), prepared.assignment))
+        made[0]._measured.room = 1.0  # bytes
+        return made[0]
+
+    with caplog.at_level(logging.INFO, "fedskew"):
+        driver = LocalDriver(prepared, make_pool=make)
+        while not driver.driver.finished:
+            driver.advance(0.0)
+        kinds, rate = made[0]._roster.kinds, made[0]._measured.rates.of("train", device_class("cpu"))
+        summary = driver.close()
+    texts = [record.getMessage() for record in caplog.records]
+    assert summary["weights_sha256"] == run(cell(0, "scaffold"), tmp_path / "reference")["weights_sha256"]
+    [told] = [text for text in texts if "a worker takes" in text]
+    assert "and this machine has" in told
+    assert sum("blocks wait until there is room" in text for text in texts) == 1
+    assert kinds == [device_class("cpu")] * 2
+    assert rate is not None and rate > 0
+
+
+def test_ray_that_was_up_stays_up(tmp_path: Path) -> None:
+    """Kills: ray.init or ray.shutdown under somebody else's feet; an actor that outlives its run."""
+    import ray
+
+    run(cell(1), tmp_path)
+    assert ray.is_initialized()
+    assert_all_free()
+
+
+def test_drivers_that_share_a_pool_keep_to_their_part(tmp_path: Path) -> None:
+    """Kills: a driver of one actor that uses both; bits that depend on it; an idle actor that outlives its pool."""
+    from engine.studies.scaling.measure import Runner
+    from engine.worker.ray.pool import RayPool, share
+
+    ready = {count: prepare(cell(count), tmp_path / str(count), False) for count in (1, 2)}
+    pool = RayPool(ready[2].experiment, share(ready[2].dataset), ready[2].assignment)
+    runners = {}
+    for count, prepared in ready.items():
+        prepared.write()
+        runners[count] = Runner(prepared, pool)
+    for count in (2, 1, 2, 1):
+        runners[count].warm_up(0.0)
+    for runner in runners.values():
+        runner.close()
+    one, two = (RunFolder(tmp_path / str(count)) for count in (1, 2))
+    assert set(one.frame("clients")["actor"]) == {0}
+    assert set(two.frame("clients")["actor"]) == {0, 1}
+    assert one.frame("rounds")["weights_sha256"].equals(two.frame("rounds")["weights_sha256"])
+    pool.close()
+    assert_all_free()
+
+
+def test_eight_quarters_land_four_on_each_card(tmp_path: Path) -> None:
+    """Kills: shares that are not given to Ray, or that pile up on one card; bits that depend on them."""
+    under_way = Run.open(cell(8, gpus_per_actor=0.25, cpus_per_actor=1), tmp_path / "gpus")
+    cards = Counter(gpu for where in under_way.driver.placement() for gpu in where["gpus"])  # type: ignore[attr-defined]
+    assert sorted(cards.values()) == [4, 4]
+    while not under_way.finished:
+        under_way.advance()
+    assert under_way.close()["weights_sha256"] == run(cell(0), tmp_path / "plain")["weights_sha256"]
+
+
+def test_a_share_is_snapped_to_a_part_of_a_card(messages: Messages) -> None:
+    """Kills: 0.3 taken as it is, which leaves a tenth of each card to nobody."""
+    from engine.worker.ray.pool import check_resources, gpu_share
+
+    assert [gpu_share(share) for share in (0, 0.25, 0.3, 0.5, 0.6, 1)] == [0, 0.25, 0.3333, 0.5, 1, 1]
+    check_resources(cell(1, gpus_per_actor=0.3).execution)
+    assert messages.drain() == ["execution.gpus_per_actor=0.3 is taken as 1/3, so that 3 actors share a card"]
+    check_resources(cell(1, gpus_per_actor=0.5).execution)
+    assert messages.drain() == []
+
+
+def test_a_share_that_spans_cards_is_refused() -> None:
+    """Kills: passing 1.5 on to Ray, whose message names no field."""
+    with pytest.raises(ConfigError, match=r"execution.gpus_per_actor=1.5: must be less than or equal to 1"):
+        cell(1, gpus_per_actor=1.5)
+
+
+def test_actors_that_cannot_start_end_at_the_deadline(tmp_path: Path) -> None:
+    """Kills: waiting for ever for resources that nobody has; a folder left behind by a run that never began."""
+    with pytest.raises(ResourceError) as error:
+        Run.open(cell(3, cpus_per_actor=4, start_timeout=6), tmp_path / "run")
+    text = str(error.value)
+    assert "execution.actors=3: 1 of them could not start within 6 s" in text
+    assert "asked for {'CPU': 4.0} each" in text
+    assert "of 8" in text
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_error_of_a_client_arrives_as_it_was_raised(tmp_path: Path) -> None:
+    """Kills: RayTaskError with a page of remote traceback where a sentence is due."""
+    experiment = cell(1).override(["local.lr=1e30", "local.epochs=4"])
+    under_way = Run.open(experiment, tmp_path)
+    with pytest.raises(RunError, match=r"client \d+ diverged in round \d: its weights are not finite"):
+        while not under_way.finished:
+            under_way.advance()
+    under_way.close()
+
+
+def test_a_block_that_fails_too_often_ends_the_run(tmp_path: Path) -> None:
+    """Kills: an endless loop of dying actors."""
+    under_way = Run.open(cell(1, retries=0), tmp_path)
+    victim = under_way.driver.placement()[0]["pid"]  # type: ignore[attr-defined]
+    pending = begin_and_kill(under_way, victim)
+    with pytest.raises(RunError, match=r"round 1: clients .* failed 1 times, last because actor 0 died"):
+        under_way.driver.end(pending)  # type: ignore[attr-defined]
+    under_way.close()

@@ -1,0 +1,112 @@
+"""Several commands at once on one Ray: each ends with its own bits, in its own folder, with actors of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.base.errors import RunFolderError
+from engine.experiment import Experiment
+from engine.record.run_folder import RunFolder
+from engine.run.run import Run, run
+from engine.sweeps.folder import SweepFolder
+
+pytestmark = pytest.mark.usefixtures("ray_session")
+ROOT = Path(__file__).parents[2]
+
+
+def cell(actors: int, seed: int = 1) -> Experiment:
+    """Short, with clients' states."""
+    return Experiment(
+        name="same",
+        seed=seed,
+        rounds=4,
+        data={"name": "fashion_mnist_sample", "train_samples": 300, "test_samples": 100},
+        partition={"name": "dirichlet", "clients": 10, "alpha": 0.1},
+        model={"name": "mlp", "hidden": [50]},
+        algorithm={"name": "scaffold"},
+        local={"batch_size": 32, "lr": 0.05},
+        participation={"count": 5},
+        execution={"actors": actors, "device": "cpu", "start_timeout": 120},
+    )
+
+
+def test_two_runs_and_a_sweep_on_one_ray(tmp_path: Path) -> None:
+    """Kills: names, namespaces, folders or states of clients that two commands share; a sweep that takes a run's room.
+
+    Two runs of one name with different seeds, one of them a second time into another folder, and a sweep.
+    """
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+    for seed in (1, 2):
+        (tmp_path / f"{seed}.yaml").write_text(cell(1, seed).to_yaml())
+    sweep = tmp_path / "mine.py"
+    sweep.write_text(
+        "from dataclasses import replace\nfrom tests.support.small_sweeps import grid\n"
+        "def two(profile):\n    '''Two trials.'''\n    return replace(grid(profile), seeds=(0, 1), space={})\n"
+    )
+    wanted = {
+        "first": ("run", "1.yaml"),
+        "other seed": ("run", "2.yaml"),
+        "again": ("run", "1.yaml"),
+        "sweep": ("sweep", f"{sweep}:two", "--mode", "inside"),
+    }
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment.pop("RAY_ADDRESS", None)
+    started = {
+        out: subprocess.Popen(
+            [sys.executable, "-m", "engine.cli.main", *words, "--out", out, "--address", address],
+            cwd=tmp_path,
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for out, words in wanted.items()
+    }
+    try:
+        for out, process in started.items():
+            _, err = process.communicate(timeout=200)
+            assert process.returncode == 0, (out, err[-2000:])
+    finally:
+        for process in started.values():
+            process.kill()
+    assert ray.util.list_named_actors(all_namespaces=True) == []
+    expected = {
+        "first": run(cell(0, 1), tmp_path / "alone 1"),
+        "other seed": run(cell(0, 2), tmp_path / "alone 2"),
+    }
+    expected["again"] = expected["first"]
+    for out, alone in expected.items():
+        found = json.loads((tmp_path / out / "summary.json").read_text())
+        for key in ("weights_sha256", "states_sha256", "accuracy"):
+            assert found[key] == alone[key], (out, key)
+    assert expected["first"]["weights_sha256"] != expected["other seed"]["weights_sha256"]
+    folder = SweepFolder(tmp_path / "sweep")
+    assert [record.status for record in folder.records()] == ["finished", "finished"]
+    for record in folder.records():
+        experiment, _ = folder.experiment(record.trial)
+        alone = run(experiment.replace({"execution.actors": 0}), tmp_path / f"trial {record.trial}")
+        assert folder.run_folder(record.trial).summary()["weights_sha256"] == alone["weights_sha256"]
+
+
+@pytest.mark.parametrize("actors", [0, 1])
+def test_a_folder_has_one_writer(tmp_path: Path, actors: int) -> None:
+    """Kills: a second command on a run's folder, as it is or with --overwrite, whose files the first one goes on to
+    write: the first one ends with its own bits."""
+    under_way = Run.open(cell(1), tmp_path / "run")
+    under_way.advance(until=1)
+    for overwrite in (False, True):
+        with pytest.raises(RunFolderError, match="is being written by another process; wait for it or end it"):
+            Run.open(cell(actors), tmp_path / "run", overwrite=overwrite)
+    while not under_way.finished:
+        under_way.advance()
+    summary = under_way.close()
+    assert summary["weights_sha256"] == run(cell(0), tmp_path / "alone")["weights_sha256"]
+    assert RunFolder(tmp_path / "run").summary()["status"] == "finished"
+    assert not list((tmp_path / "run").glob(".before-*"))

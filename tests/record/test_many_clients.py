@@ -1,0 +1,172 @@
+"""Memory in proportion to a round's cohort: what a round takes and what is kept, whatever the number of clients."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import tracemalloc
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import first_round
+from benchmarks.first_round import few
+from benchmarks.many_clients import judged
+from benchmarks.memory import processor_seconds, tree
+from engine.data import Replacement
+from engine.experiment import Experiment
+from engine.run.driver import Driver
+from tests.support.tiny import CLASSES, dataset, experiment, open_driver
+
+COHORT = 8
+
+
+@pytest.fixture
+def traced() -> Iterator[None]:
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+def many(folder: Path, clients: int, **changes: Any) -> Driver:
+    """A driver of clients that share 120 samples, 6 each."""
+    settings = experiment(
+        rounds=8,
+        local={"epochs": 1},
+        participation={"count": COHORT},
+        evaluation={"every": 0},
+        checkpoint={"every": 100},
+        **changes,
+    )
+    data = dataset()
+    partition = Replacement(clients=clients, samples=6)
+    parts = partition.share_tests(partition.assign(data.train.labels, CLASSES), data)
+    return open_driver(folder, settings, data, parts)
+
+
+def test_a_round_takes_no_more_with_more_clients(tmp_path: Path, traced: None) -> None:
+    """Kills: a Python object for each client in a round, a list of all of them, states of all that is opened."""
+    taken = []
+    for clients in (200, 20_000):
+        driver = many(tmp_path / str(clients), clients)
+        driver.advance()  # caches are filled
+        gc.collect()
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        driver.advance()
+        taken.append(tracemalloc.get_traced_memory()[1] - before)
+    assert taken[1] - taken[0] < 2 * (20_000 - 200)  # a list of them would be 8 bytes each, without the numbers
+
+
+def test_an_assignment_weighs_what_its_rows_do(traced: None) -> None:
+    """Kills: an array object for each client, which weighs more than the six rows in it."""
+    labels = dataset().train.labels
+    before, _ = tracemalloc.get_traced_memory()
+    parts = Replacement(clients=20_000, samples=6).assign(labels, CLASSES)
+    kept = tracemalloc.get_traced_memory()[0] - before
+    rows = 8 * sum(map(len, parts.clients))
+    assert rows < kept < 1.5 * rows
+
+
+@pytest.mark.parametrize("store", ["disk", "memory"])
+def test_states_on_disk_are_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str) -> None:
+    """Those in memory show that this tells. Kills: a store on disk that keeps what it has written, a cache beyond its
+    bound, a round's states that outlive it, a file for each client whether it took part or not."""
+    execution = {"actors": 0, "device": "cpu", "state_store": store, "state_cache_mb": 0}
+    driver = many(tmp_path, 500, algorithm={"name": "scaffold"}, execution=execution)
+    made, run = [], driver.pool.run
+
+    def watched(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        for result in run(*args, **kwargs):
+            made.extend(weakref.ref(array) for state in result.handles for array in state.values())
+            yield result
+
+    monkeypatch.setattr(driver.pool, "run", watched)
+    while not driver.finished:
+        driver.advance()
+    gc.collect()
+    touched = len(driver._joined)
+    alive = sum(array() is not None for array in made)
+    assert len(made) == 8 * COHORT and touched > 5 * COHORT
+    assert alive == (1 if store == "disk" else touched)  # the last one, however small the bound
+    assert len(driver._states.files) == touched
+    files = list((tmp_path / "checkpoints" / "states").iterdir())
+    assert len(files) == touched
+    assert max(path.stat().st_size for path in files) < 4 * driver.layout.size + 200
+
+
+def test_the_benchmark_judges_what_was_weighed() -> None:
+    """Kills: an idle Ray taken off in process or not taken off on actors, clients compared across methods or cohorts,
+    megabytes for bytes."""
+    about = {"method": "fedavg", "cohort": 1000}
+    cases = {
+        "few": {**about, "actors": 0, "clients": 10_000, "megabytes": 300.0},
+        "many": {**about, "actors": 0, "clients": 110_000, "megabytes": 500.0},
+        "small cohort": {**about, "cohort": 100, "actors": 0, "clients": 110_000, "megabytes": 1001.0},
+        "few on Ray": {**about, "actors": 2, "clients": 10_000, "megabytes": 1590.0},
+        "many on Ray": {**about, "actors": 2, "clients": 110_000, "megabytes": 1690.0},
+    }
+    assert judged(cases, idle=600.0) == [
+        ("few: 300 MB, limit 1000", True),
+        ("many: 500 MB, limit 1000", True),
+        ("small cohort: 1001 MB, limit 1000", False),
+        ("few on Ray: 990 MB beside an idle Ray, limit 1000", True),
+        ("many on Ray: 1090 MB beside an idle Ray, limit 1000", False),
+        ("many: 2097 bytes for each client more than 10,000, limit 2000", False),
+        ("many on Ray: 1049 bytes for each client more than 10,000, limit 2000", True),
+    ]
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="the system does not tell")
+def test_a_tree_of_processes_is_weighed_and_timed() -> None:
+    """Kills: a process without those it has started; a page counted for each process that shares it."""
+    work = "import sys; held = bytearray(64 * 2**20); held[::4096] = b'x' * (2**14); sum(range(4_000_000))"
+    before, used = sum(tree(os.getpid()).values()), processor_seconds(os.getpid())
+    code = f"{work}; print('ready', flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None and child.stdout is not None
+        child.stdout.readline()
+        sizes = tree(os.getpid())
+        assert sizes.keys() >= {os.getpid(), child.pid} and sizes[child.pid] > 64
+        assert sum(sizes.values()) > before + 60
+        assert processor_seconds(os.getpid()) > used + 0.02
+        child.stdin.close()
+
+
+def test_stages_are_what_lies_between_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: times since the command in place of the stage's own; an experiment that is not the one asked for."""
+    marks = [["imports", 2.0, 1.5], ["data", 2.5, 1.75], ["first round", 4.0, 2.0]]
+
+    def ran(command: list[str], env: dict[str, str], **_: Any) -> None:
+        assert command[3] == "run" and Experiment.from_yaml(Path(command[4])) == few()
+        Path(env[first_round.WATCHED]).write_text(json.dumps(marks))
+
+    monkeypatch.setattr(first_round.subprocess, "run", ran)
+    assert [tuple(stage.values()) for stage in first_round.stages(few())] == [
+        ("imports", 2.0, 1.5),
+        ("data", 0.5, 0.25),
+        ("first round", 1.5, 0.25),
+    ]
+
+
+def test_the_page_tells_what_was_measured() -> None:
+    """Kills: figures of an earlier measurement, a case that is left out."""
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "many_clients.md").read_text(encoding="utf-8")
+    measured = {
+        name: json.loads((root / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("first_round", "many_clients")
+    }
+    first, many = (measured[name]["cases"] for name in ("first_round", "many_clients"))
+    assert f"| {' | '.join(first)} |" in page
+    assert " | ".join(f"**{case['median']:.1f}**" for case in first.values()) in page
+    idle = measured["many_clients"]["idle_ray_mb"]
+    for name, case in many.items():
+        beside = case["megabytes"] - (idle if case["actors"] else 0)
+        assert f"| {name} | {beside:.0f} |" in page

@@ -1,0 +1,87 @@
+"""Run folders that two commands want, or that a killed one has left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+from contextlib import ExitStack
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from engine.base.errors import RunFolderError
+from engine.base.files import link_or_copy
+from engine.record import run_folder as results
+from engine.record.run_folder import PARTS, RunFolder
+from tests.support.tiny import drive, experiment, open_driver
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_that_another_run_has_begun_meanwhile_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool
+) -> None:
+    """Kills: a command that is refused, and clears away the run of the one that was a moment sooner."""
+    monkeypatch.setattr(results, "GONE_WITHIN", 0.0)
+    folder, other = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "run")
+    with ExitStack() as held, pytest.raises(RunFolderError), folder.prepared(overwrite):
+        held.enter_context(other.locked())
+        other.create(experiment())
+        with folder.locked():
+            pass
+    assert other.has_experiment()
+    assert not list(folder.path.glob(".before-*"))
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    """Kills: half-written files that stay for good, here and beside the parts of tables."""
+    config = experiment(rounds=2)
+    undisturbed = drive(tmp_path / "undisturbed", config)
+    driver = open_driver(tmp_path / "run", config)
+    driver.advance()
+    driver.close()
+    left = [
+        tmp_path / "run" / name for name in (".rounds.parquet.1.tmp", f"{PARTS}/.rounds.000000000005.parquet.1.tmp")
+    ]
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"half a table")
+    again = open_driver(tmp_path / "run", config)
+    assert not any(path.exists() for path in left)
+    again.advance()
+    assert again.close()["weights_sha256"] == undisturbed.sha
+    assert not (tmp_path / "run" / PARTS).exists()
+
+
+def test_a_copy_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: half a state under its final name, where a disk is full and links are not possible."""
+    (tmp_path / "source").write_bytes(b"a state")
+
+    def no_link(*args: object) -> None:
+        raise OSError
+
+    def half(source: Path, target: Path) -> None:
+        Path(target).write_bytes(b"a st")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "link", no_link)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copyfile", half)
+        with pytest.raises(OSError, match="No space left"):
+            link_or_copy(tmp_path / "source", tmp_path / "target")
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+    link_or_copy(tmp_path / "source", tmp_path / "target")
+    assert (tmp_path / "target").read_bytes() == b"a state"
+
+
+def test_a_table_whose_texts_are_none_is_refused(tmp_path: Path) -> None:
+    """Kills: a traceback where a table's bytes are no UTF-8; found by the fuzzer."""
+    rounds = drive(tmp_path, experiment(rounds=1)).folder.rounds
+    rows = pq.read_table(rounds.path)
+    broken = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(struct.pack("2i", 0, 1)), pa.py_buffer(b"\xd3")])
+    pq.write_table(rows.set_column(0, "stage", broken), rounds.path)
+    for read in (lambda: rounds.read("train", 1), rounds.frame, lambda: rounds.truncate({"train": 0})):
+        with pytest.raises(RunFolderError, match=r"rounds.parquet cannot be read"):
+            read()

@@ -1,0 +1,196 @@
+"""Small data sets, and the engine driven over them in process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from algorithms import ALGORITHMS
+from algorithms.answers import Answers
+from algorithms.distillation import Distillation
+from engine.algorithm import Finisher
+from engine.data import Assignment, Dataset, Split
+from engine.data.partition import Iid
+from engine.experiment import Experiment
+from engine.record.run_folder import RunFolder
+from engine.record.store import StageStore
+from engine.run.driver import Driver
+from engine.run.sharing import Reuse
+from engine.worker.pool import InProcessPool
+
+CLASSES = 4
+
+
+def images(samples: int = 120, shape: tuple[int, int, int] = (1, 8, 8), seed: int = 0) -> Split:
+    """Images that can be learned: a pattern for each class under noise."""
+    rng = np.random.default_rng(seed)
+    patterns = np.random.default_rng(99).integers(0, 256, (CLASSES, *shape))
+    labels = rng.integers(0, CLASSES, samples)
+    noise = rng.integers(0, 256, (samples, *shape))
+    return Split(((patterns[labels] + noise) // 2).astype(np.uint8), labels.astype(np.int64))
+
+
+def dataset(samples: int = 120, shape: tuple[int, int, int] = (1, 8, 8)) -> Dataset:
+    return Dataset(
+        name="tiny",
+        classes=tuple("abcd"),
+        train=images(samples, shape),
+        test=images(40, shape, seed=1),
+        mean=(0.5,) * shape[0],
+        std=(0.25,) * shape[0],
+    )
+
+
+def assignment(sizes: list[int], seed: int = 0) -> Assignment:
+    """Clients of the given sizes, rows dealt at random."""
+    order = np.random.default_rng(seed).permutation(sum(sizes))
+    cuts = np.cumsum(sizes)[:-1]
+    return Assignment(tuple(np.sort(part).astype(np.int64) for part in np.split(order, cuts)))
+
+
+def with_public(parts: Assignment, data: Dataset, per_class: int = 3) -> Assignment:
+    """With samples of each class that everybody may see, unless there are some: what nobody holds, else what the
+    largest clients do."""
+    if len(parts.public):
+        return parts
+    nobodys = np.setdiff1d(np.arange(len(data.train)), np.concatenate(parts.clients))
+    rows = np.concatenate([nobodys, *sorted(parts.clients, key=len, reverse=True)])
+    labels = data.train.labels[rows]
+    public = np.sort(np.concatenate([rows[labels == number][:per_class] for number in range(CLASSES)]))
+    return replace(parts, clients=tuple(np.setdiff1d(part, public) for part in parts.clients), public=public)
+
+
+def with_tests(parts: Assignment, data: Dataset) -> Assignment:
+    """With test rows for each client, unless it has some."""
+    return parts if parts.tests else Iid(clients=len(parts.clients)).share_tests(parts, data)
+
+
+BASE: dict[str, Any] = {
+    "rounds": 3,
+    "model": {"name": "mlp", "hidden": [12]},
+    "local": {"epochs": 2, "batch_size": 8, "lr": 0.1},
+    "execution": {"actors": 0, "device": "cpu", "executor": "loop"},
+}
+STUDENTS = [name for name, kind in ALGORITHMS.items() if issubclass(kind, Distillation)]
+BATCHNORM = {"model": {"name": "resnet8"}}
+# Fields with which an algorithm takes the model of BASE, and is as quick as others; filled in unless a test says them.
+SUITED: dict[str, dict[str, Any]] = {
+    "fedser": {"transform": "resize_back"},
+    "answers": {"per_class": 3},
+    **{name: {"epochs": 4, "batch_size": 8} for name in STUDENTS},
+    "cbfl": {"gamma": 0.0, "beta": 1.0, "fake_batch": 6, "gen_steps": 3, "gen_batch": 8, "gen_width": 4, "noise": 5},
+}
+SIZES = [20, 13, 7, 30, 9, 1, 24, 16]  # 120 in all; one client of a single row
+
+
+def experiment(**changes: Any) -> Experiment:
+    """``BASE`` with sections replaced field by field, on a model that the algorithm accepts."""
+    values = {section: dict(value) if isinstance(value, dict) else value for section, value in BASE.items()}
+    for section, value in changes.items():
+        merged = isinstance(value, dict) and isinstance(values.get(section), dict) and "name" not in value
+        values[section] = {**values[section], **value} if merged else value
+    name = values.get("algorithm", {}).get("name", "")
+    needs = getattr(ALGORITHMS.get(name), "model_needs", {})
+    if name in SUITED:
+        values["algorithm"] = {**SUITED[name], **values["algorithm"]}
+    return Experiment(**{**values, "model": {**needs, **values["model"]}})
+
+
+def before_the_end(name: str, rounds: int) -> list[dict[str, Any]]:
+    """The stages that an algorithm without rounds goes on from: FedAvg, or what it asks for."""
+    kind = ALGORITHMS[name]
+    own = issubclass(kind, Answers | Distillation)
+    stages = [{"name": "train", "rounds": rounds, "algorithm": {"name": "local" if own else "fedavg"}}]
+    if issubclass(kind, Distillation):
+        answers = {"name": "answers", **SUITED["answers"]}
+        stages.append({"name": "answers", "rounds": 0, "needs": ["train"], "algorithm": answers})
+    return stages
+
+
+def experiment_of(name: str, fields: Mapping[str, Any] | None = None, **changes: Any) -> Experiment:
+    """An experiment with an algorithm; one without rounds is a stage "end", after what it goes on from."""
+    if not issubclass(ALGORITHMS[name], Finisher):
+        return experiment(algorithm={"name": name, **(fields or {})}, **changes)
+    before = before_the_end(name, changes.get("rounds", BASE["rounds"]))
+    algorithm = {"name": name, **SUITED.get(name, {}), **(fields or {})}
+    end = {"name": "end", "rounds": 0, "needs": [before[-1]["name"]], "algorithm": algorithm}
+    return experiment(stages=[*before, end], **changes)
+
+
+@dataclass
+class Driven:
+    driver: Driver
+    summary: dict[str, Any]
+    folder: RunFolder
+
+    @property
+    def sha(self) -> str:
+        return self.summary["weights_sha256"]
+
+    @property
+    def shas(self) -> tuple[str, str | None]:
+        """Of the weights, and of what clients keep, if anything."""
+        return self.sha, self.summary["states_sha256"]
+
+    @property
+    def states(self) -> list[dict[str, Any]]:
+        """What each client keeps, as arrays; empty for one that has not taken part."""
+        driver = self.driver
+        handles = driver._states.read(range(len(driver._sizes)))
+        return [{} if handle is None else driver.pool.fetch(handle) for handle in handles]
+
+    @property
+    def server(self) -> dict[str, Any]:
+        return self.driver._server
+
+
+def prepared(config: Experiment, data: Dataset, parts: Assignment) -> Assignment:
+    """With what a partition would have added: test rows, and public rows where they are asked for."""
+    if any(isinstance(stage.algorithm, Answers) for stage in config.chain):
+        parts = with_public(parts, data)
+    return with_tests(parts, data)
+
+
+def open_driver(
+    folder: Path,
+    config: Experiment,
+    data: Dataset | None = None,
+    parts: Assignment | None = None,
+    reuse: Reuse | None = None,
+) -> Driver:
+    if config.execution.executor == "auto":  # a test may ask for one that has no place on this machine
+        config = config.resolve()
+    data = data or dataset()
+    parts = prepared(config, data, parts or assignment(SIZES))
+    run_folder = RunFolder(folder)
+    run_folder.create(config)
+    return Driver(config, run_folder, data, parts, InProcessPool(config, data, parts), reuse)
+
+
+def drive(folder: Path, config: Experiment, data: Dataset | None = None, parts: Assignment | None = None) -> Driven:
+    """A whole run, in process."""
+    driver = open_driver(folder, config, data, parts)
+    while not driver.finished:
+        driver.advance()
+    return Driven(driver, driver.close(), driver.folder)
+
+
+def drive_with_store(
+    folder: Path,
+    config: Experiment,
+    store: StageStore | None,
+    until: int | None = None,
+    keep_all: bool = False,
+    data: Dataset | None = None,
+    parts: Assignment | None = None,
+) -> dict[str, Any]:
+    """A run, to its end or to a round; its summary. ``keep_all``: leave every snapshot in the store."""
+    reuse = Reuse(store, folder / "fetched", keep_all=keep_all) if store else None
+    driver = open_driver(folder, config, data, parts, reuse)
+    while not driver.finished and (until is None or driver.round < until):
+        driver.advance(until=until)
+    return driver.close()

@@ -1,0 +1,279 @@
+"""A sweep on two nodes, once undisturbed and once with a node lost in mid-course: ``python -m
+tests.support.two_nodes FOLDER``.
+
+Prints what it found as one line of JSON; see test_cluster.py. Runs and stores go to FOLDER, which both nodes share.
+
+The nodes are Ray's own stand-ins (``ray.cluster_utils``): each has its raylet, its object store and its worker
+processes, all on this machine.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from engine.worker.ray import pool as ray_pool  # first: it sets what Ray reads at import
+
+import ray  # isort: skip
+import ray.experimental  # isort: skip
+from ray import tune  # isort: skip
+from ray.cluster_utils import Cluster  # isort: skip
+
+import numpy as np
+
+from engine.analysis import tables
+from engine.data import Dataset
+from engine.data.dataset import Source
+from engine.experiment import Experiment
+from engine.record.store import StageStore
+from engine.run.run import LocalDriver
+from engine.sweeps import running
+from engine.sweeps.definition import NamedSweep, Sweep
+from engine.sweeps.folder import SweepFolder
+from engine.sweeps.running import How, run_sweep
+from engine.sweeps.trial import Job, Trial
+from tests.faults.cluster import NOTICE
+
+CLIENTS, ROUNDS, EVERY = 200, 140, 10  # EVERY: rounds between checkpoints
+OWN = ["seconds", "rounds_computed", "folder"]  # columns of the trials table that say how a sweep went
+# The lost trial's lease is given up after six seconds, not after thirty. No trial here waits for another one's.
+IMPATIENT = {"heartbeat": 1.0, "patience": 6.0}
+
+
+def federations() -> NamedSweep:
+    """Eight trials that share no round."""
+    base = Experiment(
+        name="two-nodes",
+        rounds=ROUNDS,
+        data={"name": "fashion_mnist_sample", "train_samples": 2000, "test_samples": 200},
+        partition={"name": "dirichlet", "clients": CLIENTS, "alpha": 0.3},
+        model={"name": "mlp", "hidden": [16]},
+        algorithm={"name": "fedprox"},
+        local={"epochs": 2, "batch_size": 8, "lr": 0.05},
+        participation={"count": 10},
+        checkpoint={"every": EVERY},
+        execution={"device": "cpu"},
+    )
+    space = {"mu": tune.grid_search([0.01, 1.0]), "local.lr": tune.grid_search([0.05, 0.02])}
+    return NamedSweep("two_nodes", "laptop", (), "FedProx on two nodes", Sweep(base=base, space=space, seeds=(0, 1)))
+
+
+# --- what is written down, in every process ---------------------------------------------------------------
+
+
+class Notes:
+    """Lines of JSON from several processes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def add(self, what: str, **values: Any) -> None:
+        with open(self.path, "a") as file:
+            file.write(json.dumps({"what": what, "process": os.getpid(), "time": time.time(), **values}) + "\n")
+
+    def read(self, what: str) -> list[dict[str, Any]]:
+        lines = self.path.read_text().splitlines() if self.path.exists() else []
+        return [note for note in map(json.loads, lines) if note["what"] == what]
+
+
+def count_loads(notes: Notes) -> None:
+    """From here on this process notes each data set that it reads."""
+    load = getattr(Source.load, "__wrapped__", Source.load)
+
+    def counted(source: Source) -> Dataset:
+        notes.add("load", source=type(source).__name__)
+        return load(source)
+
+    counted.__wrapped__ = load  # type: ignore[attr-defined]
+    Source.load = counted  # type: ignore[method-assign]
+
+
+def place_of(array: np.ndarray) -> str:
+    """Where an array's bytes lie: in which file's memory, and where in it; or in this process alone."""
+    address = array.__array_interface__["data"][0]
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        span, mode, offset, device, inode, *_ = line.split()
+        first, end = (int(number, 16) for number in span.split("-"))
+        if first <= address < end and mode.endswith("s"):
+            return f"{device} {inode} {int(offset, 16) + address - first}"
+    return f"process {os.getpid()}"
+
+
+class Observed(Trial):
+    """A trial that notes on which node it is, from which round it goes on, and where the images lie that it uses."""
+
+    def setup(self, config: dict[str, Any], job: Job | None = None) -> None:
+        assert job is not None
+        self._notes = Notes(job.folder.with_suffix(".notes"))
+        self._node = ray.get_runtime_context().get_node_id()
+        count_loads(self._notes)
+        super().setup(config, job)
+
+    def _driver(self, experiment: Experiment) -> LocalDriver:
+        local = super()._driver(experiment)
+        (dataset,) = self._datasets.values()
+        images = place_of(dataset.train.images)
+        self._notes.add("open", trial=self.trial_name, node=self._node, round=local.driver.round, images=images)
+        return local
+
+    def step(self) -> dict[str, Any]:
+        report = super().step()
+        self._notes.add("step", trial=self.trial_name, node=self._node, round=report["round"], done=report["done"])
+        return report
+
+
+# --- the sweeps -------------------------------------------------------------------------------------------
+
+
+class Watch:
+    """One sweep, and what is seen of it from outside while it runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.notes = Notes(folder.with_suffix(".notes"))
+        self.references: list[Any] = []  # of what was put into the object store as a data set
+        self.holders: set[str] = set()  # nodes that held it while both were there
+        self.in_driver = 0  # copies of its own that the driver's process held meanwhile
+        self._over = threading.Event()
+        self._error: Exception | None = None
+
+    def run(self, meanwhile: Callable[[Watch], None]) -> dict[str, Any]:
+        """Run the sweep, and ``meanwhile`` beside it; the summary of both."""
+        count_loads(self.notes)
+        share = ray_pool.share
+
+        def kept(dataset: Dataset) -> Any:
+            self.references.append(share(dataset))
+            return self.references[-1]
+
+        def beside() -> None:
+            try:
+                meanwhile(self)
+            except Exception as error:
+                self._error = error
+
+        ray_pool.share = kept
+        running.Trial = Observed  # type: ignore[misc]
+        running.StageStore = partial(StageStore, **IMPATIENT)  # type: ignore[misc]
+        thread = threading.Thread(target=beside)
+        thread.start()
+        began = time.monotonic()
+        try:
+            how = How(store=self.folder.with_suffix(".store"), mode="inside", concurrent=2)
+            outcome = run_sweep(federations(), self.folder, how)
+        finally:
+            ray_pool.share = share
+            self._over.set()
+            thread.join()
+        if self._error is not None:
+            raise self._error
+        opened = self.notes.read("open")
+        images: dict[str, set[str]] = defaultdict(set)
+        for note in opened:
+            images[note["node"]].add(note["images"])
+        return {
+            "statuses": outcome.statuses,
+            "rounds_asked": outcome.rounds_asked,
+            "rounds_computed": outcome.rounds_computed,
+            "clients": sorted({self.summary(note["trial"])["clients"] for note in opened}),
+            "loads": len(self.notes.read("load")),
+            "puts": len(self.references),
+            "holders": len(self.holders),
+            "in_driver": self.in_driver,
+            "copies": sorted(map(len, images.values())),
+            "private": sum(note["images"].startswith("process") for note in opened),
+            "opened": len(opened),
+            "processes": len({note["process"] for note in opened}),
+            "seconds": round(time.monotonic() - began, 1),
+        }
+
+    def summary(self, trial: str) -> dict[str, Any]:
+        return SweepFolder(self.folder).run_folder(trial).summary()
+
+    def look(self) -> None:
+        """Who holds the data now."""
+        (reference,) = self.references
+        self.holders |= set(ray.experimental.get_object_locations([reference])[reference]["node_ids"])
+        self.in_driver = max(self.in_driver, sum(isinstance(thing, Dataset) for thing in gc.get_objects()))
+
+    def until(self, condition: Callable[[], Any]) -> Any:
+        """Wait for something to happen while the sweep runs."""
+        while not (value := condition()):
+            if self._over.wait(0.02):
+                raise RuntimeError("the sweep ended before that")
+        return value
+
+    def both_at_work(self) -> bool:
+        return len({note["node"] for note in self.notes.read("open")}) == 2
+
+    def in_mid_course(self, node: str) -> dict[str, Any] | None:
+        """The trial that runs on a node and the round of its last checkpoint, once another one has ended there."""
+        opened = [note for note in self.notes.read("open") if note["node"] == node]
+        ended = [note["trial"] for note in self.notes.read("step") if note["node"] == node and note["done"]]
+        if not ended or opened[-1]["trial"] in ended:
+            return None
+        trial = opened[-1]["trial"]
+        saved = (SweepFolder(self.folder).run_folder(trial).path / "checkpoints").glob("*.safetensors")
+        round = max((int(path.stem.rpartition("-")[2]) for path in saved), default=0)
+        return {"trial": trial, "saved": round} if 0 < round < ROUNDS // 2 else None
+
+
+def aftermath(notes: Notes, lost: dict[str, Any], node: str) -> dict[str, Any]:
+    """What became of the trial that was on the lost node: where and from which round it went on, and how soon."""
+    last = [note for note in notes.read("open") if note["trial"] == lost["trial"]][-1]
+    steps = [note for note in notes.read("step") if note["trial"] == lost["trial"] and note["time"] > last["time"]]
+    return {
+        "elsewhere": last["node"] != node and all(note["node"] != node for note in steps),
+        "from": last["round"],
+        "opened_after": round(last["time"] - lost["time"], 1),
+        "computed_after": round(steps[0]["time"] - lost["time"], 1),
+    }
+
+
+def trials(folder: Path) -> Any:
+    return tables.load(folder).trials.drop(columns=OWN)
+
+
+def main(folder: Path) -> dict[str, Any]:
+    small: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
+    head = {**small, "include_dashboard": False, "_system_config": NOTICE}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    second = cluster.add_node(**small)
+    ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+    found: dict[str, Any] = {"nodes": len(ray.nodes())}
+
+    def look(watch: Watch) -> None:
+        watch.until(watch.both_at_work)
+        watch.look()
+
+    def remove(watch: Watch) -> None:
+        lost = watch.until(lambda: watch.in_mid_course(second.node_id))
+        watch.look()
+        found["lost"] = {**lost, "time": time.time()}
+        cluster.remove_node(second, allow_graceful=False)
+
+    undisturbed, disturbed = Watch(folder / "undisturbed"), Watch(folder / "disturbed")
+    found["undisturbed"] = undisturbed.run(look)
+    found["disturbed"] = disturbed.run(remove)
+    found["lost"] |= aftermath(disturbed.notes, found["lost"], second.node_id)
+    found["alive"] = sum(node["Alive"] for node in ray.nodes())
+    tables_of = [trials(watch.folder) for watch in (undisturbed, disturbed)]
+    found["equal"] = tables_of[0].equals(tables_of[1])
+    found["different_weights"] = tables_of[0]["weights_sha256"].nunique()
+    ray.shutdown()
+    cluster.shutdown()
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(Path(sys.argv[1]).resolve())))

@@ -1,0 +1,182 @@
+"""What tells sweeps apart, and where they come from: digests, names of cells, users' files, overrides."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ray import cloudpickle, tune
+
+from engine.base.errors import ConfigError
+from engine.cli.sweeps import cell
+from engine.sweeps.definition import NamedSweep, Optuna, Pbt, Sweep, load
+from engine.sweeps.folder import SweepFolder
+from engine.sweeps.planning import plan
+from tests.support.small_sweeps import base
+from tune_configs import SWEEPS
+
+DIFFERENT: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"search": Optuna(), "space": {"mu": one}}, {"search": Optuna(), "space": {"mu": other}})
+    for one, other in (
+        (tune.uniform(0, 1), tune.uniform(0, 100)),
+        (tune.uniform(0, 1), tune.quniform(0, 1, 0.1)),
+        (tune.quniform(0, 1, 0.1), tune.quniform(0, 1, 0.2)),
+        (tune.uniform(0.1, 1), tune.loguniform(0.1, 1)),
+        (tune.uniform(0, 9), tune.randint(0, 9)),
+        (tune.randn(0, 1), tune.randn(0, 2)),
+        (tune.choice([0.0, 1.0]), tune.choice([0.0, 2.0])),
+    )
+]
+DIFFERENT += [
+    (
+        {"search": Optuna(), "space": {"mu": tune.uniform(0, 1), "local.lr": 0.1}},
+        {"search": Optuna(), "space": {"mu": tune.uniform(0, 1), "local.lr": 0.2}},
+    ),
+    (
+        {"search": Optuna(), "space": {"mu": tune.uniform(0, 1), "E": tune.sample_from(lambda spec: 1)}},
+        {"search": Optuna(), "space": {"mu": tune.uniform(0, 1), "E": tune.sample_from(lambda spec: 2)}},
+    ),
+    (
+        {"scheduler": Pbt(2, {"mu": tune.uniform(0, 1)}), "space": {"mu": tune.choice([0.0, 1.0])}, "samples": 4},
+        {"scheduler": Pbt(2, {"mu": tune.uniform(0, 9)}), "space": {"mu": tune.choice([0.0, 1.0])}, "samples": 4},
+    ),
+    (
+        {"scheduler": Pbt(2, {"mu": tune.uniform(0, 1)}), "samples": 4},
+        {"scheduler": Pbt(2, {"mu": tune.uniform(0, 1)}, quantile=0.5), "samples": 4},
+    ),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT)
+def test_other_spaces_are_other_sweeps(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """Kills: a changed space that goes on in the old folder, so that two spaces mix; a space that YAML cannot hold."""
+    sweeps = [Sweep(**{"base": base(), "space": {}, **fields}) for fields in (one, one, other)]
+    digests = [NamedSweep("made", "laptop", (), "made", sweep).digest for sweep in sweeps]
+    assert digests[0] == digests[1] != digests[2]
+    for sweep in sweeps:
+        assert yaml.safe_load(yaml.safe_dump(sweep.to_mapping())) == sweep.to_mapping()
+
+
+def test_lists_of_mutations_are_choices() -> None:
+    """Kills: a list of mutations taken for a constant; a constant list taken for an axis."""
+    fields: dict[str, Any] = {"space": {"model.hidden": [16]}, "samples": 6}
+    sweep = Sweep(base(), scheduler=Pbt(2, {"local.batch_size": [8, 16]}), **fields)
+    assert [axis["name"] for axis in sweep.axes()] == ["local.batch_size"]
+    assert {trial.experiment.local.batch_size for trial in plan(sweep)} == {8, 16}
+    assert {trial.experiment.value_of("model.hidden")[0] for trial in plan(sweep)} == {16}
+
+
+def test_cells_of_an_oracle_say_so() -> None:
+    """Kills: an oracle that is listed as a method among others; a mark that no cell is found by."""
+    sweep = load("ccvr.main", "laptop", [], SWEEPS).sweep
+    names = [sweep.label(setting) for setting in sweep.settings()]
+    oracles = [name for name in names if "iid_calibration" in name]
+    assert len(oracles) == len(names) / 3
+    assert all("iid_calibration(breaks-privacy,fraction=1)" in name for name in oracles)
+    assert sum("breaks-privacy" in name for name in names) == len(oracles)
+    chosen = cell(f"ccvr.main:{oracles[0]}", "laptop")
+    assert chosen is not None and chosen.chain[-1].algorithm.breaks_privacy
+
+
+def test_cells_are_told_apart() -> None:
+    """Kills: one name for two cells whose algorithms differ in a field; a name of two words."""
+    space = {"algorithm": tune.grid_search([{"name": "fedprox", "mu": mu} for mu in (0.1, 1.0)])}
+    sweep = Sweep(base(), {**space, "E": tune.grid_search([1, 2])})
+    labels = [sweep.label(setting) for setting in sweep.settings()]
+    assert labels[0] == "fedprox(mu=0.1),E=1"
+    assert len(set(labels)) == 4
+
+
+USER_FILE = """
+from __future__ import annotations
+from dataclasses import dataclass
+from ray import tune
+from engine.sweeps.definition import Sweep
+from tests.support.small_sweeps import base
+
+@dataclass
+class Rate:
+    factor: float
+
+    def __call__(self, spec):
+        return self.factor * spec.config["mu"]
+
+def f(profile: str) -> Sweep:
+    return Sweep(base(), {"mu": tune.grid_search([0.5, 1.0]), "local.lr": tune.sample_from(Rate(0.1))})
+"""
+
+
+def test_a_users_file_is_found_again_and_travels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a reference that holds in one directory; dataclasses that need their module; objects of the file that
+    trials' processes, which have no such module, cannot read."""
+    (tmp_path / "own.py").write_text(USER_FILE)
+    monkeypatch.chdir(tmp_path)
+    found = load("own.py:f", "laptop", [], {})
+    monkeypatch.chdir("/")
+    assert found.name == "own.f"
+    assert load(found.reference, "laptop", [], {}).digest == found.digest
+    assert [setting["local.lr"] for setting in found.sweep.settings()] == [0.05, 0.1]
+    (tmp_path / "space.bin").write_bytes(cloudpickle.dumps(found.sweep.space["local.lr"]))
+    (tmp_path / "own.py").unlink()
+    code = "import sys, ray.cloudpickle as c; print(c.load(open(sys.argv[1], 'rb')).func.factor)"
+    command = [sys.executable, "-c", code, str(tmp_path / "space.bin")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "0.1\n"
+
+
+BROKEN_FILES: list[tuple[str, str]] = [
+    (
+        "def f(profile):\n    return 1 +\n",
+        r"own.py: cannot be imported: SyntaxError: invalid syntax \(own.py, line 2\)",
+    ),
+    ("\nimport nowhere_at_all\n", r"ModuleNotFoundError: No module named 'nowhere_at_all' \(own.py, line 2\)"),
+    (
+        "def f(profile):\n    return len(3)\n",
+        r"raised TypeError: object of type 'int' has no len\(\) \(own.py, line 2\)",
+    ),
+    ("import json\ndef f(profile):\n    json.loads('{')\n", r"raised JSONDecodeError: .* \(own.py, line 3\)"),
+    ("def f():\n    pass\n", r"own.py:f: cannot be called with a profile \(too many positional arguments\)"),
+    ("def f(profile, other):\n    pass\n", r"cannot be called with a profile \(missing a required argument: 'other'\)"),
+    ("def f(profile):\n    return 3\n", "returned a int; return a Sweep"),
+    ("def g(profile):\n    return 3\n", "has no function 'f'; known: g"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), BROKEN_FILES, ids=lambda value: str(value)[:30])
+def test_broken_files_are_one_sentence(tmp_path: Path, text: str, message: str) -> None:
+    """Kills: a traceback for a user's mistake; a mistake inside of the function blamed on its arguments."""
+    (tmp_path / "own.py").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        load(f"{tmp_path}/own.py:f", "laptop", [], SWEEPS)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("seeds=[a", r"seeds=\['\[a'\]: must be whole numbers from 0 on"),
+        ("seeds=[]", "must name at least one"),
+        ("seeds=true", "must be whole numbers from 0 on"),
+        ("samples=[1", r"samples=\[1: must be a whole number of at least 1"),
+        ("samples=3", "samples=3: draws from a space in which nothing is drawn"),
+        ("alpha=3", "alpha=3: is varied by this sweep"),
+        ("seeds", "override=seeds: must be key=value"),
+    ],
+)
+def test_overrides_of_sweeps(override: str, message: str) -> None:
+    """Kills: a traceback of YAML's; a seed that is no number; an override without effect."""
+    assert load("drift.fedprox_mu", "laptop", ["seeds=4"], SWEEPS).sweep.seeds == (4,)
+    with pytest.raises(ConfigError, match=message):
+        load("drift.fedprox_mu", "laptop", [override], SWEEPS)
+
+
+def test_a_lock_alone_is_no_other_sweep(tmp_path: Path) -> None:
+    """Kills: a sweep that ended before it wrote sweep.yaml and whose folder nobody can use again."""
+    found = load("drift.fedprox_mu", "laptop", [], SWEEPS)
+    (tmp_path / ".lock").touch()
+    assert SweepFolder.for_sweep(found, tmp_path).path == tmp_path
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(ConfigError, match="is not empty and holds no sweep"):
+        SweepFolder.for_sweep(found, tmp_path)

@@ -1,0 +1,374 @@
+"""Sweeps on Ray Tune: a trial has the weights of ``fedskew run`` on its recorded schedule. One shared session."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from engine.analysis import tables
+from engine.base.errors import ConfigError, ResourceError
+from engine.cli import sweeps as cli_sweeps
+from engine.run.run import Run
+from engine.sweeps.definition import NamedSweep, load
+from engine.sweeps.folder import SweepFolder
+from engine.sweeps.live import LiveTable
+from engine.sweeps.running import How, Outcome, resume_sweep, run_sweep
+from tests.support import small_sweeps
+
+pytestmark = pytest.mark.usefixtures("ray_session")
+SMALL = str(Path(small_sweeps.__file__))
+COMMAND = [sys.executable, "-m", "engine.cli.main"]
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"} | {"RAY_AUTH_MODE": "disabled"}
+TWO_PLACES = ("execution.threads=4", "execution.cpus_per_actor=4")  # of the session's eight CPUs
+OWN = ["seconds", "folder", "rounds_computed"]  # columns of the trials table that may differ between equal sweeps
+
+
+def named(function: str, *overrides: str) -> NamedSweep:
+    return load(f"{SMALL}:{function}", "laptop", overrides, {})
+
+
+def swept(function: str, out: Path, *overrides: str, **how: Any) -> Outcome:
+    how = {"concurrent": 2, "mode": "inside", "store": out.parent / f"store-{out.name}", **how}
+    return run_sweep(named(function, *overrides), out, How(**how))
+
+
+def summaries(folder: Path) -> dict[str, dict[str, Any]]:
+    sweep = SweepFolder(folder)
+    return {record.trial: sweep.run_folder(record.trial).summary() for record in sweep.records()}
+
+
+def weights(folder: Path) -> dict[str, str]:
+    return {trial: summary["weights_sha256"] for trial, summary in summaries(folder).items()}
+
+
+def direct(folder: Path, trial: str, out: Path, until: int | None = None) -> str:
+    """The weights of a trial's experiment, run by itself, in this process."""
+    experiment, stopped = SweepFolder(folder).experiment(trial)
+    until = until or stopped
+    run = Run.open(experiment.replace({"execution.actors": 0}), out)
+    while not run.finished and (until is None or run.round < until):
+        run.advance(60.0, until)
+    return run.close()["weights_sha256"]
+
+
+def frames(folder: Path, trial: str) -> list[pd.DataFrame]:
+    """A trial's three tables without what may differ between equal runs."""
+    run = SweepFolder(folder).run_folder(trial)
+    unequal = ["seconds", "evaluation_seconds", "actor", "reused"]
+    return [run.frame(table.name).drop(columns=unequal, errors="ignore") for table in run.tables]
+
+
+def comparable(folder: Path) -> pd.DataFrame:
+    return tables.load(folder).trials.drop(columns=OWN)
+
+
+def processes(name: str) -> list[int]:
+    """Live Ray processes of that class."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if path.read_bytes().startswith(f"ray::{name}".encode()):
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def settle(condition: Any, seconds: float = 30.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return bool(condition())
+
+
+@pytest.fixture(scope="module")
+def grid(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The undisturbed sweep that others are compared with."""
+    folder = tmp_path_factory.mktemp("sweeps") / "grid"
+    outcome = swept("grid", folder)
+    assert outcome.statuses == {"finished": 8}
+    assert (outcome.rounds_asked, outcome.rounds_computed) == (48, 48)
+    return folder
+
+
+def test_trials_equal_runs_outside_of_tune(grid: Path, tmp_path: Path) -> None:
+    """Kills: a trial that gets another trial's setting or seed, an override that is lost, weights that Tune changes."""
+    found = weights(grid)
+    assert len(set(found.values())) == 8
+    assert found == {trial: direct(grid, trial, tmp_path / trial) for trial in found}
+    settings = [(record.setting, record.seed) for record in SweepFolder(grid).records()]
+    assert settings[1] == ({"mu": 0.0, "alpha": 1.0}, 0)
+    experiment, _ = SweepFolder(grid).experiment("00006")
+    assert (experiment.value_of("mu"), experiment.value_of("alpha"), experiment.seed) == (1.0, 0.1, 1)
+
+
+def test_tunes_own_results_stay_usable(grid: Path) -> None:
+    """Kills: reports without the metric or the setting, a finished trial that Tune takes for an error."""
+    from ray import tune
+
+    analysis = tune.ExperimentAnalysis(str(grid / "tune"), default_metric="last10_accuracy", default_mode="max")
+    frame = analysis.dataframe()
+    assert len(frame) == 8
+    assert {"config/mu", "config/alpha", "config/seed", "last10_accuracy", "round"} <= set(frame.columns)
+    assert frame["round"].tolist() == [6] * 8
+    assert not list((grid / "tune").glob("*/error.txt"))
+    assert list((grid / "tune").glob("*/events.out.tfevents*"))
+
+
+def test_nested_trials_give_the_same_weights_and_leave_nothing(grid: Path, tmp_path: Path) -> None:
+    """Kills: client actors outside of the trial's placement group or after its end; bits that depend on the mode."""
+    import ray
+    from ray.util import placement_group_table
+
+    outcome = swept("grid", tmp_path / "nested", "seeds=[0]", mode="nested", reuse=False)
+    assert outcome.statuses == {"finished": 4}
+    assert weights(tmp_path / "nested") == {
+        trial: weights(grid)[trial] for trial in ("00000", "00001", "00002", "00003")
+    }
+    clients = SweepFolder(tmp_path / "nested").run_folder("00000").frame("clients")
+    assert set(clients["actor"]) == {0, 1}
+    assert settle(lambda: not processes("ClientActor") and not processes("Trial"))
+    assert settle(lambda: ray.available_resources().get("CPU") == 8)
+    assert {group["state"] for group in placement_group_table().values()} == {"REMOVED"}
+
+
+def test_shared_prefixes_are_computed_once(tmp_path: Path) -> None:
+    """Kills: a warm-up that is computed twice, reused rows that differ from computed ones, costs that leave them out.
+
+    Warm-ups of 3, 5 and 7 rounds cost 7; each of six trials serves 2 rounds of its own: 7 + 12 of 2 (3 + 5 + 7) + 12.
+    """
+    outcome = swept("warmup", tmp_path / "with")
+    assert (outcome.rounds_asked, outcome.rounds_computed) == (42, 19)
+    plain = swept("warmup", tmp_path / "without", reuse=False)
+    assert (plain.rounds_asked, plain.rounds_computed) == (42, 42)
+    assert weights(tmp_path / "with") == weights(tmp_path / "without")
+    for trial in weights(tmp_path / "with"):
+        for shared, computed in zip(frames(tmp_path / "with", trial), frames(tmp_path / "without", trial), strict=True):
+            pd.testing.assert_frame_equal(shared, computed)
+    pd.testing.assert_frame_equal(comparable(tmp_path / "with"), comparable(tmp_path / "without"))
+    reused = SweepFolder(tmp_path / "with").run_folder("00002").frame("rounds")["reused"]
+    assert reused.tolist() == [True] * 5 + [False] * 4
+    assert direct(tmp_path / "with", "00005", tmp_path / "direct") == weights(tmp_path / "with")["00005"]
+
+
+def test_two_sweeps_at_once_share_a_store_and_nothing_else(tmp_path: Path) -> None:
+    """Kills: two holders of one prefix, a waiter that computes it, a sweep that ends the other."""
+    import ray
+
+    # Small commands of a user's, each a process of its own.
+    address = ["--address", ray.get_runtime_context().gcs_address, "--concurrent", "1", "--mode", "inside"]
+    both = [
+        subprocess.Popen(
+            [*COMMAND, "sweep", f"{SMALL}:warmup", "--out", str(tmp_path / name), *address],
+            env=ENVIRONMENT,
+            stderr=subprocess.DEVNULL,
+        )
+        for name in ("a", "b")
+    ]
+    assert [process.wait(timeout=200) for process in both] == [0, 0]
+    records = {name: SweepFolder(tmp_path / name).records() for name in ("a", "b")}
+    assert [record.status for name in records for record in records[name]] == ["finished"] * 12
+    assert sum(record.rounds_computed for name in records for record in records[name]) == 19
+    assert all(record.rounds_computed < 5 for record in records["a"] if record.trial != "00001")
+    assert weights(tmp_path / "a") == weights(tmp_path / "b")
+
+
+def test_asha_stops_trials_where_they_stand(tmp_path: Path) -> None:
+    """Kills: a stopped trial whose weights are those of another round; one that counts as finished; one kept alive."""
+    # One after the other: which trials ASHA stops depends on who reports first, and the best one is the first here.
+    outcome = swept("asha", tmp_path / "asha", concurrent=1)
+    records = {record.trial: record for record in SweepFolder(tmp_path / "asha").records()}
+    stopped = [record for record in records.values() if record.status == "stopped"]
+    assert stopped, records
+    assert sum(outcome.statuses.values()) == 6
+    assert set(outcome.statuses) == {"finished", "stopped"}
+    assert all(record.rounds in (2, 4, 6) and record.reason for record in stopped)
+    found = weights(tmp_path / "asha")
+    for trial in found:
+        assert direct(tmp_path / "asha", trial, tmp_path / trial) == found[trial]
+    assert records["00000"].status == "finished"  # the best learning rate
+    assert settle(lambda: not processes("Trial"))
+
+
+def test_pbt_copies_and_perturbs_with_the_right_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a copy that keeps its old weights, state or hyper-parameters; a schedule that hides it."""
+    reports: list[tuple[str, int]] = []
+    monkeypatch.setattr(
+        LiveTable, "on_trial_result", lambda *_, trial, result, **__: reports.append((str(trial), result["round"]))
+    )
+    outcome = swept("pbt", tmp_path / "pbt", *TWO_PLACES, concurrent=None)
+    assert outcome.statuses == {"finished": 4}
+    assert outcome.rounds_computed >= outcome.rounds_asked == 32  # what a copy took the place of was computed, too
+    found, folder = weights(tmp_path / "pbt"), SweepFolder(tmp_path / "pbt")
+    copies = [record for record in folder.records() if len(record.schedule) > 1]
+    assert copies, [record.schedule for record in folder.records()]
+    for trial in found:
+        assert direct(tmp_path / "pbt", trial, tmp_path / trial) == found[trial]
+    last = copies[0].schedule[-1]
+    parent = direct(tmp_path / "pbt", copies[0].trial, tmp_path / "parent", until=last["first_round"] - 1)
+    assert last["parent"] == parent
+    assert last["from"] != copies[0].trial
+    experiment, _ = folder.experiment(copies[0].trial)
+    assert experiment.at(8).value_of("local.lr") == last["set"]["local.lr"]
+    lr = folder.run_folder(copies[0].trial).frame("rounds").set_index("round")["lr"]
+    assert lr[last["first_round"]] == last["set"]["local.lr"]
+    # The whole population is under way before anybody has ended: those without a place take turns.
+    trials = [trial for trial, _ in reports]
+    assert max(trials.index(trial) for trial in found) < [round for _, round in reports].index(8)
+
+
+def test_pbt_has_no_places_to_give_away(tmp_path: Path) -> None:
+    """Kills: a population of as many as run at a time."""
+    with pytest.raises(ConfigError, match="--concurrent=2: is not for PBT"):
+        swept("pbt", tmp_path / "pbt", concurrent=2)
+
+
+def test_a_goal_that_is_reached_counts(tmp_path: Path) -> None:
+    """Kills: trials that came as far as was asked for, left out of the analysis; one that goes on beyond."""
+    outcome = swept("goal", tmp_path / "goal")
+    assert outcome.statuses == {"finished": 2}
+    record = SweepFolder(tmp_path / "goal").record("00000")
+    assert record is not None and record.rounds < 6 and "accuracy=" in (record.reason or "")
+    assert tables.load(tmp_path / "goal").settings()["seeds"].tolist() == [1, 1]
+    assert direct(tmp_path / "goal", "00000", tmp_path / "direct") == weights(tmp_path / "goal")["00000"]
+
+
+def killed(function: str, folder: Path, when: Any, *options: str) -> list[str]:
+    """Begin a sweep in a process of its own, kill it without a word as soon as ``when``; the trials that had ended."""
+    import ray
+
+    command = [*COMMAND, "sweep", f"{SMALL}:{function}", "--out", str(folder), "--mode", "inside"]
+    command += ["--address", ray.get_runtime_context().gcs_address, *options]
+    process = subprocess.Popen(command, env=ENVIRONMENT, start_new_session=True, stderr=subprocess.DEVNULL)
+    try:
+        assert settle(lambda: (folder / "trials").exists() and when(SweepFolder(folder).records()), 120)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert settle(lambda: not processes("Trial"))
+    return [record.trial for record in SweepFolder(folder).records() if record.ended]
+
+
+def test_a_killed_population_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Kills: a resume with the hyper-parameters of the start, a schedule that is not what was computed."""
+    folder = SweepFolder(tmp_path / "pbt")
+    killed("long_pbt", folder.path, lambda records: any(len(record.schedule) > 1 for record in records))
+    _, outcome = resume_sweep(folder.path, {})
+    assert outcome.statuses == {"finished": 4}, [record.reason for record in folder.records()]
+    for record in folder.records():
+        assert direct(folder.path, record.trial, tmp_path / record.trial) == weights(folder.path)[record.trial]
+        experiment, _ = folder.experiment(record.trial)
+        changes = {change.round: change.set for change in experiment.schedule}
+        assert changes == {entry["first_round"]: entry["set"] for entry in record.schedule if entry["parent"]}
+    before = folder.records()
+    resume_sweep(folder.path, {})  # nothing is left
+    assert folder.records() == before
+
+
+def test_a_killed_search_does_not_propose_the_same_again(tmp_path: Path) -> None:
+    """Kills: random settings that are drawn a second time after a resume; results that are not told first."""
+    pytest.importorskip("optuna")
+    folder = SweepFolder(tmp_path / "proposed")
+    two_ended = lambda records: sum(record.ended for record in records) >= 2  # noqa: E731
+    ended = killed("long_proposed", folder.path, two_ended, "--concurrent", "2")
+    before = {record.trial: record.setting for record in folder.records()}
+    assert len(before) < 8
+    _, outcome = resume_sweep(folder.path, {})
+    assert outcome.statuses == {"finished": 8}
+    settings = {record.trial: record.setting for record in folder.records()}
+    assert {trial: settings[trial] for trial in before} == before
+    assert len({json.dumps(setting) for setting in settings.values()}) == 8
+    assert ended
+
+
+def test_a_failed_trial_can_be_tried_again(tmp_path: Path) -> None:
+    """Kills: a failed trial that no resume can take up, one that every resume takes up."""
+    swept("broken", tmp_path / "broken")
+    folder = SweepFolder(tmp_path / "broken")
+    failed, healthy = folder.record("00001"), folder.record("00000")
+    assert failed is not None and failed.rounds_asked == failed.rounds == 0 and failed.schedule
+    assert healthy is not None
+    folder.write(dataclasses.replace(healthy, status="failed", reason="no space left"))
+    _, outcome = resume_sweep(folder.path, {})
+    assert outcome.statuses == {"failed": 2}
+    _, outcome = resume_sweep(folder.path, {}, retry_failed=True)
+    assert outcome.statuses == {"finished": 1, "failed": 1}
+    assert folder.record("00000") == healthy
+
+
+def test_a_failed_trial_is_recorded_and_the_sweep_goes_on(tmp_path: Path) -> None:
+    """Kills: a trial without its reason, a NaN that ends the sweep, one that is tried again and again."""
+    outcome = swept("broken", tmp_path / "broken")
+    assert outcome.statuses == {"finished": 1, "failed": 1}
+    record = SweepFolder(tmp_path / "broken").record("00001")
+    assert record is not None and record.reason is not None
+    assert "diverged in round 1" in record.reason
+    trials = comparable(tmp_path / "broken")
+    assert trials["status"].tolist() == ["finished", "failed"]
+    assert trials["last10_accuracy"].isna().tolist() == [False, True]
+
+
+def test_a_sweep_of_which_nothing_is_left_fails(tmp_path: Path) -> None:
+    """Kills: exit code 0 where every trial failed."""
+    console = Console(quiet=True)
+    how = How(concurrent=2, mode="inside", reuse=False)
+    assert cli_sweeps.sweep(console, f"{SMALL}:hopeless", "laptop", [], tmp_path / "none", how, None) == 1
+    assert (tmp_path / "none/report/report.html").exists()
+
+
+def test_a_trial_that_fits_no_node_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    """Kills: a trial that stays pending for ever; a folder of a sweep that never began."""
+    with pytest.raises(
+        ResourceError, match=r"one trial does not fit this cluster \(CPU: 64 asked for, 8 in the cluster"
+    ):
+        swept("grid", tmp_path / "big", "execution.threads=64", "execution.cpus_per_actor=64")
+    with pytest.raises(ResourceError, match=r"CPU: 9 asked for"):
+        swept("grid", tmp_path / "big", "execution.actors=9", mode="nested")
+    with pytest.raises(ConfigError, match="mu=1: is varied by this sweep"):
+        swept("grid", tmp_path / "big", "mu=1")
+    assert not (tmp_path / "big").exists()
+
+
+def test_a_searcher_sees_means_over_seeds(tmp_path: Path) -> None:
+    """Kills: a proposal whose seeds are split, or proposals that ignore what was found."""
+    pytest.importorskip("optuna")
+    outcome = swept("proposed", tmp_path / "proposed")
+    assert outcome.statuses == {"finished": 8}
+    records = SweepFolder(tmp_path / "proposed").records()
+    assert [record.seed for record in records] == [0, 1] * 4
+    assert [records[2 * n].setting == records[2 * n + 1].setting for n in range(4)] == [True] * 4
+    assert len({json.dumps(record.setting) for record in records}) == 4
+    again, _ = resume_sweep(tmp_path / "proposed", {})  # all ended: told to a new searcher, nothing computed
+    assert again.name == "small_sweeps.proposed"
+    assert [record.setting for record in SweepFolder(tmp_path / "proposed").records()] == [r.setting for r in records]
+
+
+def test_killed_and_resumed_equals_undisturbed(grid: Path, tmp_path: Path) -> None:
+    """Kills: a resume that forgets finished trials, runs them again, or loses the rounds of unfinished ones."""
+    folder = tmp_path / "killed"
+    sweep = [*COMMAND, "sweep", f"{SMALL}:grid", "--out", str(folder), "--mode", "inside", "--concurrent", "2"]
+    process = subprocess.Popen(sweep, env=ENVIRONMENT, start_new_session=True, stderr=subprocess.DEVNULL)
+    try:
+        ended = lambda: [r for r in SweepFolder(folder).records() if r.ended] if folder.exists() else []  # noqa: E731
+        assert settle(lambda: len(ended()) >= 2, 120)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    before = {record.trial: SweepFolder(folder).run_folder(record.trial).summary() for record in ended()}
+    assert 2 <= len(before) < 8
+    outcome = subprocess.run([*COMMAND, "resume", str(folder)], env=ENVIRONMENT, capture_output=True, text=True)
+    assert outcome.returncode == 0, outcome.stderr
+    pd.testing.assert_frame_equal(comparable(folder), comparable(grid))
+    after = summaries(folder)
+    assert {trial: after[trial] for trial in before} == before  # kept as they were, seconds included

@@ -1,0 +1,313 @@
+"""Calls over actors that die, hang, start late and run out of memory: in a simulation with a clock of its own, without
+Ray, so that hundreds of courses are tried in a second."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray.exceptions
+
+from engine.base.errors import MemoryShort, ResourceError, RunError
+from engine.experiment import Execution
+from engine.worker import pool
+from engine.worker.pool import Call, Deadline
+from engine.worker.ray import actors as ray_actors
+from engine.worker.ray import calls as ray_trips
+from engine.worker.ray.actors import Roster
+from engine.worker.ray.calls import Measured, Trips
+from engine.worker.scheduling import IN_FLIGHT
+
+START, BLOCK, RETRIES = 60.0, 30.0, 3
+DIED = ray.exceptions.ActorDiedError()
+KILLED = ray.exceptions.OutOfMemoryError("1 worker(s) were killed due to the node running low on memory.")
+Fate = tuple[float, Exception | None] | None  # after how many seconds what is raised, or a result; none: never anything
+
+
+@dataclass(eq=False)
+class Ref:
+    """What a remote call gave: what it comes to, and when."""
+
+    at: float
+    value: Any = None
+    error: Exception | None = None
+
+
+@dataclass(eq=False)
+class Actor:
+    """Works on one trip after the other; ``fate`` says what becomes of each, and of its start."""
+
+    world: World
+    number: int
+    busy_until: float = 0.0
+    dead: bool = False
+    flying: list[Ref] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.ready = SimpleNamespace(remote=self._ready)
+        self.call = self
+
+    def _ready(self) -> Ref:
+        where = {"node": f"node {self.number % 2}", "gpus": [], "pid": self.number, "numerics": {"torch": "x"}}
+        fate = self.world.start_of(self)
+        if fate is None:
+            self.busy_until = float("inf")
+            return Ref(float("inf"))
+        self.busy_until = self.world.now + fate[0]
+        return Ref(self.busy_until, {**where, "kind": "cpu"}, fate[1])
+
+    def remote(self, method: str, token: int, common: Any, calls: list[Any], *states: Any) -> Ref:
+        fate = self.world.fate_of(self)
+        values = [args for args, _ in calls]
+        ref = Ref(float("inf"))
+        if fate is not None and not self.dead:
+            self.busy_until = max(self.busy_until, self.world.now) + fate[0]
+            answer = ray_actors.Answer(values, fate[0], [1] * len(values), "cpu")
+            ref = Ref(self.busy_until, answer, fate[1])
+            if fate[1] is not None:  # whatever comes after it comes to the same
+                self.dead, self.error = True, fate[1]
+        elif self.dead:
+            ref = Ref(max(self.busy_until, self.world.now), None, self.error)
+        self.flying.append(ref)
+        self.world.most_in_flight[self.number] = max(
+            self.world.most_in_flight.get(self.number, 0), sum(ref.at > self.world.now for ref in self.flying)
+        )
+        return ref
+
+
+class World:
+    """Ray and the clock, as far as trips know them."""
+
+    def __init__(self, start_of: Callable[[Actor], Fate], fate_of: Callable[[Actor], Fate]) -> None:
+        self.now = 0.0
+        self.start_of = start_of
+        self.fate_of = fate_of
+        self.actors: list[Actor] = []
+        self.killed: list[Actor] = []
+        self.most_in_flight: dict[int, int] = {}
+        self.exceptions = ray.exceptions
+
+    def start(self) -> Actor:
+        self.actors.append(Actor(self, len(self.actors)))
+        return self.actors[-1]
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    monotonic = perf_counter
+
+    def kill(self, actor: Actor) -> None:
+        assert actor not in self.killed
+        self.killed.append(actor)
+        actor.dead = True
+
+    def wait(self, refs: list[Ref], num_returns: int, timeout: float) -> tuple[list[Ref], list[Ref]]:
+        assert refs, "nothing is waited for"
+        assert timeout >= 0
+        assert self.now < 1e5, "this does not end"
+        until = min(self.now + timeout, sorted(ref.at for ref in refs)[min(num_returns, len(refs)) - 1])
+        self.now = max(self.now, until)
+        ready = [ref for ref in refs if ref.at <= self.now][:num_returns]
+        return ready, [ref for ref in refs if ref not in ready]
+
+    def get(self, ref: Ref) -> Any:
+        assert ref.at <= self.now
+        if ref.error is not None:
+            raise ref.error
+        return ref.value
+
+    def available_resources(self) -> dict[str, float]:
+        return {"CPU": 0.0}
+
+    cluster_resources = available_resources
+
+
+def fine(actor: Actor) -> Fate:
+    return 1.0, None
+
+
+def simulate(
+    monkeypatch: pytest.MonkeyPatch,
+    fate_of: Callable[[Actor], Fate],
+    start_of: Callable[[Actor], Fate] = fine,
+    calls: int = 12,
+    actors: int = 3,
+    round_timeout: float | None = None,
+) -> tuple[World, Roster, Callable[[], list[int]]]:
+    """The world, the roster, and what runs the calls: the numbers of those whose results came, in their order."""
+    world = World(start_of, fate_of)
+    for module in (ray_actors, ray_trips):
+        monkeypatch.setattr(module, "ray", world)
+        monkeypatch.setattr(module, "time", world)
+    monkeypatch.setattr(pool, "time", world)
+    execution = Execution(actors=actors, start_timeout=START, block_timeout=BLOCK, retries=RETRIES)
+    roster = Roster(world.start, execution, 0.0)
+    roster.await_all()
+    asked = [Call(f"clients {number}", (number,), cost=1 + number % 3) for number in range(calls)]
+
+    def run() -> list[int]:
+        roster.close_ranks()
+        deadline = Deadline(7, round_timeout)
+        trips = Trips(roster, Measured(1e9), execution, deadline, "train", (1, None), asked, "round 7")
+        return [result.value[0] for result in trips.results()]
+
+    return world, roster, run
+
+
+def test_each_call_comes_back_once_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a result that is lost, doubled or out of order, where nothing goes wrong."""
+    world, _, run = simulate(monkeypatch, fine)
+    assert run() == list(range(12))
+    assert not world.killed
+    assert max(world.most_in_flight.values()) == IN_FLIGHT
+
+
+@pytest.mark.parametrize("course", range(300))
+def test_any_course_ends(monkeypatch: pytest.MonkeyPatch, course: int) -> None:
+    """Kills: an endless loop; a call that comes back twice or never; an error that is none of the documented ones."""
+    rng = random.Random(course)
+    bad = rng.choice([0.02, 0.1, 0.3, 0.8])
+
+    def fate(actor: Actor) -> Fate:
+        if rng.random() > bad:
+            return rng.uniform(0.1, 5), None
+        return rng.choice([None, (rng.uniform(0, 5), DIED), (rng.uniform(0, 5), KILLED)])
+
+    def start(actor: Actor) -> Fate:
+        if actor.number < 3 or rng.random() > bad:
+            return rng.uniform(0.1, 20), None
+        return rng.choice([None, (rng.uniform(0, 5), DIED)])
+
+    world, roster, run = simulate(monkeypatch, fate, start)
+    ends = "failed 4 times, last because|with one block at a time on the last actor|could not start"
+    try:
+        for _ in range(3):
+            assert run() == list(range(12))
+    except (RunError, ResourceError) as error:
+        told = str(error)
+        assert re.search(ends, told) and "\n" not in told, told
+    assert roster.numbers
+    assert len(world.killed) <= 12 * (RETRIES + 1) * 3
+    roster.kill_all()
+    assert len(world.killed) == len(world.actors)
+
+
+def test_only_the_actor_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    """Kills: a deadline that costs actors which work; one that counts from the wrong moment."""
+    hung = iter([None])
+    world, roster, run = simulate(
+        monkeypatch, lambda actor: next(hung, (20.0, None)) if actor.number == 1 else (20.0, None)
+    )
+    assert run() == list(range(12))
+    assert [actor.number for actor in world.killed] == [1]
+    assert "round 7: actor 1 gave nothing back for 30 s (execution.block_timeout); clients" in caplog.text
+    assert [roster[number].handle.number for number in roster.numbers] == [0, 3, 2]
+
+
+def test_an_actor_that_cannot_be_started_again_is_given_up(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    """Kills: waiting for ever for a node that is gone; an end where others can go on."""
+    _, roster, run = simulate(
+        monkeypatch,
+        lambda actor: (1.0, DIED) if actor.number == 1 else (1.0, None),
+        lambda actor: None if actor.number > 2 else (1.0, None),
+        calls=300,
+    )
+    assert run() == list(range(300))
+    assert run() == list(range(300))
+    assert len(roster.numbers) == 2
+    assert "1 of them could not start within 60 s" in caplog.text
+    assert "going on without that actor, with 2: the same bits" in caplog.text
+
+
+def test_the_last_actor_that_does_not_start_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a pool of nobody."""
+    _, _, run = simulate(
+        monkeypatch,
+        lambda actor: (1.0, DIED),
+        lambda actor: (1.0, None) if actor.number == 0 else None,
+        actors=1,
+    )
+    with pytest.raises(ResourceError, match=r"execution.actors=1: 1 of them could not start within 60 s; asked for"):
+        run()
+
+
+def test_want_of_memory_takes_actors_away_and_no_more(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    """Kills: the same load on the same node again; two trips at a time where one was too much; an actor of another node
+    that is narrowed with it."""
+    killed = iter([(1.0, KILLED)])
+    world, roster, run = simulate(
+        monkeypatch, lambda actor: next(killed, (1.0, None)) if actor.number == 0 else (1.0, None), actors=4
+    )
+    assert run() == list(range(12))
+    assert len(roster.numbers) == 3
+    assert roster.narrow == {"node 0"}
+    world.most_in_flight.clear()
+    assert run() == list(range(12))
+    assert world.most_in_flight == {1: IN_FLIGHT, 2: 1, 3: IN_FLIGHT}
+    assert "low on memory; going on without that actor, with 3: the same bits" in caplog.text
+
+
+def test_want_of_memory_on_the_last_actor_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a loop of actors that are killed for the same block."""
+    world, _, run = simulate(monkeypatch, lambda actor: (1.0, KILLED), actors=2)
+    with pytest.raises(MemoryShort, match=r"round 7: .*low on memory.*, with one block at a time on the last actor"):
+        run()
+    assert len(world.actors) == 3
+
+
+def test_a_round_on_actors_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a deadline that waits for the next result."""
+    world, _, run = simulate(monkeypatch, lambda actor: (25.0, None), round_timeout=40.0)
+    message = r"round 7 took longer than execution.round_timeout=40 s, and waited for round 7: clients \d+; raise it"
+    with pytest.raises(RunError, match=message):
+        run()
+    assert world.now == pytest.approx(41.0, abs=0.1)
+
+
+def test_the_last_actor_of_a_node_is_tried_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: an end, where two that were killed at once had room one after the other."""
+    world, roster, run = simulate(
+        monkeypatch,
+        lambda actor: (1.0, KILLED) if actor.number in (0, 2) else (1.0, None),
+        actors=3,
+    )
+    roster.give_up(1)  # the two that are left are on one node
+    assert run() == list(range(12))
+    assert [actor.number for actor in world.killed] == [1, 0, 2]
+    assert roster.alone
+
+
+def test_nothing_counts_of_an_actor_that_computes_other_bits(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    """Kills: results of a new actor that are added before it has said what it computes with."""
+    _, roster, run = simulate(
+        monkeypatch,
+        lambda actor: (1.0, DIED) if actor.number == 1 else (0.0, None),
+        lambda actor: (0.0, None) if actor.number > 2 else (1.0, None),
+        calls=300,
+    )
+    ready = Actor._ready
+
+    def other(actor: Actor) -> Ref:
+        ref = ready(actor)
+        if actor.number > 2:
+            ref.value = {**ref.value, "numerics": {"torch": "y"}}
+        return ref
+
+    monkeypatch.setattr(Actor, "_ready", other)
+    assert run() == list(range(300))
+    assert roster.numerics == {"torch": "x"}
+    assert len(roster.numbers) == 2
+    assert "the actors differ in torch" in caplog.text
+
+
+def test_a_deadline_holds_while_results_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a deadline that is looked at only where nothing comes."""
+    world, _, run = simulate(monkeypatch, lambda actor: (1.0, None), calls=100, round_timeout=5.0)
+    with pytest.raises(RunError, match=r"round 7 took longer than execution.round_timeout=5 s"):
+        run()
+    assert world.now < 10
