@@ -29,7 +29,7 @@ from engine.record import matrices
 from engine.record.run_folder import Row, RunFolder
 from engine.record.store import StageStore
 from engine.run.driver import Driver
-from engine.run.sharing import Reuse
+from engine.run.reuse import Reuse
 from engine.server.class_balance import changes_classes, last_trained, step_classes
 from engine.server.evaluation_schedule import measures_own_models
 from engine.worker.pool import InProcessPool, Pool
@@ -302,7 +302,7 @@ class LocalDriver:
         keep_all: bool = False,
         patience: float = 0.0,
     ) -> None:
-        """``make_pool``: where blocks run; none: in this process. ``keep_all``: see :class:`~engine.run.sharing.Reuse`.
+        """``make_pool``: where blocks run; none: in this process. ``keep_all``: see :class:`~engine.run.reuse.Reuse`.
 
         ``patience``: seconds to wait for a process that still holds the folder.
         """

@@ -31,7 +31,7 @@ from engine.record.last_rounds import comparable, of_last_rounds
 from engine.record.personal import by_round, figures_of_rounds, of_stages
 from engine.record.run_folder import SCHEMAS, Row, RunFolder
 from engine.record.store import StageStore
-from engine.run.driver import weights_sha256
+from engine.run.recording import weights_sha256
 from engine.run.run import LocalDriver, Prepared, prepare
 from engine.sweeps.folder import SweepFolder, TrialRecord
 from engine.worker.pool import Pool
