@@ -19,7 +19,7 @@ from engine.base.errors import ClientError, MemoryShort, ResourceError, RunError
 from engine.client.trainer import Arrival, Trainer, Visit
 from engine.experiment import Experiment, Participation
 from engine.record.run_folder import RunFolder
-from engine.run.run import Messages
+from engine.run.log import Messages
 from engine.server import federation
 from engine.worker.pool import Deadline
 from tests.support.tiny import SIZES, drive, experiment, open_driver

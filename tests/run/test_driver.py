@@ -23,8 +23,9 @@ from engine.record.checkpoints import Checkpoints, Position
 from engine.record.hashing import numerics
 from engine.record.run_folder import SCHEMAS, RunFolder
 from engine.record.states import DiskStore, MemoryStore
+from engine.run.log import Messages
+from engine.run.preparing import prepare
 from engine.run.recording import weights_sha256
-from engine.run.run import Messages, prepare
 from engine.server.cohort import draw_cohort, expected_cohort
 from engine.worker import pool as pool_module
 from tests.support.tiny import SIZES, assignment, dataset, drive, experiment, open_driver

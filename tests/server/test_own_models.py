@@ -20,7 +20,7 @@ from engine.client.entries import opened
 from engine.record.checkpoints import Position
 from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
-from engine.run.run import check_against_data
+from engine.run.preparing import check_against_data
 from engine.server.cohort import draw_cohort
 from engine.server.evaluation_schedule import EvaluationSchedule
 from tests.support.tiny import (
