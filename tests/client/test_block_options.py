@@ -277,11 +277,13 @@ class KeepsMore(KeepsRagged):
         (DrawsInGradient, r"draws nothing itself: what it needs of 'noise' comes from Algorithm.step_randomness"),
         (
             DrawsNumbers,
-            r"DrawsNumbers.step_randomness: 'width' is no tensor of one shape for all clients of a block; say so in r",
+            r"DrawsNumbers.step_randomness: 'width' is no tensor of one shape for all clients of a block; "
+            r"say so in requires.no_vmap",
         ),
         (
             DrawsRagged,
-            r"DrawsRagged.step_randomness: 'rows' is no tensor of one shape for all clients of a block; say so in requires.n",
+            r"DrawsRagged.step_randomness: 'rows' is no tensor of one shape for all clients of a block; "
+            r"say so in requires.no_vmap",
         ),
         (KeepsRagged, r"KeepsRagged: what clients keep: 'mine' is no tensor of one shape for all clients of a block; "),
         (KeepsMore, r"KeepsMore: what clients keep: 'more' is no tensor of one shape for all clients of a block; say"),
