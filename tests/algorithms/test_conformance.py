@@ -17,10 +17,11 @@ from algorithms.distillation import Distillation
 from engine.algorithm import Algorithm, Context, Generative, Kind, ParamLayout, PostTraining, Tensors, seeds
 from engine.algorithm.generative import own_classes
 from engine.base.errors import ConfigError
+from engine.client.client_round import ClientRound, Streams
 from engine.client.entries import kept
 from engine.client.flat_net import FlatNet, NetAt
 from engine.client.jobs import _View
-from engine.client.trainer import Streams, Trainer, Visit
+from engine.client.trainer import Trainer
 from engine.client.training_tools import FlatTrainingTools
 from engine.data import Assignment
 from engine.data.batches import Rows
@@ -344,7 +345,7 @@ def test_inputs_are_not_written_to(name: str) -> None:
     state = kept(algorithm.kinds, algorithm.init_state(received, {}, client), client)
     given = {f"{which}/{key}": value for which, part in (("r", received), ("s", state)) for key, value in part.items()}
     before = {key: value.clone() for key, value in given.items()}
-    trained = trainer.train(Visit(algorithm, Local(), 0, indices, context, received, state))
+    trained = trainer.train(ClientRound(algorithm, Local(), 0, indices, context, received, state))
     for key, value in given.items():
         assert torch.equal(value, before[key]), key
     for key, value in trained.upload.items():
