@@ -23,7 +23,7 @@ OF_DEVICE = ("CUDA error", "CUBLAS_STATUS", "CUDNN_STATUS", "cuDNN error")
 def attempt(
     train: Callable[[Sequence[ClientRound]], Sequence[Attempted]], group: Sequence[ClientRound]
 ) -> list[Attempted]:
-    """What each client of a group comes to.
+    """Return what each client of a group comes to: its round, or its error.
 
     Where something is raised in a pass of several, each is trained alone to find whose it is, and the others once more
     without it. What that comes to depends on the group alone.
@@ -77,7 +77,7 @@ def _pass_on(error: Exception, group: Sequence[ClientRound]) -> None:
 
 
 def is_of_memory(error: BaseException) -> bool:
-    """Whether a worker's memory did not do."""
+    """Return whether an error says that a worker's memory did not do."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError | MemoryShort):
         return True
     return isinstance(error, RuntimeError) and _says(error, OUT_OF_MEMORY)

@@ -60,7 +60,7 @@ from engine.worker.preflight import Peak, measured
 
 
 def set_up_torch(experiment: Experiment) -> None:
-    """What would otherwise depend on where a process was started."""
+    """Set what would otherwise depend on where a process was started."""
     torch.set_num_threads(experiment.execution.threads)
     if experiment.execution.device == "cuda":
         torch.backends.cudnn.benchmark = False
@@ -306,7 +306,7 @@ class JobRunner:
         return float(scores.correct.sum() / scores.count.sum())
 
     def _own_scores(self, point: str, algorithm: Algorithm, number: int, context: Context, rows: Tensor) -> OwnScores:
-        """Of the client's own model, which is in its net."""
+        """Score the client's own model, which is in its net."""
         trainer = self._trainer_of(number)
         client = trainer.client(number, self._indices(number), self._context_of(number, context))
         predict = partial(personalised.predict_own, algorithm, client=client)
@@ -314,7 +314,7 @@ class JobRunner:
 
     @torch.no_grad()
     def _scores(self, net: FlatNet, predict: Callable[[Net, Tensor], Tensor], rows: Tensor) -> Scores:
-        """Of what is in a net, on test rows [n]."""
+        """Score what is in a net, on test rows [n]."""
         net.train(False)
         classes = net.layout.classes
         loss = 0.0

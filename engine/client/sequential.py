@@ -48,7 +48,7 @@ def freezes_body(phase: Phase) -> bool:
 
 
 def least_rows(net: FlatNet, phase: Phase) -> int:
-    """Of a batch; statistics of one row are none."""
+    """Return the fewest rows that a batch may have: one row has no statistics."""
     return 2 if net.layout.has_batchnorm and not freezes_body(phase) else 1
 
 
@@ -153,7 +153,7 @@ class SequentialLoop:
         self.round.accumulated += float(accumulation(self.local.momentum, steps, self.local.nesterov))
 
     def _is_plain(self, phase: Phase) -> bool:
-        """Whether a step is SGD and nothing else, so that nobody sees the gradient as a vector."""
+        """Return whether a step is SGD and nothing else, so that nobody sees the gradient as a vector."""
         has_hook = type(self.algorithm).gradient is not Algorithm.gradient
         return self.local.is_plain_sgd and not has_hook and self.round.order.batch_size(phase) != "full"
 
@@ -164,7 +164,9 @@ class SequentialLoop:
             self.round.gradient[where] = self._grad(net, batch_of, positions, phase)
 
     def _grad(self, net: Net, batch_of: BatchOf, positions: Tensor, phase: Phase) -> Tensor:
-        """Of the mean loss over ``positions``; exact over chunks where the phase asks for a full batch."""
+        """Return the gradient of the mean loss over ``positions``; exact over chunks where the phase asks for a full
+        batch.
+        """
         if self.round.order.batch_size(phase) != "full" or len(positions) <= CHUNK:
             return self._backward(net, batch_of, positions, phase)
         total = None

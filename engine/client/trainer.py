@@ -41,7 +41,7 @@ from engine.data.public import PublicSet, none_set_aside
 
 
 def first_state(algorithm: Algorithm, client: Client, received: Tensors, parent: Tensors) -> Tensors:
-    """What a client keeps at its first participation in a stage, as it is stored.
+    """Return what a client keeps at its first participation in a stage, as it is stored.
 
     client: with ``rng`` as of round 0. parent: what it kept of the stage before.
     """

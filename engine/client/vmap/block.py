@@ -208,11 +208,13 @@ class VmapLoop:
         step(first, last, total)
 
     def _asked(self, first: int, last: int) -> bool:
-        """Whether a step's losses are the first of one of clients [first, last)."""
+        """Return whether a step's losses are the first of one of clients [first, last)."""
         return self._probe and any(group is None for group in self._firsts[first:last])
 
     def _inputs(self, first: int, last: int, places: Tensor, take: Take | None, asked: bool) -> Inputs:
-        """What a step is given, with the draws that are its own; if it is ``asked`` for, what is needed once more."""
+        """Return what a step is given, with the draws that are its own; if it is ``asked`` for, what is needed once
+        more.
+        """
         rows = {"rows": places} if take is None else take(first, last, places)
         if asked and take is None:
             x, y = self._rows.taken(Inputs(rows))
@@ -284,7 +286,7 @@ class VmapLoop:
             return vmap(loss, randomness="error")(leaves, buffers, x, y, drawn, *own)
 
     def _template(self, client: Client) -> Client:
-        """What a mapped function sees of a client, but for what is each client's own."""
+        """Return what a mapped function sees of a client, but for what is each client's own."""
         return replace(client, context=self._memory.watched(client.context), rng=_no_draws)
 
     def _remember(self, first: int, last: int, places: Tensor, phase: Phase, inputs: Inputs) -> None:
