@@ -8,7 +8,8 @@ from typing import Literal
 import torch
 
 from engine.algorithm import Client, Tensors
-from engine.client.trainer import Streams, first_state
+from engine.client.client_round import Streams
+from engine.client.trainer import first_state
 from engine.record.stage_states import StageStates
 from engine.server.broadcast import addressed, broadcast, sent_once, settled
 from engine.server.client_map import EveryClient, Exchanges, ServerSide
