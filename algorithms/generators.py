@@ -42,7 +42,7 @@ class GeneratorSpec:
 
 
 class Generator(nn.Module):
-    """z and labels to images, through a quarter and a half of the resolution."""
+    """A network from z and labels to images, through a quarter and a half of the resolution."""
 
     def __init__(self, spec: GeneratorSpec) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Generator(nn.Module):
 
 
 class Discriminator(nn.Module):
-    """Images to one score each: three halvings; without norms, which tell a batch and not an image."""
+    """A network from images to one score each: three halvings; without norms, which tell a batch and not an image."""
 
     def __init__(self, spec: GeneratorSpec) -> None:
         super().__init__()

@@ -22,7 +22,7 @@ PARTS = ("count", "mean", "scatter")
 
 @dataclass(frozen=True)
 class Moments:
-    """Of one set of rows, in float64. No rows at all are the identity of :func:`merged`."""
+    """The moments of one set of rows, in float64. Those of no rows are the identity of :func:`merged`."""
 
     count: Tensor  # [] n
     mean: Tensor  # [d]
@@ -30,23 +30,23 @@ class Moments:
 
     @property
     def covariance(self) -> Tensor:
-        """[w] packed, with n - 1 in the denominator; needs two rows."""
+        """The covariance [w], packed, with n - 1 in the denominator; needs two rows."""
         return self.scatter / (self.count - 1)
 
 
 def words(features: int, diagonal: bool = False) -> int:
-    """Of a scatter."""
+    """Return the number of words of a scatter."""
     return features if diagonal else features * (features + 1) // 2
 
 
 def pack(matrix: Tensor) -> Tensor:
-    """[d, d] symmetric -> [d (d + 1) / 2]."""
+    """Pack a symmetric matrix: [d, d] -> [d (d + 1) / 2]."""
     rows = torch.arange(len(matrix), device=matrix.device)
     return matrix.masked_select(rows[:, None] <= rows)  # indices would take more memory than the matrix
 
 
 def unpack(packed: Tensor, features: int) -> Tensor:
-    """[d (d + 1) / 2], or [d] of a diagonal matrix, -> [d, d]."""
+    """Undo :func:`pack`: [d (d + 1) / 2], or [d] of a diagonal matrix, -> [d, d]."""
     if len(packed) == features:
         return packed.diag()
     row, column = torch.triu_indices(features, features, device=packed.device)
@@ -57,7 +57,7 @@ def unpack(packed: Tensor, features: int) -> Tensor:
 
 
 def moments_of(z: Tensor, diagonal: bool = False) -> Moments:
-    """Of the rows ``z`` [n, d]; one row has no scatter."""
+    """Return the moments of the rows ``z`` [n, d]; one row has no scatter."""
     z = z.double()
     count = torch.tensor(float(len(z)), dtype=torch.float64, device=z.device)
     mean = z.sum(0) / count.clamp(min=1)
@@ -66,7 +66,7 @@ def moments_of(z: Tensor, diagonal: bool = False) -> Moments:
 
 
 def merged(a: Moments, b: Moments) -> Moments:
-    """Of both sets of rows together. Associative and commutative but for rounding."""
+    """Return the moments of both sets of rows together. Associative and commutative but for rounding."""
     count = a.count + b.count
     share = b.count / count.clamp(min=1)
     delta = b.mean - a.mean
@@ -79,18 +79,18 @@ def merged(a: Moments, b: Moments) -> Moments:
 
 
 def to_message(by_class: Mapping[int, Moments]) -> dict[str, Tensor]:
-    """``3/count`` [], ``3/mean`` [d], ``3/scatter`` [w]: 1 + d + w words for each class that is there."""
+    """Write as ``3/count`` [], ``3/mean`` [d], ``3/scatter`` [w]: 1 + d + w words for each class that is there."""
     return {f"{number}/{part}": getattr(m, part) for number, m in by_class.items() for part in PARTS}
 
 
 def from_message(message: Mapping[str, Tensor]) -> dict[int, Moments]:
-    """The inverse, in ascending class."""
+    """Undo :func:`to_message`, in ascending class."""
     numbers = sorted({int(name.partition("/")[0]) for name in message})
     return {number: Moments(*(message[f"{number}/{part}"] for part in PARTS)) for number in numbers}
 
 
 def merge(a: dict[str, Tensor], b: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Two messages into one, class by class: the ``reduce`` of ``clients.map``."""
+    """Merge two messages into one, class by class: the ``reduce`` of ``clients.map``."""
     one, other = from_message(a), from_message(b)
     both = {number: merged(one[number], other[number]) for number in one.keys() & other.keys()}
     return to_message({**one, **other, **both})

@@ -13,7 +13,7 @@ import torch
 
 
 def key(seed: int, purpose: str, round: int = 0, client: int = -1) -> int:
-    """A 63-bit number that belongs to this draw alone.
+    """Return a 63-bit number that belongs to this draw alone.
 
     ``round`` 0 is before the first round; ``client`` -1 is the server.
     """
@@ -22,10 +22,10 @@ def key(seed: int, purpose: str, round: int = 0, client: int = -1) -> int:
 
 
 def generator(seed: int, purpose: str, round: int = 0, client: int = -1) -> torch.Generator:
-    """A torch generator on the CPU (draws are moved to the device, so that bits do not depend on it)."""
+    """Return a torch generator on the CPU (draws are moved to the device, so that bits do not depend on it)."""
     return torch.Generator().manual_seed(key(seed, purpose, round, client))
 
 
 def numpy_generator(seed: int, purpose: str, round: int = 0, client: int = -1) -> np.random.Generator:
-    """A numpy generator, for what torch lacks (Dirichlet draws, choice without replacement)."""
+    """Return a numpy generator, for what torch lacks (Dirichlet draws, choice without replacement)."""
     return np.random.Generator(np.random.PCG64(key(seed, purpose, round, client)))
