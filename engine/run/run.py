@@ -25,12 +25,10 @@ from engine.base.files import writing
 from engine.data import Assignment, Dataset
 from engine.experiment import Execution, Experiment, no_gpu
 from engine.models import check_size
-from engine.record import matrices
 from engine.record.run_folder import Row, RunFolder
 from engine.record.store import StageStore
 from engine.run.driver import Driver
 from engine.run.sharing import Reuse
-from engine.server.class_balance import changes_classes, last_trained, step_classes
 from engine.server.evaluation_schedule import measures_own_models
 from engine.worker.pool import InProcessPool, Pool
 
@@ -261,6 +259,9 @@ class Run:
         """Write everything; the summary. The folder can be resumed if the run was not finished."""
         summary = self.driver.close()
         counts = self.assignment.class_counts(self.labels, len(self.classes))
+        # Here, since matplotlib takes a second to import, and only ends need it.
+        from engine.analysis.run_pictures import draw_pictures
+
         with writing(self.folder.path):
             draw_pictures(self.experiment, self.folder, counts, self.classes)
         return summary
@@ -335,26 +336,6 @@ def reuse_for(folder: RunFolder, store: StageStore | None, keep_all: bool = Fals
     if store is None:
         return None
     return Reuse(store, folder.path / "fetched", note=str(folder.path), keep_all=keep_all)
-
-
-def draw_pictures(experiment: Experiment, folder: RunFolder, counts: Any, classes: tuple[str, ...]) -> None:
-    # Here, since matplotlib takes a second to import, and only ends need it.
-    from engine.analysis.curves import draw_curves
-    from engine.analysis.partition_picture import draw_partition, draw_steps
-
-    if changes_classes(experiment):
-        held, stage = counts[counts.sum(axis=1) > 0], last_trained(experiment)
-        draw_steps(held, step_classes(stage.algorithm, stage.local, held), classes, folder.path / "sampler.png")
-    draw_partition(counts, classes, folder.path / "partition.png")
-    draw_curves(folder, folder.path / "curves.png")
-    if not experiment.chain[-1].rounds:  # curves over rounds say little of what it does
-        from engine.analysis.class_pictures import draw_classes
-
-        draw_classes(folder, counts, classes)
-    if (folder.path / matrices.FILE).exists():
-        from engine.analysis.class_pictures import draw_matrices
-
-        draw_matrices(folder, classes)
 
 
 def run(

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 from ray.tune.search.variant_generator import generate_variants
 
-from engine.analysis.claims import Claim, Layout
+from engine.analysis.claims import Claim, PaperTable
 from engine.analysis.class_figures import EXAMPLES, class_figures, is_class_figure
 from engine.analysis.settings import SMALLER_IS_BETTER, setting_label
 from engine.analysis.trials import LAYER, METRICS, ON_REQUEST, RESERVED
@@ -80,7 +80,7 @@ class Sweep:
     stop: Mapping[str, float] = field(default_factory=dict)  # metric -> value from which on a trial ends
     target_accuracy: float | None = None  # for rounds and bytes to it
     claims: tuple[Claim, ...] = ()
-    tables: tuple[Layout, ...] = ()
+    tables: tuple[PaperTable, ...] = ()
     diagnose: bool = False  # compare the local models of each trial's last round, for claims on cka_* and norms
     images: bool = False  # compare what each trial generates at its end with its training images, for nearest_ratio
 

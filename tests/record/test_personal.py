@@ -15,7 +15,7 @@ import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from engine.analysis import curves
+from engine.analysis.run_pictures import curves
 from engine.base.errors import ConfigError
 from engine.cli import main as cli
 from engine.experiment import Experiment

@@ -16,8 +16,9 @@ import pytest
 import torch
 
 from engine.algorithm import seeds
-from engine.analysis.claims import Claim, judge
-from engine.analysis.tables import load
+from engine.analysis.claims import Claim
+from engine.analysis.comparing.verdicts import judge
+from engine.analysis.loading import load
 from engine.base.errors import ConfigError, RunError, RunFolderError
 from engine.client.flat_net import FlatNet
 from engine.client.jobs import Worker

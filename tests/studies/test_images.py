@@ -19,9 +19,11 @@ from algorithms.cbfl import Cbfl
 from algorithms.fedavg import FedAvg
 from algorithms.generators import images
 from engine.algorithm import Layout, Net, Tensors, seeds
-from engine.analysis.claims import Claim, judge
+from engine.analysis.claims import Claim
+from engine.analysis.comparing.verdicts import judge
+from engine.analysis.figures import generated as generated_picture
+from engine.analysis.loading import load
 from engine.analysis.report import write as write_report
-from engine.analysis.tables import load
 from engine.base.errors import ConfigError, RunFolderError
 from engine.client.flat_net import FlatNet
 from engine.data import Dataset
@@ -30,7 +32,6 @@ from engine.experiment import Experiment
 from engine.models import MLP
 from engine.run.run import run
 from engine.studies.images import nearest
-from engine.studies.images import picture as generated_picture
 from engine.studies.images.generated import look, measure
 from engine.studies.images.sweep import look_at_sweep
 from engine.sweeps.definition import NamedSweep, Sweep

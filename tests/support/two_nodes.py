@@ -31,7 +31,7 @@ from ray.cluster_utils import Cluster  # isort: skip
 
 import numpy as np
 
-from engine.analysis import tables
+from engine.analysis import load as load_results
 from engine.data import Dataset
 from engine.data.dataset import Source
 from engine.experiment import Experiment
@@ -241,7 +241,7 @@ def aftermath(notes: Notes, lost: dict[str, Any], node: str) -> dict[str, Any]:
 
 
 def trials(folder: Path) -> Any:
-    return tables.load(folder).trials.drop(columns=OWN)
+    return load_results(folder).trials.drop(columns=OWN)
 
 
 def main(folder: Path) -> dict[str, Any]:

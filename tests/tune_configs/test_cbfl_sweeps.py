@@ -16,7 +16,7 @@ import yaml
 from algorithms import ALGORITHMS
 from algorithms.cbfl import Cbfl
 from algorithms.scaffold import Scaffold
-from engine.analysis.claims import Layout, Published
+from engine.analysis.claims import PaperTable, Published
 from engine.analysis.quantities import quantity
 from engine.experiment import Experiment
 from engine.record.store import StageStore
@@ -400,7 +400,7 @@ def test_what_is_not_like_for_like_is_not_compared() -> None:
 def test_never_is_a_figure() -> None:
     """Kills: a target that the paper's run never reaches, lost on the way to YAML or shown as a number."""
     table = sweep("table12", "paper").tables[0]
-    again = Layout.from_mapping(yaml.safe_load(yaml.safe_dump(table.to_mapping())))
+    again = PaperTable.from_mapping(yaml.safe_load(yaml.safe_dump(table.to_mapping())))
     assert again == table
     (never,) = [one for one in again.published if one.setting["algorithm.name"] == "fednova"]
     assert math.isinf(never.value)

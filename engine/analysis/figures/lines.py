@@ -6,14 +6,15 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.analysis.comparing.ranking import Setting, ranked, shown, spread_out, varied
+from engine.analysis.comparing.scales import by_value, scale_of
 from engine.analysis.drawing import MUTED, RAMP
 from engine.analysis.figures.colours import line_colours
 from engine.analysis.figures.panels import MOST_LINES
-from engine.analysis.scales import Setting, by_value, ranked, scale_of, shown, spread_out, varied
 from engine.analysis.settings import key
 
 if TYPE_CHECKING:
-    from engine.analysis.tables import Results
+    from engine.analysis.results import Results
 
 MOST_COLOURED, MOST_GREY = 5, 40  # of settings too many for a line each
 

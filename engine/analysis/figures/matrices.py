@@ -12,16 +12,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from engine.analysis.comparing.ranking import Setting, capitalised, counted, distinct, shortened
 from engine.analysis.drawing import CATEGORIES, STYLE, Drawing, Sketch
 from engine.analysis.figures.cells import MOST_CELLS, coloured_cells, some_ticks, write_in_cells
 from engine.analysis.figures.colours import letter_size
 from engine.analysis.figures.panels import PANEL
-from engine.analysis.scales import Setting, capitalised, counted, distinct, shortened
 from engine.analysis.settings import setting_label
 from engine.record.matrices import COST, least_on_diagonal
 
 if TYPE_CHECKING:
-    from engine.analysis.tables import Results
+    from engine.analysis.results import Results
 
 MOST_MATRICES = 12  # of a report
 NOTE = "What servers end with for each pair of classes, with the same colours in all pictures of one name."

@@ -13,16 +13,16 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from engine.analysis import statistics
+from engine.analysis.comparing.ranking import Setting, capitalised, counted, spread_out
 from engine.analysis.drawing import MUTED, STYLE, Drawing, Sketch
 from engine.analysis.figures.lines import Line, panels_of_lines
 from engine.analysis.figures.panels import PANEL, limits, name_lines
 from engine.analysis.quantities import Quantity, quantity, with_unit
-from engine.analysis.scales import Setting, capitalised, counted, spread_out
 from engine.analysis.settings import setting_frame
 from engine.record.personal import FIGURES as PERSONAL
 
 if TYPE_CHECKING:
-    from engine.analysis.tables import Results
+    from engine.analysis.results import Results
 
 MOST_ROUNDS, MOST_MARKS = 60, 16  # of a curve; more are thinned out
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from engine.analysis import figures
-from engine.analysis.claims import Verdict
+from engine.analysis.comparing.verdicts import Verdict
 from engine.analysis.drawing import Drawing
 from engine.analysis.quantities import Quantity, quantity, with_unit
 from engine.analysis.report.sheets import (
@@ -25,8 +25,8 @@ from engine.analysis.report.sheets import (
     seeds_text,
     word_cell,
 )
+from engine.analysis.results import Results
 from engine.analysis.settings import matches, names_oracle, setting_label
-from engine.analysis.tables import Results
 from engine.record.run_folder import BREAKS_PRIVACY
 
 

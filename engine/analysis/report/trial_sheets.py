@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from engine.analysis.comparing.ranking import Setting, ranked
 from engine.analysis.quantities import quantity
 from engine.analysis.report.sheets import (
     Cell,
@@ -16,9 +17,8 @@ from engine.analysis.report.sheets import (
     value_cell,
     word_cell,
 )
-from engine.analysis.scales import Setting, ranked
+from engine.analysis.results import Results
 from engine.analysis.settings import MARK, setting_label
-from engine.analysis.tables import Results
 from engine.analysis.trials import read_json
 from engine.record.personal import FIGURES as PERSONAL
 

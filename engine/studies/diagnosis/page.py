@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from engine.analysis import round_folders
-from engine.analysis.plain_page import Fact, Section, Table, render
+from engine.analysis.pages.plain_page import Fact, Section, Table, render
 from engine.base.files import write_atomically
 from engine.run.replay import Round
 from engine.studies.diagnosis import figures as drift_figures

@@ -20,13 +20,12 @@ from typing import Any
 
 import pandas as pd
 
-from engine.analysis.trial_by_trial import trial_by_trial
+from engine.analysis.figures.diagnosed import TABLE
 from engine.analysis.trials import columns_of, read_json
 from engine.run.replay import find
 from engine.studies.diagnosis import page as diagnosis_page
 from engine.studies.diagnosis.diagnosis import Options, diagnose
-
-TABLE = "cka"
+from engine.studies.trial_by_trial import trial_by_trial
 
 
 def diagnose_sweep(
@@ -68,13 +67,3 @@ def _diagnosed(
     found = diagnose(trial, round.number, options, overrides=overrides, address=address)
     diagnosis_page.write(found, target)
     return target
-
-
-def means(folder: Path) -> dict[str, dict[str, list[float]]]:
-    """Setting -> layer -> the mean CKA of each seed, of a sweep that has been diagnosed; empty for any other."""
-    path = folder / f"{TABLE}.parquet"
-    found: dict[str, dict[str, list[float]]] = {}
-    if path.exists():
-        for row in columns_of(path, ["setting", "layer", "cka"]).to_pylist():
-            found.setdefault(row["setting"], {}).setdefault(row["layer"], []).append(row["cka"])
-    return found

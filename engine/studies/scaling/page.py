@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.analysis.drawing import Drawing
-from engine.analysis.plain_page import Fact, Section, Table, render
+from engine.analysis.pages.plain_page import Fact, Section, Table, render
 from engine.base.files import write_atomically
 from engine.studies.scaling import figures as scaling_figures
 from engine.studies.scaling.figures import UNITS, rate

@@ -13,8 +13,9 @@ from sklearn.inspection import permutation_importance
 from sklearn.metrics import r2_score
 from sklearn.model_selection import GroupKFold, cross_val_predict
 
-from engine.analysis.scales import Setting, ranked, scale_of, varied
-from engine.analysis.tables import Results
+from engine.analysis.comparing.ranking import Setting, ranked, varied
+from engine.analysis.comparing.scales import scale_of
+from engine.analysis.results import Results
 
 FEWEST_SETTINGS = 10
 TREES, REPETITIONS, FOLDS = 120, 10, 5
