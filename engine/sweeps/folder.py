@@ -25,7 +25,7 @@ from engine.base.files import refuse_links, write_atomically
 from engine.base.writable import check_writable
 from engine.experiment import Experiment
 from engine.record.run_folder import RunFolder
-from engine.sweeps.definition import NamedSweep
+from engine.sweeps.named import NamedSweep
 
 Status = Literal["running", "finished", "stopped", "failed"]
 
@@ -147,6 +147,13 @@ class SweepFolder:
             raise RunFolderError(f"{path} cannot be read ({error}); delete it to run this trial again") from None
         if record.trial != trial:  # it says where the record is written next
             raise RunFolderError(f"{path} is of trial {record.trial}; delete it to run trial {trial} again")
+        return record
+
+    def begun(self, trial: str) -> TrialRecord:
+        """Return the record of a trial that has been handed to Tune; raises :class:`RunFolderError` without one."""
+        record = self.record(trial)
+        if record is None:
+            raise RunFolderError(f"{self.path} has no record of trial {trial}")
         return record
 
     def records(self) -> list[TrialRecord]:

@@ -36,8 +36,9 @@ from engine.studies.diagnosis import page as diagnosis_page
 from engine.studies.diagnosis.cka import linear_cka
 from engine.studies.diagnosis.diagnosis import Options, balanced_rows, correlation, diagnose, measure
 from engine.studies.diagnosis.sweep import diagnose_sweep
-from engine.sweeps.definition import NamedSweep, Sweep
+from engine.sweeps.definition import Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
+from engine.sweeps.named import NamedSweep
 from tests.cli.test_cli import call
 
 assert call  # a fixture
@@ -637,7 +638,7 @@ def test_a_sweep_that_asks_for_it_is_diagnosed_before_its_report(
 
     from engine.cli import diagnose as cli_diagnose
     from engine.cli import sweeps as cli_sweeps
-    from engine.sweeps.running import Outcome
+    from engine.sweeps.running import SweepResult
 
     order = list[str]()
     monkeypatch.setattr(cli_diagnose, "sweep", lambda *words: order.append("diagnosis"))
@@ -645,6 +646,6 @@ def test_a_sweep_that_asks_for_it_is_diagnosed_before_its_report(
     plain = NamedSweep("mine.it", "laptop", (), "A sweep", Sweep(base=config(), space={}))
     named = dataclasses.replace(plain, sweep=dataclasses.replace(plain.sweep, diagnose=wanted))
     assert named.digest == plain.digest
-    done = Outcome(sweep, 4, {"finished": 4}, 8, 8, interrupted=False)
+    done = SweepResult(sweep, 4, {"finished": 4}, 8, 8, interrupted=False)
     assert cli_sweeps._end(Console(quiet=True), named, done, None) == 0
     assert order == (["diagnosis", "report"] if wanted else ["report"])

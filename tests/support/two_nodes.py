@@ -37,10 +37,12 @@ from engine.data.dataset import Source
 from engine.experiment import Experiment
 from engine.record.store import StageStore
 from engine.run.run import LocalDriver
-from engine.sweeps import running
-from engine.sweeps.definition import NamedSweep, Sweep
+from engine.sweeps import running, tuner
+from engine.sweeps.definition import Sweep
 from engine.sweeps.folder import SweepFolder
-from engine.sweeps.running import How, run_sweep
+from engine.sweeps.how import How
+from engine.sweeps.named import NamedSweep
+from engine.sweeps.running import run_sweep
 from engine.sweeps.trial import Job, Trial
 from tests.faults.cluster import NOTICE
 
@@ -163,7 +165,7 @@ class Watch:
                 self._error = error
 
         ray_pool.share = kept
-        running.Trial = Observed  # type: ignore[misc]
+        tuner.Trial = Observed  # type: ignore[misc]
         running.StageStore = partial(StageStore, **IMPATIENT)  # type: ignore[misc]
         thread = threading.Thread(target=beside)
         thread.start()

@@ -13,8 +13,9 @@ from algorithms.fedprox import FedProx
 from engine.analysis.claims import Claim, PaperTable
 from engine.base.errors import ConfigError, ResourceError
 from engine.experiment import Execution, Experiment
-from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep, known, load
+from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep
 from engine.sweeps.folder import TrialRecord
+from engine.sweeps.named import known, load
 from engine.sweeps.planning import Needs, check_fit, choose_mode, order, plan
 from engine.sweeps.searching import InOrder, Proposed
 from tests.support.small_sweeps import STAGES, base, grid, warmup

@@ -20,10 +20,11 @@ from engine.analysis import load as load_results
 from engine.base.errors import ConfigError, ResourceError
 from engine.cli import sweeps as cli_sweeps
 from engine.run.run import Run
-from engine.sweeps.definition import NamedSweep, load
 from engine.sweeps.folder import SweepFolder
+from engine.sweeps.how import How
 from engine.sweeps.live import LiveTable
-from engine.sweeps.running import How, Outcome, resume_sweep, run_sweep
+from engine.sweeps.named import NamedSweep, load
+from engine.sweeps.running import SweepResult, resume_sweep, run_sweep
 from tests.support import small_sweeps
 
 pytestmark = pytest.mark.usefixtures("ray_session")
@@ -38,7 +39,7 @@ def named(function: str, *overrides: str) -> NamedSweep:
     return load(f"{SMALL}:{function}", "laptop", overrides, {})
 
 
-def swept(function: str, out: Path, *overrides: str, **how: Any) -> Outcome:
+def swept(function: str, out: Path, *overrides: str, **how: Any) -> SweepResult:
     how = {"concurrent": 2, "mode": "inside", "store": out.parent / f"store-{out.name}", **how}
     return run_sweep(named(function, *overrides), out, How(**how))
 

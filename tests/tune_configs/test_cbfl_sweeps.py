@@ -21,7 +21,8 @@ from engine.analysis.quantities import quantity
 from engine.experiment import Experiment
 from engine.record.store import StageStore
 from engine.server.class_balance import label_entropies
-from engine.sweeps.definition import PROFILES, Sweep, known, load
+from engine.sweeps.definition import Sweep
+from engine.sweeps.named import PROFILES, known, load
 from engine.sweeps.planning import Planned, order, plan
 from tests.support.tiny import drive_with_store
 from tune_configs import EXPERIMENTS, SWEEPS, cbfl, cbfl_published
