@@ -19,7 +19,7 @@ from engine.base.errors import require
 
 @dataclass(frozen=True)
 class Claim:
-    """What a source says of two settings.
+    """A statement of a source about two settings.
 
     text: the claim, in our words. source: where it stands. better, worse: parts of a setting. where: restricts the
     cells; a list means any of its values. margin: in the unit of the metric. every: in every cell, or on average over

@@ -85,7 +85,7 @@ def write_trials(results: Results) -> Path:
 
 
 def _sweep(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What was asked, and what each trial says of itself, with its folder."""
+    """Read what was asked, and what each trial says of itself, with its folder."""
     path = folder / "sweep.yaml"
     values = read_yaml(path)
     try:
@@ -115,7 +115,7 @@ def _sweep(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def _single_run(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A run in the words of a sweep."""
+    """Read a run in the words of a sweep."""
     experiment = read_experiment(folder / "experiment.yaml")
     summary = read_json(folder / "summary.json") if (folder / "summary.json").exists() else {}
     asked = sum(stage["rounds"] for stage in experiment["stages"] or [experiment])

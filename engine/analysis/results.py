@@ -165,7 +165,7 @@ class Results:
         return class_counts(folder / "partition.parquet", read_experiment(folder / "experiment.yaml")["data"])
 
     def matrices(self, trial: str) -> dict[str, np.ndarray]:
-        """What the trial's server ended with for each pair of classes, by name, float64 [C, C]; often nothing."""
+        """Return the matrices [C, C], float64, that the trial's server ended with, by name; often there are none."""
         return matrices.load(self._folder(trial))
 
     def experiment(self, trial: str) -> Experiment:

@@ -31,7 +31,7 @@ SMALLER_IS_BETTER = (
 
 
 def key(value: Any) -> Hashable:
-    """Equal for values that are the same."""
+    """Return a key that is equal for values that are the same."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, Mapping):
@@ -42,13 +42,13 @@ def key(value: Any) -> Hashable:
 
 
 def matches(value: Any, wanted: Any) -> bool:
-    """Whether ``value`` is ``wanted``, or one of ``wanted`` if that is a list."""
+    """Return whether ``value`` is ``wanted``, or one of ``wanted`` if that is a list."""
     either = [key(value) == key(one) for one in wanted] if isinstance(wanted, list | tuple) else []
     return key(value) == key(wanted) or any(either)
 
 
 def names_oracle(value: Any) -> bool:
-    """Whether ``value``, or a part of it, is an algorithm that no client would take part in."""
+    """Return whether ``value``, or a part of it, is an algorithm that no client would take part in."""
     if isinstance(value, Mapping):
         return any(map(names_oracle, value.values()))
     if isinstance(value, list | tuple):
@@ -57,7 +57,7 @@ def names_oracle(value: Any) -> bool:
 
 
 def label(value: Any) -> str:
-    """Short and readable: ``0.1``, ``none``, ``[64, 32]``, ``fedprox(mu=0.1)``.
+    """Write a value short and readable: ``0.1``, ``none``, ``[64, 32]``, ``fedprox(mu=0.1)``.
 
     An oracle has its mark in front, where no abbreviation cuts it off: ``iid_calibration(breaks-privacy, fraction=1)``.
     """
@@ -77,7 +77,7 @@ def label(value: Any) -> str:
 
 
 def setting_label(setting: Mapping[str, Any]) -> str:
-    """``mu=0.1, alpha=0.05``; an algorithm is named by itself."""
+    """Write a setting as ``mu=0.1, alpha=0.05``; an algorithm is named by itself."""
     return ", ".join(
         label(value) if isinstance(value, Mapping) and "name" in value else f"{name}={label(value)}"
         for name, value in setting.items()

@@ -1,4 +1,4 @@
-"""What a sweep is. A function of ``tune_configs`` returns one:
+"""Definition of a sweep. A function of ``tune_configs`` returns one:
 
 def fedprox_mu(profile: str) -> Sweep:
     return Sweep(
@@ -172,7 +172,7 @@ class Sweep:
 
     @property
     def needs_personal(self) -> bool:
-        """Whether a figure of personal models decides anything while trials run."""
+        """True if a figure of personal models decides anything while trials run."""
         return not {self.metric, *self.stop}.isdisjoint(PERSONAL)
 
     @property
@@ -182,7 +182,7 @@ class Sweep:
 
     @property
     def fixed_steps(self) -> bool:
-        """Whether something may end or change a trial between two reports, so that reports come at fixed rounds."""
+        """True if something may end or change a trial between two reports, so that reports come at fixed rounds."""
         return self.scheduler is not None or bool(self.stop)
 
     def complete(self, drawn: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a sweep keeps on disk: what was asked, and a record and a run folder for each trial.
+"""Files of a sweep: what was asked, and a record and a run folder for each trial.
 
     sweep.yaml         the sweep as data, and where its function is
     trials/00000/      a run's folder, and trial.json: setting, seed, status, schedule
@@ -32,7 +32,7 @@ Status = Literal["running", "finished", "stopped", "failed"]
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """What one trial is and how far it has come; ``trial.json``."""
+    """A record of one trial and of how far it has come; ``trial.json``."""
 
     trial: str
     setting: dict[str, Any]
@@ -157,7 +157,7 @@ class SweepFolder:
         return record
 
     def records(self) -> list[TrialRecord]:
-        """Of all trials that have begun, in order."""
+        """Read the records of all trials that have begun, in order."""
         found = [self.record(path.parent.name) for path in sorted((self.path / "trials").glob("*/trial.json"))]
         return [record for record in found if record is not None]
 
@@ -171,7 +171,7 @@ class SweepFolder:
         return experiment, record.rounds if early else None
 
     def end(self, trial: str, status: Status, reason: str | None) -> None:
-        """What became of a trial that could not say so itself: stopped by a scheduler, or dead."""
+        """Record the end of a trial that could not say so itself: stopped by a scheduler, or dead."""
         record = self.record(trial)
         if record is not None and not record.ended:
             self.write(replace(record, status=status, reason=reason))

@@ -1,4 +1,4 @@
-"""How a sweep runs: its store, how many trials at a time, where each computes."""
+"""Choices of how a sweep runs: its store, how many trials at a time, where each computes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODES = ("auto", "inside", "nested")
 
 @dataclass(frozen=True)
 class How:
-    """How a sweep runs; nothing here changes a result."""
+    """Choices of how a sweep runs; none of them changes a result."""
 
     store: Path | None = None  # of stages; none: "store" beside the sweep's folder
     reuse: bool = True

@@ -31,12 +31,12 @@ class NamedSweep:
 
     @property
     def name(self) -> str:
-        """For folders: letters, digits, dots, dashes."""
+        """The sweep's name for folders: letters, digits, dots, dashes."""
         return self.reference.rpartition("/")[2].replace(".py:", ".")
 
     @property
     def digest(self) -> str:
-        """Of everything that decides which trials there are and what each of them computes."""
+        """The digest of everything that decides which trials there are and what each of them computes."""
         values = self.sweep.to_mapping()
         for key in ("tables", "claims", "target_accuracy", "diagnose", "images"):  # read by the analysis only
             del values[key]
@@ -47,7 +47,7 @@ class NamedSweep:
 
 
 def load(reference: str, profile: str, overrides: Iterable[str], sweeps: Mapping[str, tuple[str, ...]]) -> NamedSweep:
-    """The sweep of that name, or of a user's own file; ``sweeps``: module -> its functions."""
+    """Find the sweep of that name, or of a user's own file; ``sweeps``: module -> its functions."""
     require(profile in PROFILES, "--profile", profile, "is not a profile", nearest(profile, PROFILES))
     path, name = _file_and_function(reference)
     if path is not None:
@@ -74,7 +74,7 @@ def load(reference: str, profile: str, overrides: Iterable[str], sweeps: Mapping
 
 
 def known(sweeps: Mapping[str, tuple[str, ...]]) -> dict[str, Callable[[str], Sweep]]:
-    """All sweeps by their names."""
+    """Return the functions of all sweeps by their names."""
     return {
         f"{module}.{name}": getattr(importlib.import_module(f"tune_configs.{module}"), name)
         for module, names in sweeps.items()

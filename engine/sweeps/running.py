@@ -28,7 +28,7 @@ from engine.worker.ray import pool as ray_pool
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What became of a sweep."""
+    """The end of a sweep: what became of its trials."""
 
     folder: Path
     trials: int  # that were to run
@@ -167,7 +167,7 @@ def _data_sections(sweep: Sweep, planned: Sequence[Planned]) -> dict[str, Experi
 
 
 def _placed(experiment: Experiment) -> Experiment:
-    """With the device that trials compute on, a GPU where they have a share of one; and with its executor."""
+    """Return the experiment with its executor and the device of its trials: a GPU where they have a share of one."""
     if experiment.execution.device == "auto":
         device = "cuda" if experiment.execution.gpus_per_actor else "cpu"
         experiment = experiment.replace({"execution.device": device})

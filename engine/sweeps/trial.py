@@ -43,7 +43,7 @@ LOCK_SECONDS = 60.0  # that a trial waits for the process that ran it before, on
 
 @dataclass(frozen=True)
 class Job:
-    """What all trials of a sweep have in common."""
+    """The common part of all trials of a sweep."""
 
     folder: Path
     experiments: Mapping[str, Experiment]  # of planned trials; the others are made of ``base`` and their setting
@@ -82,7 +82,7 @@ class Trial(tune.Trainable):
     # --- a trial's life -----------------------------------------------------------------------------------
 
     def _begin(self, config: dict[str, Any]) -> None:
-        """Nothing is opened yet: a checkpoint to go on from may follow."""
+        """Begin a trial and open nothing yet: a checkpoint to go on from may follow."""
         self._config = dict(config)
         self._record = self._sweep.begun(self.trial_name)
         self._local: LocalDriver | None = None
@@ -295,12 +295,12 @@ class Trial(tune.Trainable):
 
     @property
     def _aside(self) -> Path:
-        """Where a checkpoint lies while the trial's folder is made anew."""
+        """The folder of a checkpoint while the trial's folder is made anew."""
         return self._sweep.run_folder(self.trial_name).path.with_name(f".{self.trial_name}.checkpoint")
 
 
 def in_trial(execution: Execution, actors: int) -> Execution:
-    """As a trial has it that was given room for so many actors, or for one worker in its own process."""
+    """Return ``execution`` for a trial that was given room for so many actors, or for one worker in its own process."""
     cpus = max(execution.cpus_per_actor, execution.threads) if actors else execution.cpus_per_actor
     return execution.model_copy(update={"actors": actors, "cpus_per_actor": float(cpus), "workers": 1})
 

@@ -34,7 +34,7 @@ from engine.studies.diagnosis import diagnosis, embedding
 from engine.studies.diagnosis import figures as drift_figures
 from engine.studies.diagnosis import page as diagnosis_page
 from engine.studies.diagnosis.cka import linear_cka
-from engine.studies.diagnosis.diagnosis import Options, balanced_rows, correlation, diagnose, measure
+from engine.studies.diagnosis.diagnosis import DiagnosisOptions, balanced_rows, correlation, diagnose, measure
 from engine.studies.diagnosis.sweep import diagnose_sweep
 from engine.sweeps.definition import Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
@@ -43,7 +43,7 @@ from tests.cli.test_cli import call
 
 assert call  # a fixture
 
-FEW = Options(probe=40)
+FEW = DiagnosisOptions(probe=40)
 BASE: dict[str, Any] = {
     "name": "small",
     "rounds": 6,
@@ -406,7 +406,7 @@ def test_models_at_the_wrong_moment_are_found_out(finished: Path, mutant: type[L
 def test_every_weight_layer_of_moon_cnn(tmp_path: Path) -> None:
     """The paper's seven layers. Kills: a layer twice, as its own name and as the features."""
     run(config(model={"name": "moon_cnn"}, rounds=1, local={"batch_size": 50}), tmp_path)
-    found = diagnose(tmp_path, 1, Options(probe=20, layers="weights", clients=find(tmp_path, 1).clients[:2]))
+    found = diagnose(tmp_path, 1, DiagnosisOptions(probe=20, layers="weights", clients=find(tmp_path, 1).clients[:2]))
     assert list(found.matrices) == ["block1.conv", "block2.conv", "fc1", "fc2", "project1", "features", "logits"]
     assert found.layers["width"].tolist() == [6 * 24 * 24, 16 * 8 * 8, 120, 84, 84, 256, 10]
 

@@ -60,7 +60,7 @@ class Setting:
         return [row for row in self.trials if row["status"] == "finished" or self.alone]
 
     def figures(self, column: str) -> list[float]:
-        """Of the finished trials, as far as they have it."""
+        """Return the figure of each finished trial that has it."""
         return [row[column] for row in self.finished if math.isfinite(row[column])]
 
     @cached_property
@@ -73,7 +73,7 @@ class Setting:
 
     @property
     def breaks_privacy(self) -> bool:
-        """Whether a stage behind its figures is an oracle."""
+        """True if a stage behind its figures is an oracle."""
         return any(row["breaks_privacy"] == 1 for row in self.trials)
 
     def describe(self, measured: Quantity) -> str:
@@ -92,7 +92,7 @@ def describe(summary: statistics.Summary, measured: Quantity) -> str:
 
 
 def settings_of(results: Results) -> list[Setting]:
-    """In the order of the trials."""
+    """Gather the trials of each setting, in the order of the trials."""
     settings: dict[Hashable, Setting] = {}
     for row in results.trials.to_dict("records"):
         values = {axis.name: row[axis.name] for axis in results.axes}
@@ -108,7 +108,7 @@ def ranked(settings: Iterable[Setting], mode: str) -> list[Setting]:
 
 
 def spread_out(items: Sequence[Any], most: int) -> list[Any]:
-    """At most ``most`` of them, evenly spaced, the first and the last among them."""
+    """Return at most ``most`` of the items, evenly spaced, the first and the last among them."""
     if len(items) <= most:
         return list(items)
     return [items[i] for i in np.unique(np.linspace(0, len(items) - 1, most).round().astype(int))]
@@ -119,6 +119,6 @@ def distinct(values: Iterable[Any]) -> list[Any]:
 
 
 def varied(results: Results, settings: Sequence[Setting]) -> dict[str, int]:
-    """How many values each hyper-parameter has among ``settings``, if it has more than one."""
+    """Count the values of each hyper-parameter among ``settings``, if it has more than one."""
     counts = {axis.name: len(distinct(setting.values[axis.name] for setting in settings)) for axis in results.axes}
     return {name: count for name, count in counts.items() if count > 1}

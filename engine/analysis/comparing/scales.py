@@ -1,4 +1,4 @@
-"""Where the values of a hyper-parameter lie along an axis, on a picture or in a forest of trees."""
+"""Scales: the places of a hyper-parameter's values along an axis, of a picture or of a forest of trees."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _is_number(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Scale:
-    """Where the values of a hyper-parameter lie along an axis."""
+    """The places of a hyper-parameter's values along an axis."""
 
     name: str
     places: dict[Hashable, float]  # of each value's key

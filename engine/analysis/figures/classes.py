@@ -171,7 +171,7 @@ def _of_named(setting: Setting, names: Sequence[str]) -> list[Summary]:
 
 
 def _by_holders(results: Results, setting: Setting) -> list[Summary]:
-    """Of the mean accuracy over the classes that fewest clients hold, and over those that most do.
+    """Summarise the mean accuracy over the classes that fewest clients hold, and over those that most do.
 
     In each trial by its own partition; one whose data are not there is left out.
     """

@@ -20,7 +20,7 @@ GAP = 2  # pixels between images
 
 @dataclass(frozen=True, eq=False)
 class ImagePanels:
-    """What is drawn, as uint8 [rows, columns, channels, height, width]; each row is a class."""
+    """Images to be drawn, uint8 [rows, columns, channels, height, width]; each row is a class."""
 
     names: tuple[str, ...]  # of the rows; empty where images are made for no class
     generated: np.ndarray

@@ -83,7 +83,7 @@ def sensitivity(results: Results, settings: list[Setting]) -> list[Drawing]:
 
 
 def _strongest(names: Sequence[str], settings: Sequence[Setting]) -> str | None:
-    """Of the hyper-parameters with few values the one whose values are furthest apart on average."""
+    """Return, of the hyper-parameters with few values, the one whose values are furthest apart on average."""
     spreads: dict[str, float] = {}
     for name in names:
         groups: dict[Any, list[float]] = {}
@@ -145,7 +145,7 @@ def _trial_points(
 
 
 def _wrapped(text: str, longest: int) -> str:
-    """In two lines if it is too long for the side of a panel."""
+    """Set a name in two lines if it is too long for the side of a panel."""
     if len(text) <= longest:
         return text
     head, _, tail = text.partition(", ")
@@ -227,7 +227,7 @@ def _cells(columns: Scale, rows: Scale, settings: list[Setting], measured: Quant
 
 
 def _names(scale: Scale, settings: list[Setting]) -> list[str]:
-    """What stands at the places of a scale."""
+    """Return the names at the places of a scale."""
     values = distinct(setting.values[scale.name] for setting in settings)
     return [shown(value, 22) for value in sorted(values, key=lambda value: scale[value])]
 

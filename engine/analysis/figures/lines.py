@@ -1,4 +1,4 @@
-"""Which settings are drawn as lines, in which panels and colours: the same in every figure of lines."""
+"""Settings drawn as lines, in their panels and colours: the same in every figure of lines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Line:
 
 
 def panels_of_lines(results: Results, settings: list[Setting]) -> tuple[str, list[tuple[str, list[Line]]], str]:
-    """What the lines are called, the panels (title, lines), and a sentence on what is not drawn."""
+    """Return what the lines are called, the panels (title, lines), and a sentence on what is not drawn."""
     finished = ranked(settings, results.mode)
     counts = varied(results, settings)
     if len(counts) == 1 and len(settings) <= len(RAMP):

@@ -42,7 +42,7 @@ class Panel:
 
     @classmethod
     def of_run(cls, name: str, matrix: np.ndarray) -> Panel:
-        """With colours of its own."""
+        """Make a panel with colours of its own."""
         known = matrix[np.isfinite(matrix)]
         low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
         return cls(name, name, matrix, np.full_like(matrix, math.nan), 1, low, high)
@@ -78,7 +78,7 @@ class Panel:
 
     @property
     def note(self) -> str:
-        """Of costs, in how many rows the diagonal is least."""
+        """Say of costs in how many rows the diagonal is least."""
         if self.name != COST:
             return ""
         least, rows = int(least_on_diagonal(self.mean).sum()), counted(len(self.mean), "row")
@@ -87,7 +87,7 @@ class Panel:
 
     @property
     def small(self) -> bool:
-        """Whether its cells are told apart."""
+        """True if its cells are told apart."""
         return self.mean.size <= MOST_CELLS
 
 

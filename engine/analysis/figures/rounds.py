@@ -107,7 +107,7 @@ def curves(results: Results, settings: list[Setting]) -> tuple[list[Drawing], pd
 
 
 def _shown(results: Results) -> list[_Series]:
-    """What is drawn, and in a note what of a run's evaluations is not, if anything."""
+    """Return what is drawn, and in a note what of a run's evaluations is not, if anything."""
     figure = PERSONAL.get(results.metric)
     if figure is not None:
         frame = results.personal_curves()
@@ -126,7 +126,7 @@ def _shown(results: Results) -> list[_Series]:
 
 
 def _once_a_round(frame: pd.DataFrame) -> pd.DataFrame:
-    """What a stage without rounds comes to, in place of the round that it goes on from."""
+    """Keep what a stage without rounds comes to, in place of the round that it goes on from."""
     return frame.drop_duplicates(["trial", "round"], keep="last")
 
 
@@ -170,7 +170,7 @@ def _curve(sketch: Sketch, axes: Axes, line: Line, part: pd.DataFrame, measured:
 
 
 def _stage_borders(frame: pd.DataFrame, axes: Axes) -> None:
-    """Where a later stage begins, if it begins in the same round in all trials."""
+    """Mark where a later stage begins, if it begins in the same round in all trials."""
     first: dict[tuple[str, str], int] = {}
     for trial, stage, number in zip(*(frame[name].tolist() for name in ("trial", "stage", "round")), strict=True):
         first[stage, trial] = min(number, first.get((stage, trial), number))

@@ -68,7 +68,7 @@ def _view(number: int, verdict: Verdict, results: Results) -> ClaimView:
 
 
 def _rests_on_oracle(results: Results, verdict: Verdict) -> bool:
-    """Whether a side of the claim is an oracle, by its name or by the trials that it picks."""
+    """Return whether a side of the claim is an oracle, by its name or by the trials that it picks."""
     claim = verdict.claim
     sides = [{**claim.where, **side} for side in (claim.better, claim.worse) if side]
     if names_oracle(sides):
@@ -100,7 +100,7 @@ def _numbers(verdict: Verdict, measured: Quantity) -> tuple[str, ...]:
 
 
 def _places(verdict: Verdict) -> dict[str, float] | None:
-    """Where zero, margin, interval and effect of the weakest cell lie along a line."""
+    """Return where zero, margin, interval and effect of the weakest cell lie along a line."""
     marks = {"zero": 0.0, "margin": verdict.claim.margin, "effect": verdict.effect}
     if math.isfinite(verdict.low) and math.isfinite(verdict.high):
         marks |= {"low": verdict.low, "high": verdict.high}

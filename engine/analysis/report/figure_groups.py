@@ -47,7 +47,7 @@ class Group:
 
 
 def figure_groups(results: Results, settings: list[Setting]) -> tuple[list[Group], dict[str, pd.DataFrame]]:
-    """The groups in the order of the page, and the tables behind them that are no other table."""
+    """Return the groups in the order of the page, and the tables behind them that are no other table."""
     measured = quantity(results.metric, results.target_accuracy)
     curves, drawn = figures.curves(results, settings)
     worth = importance(results, settings)
@@ -77,13 +77,13 @@ def figure_groups(results: Results, settings: list[Setting]) -> tuple[list[Group
 
 
 def _drift(results: Results) -> list[Drawing]:
-    """Of a sweep that has been diagnosed."""
+    """Draw the drift of a sweep that has been diagnosed."""
     means = figures.cka_means(results.path)
     return [figures.drift(means)] if means else []
 
 
 def _generated(settings: list[Setting], results: Results) -> list[Drawing]:
-    """Of the first settings whose trials ``fedskew images`` has looked into."""
+    """Draw the images of the first settings whose trials ``fedskew images`` has looked into."""
     drawings: list[Drawing] = []
     for setting in settings:
         places = [round_folders.latest(results.path / trial["folder"], "images") for trial in setting.trials]
@@ -97,7 +97,7 @@ def _generated(settings: list[Setting], results: Results) -> list[Drawing]:
 
 
 def _partitions(results: Results, settings: list[Setting]) -> tuple[list[Drawing], str]:
-    """One picture for each partition that the sweep draws, with the first seed that has it."""
+    """Draw one picture for each partition that the sweep draws, with the first seed that has it."""
     names = [axis.name for axis in results.axes if axis.key.partition(".")[0] in ("partition", "data")]
     trials: dict[Any, list[dict[str, Any]]] = {}
     for setting in settings:

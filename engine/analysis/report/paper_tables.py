@@ -100,7 +100,7 @@ def _table(results: Results, layout: PaperTable, name: str) -> TableView:
 
 
 def _privacy(results: Results, layout: PaperTable) -> str:
-    """For a table in which oracles stand and no label says so."""
+    """Return a note for a table in which oracles stand and no label says so."""
     inside: list[dict[str, Any]] = [
         row
         for row in results.trials.to_dict("records")

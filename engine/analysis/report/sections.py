@@ -1,4 +1,4 @@
-"""What the page and its Markdown twin show, made from the results."""
+"""Sections of a report, as the page and its Markdown twin show them, made from the results."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def sections_of(results: Results) -> Sections:
 
 
 def _facts(results: Results, settings: list[Setting]) -> list[tuple[str, str, str]]:
-    """What was done, in figures: label, figure, detail."""
+    """Return what was done, in figures: label, figure, detail."""
     trials: list[dict[str, Any]] = results.trials.to_dict("records")
     counts = Counter(row["status"] for row in trials)
     asked, computed = (sum(row[name] for row in trials) for name in ("rounds_asked", "rounds_computed"))

@@ -105,7 +105,7 @@ def trials_sheet(results: Results) -> Sheet:
 
 
 def schedules(results: Results) -> dict[str, str]:
-    """What changed in mid-run, for trials in which something did (population-based training)."""
+    """Say what changed in mid-run, for trials in which something did (population-based training)."""
     found = {}
     for trial, folder in zip(results.trials["trial"], results.trials["folder"], strict=True):
         path = results.path / folder / "trial.json"

@@ -26,7 +26,7 @@ from engine.studies.diagnosis.diagnosis import Diagnosis
 
 
 def folder_of(round: Round) -> Path:
-    """Where the diagnosis of a round lies."""
+    """Return the folder of a round's diagnosis."""
     return round_folders.folder_of(round.folder, "diagnosis", round.experiment, round.stage, round.number)
 
 
@@ -68,7 +68,7 @@ def write_frame(frame: pd.DataFrame, path: Path) -> None:
 
 
 def facts(found: Diagnosis) -> list[Fact]:
-    """What was done, in figures."""
+    """Return what was done, in figures."""
     known = found.facts
     again = known["rounds_again"]
     spans = f"rounds {again[0]} to {again[-1]}" if len(again) > 1 else f"round {again[0]}"

@@ -1,4 +1,4 @@
-"""What a run's generator makes: does the model take it for what was asked for, and is it a copy of training images?
+"""Images of a run's generator: does the model take them for what was asked for, are they copies of training images?
 
     found = look(Path("runs/.."))      # at its last round
     found.generated    one row per image: class asked for, class decided, distance to the nearest training image
@@ -47,7 +47,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, eq=False)
 class Generated:
-    """What was made of a run's state after one round."""
+    """The images that were made with a run's state after one round, and their figures."""
 
     folder: Path  # where it belongs
     stage: str

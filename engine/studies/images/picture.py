@@ -15,7 +15,11 @@ MOST_CLASSES = 20
 
 
 def panels(generated: Tensor, nearest: Tensor, names: Sequence[str], train: Rows) -> ImagePanels:
-    """Of normalised images [n, channels, height, width], as many of each class of ``names`` and in their order."""
+    """Pick the images that are drawn.
+
+    generated, nearest: normalised images [n, channels, height, width], as many of each class of ``names`` and in their
+    order.
+    """
     each = len(generated) // len(names)
     rows, columns = min(len(names), MOST_CLASSES), min(each, SHOWN)
 

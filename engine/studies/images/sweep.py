@@ -1,4 +1,4 @@
-"""What the generators of a sweep's trials make: their figures become columns of the trials table.
+"""Images that the generators of a sweep's trials make: their figures become columns of the trials table.
 
     look_at_sweep(Path("runs/cbfl.figure11-laptop-0123456789ab"))
     generated.parquet, generated.csv      one row per trial
