@@ -27,8 +27,9 @@ from engine.base.errors import FedskewError, ResourceError, RunFolderError
 from engine.data import Dataset
 from engine.experiment import Change, Execution, Experiment
 from engine.record.store import StageStore
-from engine.run.driver import weights_sha256
-from engine.run.run import LocalDriver, prepare
+from engine.run.local_driver import LocalDriver
+from engine.run.preparing import prepare
+from engine.run.recording import weights_sha256
 from engine.sweeps.folder import SweepFolder
 from engine.sweeps.scores import Scores
 from engine.worker.pool import Pool
