@@ -16,7 +16,7 @@ from rich.console import Console
 
 from benchmarks import claims
 from benchmarks.common import RESULTS, save
-from engine.analysis.claims import Claim, Layout
+from engine.analysis.claims import Claim, PaperTable
 from engine.sweeps.definition import Sweep
 from tune_configs import ccvr
 
@@ -34,7 +34,7 @@ def gain(profile: str) -> Sweep:
         space={calibration: tune.grid_search([none, ours, oracle]), "alpha": tune.grid_search([0.1, 0.05])},
         seeds=(0, 1, 2),
         metric="accuracy",
-        tables=(Layout("Accuracy", (calibration,), ("alpha",), metric="accuracy"),),
+        tables=(PaperTable("Accuracy", (calibration,), ("alpha",), metric="accuracy"),),
         claims=(
             Claim("(c) CCVR gains at every alpha", "spec", {calibration: ours}, {calibration: none}, metric="accuracy"),
             Claim(

@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.common import RESULTS, save
-from engine.analysis import tables
-from engine.analysis.claims import judge
+from engine.analysis import load as load_results
+from engine.analysis.comparing.verdicts import judge
 from engine.cli import sweeps as cli_sweeps
-from engine.sweeps.running import How
+from engine.sweeps.how import How
 
 
 def measure(
@@ -34,7 +34,7 @@ def measure(
 
 def measured(folder: Path, metrics: Iterable[str]) -> dict[str, Any]:
     """A finished sweep: each setting's figures, each claim's verdict with effect and interval."""
-    results = tables.load(folder)
+    results = load_results(folder)
     claims = []
     for verdict in judge(results):
         about = {name: value for name, value in asdict(verdict).items() if name not in ("claim", "cells")}

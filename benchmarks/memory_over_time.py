@@ -86,9 +86,10 @@ def over_rounds(rounds: int) -> Looks:
 def over_trials(trials: int) -> Looks:
     """Of the process that runs the sweep, the processes of trials, and Ray."""
     from benchmarks import sweeps
-    from engine.sweeps.definition import load
     from engine.sweeps.folder import SweepFolder
-    from engine.sweeps.running import How, run_sweep
+    from engine.sweeps.how import How
+    from engine.sweeps.named import load
+    from engine.sweeps.running import run_sweep
 
     looks: Looks = {}
     over = threading.Event()

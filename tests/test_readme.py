@@ -13,7 +13,7 @@ from engine.cli import sweeps as cli_sweeps
 from engine.cli.main import LISTS, _experiment
 from engine.data import PARTITIONS, SOURCES
 from engine.models import MODELS
-from engine.sweeps.definition import load
+from engine.sweeps.named import load
 from engine.sweeps.planning import plan
 from tune_configs import EXPERIMENTS, SWEEPS
 

@@ -538,9 +538,10 @@ def test_a_link_in_a_store_is_no_file_of_an_entry(tmp_path: Path) -> None:
 
 def test_what_tune_left_is_not_read(tmp_path: Path) -> None:
     """Kills: a resume through Ray Tune's own state, which is pickles: a sweep's earlier ``tune/`` goes unread."""
-    source = (Path(__file__).parents[1] / "engine/sweeps/running.py").read_text()
-    tree = ast.parse(source)
-    called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    sweeps = Path(__file__).parents[1] / "engine/sweeps"
+    source = (sweeps / "running.py").read_text()
+    trees = [ast.parse((sweeps / name).read_text()) for name in ("running.py", "tuner.py")]
+    called = {ast.unparse(node.func) for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)}
     assert not {name for name in called if "restore" in name}
     gone, begun = source.index("shutil.rmtree(folder.tune)"), source.index("_tuner(sweep, job")
     assert gone < begun

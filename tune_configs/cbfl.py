@@ -34,7 +34,7 @@ from typing import Any
 
 from ray import tune
 
-from engine.analysis.claims import Claim, Layout, Published
+from engine.analysis.claims import Claim, PaperTable, Published
 from engine.experiment import Experiment
 from engine.sweeps.definition import Sweep
 from tune_configs import cbfl_published as printed
@@ -149,18 +149,22 @@ def networks(profile: str, large: str = "resnet20") -> list[dict[str, Any]]:
 
 
 def sweep(
-    experiment: Experiment, space: dict[str, Any], tables: tuple[Layout, ...], claims: tuple[Claim, ...], **more: Any
+    experiment: Experiment,
+    space: dict[str, Any],
+    tables: tuple[PaperTable, ...],
+    claims: tuple[Claim, ...],
+    **more: Any,
 ) -> Sweep:
     return Sweep(experiment, space, **{"seeds": (0, 1, 2), "metric": BEST, "tables": tables, "claims": claims, **more})
 
 
 def accuracies(
     title: str, down: str, across: tuple[str, ...] = (), source: str = "", found: tuple[Published, ...] = ()
-) -> tuple[Layout, Layout]:
+) -> tuple[PaperTable, PaperTable]:
     """A table of best rounds, with the paper's figures if it has some, and the same of the last ten rounds."""
     return (
-        Layout(f"{title}: best round", (down,), across, BEST, source, found),
-        Layout(f"{title}: mean of the last ten rounds", (down,), across, LAST),
+        PaperTable(f"{title}: best round", (down,), across, BEST, source, found),
+        PaperTable(f"{title}: mean of the last ten rounds", (down,), across, LAST),
     )
 
 
@@ -394,7 +398,7 @@ def _to_target(profile: str, network: int, target: float, ahead_of: tuple[str, s
         experiment,
         rows(profile, experiment, ROWS, FOUR),
         (
-            Layout("Rounds to the target accuracy", (ROWS,), (), "rounds_to_target", SOURCE.format(12), figures),
+            PaperTable("Rounds to the target accuracy", (ROWS,), (), "rounds_to_target", SOURCE.format(12), figures),
             *accuracies("Accuracy", ROWS),
         ),
         (
@@ -427,7 +431,7 @@ def table13(profile: str) -> Sweep:
     for place, (metric, title, unit, elsewhere) in enumerate(columns):
         found = [({ROWS: method}, unit * figures[place]) for method, figures in printed.TABLE13.items()]
         figures = printed.figures(found, lambda _, told=elsewhere: told) if paper else ()
-        layouts.append(Layout(title, (ROWS,), (), metric, source, figures))
+        layouts.append(PaperTable(title, (ROWS,), (), metric, source, figures))
     return sweep(
         experiment,
         rows(profile, experiment, ROWS, FOUR),
@@ -517,7 +521,7 @@ def table7(profile: str) -> Sweep:
         experiment,
         rows(profile, experiment, axis, printed.TABLE7),
         (
-            Layout("Accuracy of local models: mean of the last ten rounds", (axis,), (), LOCAL, source, local),
+            PaperTable("Accuracy of local models: mean of the last ten rounds", (axis,), (), LOCAL, source, local),
             *accuracies("Accuracy of the global model", axis, (), source, best),
         ),
         (
@@ -585,7 +589,7 @@ def figure1(profile: str) -> Sweep:
             "K": tune.grid_search([100, 200, 300] if paper else [20, 50]),
             "algorithm": FEDAVG,
         },
-        (Layout("Entropy of clients' labels; 1 is balanced", ("alpha",), ("K",), metric, FIGURE.format(1)),),
+        (PaperTable("Entropy of clients' labels; 1 is balanced", ("alpha",), ("K",), metric, FIGURE.format(1)),),
         tuple(
             ahead(text, FIGURE.format(1), ("alpha", better, worse), metric)
             for text, better, worse in (
@@ -611,7 +615,7 @@ def figure8(profile: str) -> Sweep:
             axis: tune.grid_search(["none", "uniform", "balanced", "exact"]),
             "algorithm": tune.sample_from(_Sampled(profile)),
         },
-        (Layout("Entropy of the labels of a step; 1 is balanced", (axis,), ("alpha",), metric, FIGURE.format(8)),),
+        (PaperTable("Entropy of the labels of a step; 1 is balanced", (axis,), ("alpha",), metric, FIGURE.format(8)),),
         tuple(
             ahead(text, source, (axis, better, worse), metric)
             for text, source, better, worse in (
@@ -647,9 +651,9 @@ def figures6_7(profile: str) -> Sweep:
             **rows(profile, experiment, ROWS, ["fedavg", "cbfl"]),
         },
         (
-            Layout("Accuracy of local models: mean of the last ten rounds", down, across, LOCAL),
-            Layout("Accuracy of the global model: mean of the last ten rounds", down, across, LAST),
-            Layout("Accuracy of the global model: spread over the last ten rounds", down, across, "last10_std"),
+            PaperTable("Accuracy of local models: mean of the last ten rounds", down, across, LOCAL),
+            PaperTable("Accuracy of the global model: mean of the last ten rounds", down, across, LAST),
+            PaperTable("Accuracy of the global model: spread over the last ten rounds", down, across, "last10_std"),
         ),
         (
             ahead(
@@ -688,7 +692,7 @@ def figure10(profile: str) -> Sweep:
         {"model": tune.grid_search(networks(profile)), **rows(profile, experiment, ROWS, FOUR)},
         (
             *accuracies("Accuracy", ROWS, ("model",)),
-            Layout("Accuracy: spread over the last ten rounds", (ROWS,), ("model",), "last10_std"),
+            PaperTable("Accuracy: spread over the last ten rounds", (ROWS,), ("model",), "last10_std"),
         ),
         (*over_fedavg(source), steadier(source)),
     )
@@ -704,8 +708,10 @@ def figure11(profile: str) -> Sweep:
         base(profile, {"data.name": "cinic10"} if profile == "paper" else {}),
         {"gamma": tune.grid_search([10.0, 0.0])},
         (
-            Layout("Distance to the nearest training image, by that of test images", ("gamma",), (), "nearest_ratio"),
-            Layout("Images that the model takes for the class asked for", ("gamma",), (), "generated_agreement"),
+            PaperTable(
+                "Distance to the nearest training image, by that of test images", ("gamma",), (), "nearest_ratio"
+            ),
+            PaperTable("Images that the model takes for the class asked for", ("gamma",), (), "generated_agreement"),
             *accuracies("Accuracy by the weight of BatchNorm's statistics", "gamma"),
         ),
         (
@@ -791,7 +797,7 @@ def scaffold_rule(profile: str) -> Sweep:
             "C": tune.grid_search([0.1, 0.5, 1.0]),
             momentum: tune.grid_search([0.0, 0.9]),
         },
-        (Layout("Accuracy: mean of the last ten rounds", (axis,), (momentum, "C"), LAST),),
+        (PaperTable("Accuracy: mean of the last ten rounds", (axis,), (momentum, "C"), LAST),),
         (
             ahead(
                 f"{few} the code's rule is more than five points behind.",

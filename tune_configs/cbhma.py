@@ -27,7 +27,7 @@ from typing import Any
 
 from ray import tune
 
-from engine.analysis.claims import Claim, Layout
+from engine.analysis.claims import Claim, PaperTable
 from engine.experiment import Experiment
 from engine.sweeps.definition import Sweep
 from tune_configs.quickstart import small_cbhma
@@ -131,16 +131,20 @@ def methods(profile: str, chosen: Iterable[Choice]) -> dict[str, Any]:
 
 
 def sweep(
-    experiment: Experiment, space: dict[str, Any], tables: tuple[Layout, ...], claims: tuple[Claim, ...], seeds: int = 5
+    experiment: Experiment,
+    space: dict[str, Any],
+    tables: tuple[PaperTable, ...],
+    claims: tuple[Claim, ...],
+    seeds: int = 5,
 ) -> Sweep:
     return Sweep(experiment, space, tuple(range(seeds)), metric=ACCURACY, tables=tables, claims=claims)
 
 
 def tables(
     title: str, rows: tuple[str, ...], columns: tuple[str, ...], metrics: Mapping[str, str]
-) -> tuple[Layout, ...]:
+) -> tuple[PaperTable, ...]:
     """One for each of ``metrics``: figure -> what the title says of it."""
-    return tuple(Layout(f"{told} {title}", rows, columns, metric) for metric, told in metrics.items())
+    return tuple(PaperTable(f"{told} {title}", rows, columns, metric) for metric, told in metrics.items())
 
 
 def ahead(

@@ -18,7 +18,7 @@ from typing import Any
 
 from ray import tune
 
-from engine.analysis.claims import Claim, Layout
+from engine.analysis.claims import Claim, PaperTable
 from engine.experiment import Experiment
 from engine.sweeps.definition import Sweep
 
@@ -68,7 +68,7 @@ def calibrated(profile: str, **changes: Any) -> Experiment:
 # --- diagnosis --------------------------------------------------------------------------------------------
 
 
-def _diagnosed(profile: str, tables: tuple[Layout, ...], claims: tuple[Claim, ...]) -> Sweep:
+def _diagnosed(profile: str, tables: tuple[PaperTable, ...], claims: tuple[Claim, ...]) -> Sweep:
     """Skewed against IID clients, each trial diagnosed after its last round."""
     return Sweep(
         base=base(profile, checkpoint__every=1),
@@ -86,8 +86,8 @@ def cka(profile: str) -> Sweep:
     return _diagnosed(
         profile,
         tables=(
-            Layout("Mean CKA between clients, at the logits", ("partition",), (), metric="cka_logits"),
-            Layout("Mean CKA between clients, all layers", ("partition",), (), metric="cka_mean"),
+            PaperTable("Mean CKA between clients, at the logits", ("partition",), (), metric="cka_logits"),
+            PaperTable("Mean CKA between clients, all layers", ("partition",), (), metric="cka_mean"),
         ),
         claims=(
             Claim(
@@ -123,7 +123,9 @@ def norms(profile: str) -> Sweep:
     return _diagnosed(
         profile,
         tables=(
-            Layout("Correlation of class counts and classifier norms", ("partition",), (), metric="norm_correlation"),
+            PaperTable(
+                "Correlation of class counts and classifier norms", ("partition",), (), metric="norm_correlation"
+            ),
         ),
         claims=(
             Claim(
@@ -161,7 +163,7 @@ def remedies(profile: str) -> Sweep:
         },
         seeds=(0, 1, 2),
         tables=(
-            Layout(
+            PaperTable(
                 "Accuracy by remedy: clsprox pulls, clsnorm normalises, and with mu both", ("algorithm",), ("alpha",)
             ),
         ),
@@ -202,7 +204,7 @@ def iid_calibration(profile: str) -> Sweep:
         space={"fraction": tune.grid_search(shares), "alpha": tune.grid_search(_alphas(profile))},
         seeds=(0, 1, 2),
         metric="accuracy",
-        tables=(Layout("Accuracy by the share of raw samples", ("fraction",), ("alpha",), metric="accuracy"),),
+        tables=(PaperTable("Accuracy by the share of raw samples", ("fraction",), ("alpha",), metric="accuracy"),),
         claims=(
             Claim(
                 text="The oracle grows with the samples: all of them are better than 1 in 512.",
@@ -256,7 +258,7 @@ def _main(profile: str, experiment: Experiment, ccvr: dict[str, Any]) -> Sweep:
         },
         seeds=(0, 1, 2),
         metric="accuracy",
-        tables=(Layout(f"Accuracy by calibration; {WITHOUT}", (TRAINING, CALIBRATION), ("alpha",), "accuracy"),),
+        tables=(PaperTable(f"Accuracy by calibration; {WITHOUT}", (TRAINING, CALIBRATION), ("alpha",), "accuracy"),),
         claims=(
             Claim(
                 text="Under strong skew CCVR improves accuracy on the mean of the ways of training.",
@@ -295,7 +297,7 @@ def virtual_features(profile: str) -> Sweep:
         space={"M": tune.grid_search(numbers), "alpha": tune.grid_search(_alphas(profile))},
         seeds=(0, 1, 2),
         metric="accuracy",
-        tables=(Layout("Accuracy by virtual features of a class", ("M",), ("alpha",), metric="accuracy"),),
+        tables=(PaperTable("Accuracy by virtual features of a class", ("M",), ("alpha",), metric="accuracy"),),
         claims=(
             Claim(
                 text="The gain saturates: 2000 virtual features are within one point of 500.",
@@ -326,7 +328,7 @@ def ablation(profile: str) -> Sweep:
         space={CALIBRATION: tune.grid_search([NONE, CCVR, *({**CCVR, **option} for option in options)])},
         seeds=(0, 1, 2),
         metric="accuracy",
-        tables=(Layout(f"Accuracy by option; {WITHOUT}", (CALIBRATION,), (), metric="accuracy"),),
+        tables=(PaperTable(f"Accuracy by option; {WITHOUT}", (CALIBRATION,), (), metric="accuracy"),),
         claims=(
             Claim(
                 text="Diagonal covariances are no better than full ones, by more than half a point.",
@@ -347,7 +349,7 @@ def embedding(profile: str) -> Sweep:
         space={"alpha": tune.grid_search(_alphas(profile))},
         seeds=(0, 1, 2),
         metric="accuracy",
-        tables=(Layout("Accuracy after calibration", ("alpha",), (), metric="accuracy"),),
+        tables=(PaperTable("Accuracy after calibration", ("alpha",), (), metric="accuracy"),),
         claims=(
             Claim(
                 text="A calibrated head does not undo what skew does to the features: mild skew stays better.",
@@ -369,8 +371,8 @@ def communication(profile: str) -> Sweep:
         seeds=tuple(range(6)),  # traffic is the same for all of them, and fewer equal differences decide nothing
         metric="accuracy",
         tables=(
-            Layout("Numbers sent by clients, training included", (CALIBRATION,), (), metric="floats_up"),
-            Layout(f"Accuracy; {WITHOUT}", (CALIBRATION,), (), metric="accuracy"),
+            PaperTable("Numbers sent by clients, training included", (CALIBRATION,), (), metric="floats_up"),
+            PaperTable(f"Accuracy; {WITHOUT}", (CALIBRATION,), (), metric="accuracy"),
         ),
         claims=(
             Claim(

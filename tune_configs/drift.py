@@ -14,7 +14,7 @@ from typing import Any
 
 from ray import tune
 
-from engine.analysis.claims import Claim, Layout, Published
+from engine.analysis.claims import Claim, PaperTable, Published
 from engine.experiment import Experiment
 from engine.sweeps.definition import Sweep
 from tune_configs import fedser
@@ -53,7 +53,7 @@ def fedprox_mu(profile: str) -> Sweep:
         seeds=(0, 1, 2),
         target_accuracy=0.8 if paper else 0.75,
         tables=(
-            Layout(
+            PaperTable(
                 title="Accuracy by label skew and proximal term",
                 rows=("mu",),
                 columns=("alpha",),
@@ -109,7 +109,7 @@ def scaffold_options(profile: str) -> Sweep:
         },
         seeds=(0, 1, 2),
         target_accuracy=0.8 if profile == "paper" else 0.75,
-        tables=(Layout("Accuracy by option and momentum", rows=("option",), columns=("local.momentum",)),),
+        tables=(PaperTable("Accuracy by option and momentum", rows=("option",), columns=("local.momentum",)),),
         claims=(
             Claim(
                 text="Option II, which costs no extra pass over the data, is within two points of option I.",
@@ -134,8 +134,8 @@ def participation_epochs(profile: str) -> Sweep:
         seeds=(0, 1, 2),
         target_accuracy=0.7,
         tables=(
-            Layout("Rounds to the target accuracy", rows=("E",), columns=("C",), metric="rounds_to_target"),
-            Layout("Accuracy after the last round", rows=("E",), columns=("C",)),
+            PaperTable("Rounds to the target accuracy", rows=("E",), columns=("C",), metric="rounds_to_target"),
+            PaperTable("Accuracy after the last round", rows=("E",), columns=("C",)),
         ),
         claims=(
             Claim(
@@ -166,7 +166,7 @@ def warmup(profile: str) -> Sweep:
             "stages.serve.rounds": tune.sample_from(Rest(total)),
         },
         seeds=(0, 1, 2),
-        tables=(Layout("Accuracy by warm-up rounds", rows=("mu",), columns=("R_w",)),),
+        tables=(PaperTable("Accuracy by warm-up rounds", rows=("mu",), columns=("R_w",)),),
         claims=(
             Claim(
                 text="It matters little when a weak proximal term sets in: no more than two points.",
@@ -193,9 +193,9 @@ def headed(profile: str, **changes: object) -> Experiment:
     return fedser.base("paper", name="compared", **changes)
 
 
-def _table(title: str, number: int, axis: str, printed: dict[Any, tuple[float, ...]], **options: Any) -> Layout:
+def _table(title: str, number: int, axis: str, printed: dict[Any, tuple[float, ...]], **options: Any) -> PaperTable:
     """Methods down, ``axis`` across; ``printed``: value of the axis -> the paper's figures."""
-    return Layout(
+    return PaperTable(
         title,
         rows=("algorithm",),
         columns=(axis,),
@@ -309,7 +309,7 @@ def participation(profile: str) -> Sweep:
         },
         seeds=(0, 1, 2),
         metric="best_accuracy",
-        tables=(Layout("Best accuracy by participation", ("algorithm",), ("C",), metric="best_accuracy"),),
+        tables=(PaperTable("Best accuracy by participation", ("algorithm",), ("C",), metric="best_accuracy"),),
         claims=(
             Claim(
                 text="At low participation FedDC falls behind FedAvg.",

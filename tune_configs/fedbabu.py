@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from ray import tune
 
-from engine.analysis.claims import Claim, Layout
+from engine.analysis.claims import Claim, PaperTable
 from engine.experiment import Experiment
 from engine.sweeps.definition import Sweep
 
@@ -83,8 +83,8 @@ def _grid(profile: str, epochs: int) -> Sweep:
         seeds=(0, 1, 2),
         metric=BEFORE,
         tables=(
-            Layout("Accuracy before fine-tuning, mean over clients", ("algorithm",), ("C", CLASSES), BEFORE),
-            Layout("Accuracy after fine-tuning, mean over clients", ("algorithm",), ("C", CLASSES), AFTER),
+            PaperTable("Accuracy before fine-tuning, mean over clients", ("algorithm",), ("C", CLASSES), BEFORE),
+            PaperTable("Accuracy after fine-tuning, mean over clients", ("algorithm",), ("C", CLASSES), AFTER),
         ),
         claims=(
             Claim(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from ray import tune
 
-from engine.analysis.claims import Claim, Layout
+from engine.analysis.claims import Claim, PaperTable
 from engine.experiment import Experiment
 from engine.sweeps.definition import Sweep
 
@@ -50,7 +50,7 @@ def heterogeneity(profile: str) -> Sweep:
         },
         seeds=(0, 1, 2),
         metric=METRIC,
-        tables=(Layout(TITLE, ("algorithm",), (CLASSES, "model.name"), METRIC),),
+        tables=(PaperTable(TITLE, ("algorithm",), (CLASSES, "model.name"), METRIC),),
         claims=(
             Claim(
                 text="With four classes each, clients do better with a head of their own than with the global one.",
@@ -80,8 +80,8 @@ def heads(profile: str) -> Sweep:
         seeds=(0, 1, 2),
         metric=METRIC,
         tables=(
-            Layout(TITLE, ("layers",), (CLASSES,), METRIC),
-            Layout("Numbers sent up in all", ("layers",), (CLASSES,), "floats_up"),
+            PaperTable(TITLE, ("layers",), (CLASSES,), METRIC),
+            PaperTable("Numbers sent up in all", ("layers",), (CLASSES,), "floats_up"),
         ),
         claims=(
             Claim(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from ray import tune
 
-from engine.analysis.claims import Claim, Layout
+from engine.analysis.claims import Claim, PaperTable
 from engine.experiment import Experiment
 from engine.sweeps.definition import Sweep
 
@@ -49,8 +49,8 @@ def options(profile: str) -> Sweep:
         seeds=(0, 1, 2),
         metric=METRIC,
         tables=(
-            Layout("Accuracy of all clients", ("recon_steps",), ("reset_head", "support_frac"), METRIC),
-            Layout(
+            PaperTable("Accuracy of all clients", ("recon_steps",), ("reset_head", "support_frac"), METRIC),
+            PaperTable(
                 "Accuracy of the worst tenth of clients",
                 ("recon_steps",),
                 ("reset_head", "support_frac"),

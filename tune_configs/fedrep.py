@@ -17,7 +17,7 @@ from typing import Any
 
 from ray import tune
 
-from engine.analysis.claims import Claim, Layout
+from engine.analysis.claims import Claim, PaperTable
 from engine.experiment import Experiment
 from engine.sweeps.definition import Sweep
 
@@ -73,8 +73,8 @@ def _table(profile: str, data: str, settings: list[dict[str, Any]], fedrep: dict
         seeds=(0, 1, 2),
         metric=LAST,
         tables=(
-            Layout("Accuracy of all users, mean of the last 10 rounds", ("algorithm",), ("partition",), LAST),
-            Layout("Accuracy of all users after 10 more epochs at the head", ("algorithm",), ("partition",), TUNED),
+            PaperTable("Accuracy of all users, mean of the last 10 rounds", ("algorithm",), ("partition",), LAST),
+            PaperTable("Accuracy of all users after 10 more epochs at the head", ("algorithm",), ("partition",), TUNED),
         ),
         claims=(
             Claim(

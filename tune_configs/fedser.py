@@ -23,7 +23,7 @@ from typing import Any
 
 from ray import tune
 
-from engine.analysis.claims import Claim, Layout, Published
+from engine.analysis.claims import Claim, PaperTable, Published
 from engine.experiment import Experiment
 from engine.sweeps.definition import Sweep
 
@@ -115,11 +115,11 @@ def published(
     return tuple(found)
 
 
-def tables(title: str, axis: str, source: str, figures: tuple[Published, ...]) -> tuple[Layout, ...]:
+def tables(title: str, axis: str, source: str, figures: tuple[Published, ...]) -> tuple[PaperTable, ...]:
     """Methods down, ``axis`` across: the best accuracy, which is taken to be the paper's, and that of the end."""
     return (
-        Layout(f"Best accuracy by {title}", ("algorithm",), (axis,), METRIC, source, figures),
-        Layout(f"Accuracy of the last ten rounds by {title}", ("algorithm",), (axis,)),
+        PaperTable(f"Best accuracy by {title}", ("algorithm",), (axis,), METRIC, source, figures),
+        PaperTable(f"Accuracy of the last ten rounds by {title}", ("algorithm",), (axis,)),
     )
 
 
@@ -341,7 +341,9 @@ def figure2(profile: str) -> Sweep:
         ),
         space={"data": tune.grid_search(paper if profile == "paper" else laptop)},
         metric="accuracy",
-        tables=(Layout("Entropy of clients' labels; 1 is balanced", ("data",), (), "label_entropy", FIGURE.format(2)),),
+        tables=(
+            PaperTable("Entropy of clients' labels; 1 is balanced", ("data",), (), "label_entropy", FIGURE.format(2)),
+        ),
     )
 
 
@@ -355,8 +357,8 @@ def figure3(profile: str) -> Sweep:
         seeds=(0, 1, 2),
         metric=METRIC,
         tables=(
-            Layout("Best accuracy by number of sub-networks", ("algorithm",), (), METRIC),
-            Layout("Seconds of a run by number of sub-networks", ("algorithm",), (), "seconds"),
+            PaperTable("Best accuracy by number of sub-networks", ("algorithm",), (), METRIC),
+            PaperTable("Seconds of a run by number of sub-networks", ("algorithm",), (), "seconds"),
         ),
         claims=(
             *(
@@ -399,8 +401,8 @@ def options(profile: str) -> Sweep:
         seeds=(0, 1, 2),
         metric=METRIC,
         tables=(
-            Layout("Best accuracy by option", ("algorithm",), (), METRIC),
-            Layout("Seconds of a run by option", ("algorithm",), (), "seconds"),
+            PaperTable("Best accuracy by option", ("algorithm",), (), METRIC),
+            PaperTable("Seconds of a run by option", ("algorithm",), (), "seconds"),
         ),
         claims=(
             Claim(

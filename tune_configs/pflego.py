@@ -21,7 +21,7 @@ from typing import Any
 
 from ray import tune
 
-from engine.analysis.claims import Claim, Layout, Published
+from engine.analysis.claims import Claim, PaperTable, Published
 from engine.experiment import Experiment
 from engine.sweeps.definition import Sweep
 
@@ -132,7 +132,7 @@ def table(profile: str) -> Sweep:
         seeds=(0, 1, 2),
         metric=EVERYBODY,
         tables=(
-            Layout(
+            PaperTable(
                 f"Accuracy by degree of personalisation: {SCOPES[PARTICIPANTS]}",
                 rows=("algorithm",),
                 columns=columns,
@@ -140,8 +140,10 @@ def table(profile: str) -> Sweep:
                 source=POSTER,
                 published=tuple(_published(paper, degrees)),
             ),
-            Layout(f"Accuracy by degree of personalisation: {SCOPES[EVERYBODY]}", ("algorithm",), columns, EVERYBODY),
-            Layout(
+            PaperTable(
+                f"Accuracy by degree of personalisation: {SCOPES[EVERYBODY]}", ("algorithm",), columns, EVERYBODY
+            ),
+            PaperTable(
                 "Accuracy of all clients after 50 more steps at the head",
                 ("algorithm",),
                 columns,
@@ -223,9 +225,9 @@ def tau(profile: str) -> Sweep:
         metric=EVERYBODY,
         target_accuracy=_target(profile),
         tables=(
-            Layout("Rounds to the target accuracy of all clients", ("tau",), (DEGREE,), "rounds_to_target"),
-            Layout(f"Accuracy: {SCOPES[EVERYBODY]}", ("tau",), (DEGREE,), EVERYBODY),
-            Layout(f"Accuracy: {SCOPES[PARTICIPANTS]}", ("tau",), (DEGREE,), PARTICIPANTS),
+            PaperTable("Rounds to the target accuracy of all clients", ("tau",), (DEGREE,), "rounds_to_target"),
+            PaperTable(f"Accuracy: {SCOPES[EVERYBODY]}", ("tau",), (DEGREE,), EVERYBODY),
+            PaperTable(f"Accuracy: {SCOPES[PARTICIPANTS]}", ("tau",), (DEGREE,), PARTICIPANTS),
         ),
         claims=(
             Claim(
@@ -259,9 +261,11 @@ def participation(profile: str) -> Sweep:
         metric=EVERYBODY,
         target_accuracy=_target(profile),
         tables=(
-            Layout(f"Accuracy: {SCOPES[EVERYBODY]}", (scheme,), ("C",), EVERYBODY),
-            Layout("Rounds to the target accuracy of all clients", (scheme,), ("C",), "rounds_to_target"),
-            Layout("Spread over the last rounds of what participants come to", (scheme,), ("C",), "participants_std"),
+            PaperTable(f"Accuracy: {SCOPES[EVERYBODY]}", (scheme,), ("C",), EVERYBODY),
+            PaperTable("Rounds to the target accuracy of all clients", (scheme,), ("C",), "rounds_to_target"),
+            PaperTable(
+                "Spread over the last rounds of what participants come to", (scheme,), ("C",), "participants_std"
+            ),
         ),
         claims=(
             Claim(
@@ -300,7 +304,7 @@ def errata(profile: str) -> Sweep:
         seeds=(0, 1, 2),
         metric=EVERYBODY,
         tables=tuple(
-            Layout(f"Accuracy: {scope}", ("w_scale",), ("server_optimizer", DEGREE), metric)
+            PaperTable(f"Accuracy: {scope}", ("w_scale",), ("server_optimizer", DEGREE), metric)
             for metric, scope in SCOPES.items()
         ),
         claims=(
@@ -338,8 +342,8 @@ def curves(profile: str) -> Sweep:
         metric="personal_accuracy",
         target_accuracy=_target(profile),
         tables=(
-            Layout("Accuracy of all clients after the last round", ("algorithm",), (DEGREE,), "personal_accuracy"),
-            Layout("Rounds to the target accuracy of all clients", ("algorithm",), (DEGREE,), "rounds_to_target"),
+            PaperTable("Accuracy of all clients after the last round", ("algorithm",), (DEGREE,), "personal_accuracy"),
+            PaperTable("Rounds to the target accuracy of all clients", ("algorithm",), (DEGREE,), "rounds_to_target"),
         ),
         claims=(
             Claim(
@@ -429,8 +433,8 @@ def cifar10_reduced(profile: str) -> Sweep:
     )
 
 
-def _both_scopes() -> tuple[Layout, ...]:
-    return tuple(Layout(f"Accuracy: {scope}", ("algorithm",), (), metric) for metric, scope in SCOPES.items())
+def _both_scopes() -> tuple[PaperTable, ...]:
+    return tuple(PaperTable(f"Accuracy: {scope}", ("algorithm",), (), metric) for metric, scope in SCOPES.items())
 
 
 def time(profile: str) -> Sweep:
@@ -451,7 +455,7 @@ def time(profile: str) -> Sweep:
         },
         seeds=(0, 1, 2),
         tables=(
-            Layout(
+            PaperTable(
                 "Seconds of ten rounds by gradients in a round",
                 ("local.steps",),
                 ("algorithm.name", "model.name") if paper else ("algorithm.name",),

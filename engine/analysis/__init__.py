@@ -1,4 +1,9 @@
-"""What a run or a sweep says: tables of trials, statistics over seeds, claims of papers, figures and the report.
+"""Reading of runs and sweeps: tables of trials, statistics over seeds, claims of papers, pictures and the report.
+
+It offers ``load`` (a folder as :class:`Results`), ``judge`` (is a claim held, not held or undecided), what a sweep
+declares (``Claim``, ``PaperTable``, ``Published``), ``report.write`` for the folder of a report and
+``run_pictures.draw_pictures`` for the pictures of one run. Read ``trials.py`` first (the figures of a trial), then
+``results.py`` and ``comparing/verdicts.py``.
 
 results = load(Path("runs/drift.fedprox_mu-laptop-0123456789ab"))
 results.settings()                  # mean, spread and interval of every setting
@@ -7,23 +12,25 @@ for verdict in judge(results):      # held, not held, undecided
     print(verdict.claim.text, verdict.verdict, verdict.why)
 """
 
-from engine.analysis.claims import Claim, Verdict, judge
-from engine.analysis.layouts import Layout, Published, comparisons, layout_frame
+from engine.analysis.claims import Claim, PaperTable, Published
+from engine.analysis.comparing.comparisons import comparisons, paper_frame
+from engine.analysis.comparing.verdicts import Verdict, judge
+from engine.analysis.loading import load, write_trials
+from engine.analysis.results import Axis, Results
 from engine.analysis.settings import label, setting_label
-from engine.analysis.tables import Axis, Results, load, write_trials
 
 __all__ = [
     "Axis",
     "Claim",
-    "Layout",
+    "PaperTable",
     "Published",
     "Results",
     "Verdict",
     "comparisons",
     "judge",
     "label",
-    "layout_frame",
     "load",
+    "paper_frame",
     "setting_label",
     "write_trials",
 ]

@@ -1,27 +1,8 @@
-"""Claims of papers as executable checks: each is held, not held or undecided by the seeds at hand.
+"""Claims of papers and tables of papers, as a sweep declares them before anything is run.
 
-A claim says "``better`` exceeds ``worse`` by more than the margin", in every cell of a sweep or on average over its
-cells; or, with ``kind="equal"``, "the two differ by no more than the margin"; or, with ``kind="above"``, "the metric
-of ``better`` itself exceeds the margin", for a metric that is a difference already. A cell is one combination of the
-values of all other axes; in it the two settings are compared seed by seed, on the seeds that both have finished.
-
-The rule. Each cell has the 95 % t interval of its paired differences, effects counted so that positive speaks for the
-claim. (Why t and neither the bootstrap nor the p-value: see statistics.py.)
-
-- held: the interval of every cell lies above the margin (equal: within plus and minus the margin). No correction for
-  the number of cells is due: a false "held" needs a cell in which the claim is wrong, and that cell alone lets it
-  through with 2.5 % at most (an intersection-union test).
-- not held: the interval of some cell lies at or below the margin (equal: outside of plus and minus the margin), so the
-  claim as it stands is contradicted. Here many cells are many chances to be wrong, so these intervals have the
-  level 1 - 0.05 / cells (Bonferroni): ``wide_low`` and ``wide_high``.
-- undecided: all else, and whatever rests on too little: a cell with fewer than two common seeds, or one in which a
-  finished trial lacks the metric (a target that it never reached), for leaving it out would flatter its setting.
-
-A claim on average (``every=False``) has one interval: of the mean over the cells for each seed that has all of them.
-
-Failed trials are left out, and ``why`` says how many. Each claim is judged by itself: among forty wrong ones, one is
-"held" by luck, and ``p_holm`` is there to say which would survive. And seeds are to be chosen before looking: adding
-them one by one until a verdict comes out makes any verdict too easy.
+A :class:`Claim` says of two settings that one is better; engine/analysis/comparing/verdicts.py says by which rule it
+holds. A :class:`PaperTable` says which settings go down and across, with the figures that a paper has published there.
+Both are plain data: they go into sweep.yaml and come back from it.
 """
 
 from __future__ import annotations
@@ -31,34 +12,14 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-import numpy as np
-
-from engine.analysis.layouts import Layout, Published, comparisons, layout_frame
-from engine.analysis.quantities import Quantity, quantity
-from engine.analysis.settings import (
-    Group,
-    check_axes,
-    check_metric,
-    grouped,
-    key,
-    setting_label,
-)
-from engine.analysis.statistics import CONFIDENCE, difference, holm, seeds_needed, sign_flip, t_interval
-from engine.base.errors import ConfigError, require
-
-if TYPE_CHECKING:
-    from engine.analysis.tables import Results
-
-__all__ = ["CellVerdict", "Claim", "Layout", "Published", "Verdict", "comparisons", "judge", "layout_frame"]
-
-Word = Literal["held", "not held", "undecided"]
+from engine.base.errors import require
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a source says of two settings.
+    """A statement of a source about two settings.
 
     text: the claim, in our words. source: where it stands. better, worse: parts of a setting. where: restricts the
     cells; a list means any of its values. margin: in the unit of the metric. every: in every cell, or on average over
@@ -97,226 +58,53 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class CellVerdict:
-    """A claim in one cell, or averaged over all; effects are positive in favour of the claim."""
+class Published:
+    """A figure of the paper, for the cell of a table at ``setting``.
 
-    cell: dict[str, Any]  # values of the other axes; {} if there are none, or if this is the average
-    verdict: Word
-    effect: float  # mean paired difference; NaN without a common seed
-    low: float  # 95 % t interval; NaN below two common seeds
-    high: float
-    wide_low: float  # at the level for all cells together
-    wide_high: float
-    p: float  # of "the claim is wrong here": exact sign-flip test, one-sided, against the margin
-    seeds: tuple[int, ...]
-    seeds_to_decide: int | None
-    why: str
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """A claim over all its cells.
-
-    effect, low, high: of the cell that stands worst for the claim among those that the verdict rests on. p: of
-    "the claim is wrong", small only where all speaks for the claim: the largest of the cells, since all must hold;
-    p_holm is adjusted for the number of claims. With n seeds no p is below 1 / 2^n: it is shown beside the verdict,
-    which does not depend on it.
-
-    seeds_to_decide: how many seeds would decide if effects and spreads stay as they are now; see
-    :func:`~engine.analysis.statistics.seeds_needed`. None for a claim that is decided, has no cell with two seeds, or
-    would be on the margin.
+    ``value`` has the unit of the metric: accuracies are fractions. With ``same_setting=False`` the figure is shown
+    and not compared, and ``note`` says what differs.
     """
 
-    claim: Claim
-    verdict: Word
-    effect: float
-    low: float
-    high: float
-    p: float
-    p_holm: float
-    seeds: tuple[int, ...]  # that count in some cell
-    seeds_to_decide: int | None
-    cells: tuple[CellVerdict, ...]
-    why: str
+    setting: dict[str, Any]
+    value: float
+    same_setting: bool = True
+    note: str = ""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain data, for YAML."""
+        return json.loads(json.dumps(dataclasses.asdict(self)))
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Published:
+        return cls(**values)
 
 
 @dataclass(frozen=True)
-class _Sample:
-    """The paired differences of a cell, positive in favour of the claim."""
+class PaperTable:
+    """A table: axes that go down, axes that go across, and what stands in the cells.
 
-    place: str  # for the reader
-    cell: dict[str, Any]
-    differences: dict[int, float]  # by seed; NaN where a finished trial has no such figure
-    left_out: int  # trials without a value: failed, stopped or running
+    An axis in neither is averaged over, seed by seed, unless ``where`` keeps one of its values. A list in ``where``
+    means any of its values.
+    """
 
+    title: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    metric: str = "last10_accuracy"
+    source: str = ""
+    published: tuple[Published, ...] = ()
+    where: dict[str, Any] = field(default_factory=dict)
 
-def judge(results: Results) -> list[Verdict]:
-    """Each claim of a sweep, in its order."""
-    verdicts = [_judge(results, claim) for claim in results.claims]
-    adjusted = holm([verdict.p for verdict in verdicts])
-    return [dataclasses.replace(one, p_holm=float(p)) for one, p in zip(verdicts, adjusted, strict=True)]
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return self.rows + self.columns
 
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain data, for YAML."""
+        return json.loads(json.dumps(dataclasses.asdict(self)))
 
-def _judge(results: Results, claim: Claim) -> Verdict:
-    try:
-        samples = _samples(results, claim)
-    except ConfigError as error:  # the sweep has no such axis, value or figure: the report says so, and goes on
-        nan = math.nan
-        return Verdict(claim, "undecided", nan, nan, nan, nan, nan, (), None, (), f"this sweep cannot say: {error}")
-    if not claim.every and len(samples) > 1:
-        samples = [_average(samples)]
-    # As many chances to be contradicted as there are cells with an interval.
-    chances = max(1, sum(len(sample.differences) > 1 for sample in samples))
-    return _together(claim, [_judge_cell(claim, sample, chances) for sample in samples])
-
-
-def _samples(results: Results, claim: Claim) -> list[_Sample]:
-    """The cells of a claim: every place at which one of its two settings has a trial."""
-    check_metric(results, claim.metric)
-    check_axes(results, [*claim.better, *claim.worse, *claim.where])
-    either = {**claim.better, **claim.worse}
-    shared = [name for name in either if name in claim.better and name in claim.worse]
-    others = [axis.name for axis in results.axes if axis.name not in shared]
-    sides: list[dict[Any, Group]] = []
-    for side in (claim.better,) if claim.kind == "above" else (claim.better, claim.worse):
-        # In a list, so that a value that is a list is one value. What one side alone names picks cells for both.
-        exact = {name: [value] for name, value in {**either, **side}.items()}
-        found = grouped(results, [*others, *shared], claim.metric, {**claim.where, **exact})
-        if not found:
-            wanted = setting_label({**claim.where, **either, **side})
-            raise ConfigError("setting", wanted, "has no trial", "add it to the search space")
-        sides.append({key([group.setting[name] for name in others]): group for group in found})
-    better, worse = sides[0], sides[-1]
-    sign = 1 if claim.larger_is_better else -1
-    samples = []
-    for place in dict.fromkeys([*better, *worse]):
-        pair = [side[place] for side in sides if place in side]
-        cell = {name: pair[0].setting[name] for name in others}
-        if claim.kind == "above":
-            finished = better[place].by_seed()
-        else:
-            finished = better[place].minus(worse[place]) if len(pair) == 2 else {}
-        samples.append(
-            _Sample(
-                f"at {setting_label(cell)}" if cell else "",
-                cell,
-                {seed: sign * value for seed, value in finished.items()},
-                sum(group.statuses.total() - group.statuses["finished"] for group in pair),
-            )
-        )
-    return samples
-
-
-def _average(samples: list[_Sample]) -> _Sample:
-    """Over the cells, for each seed that has all of them."""
-    common = set.intersection(*(set(sample.differences) for sample in samples))
-    means = {seed: float(np.mean([sample.differences[seed] for sample in samples])) for seed in sorted(common)}
-    return _Sample(f"on average over {len(samples)} cells", {}, means, sum(sample.left_out for sample in samples))
-
-
-def _judge_cell(claim: Claim, sample: _Sample, chances: int) -> CellVerdict:
-    values, margin = list(sample.differences.values()), claim.margin
-    level = 1 - (1 - CONFIDENCE) / chances
-    figures = difference(values)
-    wide_low, wide_high = t_interval(values, level)
-    if claim.kind != "equal":
-        held, contradicted = figures.low > margin, wide_high <= margin
-        p, border = sign_flip(values, margin, "greater"), margin
-    else:
-        held = -margin <= figures.low and figures.high <= margin
-        contradicted = wide_low > margin or wide_high < -margin
-        p = max(
-            sign_flip(values, -margin, "greater"), sign_flip(values, margin, "less")
-        )  # both sides must be ruled out
-        border = math.copysign(margin, figures.mean)
-    whole = all(map(math.isfinite, values))
-    effect_level = CONFIDENCE if _speaks_for(claim, figures.mean) else level
-    verdict = CellVerdict(
-        cell=sample.cell,
-        verdict="undecided" if not (whole and (held or contradicted)) else "held" if held else "not held",
-        effect=figures.mean,
-        low=figures.low,
-        high=figures.high,
-        wide_low=wide_low,
-        wide_high=wide_high,
-        p=p if whole else math.nan,
-        seeds=tuple(sample.differences),
-        seeds_to_decide=seeds_needed(values, border, effect_level) if whole else None,
-        why="",
-    )
-    return dataclasses.replace(verdict, why=_reason(claim, sample, verdict, level))
-
-
-def _speaks_for(claim: Claim, effect: float) -> bool:
-    return abs(effect) <= claim.margin if claim.kind == "equal" else effect > claim.margin
-
-
-def _reason(claim: Claim, sample: _Sample, cell: CellVerdict, level: float) -> str:
-    """One sentence for a reader, without full stop."""
-    measured = quantity(claim.metric)
-    pairs, margin, equal = len(sample.differences), _amount(measured, claim.margin), claim.kind == "equal"
-    lacking = sum(not math.isfinite(value) for value in sample.differences.values())
-    interval = f"the {100 * CONFIDENCE:g} % interval {_range(measured, cell.low, cell.high)}"
-    wide = f"the {100 * level:g} % interval {_range(measured, cell.wide_low, cell.wide_high)}"
-    if cell.verdict == "held":
-        said = f"{interval} lies " + (f"within {margin} of 0" if equal else f"above {margin}")
-    elif cell.verdict == "not held":
-        said = f"{wide} lies " + (f"wholly more than {margin} from 0" if equal else f"nowhere above {margin}")
-    elif pairs < 2:
-        sides = "" if claim.kind == "above" else " on both sides"
-        said = f"{'one seed has' if pairs else 'no seed has'} finished{sides}, and two are the least"
-    elif lacking:
-        said = f"{lacking} of {pairs} pairs have no {claim.metric}, and to leave them out would flatter one side"
-    elif math.isnan(cell.low):
-        said = f"all {pairs} differences are {_amount(measured, cell.effect)}, too few to know their spread"
-    else:
-        border = math.copysign(claim.margin, cell.effect) if equal else claim.margin
-        said = f"{interval if _speaks_for(claim, cell.effect) else wide} contains {_amount(measured, border)}"
-    trials = "1 trial that did not finish is" if sample.left_out == 1 else f"{sample.left_out} unfinished trials are"
-    out = f" ({trials} left out)" if sample.left_out else ""
-    return f"{sample.place} {said}{out}".strip()
-
-
-def _range(measured: Quantity, low: float, high: float) -> str:
-    return f"{measured.difference(low)} to {measured.difference(high, unit=True)}"
-
-
-def _amount(measured: Quantity, value: float) -> str:
-    return measured.difference(value, unit=True).removeprefix("+") if value else "0"
-
-
-def _together(claim: Claim, cells: list[CellVerdict]) -> Verdict:
-    words = [cell.verdict for cell in cells]
-    word: Word = "not held" if "not held" in words else "held" if set(words) == {"held"} else "undecided"
-    measured = [cell for cell in cells if math.isfinite(cell.effect)]
-    resting = [cell for cell in measured if cell.verdict == word] or measured or cells
-    worst = min(resting, key=lambda cell: -abs(cell.effect) if claim.kind == "equal" else cell.effect)
-    why = next(cell.why for cell in [worst, *cells] if cell.verdict == word)
-    if len(cells) > 1:
-        why = f"{words.count(word)} of {len(cells)} cells {word}: {why}"
-    return Verdict(
-        claim=claim,
-        verdict=word,
-        effect=worst.effect,
-        low=worst.low,
-        high=worst.high,
-        # np.max keeps a NaN: a cell that cannot be tested leaves the whole claim untested
-        p=float(np.max([cell.p for cell in cells])),
-        p_holm=math.nan,
-        seeds=tuple(sorted({seed for cell in cells for seed in cell.seeds})),
-        seeds_to_decide=_seeds_to_decide(claim, cells) if word == "undecided" else None,
-        cells=tuple(cells),
-        why=why,
-    )
-
-
-def _seeds_to_decide(claim: Claim, cells: list[CellVerdict]) -> int | None:
-    """Cells against the claim decide it as soon as one is sure; otherwise all have to be. Cells of fewer than two
-    seeds are taken to be like the others."""
-    spread = [cell for cell in cells if len(cell.seeds) > 1]
-    against = [cell for cell in spread if math.isfinite(cell.effect) and not _speaks_for(claim, cell.effect)]
-    needed = [cell.seeds_to_decide for cell in against or spread]
-    known = [count for count in needed if count is not None]
-    if against:
-        return min(known, default=None)
-    return max(known) if known and len(known) == len(needed) else None
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> PaperTable:
+        published = tuple(map(Published.from_mapping, values.get("published", ())))
+        axes = {name: tuple(values[name]) for name in ("rows", "columns")}
+        return cls(**{**values, **axes, "published": published})

@@ -32,7 +32,7 @@ def is_class_figure(name: str) -> bool:
 
 
 def class_figures(names: Iterable[str]) -> tuple[str, ...]:
-    """Those of ``names`` that are such figures, each once, in their order."""
+    """Return those of ``names`` that are such figures, each once, in their order."""
     return tuple(dict.fromkeys(filter(is_class_figure, names)))
 
 
@@ -47,7 +47,7 @@ def class_figure(name: str, class_accuracy: Sequence[float | None] | None) -> fl
 
 
 def class_label(name: str) -> str:
-    """In words, for a reader."""
+    """Say in words what the figure ``name`` is."""
     if name == STD:
         return "standard deviation of test accuracy over classes"
     *first, last = map(str, classes_of(name))
@@ -55,7 +55,7 @@ def class_label(name: str) -> str:
 
 
 def class_short(name: str) -> str:
-    """For the head of a column."""
+    """Name the figure for the head of a column."""
     if name == STD:
         return "std over classes"
     classes = classes_of(name)

@@ -1,4 +1,4 @@
-"""Where in a run's folder lies what a later command found of one of its rounds.
+"""Folders, inside a run's, for what a later command found of one of its rounds.
 
 RUN/diagnosis/round-000020/            of ``fedskew diagnose``, of a run with stages round-000020-STAGE/
 RUN/images/round-000020/               of ``fedskew images``
@@ -16,12 +16,12 @@ KINDS: tuple[Kind, ...] = ("diagnosis", "images")
 
 
 def folder_of(run: Path, kind: Kind, experiment: Experiment, stage: str, number: int) -> Path:
-    """Of a round; of stages that branch several may have its number."""
+    """Return the folder of a round; of stages that branch several may have its number."""
     suffix = f"-{stage}" if experiment.stages else ""
     return run / kind / f"round-{number:06d}{suffix}"
 
 
 def latest(run: Path, kind: Kind) -> Path | None:
-    """The folder of the last round that the command has looked into, if there is one."""
+    """Return the folder of the last round that the command has looked into, if there is one."""
     found = sorted((run / kind).glob("round-*/summary.json"))
     return found[-1].parent if found else None

@@ -37,7 +37,7 @@ Values = Sequence[float] | np.ndarray
 
 @dataclass(frozen=True)
 class Summary:
-    """Of one sample; NaN where it is too small for a figure."""
+    """Figures of one sample; NaN where it is too small for a figure."""
 
     n: int
     mean: float
@@ -48,7 +48,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Difference:
-    """Of two samples, pair by pair; NaN where there are too few pairs for a figure."""
+    """Figures of two samples, pair by pair; NaN where there are too few pairs for a figure."""
 
     n: int
     mean: float
@@ -96,7 +96,7 @@ def paired(a: Values, b: Values, confidence: float = CONFIDENCE) -> Difference:
 
 
 def difference(differences: Values, confidence: float = CONFIDENCE) -> Difference:
-    """Of paired differences that have been taken already; NaN is left out."""
+    """Return the figures of paired differences that have been taken already; NaN is left out."""
     sample = _numbers(differences)
     low, high = t_interval(sample, confidence)
     return Difference(len(sample), _mean(sample), _std(sample), low, high, sign_flip(sample))
@@ -191,7 +191,7 @@ def seeds_needed(differences: Values, margin: float = 0.0, confidence: float = C
 
 
 def _seeds_of_one_sign(confidence: float) -> int:
-    """How many differences of one sign the sign-flip test needs: 2 / 2^n <= 1 - confidence."""
+    """Return how many differences of one sign the sign-flip test needs: 2 / 2^n <= 1 - confidence."""
     return math.ceil(1 - math.log2(1 - confidence))
 
 

@@ -316,7 +316,7 @@ _counts: dict[tuple[str, str], np.ndarray] = {}  # by the partition's bytes and 
 
 @lru_cache(maxsize=8)
 def _labels(section: str) -> tuple[np.ndarray, int, str] | Exception:
-    """Of the training split, with the number of classes and the data's fingerprint; or why not.
+    """Return the labels of the training split, with the number of classes and the data's fingerprint; or why not.
 
     An error is kept too, so that a sweep whose data are elsewhere does not look for them once a trial.
     """
@@ -328,7 +328,7 @@ def _labels(section: str) -> tuple[np.ndarray, int, str] | Exception:
 
 
 def _lineage(experiment: Mapping[str, Any]) -> set[str]:
-    """Of an experiment as data: to build one takes longer than all else for 500 trials."""
+    """Return the lineage of an experiment as data: to build one takes longer than all else for 500 trials."""
     return lineage_of({stage["name"]: stage["needs"] for stage in experiment["stages"]} or {"train": ()})
 
 

@@ -17,14 +17,14 @@ from engine.analysis.quantities import quantity
 from engine.base.errors import ConfigError
 from engine.run.replay import find
 from engine.studies.diagnosis import page as diagnosis_page
-from engine.studies.diagnosis.diagnosis import Diagnosis, Options
+from engine.studies.diagnosis.diagnosis import Diagnosis, DiagnosisOptions
 from engine.studies.diagnosis.diagnosis import diagnose as diagnose_round
 from engine.studies.diagnosis.sweep import diagnose_sweep
 from engine.studies.images import generated
 from engine.studies.images.sweep import look_at_sweep
 
 
-def options(probe: int, estimator: Any, layers: Any, clients: str | None) -> Options:
+def options(probe: int, estimator: Any, layers: Any, clients: str | None) -> DiagnosisOptions:
     """From what was typed."""
     chosen = None
     if clients is not None:
@@ -32,7 +32,7 @@ def options(probe: int, estimator: Any, layers: Any, clients: str | None) -> Opt
             chosen = tuple(int(part) for part in clients.split(","))
         except ValueError:
             raise ConfigError("--clients", clients, "is no list of numbers", "for example --clients 0,3,7") from None
-    return Options(probe, estimator, layers, chosen)
+    return DiagnosisOptions(probe, estimator, layers, chosen)
 
 
 def diagnose(
@@ -40,7 +40,7 @@ def diagnose(
     folder: Path,
     number: int | None,
     stage: str | None,
-    options: Options,
+    options: DiagnosisOptions,
     overrides: Sequence[str],
     address: str | None,
 ) -> None:
@@ -63,7 +63,7 @@ def sweep(
     console: Console,
     folder: Path,
     number: int | None,
-    options: Options | None,
+    options: DiagnosisOptions | None,
     overrides: Sequence[str],
     address: str | None,
 ) -> None:

@@ -304,7 +304,7 @@ def _overridden(what: list[str] | None, profile: str) -> Experiment | None:
 def _named(what: list[str], profile: str) -> tuple[Experiment | None, list[str], int | None]:
     """What was typed: an experiment, the key=value pairs behind it, and the round of :func:`_experiment`."""
     if profile != "laptop":
-        from engine.sweeps.definition import PROFILES  # with Ray Tune
+        from engine.sweeps.named import PROFILES  # with Ray Tune
 
         require(profile in PROFILES, "--profile", profile, "is not a profile", nearest(profile, PROFILES))
     named = bool(what) and _is_name(what[0])

@@ -14,9 +14,11 @@ from rich.table import Table
 
 from engine.base.errors import ConfigError, FedskewError, nearest, require
 from engine.experiment import Experiment
-from engine.sweeps.definition import NamedSweep, Optuna, known, load
+from engine.sweeps.definition import Optuna
 from engine.sweeps.folder import SweepFolder
-from engine.sweeps.running import How, Outcome, resume_sweep, run_sweep
+from engine.sweeps.how import How
+from engine.sweeps.named import NamedSweep, known, load
+from engine.sweeps.running import SweepResult, resume_sweep, run_sweep
 from tune_configs import SWEEPS
 
 
@@ -34,7 +36,7 @@ def resume(console: Console, folder: Path, address: str | None, retry_failed: bo
     return _end(console, named, outcome, address)
 
 
-def _end(console: Console, named: NamedSweep, outcome: Outcome, address: str | None) -> int:
+def _end(console: Console, named: NamedSweep, outcome: SweepResult, address: str | None) -> int:
     told = ", ".join(f"{count} {status}" for status, count in sorted(outcome.statuses.items()))
     console.print(f"{outcome.trials} trials: {told}", highlight=False)
     saved = outcome.rounds_asked - outcome.rounds_computed

@@ -17,12 +17,9 @@ from engine.base.allocator import give_back_freed_memory
 from engine.base.errors import FedskewError
 from engine.base.files import writing
 from engine.experiment import Experiment
-from engine.record import matrices
-from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
 from engine.run.local_driver import DriverLike, LocalDriver, Progress
 from engine.run.preparing import Prepared, check_place, prepare
-from engine.server.class_balance import changes_classes, last_trained, step_classes
 
 log = logging.getLogger("fedskew")
 
@@ -94,6 +91,9 @@ class Run:
         """Write everything; the summary. The folder can be resumed if the run was not finished."""
         summary = self.driver.close()
         counts = self.assignment.class_counts(self.labels, len(self.classes))
+        # Here, since matplotlib takes a second to import, and only ends need it.
+        from engine.analysis.run_pictures import draw_pictures
+
         with writing(self.folder.path):
             draw_pictures(self.experiment, self.folder, counts, self.classes)
         return summary
@@ -101,26 +101,6 @@ class Run:
     def _note(self, progress: Progress) -> Progress:
         self.round, self.done, self.finished = progress.round, progress.done, progress.finished
         return progress
-
-
-def draw_pictures(experiment: Experiment, folder: RunFolder, counts: Any, classes: tuple[str, ...]) -> None:
-    # Here, since matplotlib takes a second to import, and only ends need it.
-    from engine.analysis.curves import draw_curves
-    from engine.analysis.partition_picture import draw_partition, draw_steps
-
-    if changes_classes(experiment):
-        held, stage = counts[counts.sum(axis=1) > 0], last_trained(experiment)
-        draw_steps(held, step_classes(stage.algorithm, stage.local, held), classes, folder.path / "sampler.png")
-    draw_partition(counts, classes, folder.path / "partition.png")
-    draw_curves(folder, folder.path / "curves.png")
-    if not experiment.chain[-1].rounds:  # curves over rounds say little of what it does
-        from engine.analysis.class_pictures import draw_classes
-
-        draw_classes(folder, counts, classes)
-    if (folder.path / matrices.FILE).exists():
-        from engine.analysis.class_pictures import draw_matrices
-
-        draw_matrices(folder, classes)
 
 
 def run(

@@ -1,4 +1,4 @@
-"""Which executor is the fastest for an experiment on this machine: ``fedskew tune-executor``.
+"""Search for the executor that is the fastest for an experiment on this machine: ``fedskew tune-executor``.
 
 The choice changes bits, so it is made once, by whoever asks, and written down; nothing is decided by a clock in a run.
 """

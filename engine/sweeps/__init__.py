@@ -1,10 +1,18 @@
 """Sweeps: Ray Tune over whole federations. The only package that imports ``ray.tune``.
 
+It offers ``Sweep`` and its searchers and schedulers for those who define one, ``load`` to find one by its name, and
+``run_sweep`` and ``resume_sweep`` to run it. Read ``definition.py`` first, then ``running.py``.
+
 definition.py   what a sweep is: base experiment, search space, seeds, scheduler, claims
+space.py        search spaces: what is a grid, what is drawn, an axis as data
+named.py        sweeps by their names, or of a user's own file (user_file.py)
+how.py          what a user chooses of how a sweep runs
 folder.py       what is on disk: sweep.yaml, and a record for each trial
 planning.py     arithmetic before anything starts: trials, their order, where they run, whether they fit
 trial.py        one trial: a run behind Tune's Trainable interface
+scores.py       the figures that a trial reports while it runs
 searching.py    which trial is next: planned ones in an order that shares rounds, or a searcher's
+tuner.py        a sweep in Tune's terms: searcher, scheduler, limits
 running.py      all of it together, until the last trial has ended; and again after a crash
 live.py         one table on the terminal
 """

@@ -1,4 +1,4 @@
-"""What a sweep is. A function of ``tune_configs`` returns one:
+"""Definition of a sweep. A function of ``tune_configs`` returns one:
 
 def fedprox_mu(profile: str) -> Sweep:
     return Sweep(
@@ -10,30 +10,23 @@ def fedprox_mu(profile: str) -> Sweep:
 
 from __future__ import annotations
 
-import hashlib
-import importlib
-import inspect
-import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 from ray.tune.search.variant_generator import generate_variants
 
-from engine.analysis.claims import Claim, Layout
+from engine.analysis.claims import Claim, PaperTable
 from engine.analysis.class_figures import EXAMPLES, class_figures, is_class_figure
 from engine.analysis.settings import SMALLER_IS_BETTER, setting_label
 from engine.analysis.trials import LAYER, METRICS, ON_REQUEST, RESERVED
-from engine.base.errors import ConfigError, FedskewError, nearest, require
-from engine.experiment import Experiment, parse_assignment
+from engine.base.errors import nearest, require
+from engine.experiment import Experiment
 from engine.record.personal import FIGURES as PERSONAL
 from engine.sweeps.space import axis, drawn_from, is_drawn, is_empty, is_grid, plain
-from engine.sweeps.user_file import load_module, told
 
 REPORTED = ("last10_accuracy", "accuracy", "best_accuracy", "loss", *PERSONAL)  # by a trial while it runs
-PROFILES = ("laptop", "paper")
 
 
 @dataclass(frozen=True)
@@ -80,7 +73,7 @@ class Sweep:
     stop: Mapping[str, float] = field(default_factory=dict)  # metric -> value from which on a trial ends
     target_accuracy: float | None = None  # for rounds and bytes to it
     claims: tuple[Claim, ...] = ()
-    tables: tuple[Layout, ...] = ()
+    tables: tuple[PaperTable, ...] = ()
     diagnose: bool = False  # compare the local models of each trial's last round, for claims on cka_* and norms
     images: bool = False  # compare what each trial generates at its end with its training images, for nearest_ratio
 
@@ -179,7 +172,7 @@ class Sweep:
 
     @property
     def needs_personal(self) -> bool:
-        """Whether a figure of personal models decides anything while trials run."""
+        """True if a figure of personal models decides anything while trials run."""
         return not {self.metric, *self.stop}.isdisjoint(PERSONAL)
 
     @property
@@ -189,7 +182,7 @@ class Sweep:
 
     @property
     def fixed_steps(self) -> bool:
-        """Whether something may end or change a trial between two reports, so that reports come at fixed rounds."""
+        """True if something may end or change a trial between two reports, so that reports come at fixed rounds."""
         return self.scheduler is not None or bool(self.stop)
 
     def complete(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
@@ -263,108 +256,6 @@ class Sweep:
 
 def _is_reported(name: str) -> bool:
     return name in REPORTED or is_class_figure(name)
-
-
-@dataclass(frozen=True)
-class NamedSweep:
-    """A sweep with the way to find it again."""
-
-    reference: str  # "drift.fedprox_mu", or "FILE.py:function" with the whole path, to be found from anywhere
-    profile: str
-    overrides: tuple[str, ...]
-    title: str
-    sweep: Sweep
-
-    @property
-    def name(self) -> str:
-        """For folders: letters, digits, dots, dashes."""
-        return self.reference.rpartition("/")[2].replace(".py:", ".")
-
-    @property
-    def digest(self) -> str:
-        """Of everything that decides which trials there are and what each of them computes."""
-        values = self.sweep.to_mapping()
-        for key in ("tables", "claims", "target_accuracy", "diagnose", "images"):  # read by the analysis only
-            del values[key]
-        values["base"] = self.sweep.base.identity()
-        # Constants and functions of the space have no other form as data; of a searcher's space these are samples.
-        values["settings"] = self.sweep.settings()
-        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def load(reference: str, profile: str, overrides: Iterable[str], sweeps: Mapping[str, tuple[str, ...]]) -> NamedSweep:
-    """The sweep of that name, or of a user's own file; ``sweeps``: module -> its functions."""
-    require(profile in PROFILES, "--profile", profile, "is not a profile", nearest(profile, PROFILES))
-    path, name = _file_and_function(reference)
-    if path is not None:
-        reference = f"{path}:{name}"
-    function = _function(reference, sweeps)
-    try:
-        inspect.signature(function).bind(profile)
-    except TypeError as error:
-        rule = f"cannot be called with a profile ({error})"
-        raise ConfigError("sweep", reference, rule, "def f(profile: str)") from None
-    try:
-        sweep = function(profile)
-    except FedskewError:
-        raise
-    except (Exception, SystemExit) as error:
-        file = Path(inspect.getfile(inspect.unwrap(function)))
-        raise ConfigError("sweep", reference, f"raised {told(error, file)}") from error
-    require(isinstance(sweep, Sweep), "sweep", reference, f"returned a {type(sweep).__name__}", "return a Sweep")
-    overrides = tuple(overrides)
-    sweep, rest = _own_overrides(sweep, overrides)
-    sweep = replace(sweep, base=sweep.base.override(rest))
-    title = (inspect.getdoc(function) or function.__name__).split("\n\n")[0].replace("\n", " ").rstrip(".")
-    return NamedSweep(reference, profile, overrides, title, sweep)
-
-
-def known(sweeps: Mapping[str, tuple[str, ...]]) -> dict[str, Callable[[str], Sweep]]:
-    """All sweeps by their names."""
-    return {
-        f"{module}.{name}": getattr(importlib.import_module(f"tune_configs.{module}"), name)
-        for module, names in sweeps.items()
-        for name in names
-    }
-
-
-def _file_and_function(reference: str) -> tuple[Path | None, str]:
-    """``FILE.py:function`` as (the whole path, the function); (None, the reference) for a name."""
-    path, colon, name = reference.rpartition(":")
-    return (Path(path).resolve(), name) if colon and path.endswith(".py") else (None, reference)
-
-
-def _function(reference: str, sweeps: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
-    path, name = _file_and_function(reference)
-    if path is not None:
-        require(path.is_file(), "sweep", path, "is not a file", "name one as FILE.py:function")
-        functions = {key: value for key, value in vars(load_module(path)).items() if inspect.isfunction(value)}
-        require(name in functions, "sweep", reference, f"has no function {name!r}", nearest(name, functions))
-        return functions[name]
-    module, _, name = reference.partition(".")
-    if name in sweeps.get(module, ()):
-        return getattr(importlib.import_module(f"tune_configs.{module}"), name)
-    names = [f"{module}.{name}" for module, functions in sweeps.items() for name in functions]
-    raise ConfigError("sweep", reference, "is not a known sweep", nearest(reference, names))
-
-
-def _own_overrides(sweep: Sweep, overrides: Iterable[str]) -> tuple[Sweep, list[str]]:
-    """``seeds=[0,1]`` and ``samples=5`` are the sweep's own; all others are its base experiment's."""
-    own: dict[str, Any] = {}
-    rest = []
-    for text in overrides:
-        key, value = parse_assignment(text)
-        if key == "seeds":
-            own[key] = tuple(value) if isinstance(value, list) else (value,)
-        elif key == "samples":
-            own[key] = value
-        else:
-            varied = {sweep.base.key_of(name): name for name in sweep.space}
-            same = varied.get(sweep.base.key_of(key))
-            if same is not None:
-                raise ConfigError(key, value, "is varied by this sweep", "change the sweep, or run one cell of it")
-            rest.append(text)
-    return replace(sweep, **own), rest
 
 
 def label(setting: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What a sweep keeps on disk: what was asked, and a record and a run folder for each trial.
+"""Files of a sweep: what was asked, and a record and a run folder for each trial.
 
     sweep.yaml         the sweep as data, and where its function is
     trials/00000/      a run's folder, and trial.json: setting, seed, status, schedule
@@ -25,14 +25,14 @@ from engine.base.files import refuse_links, write_atomically
 from engine.base.writable import check_writable
 from engine.experiment import Experiment
 from engine.record.run_folder import RunFolder
-from engine.sweeps.definition import NamedSweep
+from engine.sweeps.named import NamedSweep
 
 Status = Literal["running", "finished", "stopped", "failed"]
 
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """What one trial is and how far it has come; ``trial.json``."""
+    """A record of one trial and of how far it has come; ``trial.json``."""
 
     trial: str
     setting: dict[str, Any]
@@ -149,8 +149,15 @@ class SweepFolder:
             raise RunFolderError(f"{path} is of trial {record.trial}; delete it to run trial {trial} again")
         return record
 
+    def begun(self, trial: str) -> TrialRecord:
+        """Return the record of a trial that has been handed to Tune; raises :class:`RunFolderError` without one."""
+        record = self.record(trial)
+        if record is None:
+            raise RunFolderError(f"{self.path} has no record of trial {trial}")
+        return record
+
     def records(self) -> list[TrialRecord]:
-        """Of all trials that have begun, in order."""
+        """Read the records of all trials that have begun, in order."""
         found = [self.record(path.parent.name) for path in sorted((self.path / "trials").glob("*/trial.json"))]
         return [record for record in found if record is not None]
 
@@ -164,7 +171,7 @@ class SweepFolder:
         return experiment, record.rounds if early else None
 
     def end(self, trial: str, status: Status, reason: str | None) -> None:
-        """What became of a trial that could not say so itself: stopped by a scheduler, or dead."""
+        """Record the end of a trial that could not say so itself: stopped by a scheduler, or dead."""
         record = self.record(trial)
         if record is not None and not record.ended:
             self.write(replace(record, status=status, reason=reason))

@@ -107,7 +107,7 @@ def _shared(path: Sequence[tuple[str, int]], other: Sequence[tuple[str, int]]) -
 
 @dataclass(frozen=True)
 class Mode:
-    """How one trial runs."""
+    """The way in which one trial runs."""
 
     kind: Literal["inside", "nested"]  # in the trial's own process | driver and client actors in its placement group
     actors: int  # client actors; 0 inside
@@ -175,7 +175,7 @@ def _bundle(cpus: float, share: float) -> dict[str, float]:
 
 
 def _fitting(nodes: Sequence[Mapping[str, float]], bundles: Sequence[Mapping[str, float]]) -> int:
-    """How many copies of a group of bundles fit, each bundle on one node, filled one after the other."""
+    """Return how many copies of a group of bundles fit, each bundle on one node, filled one after the other."""
     free = [dict(node) for node in nodes]
     wanted = [bundle for bundle in bundles if bundle]
     count = 0

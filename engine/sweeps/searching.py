@@ -1,4 +1,4 @@
-"""Which trial is next: Tune asks, one of these answers.
+"""Search for the next trial: Tune asks, one of these answers.
 
 ``InOrder`` gives planned trials, each once the rounds that it shares with another have been computed. ``Proposed``
 gives what a searcher proposes, every setting with every seed, and tells it the mean over seeds.
@@ -23,7 +23,7 @@ Begin = Callable[[str, dict[str, Any], int], None]  # writes the record of a tri
 
 
 def config_of(trial: str, setting: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """What Tune knows of a trial."""
+    """Return what Tune knows of a trial."""
     return {"trial": trial, **setting, "seed": seed}
 
 
@@ -56,10 +56,10 @@ class InOrder(Searcher):
         self._rounds[self._names[trial_id]] = math.inf
 
     def save(self, checkpoint_path: str) -> None:
-        """Nothing: a sweep goes on from its own records."""
+        """Save nothing: a sweep goes on from its own records."""
 
     def restore(self, checkpoint_path: str) -> None:
-        """Nothing: see :meth:`save`."""
+        """Restore nothing: see :meth:`save`."""
 
 
 class Proposed(Searcher):
@@ -119,7 +119,7 @@ class Proposed(Searcher):
         return config_of(trial, setting, seed)
 
     def _must_wait(self, trial: str, setting: dict[str, Any], seed: int) -> bool:
-        """Whether the first trial of the seed still computes rounds that this one will take from it."""
+        """Return whether the first trial of the seed still computes rounds that this one will take from it."""
         if not self._reuse:
             return False
         planned = Planned(trial, setting, seed, self._sweep.experiment(setting, seed))
@@ -150,10 +150,10 @@ class Proposed(Searcher):
             self._searcher.on_trial_complete(proposal, mean, error=not values)
 
     def save(self, checkpoint_path: str) -> None:
-        """Nothing: a sweep goes on from its own records."""
+        """Save nothing: a sweep goes on from its own records."""
 
     def restore(self, checkpoint_path: str) -> None:
-        """Nothing: see :meth:`save`."""
+        """Restore nothing: see :meth:`save`."""
 
 
 def optuna_search(sweep: Sweep, search: Optuna, known: int = 0) -> Searcher:

@@ -17,24 +17,24 @@ def is_drawn(value: Any) -> bool:
 
 
 def is_empty(value: Any) -> bool:
-    """Whether there is nothing to choose from."""
+    """Return whether there is nothing to choose from."""
     if is_grid(value):
         return len(value["grid_search"]) == 0
     return isinstance(value, Categorical) and len(value.categories) == 0
 
 
 def drawn_from(values: Any) -> Any:
-    """A mutation of population-based training as a domain: a list is a choice."""
+    """Return a mutation of population-based training as a domain: a list is a choice."""
     return choice(list(values)) if isinstance(values, list | tuple) else values
 
 
 def plain(value: Any) -> Any:
-    """Numbers as Python's own, so that they mean the same in YAML."""
+    """Return numbers as Python's own, so that they mean the same in YAML."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def axis(name: str, key: str, value: Any) -> dict[str, Any]:
-    """A grid or a domain as data: all that decides what may be drawn, and whether it is drawn by ratio."""
+    """Describe a grid or a domain as data: all that decides what may be drawn, and whether it is drawn by ratio."""
     if isinstance(value, Float | Integer):
         sampler = value.get_sampler()
         inner = getattr(sampler, "sampler", sampler)  # of a quantised one

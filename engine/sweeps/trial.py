@@ -12,7 +12,7 @@ import json
 import logging
 import math
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,18 +23,15 @@ import torch
 from ray import tune
 from ray.exceptions import RayError
 
-from engine.analysis.class_figures import class_figure
 from engine.base.errors import FedskewError, ResourceError, RunFolderError
 from engine.data import Dataset
 from engine.experiment import Change, Execution, Experiment
-from engine.record.last_rounds import comparable, of_last_rounds
-from engine.record.personal import by_round, figures_of_rounds, of_stages
-from engine.record.run_folder import SCHEMAS, Row, RunFolder
 from engine.record.store import StageStore
 from engine.run.local_driver import LocalDriver
-from engine.run.preparing import Prepared, prepare
+from engine.run.preparing import prepare
 from engine.run.recording import weights_sha256
-from engine.sweeps.folder import SweepFolder, TrialRecord
+from engine.sweeps.folder import SweepFolder
+from engine.sweeps.scores import Scores
 from engine.worker.pool import Pool
 from engine.worker.ray.pool import RayPool
 
@@ -42,13 +39,12 @@ log = logging.getLogger("fedskew")
 REPORT_SECONDS = 1.0  # between two reports, where nothing depends on them
 # What may be different at the next try: Tune starts the trial again, from its last checkpoint.
 PASSING = (OSError, RayError, ResourceError, RunFolderError, torch.OutOfMemoryError)
-NO_PERSONAL = by_round(SCHEMAS["personal"].empty_table().to_pandas())
 LOCK_SECONDS = 60.0  # that a trial waits for the process that ran it before, on a node that was lost
 
 
 @dataclass(frozen=True)
 class Job:
-    """What all trials of a sweep have in common."""
+    """The common part of all trials of a sweep."""
 
     folder: Path
     experiments: Mapping[str, Experiment]  # of planned trials; the others are made of ``base`` and their setting
@@ -87,22 +83,13 @@ class Trial(tune.Trainable):
     # --- a trial's life -----------------------------------------------------------------------------------
 
     def _begin(self, config: dict[str, Any]) -> None:
-        """Nothing is opened yet: a checkpoint to go on from may follow."""
+        """Begin a trial and open nothing yet: a checkpoint to go on from may follow."""
         self._config = dict(config)
-        self._record = self._known_record()
+        self._record = self._sweep.begun(self.trial_name)
         self._local: LocalDriver | None = None
-        self._scores: list[Row] = []  # each evaluation of the lineage
-        self._personal = NO_PERSONAL  # of the lineage, by round, as far as on disk
-        self._lineage: set[str] = set()
-        self._without_rounds: set[str] = set()  # of the lineage's stages
+        self._scores = Scores(self._job.personal, self._job.by_class)
         self._replay: list[dict[str, Any]] | None = None
         self._source: Path | None = None  # a checkpoint of another trial, to go on from
-
-    def _known_record(self) -> TrialRecord:
-        record = self._sweep.record(self.trial_name)
-        if record is None:  # written before the trial was handed to Tune
-            raise RunFolderError(f"{self._job.folder} has no record of trial {self.trial_name}")
-        return record
 
     def _end(self) -> None:
         """Let go of everything; what is written stays."""
@@ -138,21 +125,7 @@ class Trial(tune.Trainable):
             self._local = self._driver(self._experiment())
         assert self._local is not None
         # What the folder holds of earlier processes of this trial.
-        self._read_scores(folder, self._local.driver.experiment, self._local.driver.round)
-
-    def _read_scores(self, folder: RunFolder, experiment: Experiment, last: int) -> None:
-        self._lineage = experiment.lineage
-        self._without_rounds = experiment.without_rounds
-        self._scores = []
-        self._keep_scores(row for row in folder.frame("evaluations").to_dict("records") if row["round"] <= last)
-        self._read_personal(folder)
-
-    def _read_personal(self, folder: RunFolder) -> None:
-        if self._job.personal:
-            self._personal = by_round(of_stages(folder.frame("personal"), self._lineage))
-
-    def _keep_scores(self, rows: Iterable[Row]) -> None:
-        self._scores += [row for row in rows if row["accuracy"] is not None and row["stage"] in self._lineage]
+        self._scores.read(folder, self._local.driver.experiment, self._local.driver.round)
 
     def _experiment(self) -> Experiment:
         planned = self._job.experiments.get(self.trial_name)
@@ -169,18 +142,19 @@ class Trial(tune.Trainable):
         if key not in self._datasets:  # one at a time: arrays of shared memory stay as long as they are used
             self._datasets = {key: ray.get(reference)}
         prepared = prepare(experiment, self._sweep.run_folder(self.trial_name).path, False, self._datasets[key])
+
+        def make_pool() -> Pool:
+            return RayPool(prepared.experiment, reference, prepared.assignment)
+
         with prepared.folder.prepared(overwrite=False):
             prepared.write()
             return LocalDriver(
                 prepared,
                 self._job.store,
-                self._pool_maker(prepared, reference) if self._job.actors else None,
+                make_pool if self._job.actors else None,
                 keep_all=self._job.step is not None,
                 patience=LOCK_SECONDS,
             )
-
-    def _pool_maker(self, prepared: Prepared, reference: Any) -> Callable[[], Pool]:
-        return lambda: RayPool(prepared.experiment, reference, prepared.assignment)
 
     def _advance(self) -> dict[str, Any]:
         assert self._local is not None
@@ -191,9 +165,9 @@ class Trial(tune.Trainable):
             target = (driver.round // step + 1) * step
             progress = self._local.advance(math.inf, until=target)
             while not driver.finished and driver.round < target:  # another run computes what is missing
-                self._keep_scores(progress.rows)
+                self._scores.keep(progress.rows)
                 progress = self._local.advance(math.inf, until=target)
-        self._keep_scores(progress.rows)
+        self._scores.keep(progress.rows)
         if driver.finished:
             summary = self._local.close()
             self._local = None
@@ -201,7 +175,7 @@ class Trial(tune.Trainable):
         elif step is not None:  # the trial may end here without being told
             self._note(driver.summary(), "running")
             driver.let_go()
-        self._read_personal(driver.folder)
+        self._scores.read_personal(driver.folder)
         return self._report(progress.round, driver.finished)
 
     def _note(self, summary: Mapping[str, Any], status: Any) -> None:
@@ -212,13 +186,9 @@ class Trial(tune.Trainable):
             rounds=summary["rounds"],
             rounds_asked=summary["rounds_asked"],
             rounds_computed=computed,
-            schedule=self._record.schedule or [self._entry(1, self._record.setting)],
+            schedule=self._record.schedule or [_entry(1, self._record.setting)],
         )
         self._sweep.write(self._record)
-
-    @staticmethod
-    def _entry(first_round: int, values: Mapping[str, Any], parent: str | None = None, of: str | None = None) -> Any:
-        return {"first_round": first_round, "set": dict(values), "parent": parent, "from": of}
 
     def _failed(self, error: Exception) -> dict[str, Any]:
         text = str(error) if isinstance(error, FedskewError) else f"{type(error).__name__}: {error}"
@@ -239,21 +209,7 @@ class Trial(tune.Trainable):
 
     def _report(self, round: int, done: bool) -> dict[str, Any]:
         """A dozen figures: tables are in the trial's folder."""
-        known = comparable([score for score in self._scores if score["round"] <= round])
-        last10 = of_last_rounds(known, round, self._without_rounds)
-        nothing = {"accuracy": math.nan, "loss": math.nan, "class_accuracy": None}
-        latest: Mapping[str, Any] = known[-1] if known else nothing
-        figures = {
-            "accuracy": latest["accuracy"],
-            "loss": math.nan if latest["loss"] is None else latest["loss"],
-            "best_accuracy": max((score["accuracy"] for score in known), default=math.nan),
-            "last10_accuracy": sum(last10) / len(last10) if last10 else math.nan,
-        }
-        figures |= {name: class_figure(name, latest["class_accuracy"]) for name in self._job.by_class}
-        if self._job.personal:
-            reached = self._personal.loc[self._personal["round"] <= round]
-            personal = figures_of_rounds(reached, round, self._without_rounds)
-            figures |= {name: math.nan if value is None else value for name, value in personal.items()}
+        figures = self._scores.figures(round)
         failed = done and self._record.status == "failed"
         return {
             "round": round,
@@ -275,7 +231,7 @@ class Trial(tune.Trainable):
     def _old_reports(self) -> list[dict[str, Any]]:
         folder, last = self._sweep.run_folder(self.trial_name), self._record.rounds
         if folder.has_experiment():
-            self._read_scores(folder, folder.experiment(), last)
+            self._scores.read(folder, folder.experiment(), last)
         step = self._job.step
         rounds = [] if step is None else list(range(step, last, step))
         return [self._report(round, done=False) for round in rounds] + [self._report(last, done=True)]
@@ -327,7 +283,7 @@ class Trial(tune.Trainable):
         source.rename(aside)
         folder.clear()
         # The record before the experiment: one that is killed from here on computes the schedule's rounds itself.
-        entry = self._entry(round + 1, own, parent=about["weights_sha256"], of=about["trial"])
+        entry = _entry(round + 1, own, parent=about["weights_sha256"], of=about["trial"])
         self._record = replace(
             self._record,
             schedule=[*(old for old in about["schedule"] if old["first_round"] <= round), entry],
@@ -337,15 +293,19 @@ class Trial(tune.Trainable):
         self._local = self._driver(experiment)
         self._local.driver.adopt_snapshots(aside / "stages")
         shutil.rmtree(aside)
-        self._scores.clear()
 
     @property
     def _aside(self) -> Path:
-        """Where a checkpoint lies while the trial's folder is made anew."""
+        """The folder of a checkpoint while the trial's folder is made anew."""
         return self._sweep.run_folder(self.trial_name).path.with_name(f".{self.trial_name}.checkpoint")
 
 
 def in_trial(execution: Execution, actors: int) -> Execution:
-    """As a trial has it that was given room for so many actors, or for one worker in its own process."""
+    """Return ``execution`` for a trial that was given room for so many actors, or for one worker in its own process."""
     cpus = max(execution.cpus_per_actor, execution.threads) if actors else execution.cpus_per_actor
     return execution.model_copy(update={"actors": actors, "cpus_per_actor": float(cpus), "workers": 1})
+
+
+def _entry(first_round: int, values: Mapping[str, Any], parent: str | None = None, of: str | None = None) -> Any:
+    """Make an entry of a trial's schedule, see :class:`~engine.sweeps.folder.TrialRecord`."""
+    return {"first_round": first_round, "set": dict(values), "parent": parent, "from": of}

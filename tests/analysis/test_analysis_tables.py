@@ -17,13 +17,13 @@ from pandas.testing import assert_frame_equal
 from scipy import stats
 
 from engine.analysis import (
-    Layout,
+    PaperTable,
     Published,
     comparisons,
     judge,
     label,
-    layout_frame,
     load,
+    paper_frame,
     setting_label,
     write_trials,
 )
@@ -45,7 +45,7 @@ ALGORITHMS = {
     "log": False,
 }
 STEPS = {"name": "steps", "key": "local.steps", "kind": "grid", "values": [None, 5], "log": False}
-TABLE = Layout("a table", rows=("mu",), columns=("alpha",), metric="accuracy")
+TABLE = PaperTable("a table", rows=("mu",), columns=("alpha",), metric="accuracy")
 
 
 @pytest.fixture(scope="module")
@@ -424,8 +424,8 @@ def test_cells_of_a_table(swept: Path) -> None:
         Published({"mu": 1, "alpha": 0.5}, 0.7, same_setting=False, note="200 rounds"),
         Published({"mu": 0}, 0.5),  # does not say which alpha
     )
-    layout = Layout("t", ("mu",), ("alpha",), "accuracy", "a paper", published)
-    frame: Any = layout_frame(read(swept), layout).set_index(["mu", "alpha"])
+    layout = PaperTable("t", ("mu",), ("alpha",), "accuracy", "a paper", published)
+    frame: Any = paper_frame(read(swept), layout).set_index(["mu", "alpha"])
     assert len(frame) == 8
     trials = read(swept).trials
     cell = trials[(trials["mu"] == 0.1) & (trials["alpha"] == 0.5)]["accuracy"]
@@ -444,18 +444,18 @@ def test_cells_of_a_table(swept: Path) -> None:
 def test_an_axis_that_is_in_neither_is_averaged_seed_by_seed(swept: Path) -> None:
     """Kills: a mean over trials that mixes unequal shares of the averaged axis; averaging that is not told."""
     results = read(swept)
-    frame: Any = layout_frame(results, Layout("t", ("mu",), (), "accuracy"))
+    frame: Any = paper_frame(results, PaperTable("t", ("mu",), (), "accuracy"))
     assert frame["averaged"].unique().tolist() == ["alpha"]
     assert frame["n"].tolist() == [2, 1, 3, 3]  # a seed counts if it has finished at both alphas
     trials = results.trials[results.trials["mu"] == 0]
     whole = trials[trials["seed"] < 2].groupby("seed")["accuracy"].mean()
     assert frame["mean"].iloc[0] == pytest.approx(whole.mean())
     assert frame["std"].iloc[0] == pytest.approx(whole.std())
-    kept: Any = layout_frame(results, Layout("t", ("mu",), (), "accuracy", where={"alpha": 0.5}))
+    kept: Any = paper_frame(results, PaperTable("t", ("mu",), (), "accuracy", where={"alpha": 0.5}))
     assert kept["averaged"].unique().tolist() == [""]
     assert kept["n"].tolist() == [2, 2, 3, 3]
     with pytest.raises(ConfigError, match="did you mean 'alpha'"):
-        layout_frame(results, Layout("t", ("mu",), ("alhpa",)))
+        paper_frame(results, PaperTable("t", ("mu",), ("alhpa",)))
 
 
 def test_differences_in_a_table(swept: Path) -> None:
@@ -506,7 +506,7 @@ def test_differences_are_paired_before_they_are_averaged(tmp_path: Path) -> None
     """Kills: means over other points of the averaged axis on the two sides."""
     steep = lambda setting, seed: 0.5 + 0.3 * (setting["alpha"] > 0.1) + 0.02 * (setting["mu"] > 0)  # noqa: E731
     folder = make_sweep(tmp_path / "s", axes=[MU_OF_TWO, ALPHA], accuracy=steep, failed=[3, 6], client_rows=False)
-    frame: Any = comparisons(read(folder), Layout("t", ("mu",), (), "accuracy"), {"mu": 0})
+    frame: Any = comparisons(read(folder), PaperTable("t", ("mu",), (), "accuracy"), {"mu": 0})
     # trial 3 is mu 0, alpha 0.5, seed 0; trial 6 is mu 0.1, alpha 0.05, seed 0
     assert (frame["seeds"].tolist(), frame["averaged"].tolist()) == ([(1, 2)], ["alpha"])
     assert frame["difference"].iloc[0] == pytest.approx(0.02, abs=0.002)
@@ -518,7 +518,7 @@ def test_points_that_one_side_never_had_are_left_out(tmp_path: Path) -> None:
     folder = make_sweep(tmp_path / "s", axes=[MU_OF_TWO, ALPHA], accuracy=steep, client_rows=False)
     for number in (9, 10, 11):  # mu 0.1 at alpha 0.5
         (folder / f"trials/{number:05d}/trial.json").unlink()
-    frame: Any = comparisons(load(folder), Layout("t", ("mu",), (), "accuracy"), {"mu": 0})
+    frame: Any = comparisons(load(folder), PaperTable("t", ("mu",), (), "accuracy"), {"mu": 0})
     assert frame["n"].tolist() == [3]
     assert frame["difference"].iloc[0] == pytest.approx(0.02, abs=0.002)
 
@@ -529,7 +529,7 @@ def test_values_come_in_the_order_of_the_search_space(swept: Path) -> None:
     mu, alpha = results.axes
     turned = replace(results, axes=(mu, replace(alpha, values=(0.5, 0.05))))
     assert turned.settings()["alpha"].tolist() == [0.5, 0.05] * 4
-    assert layout_frame(turned, TABLE)["mu"].tolist() == [m for m in MU["values"] for _ in range(2)]
+    assert paper_frame(turned, TABLE)["mu"].tolist() == [m for m in MU["values"] for _ in range(2)]
 
 
 def test_drawn_values_come_in_order(tmp_path: Path) -> None:
@@ -543,5 +543,7 @@ def test_drawn_values_come_in_order(tmp_path: Path) -> None:
 
 def test_layouts_keep_through_yaml() -> None:
     """Kills: a field that is not written; tuples that YAML refuses."""
-    layout = Layout("t", ("a",), ("b", "c"), "loss", "s", (Published({"a": {"name": "x"}}, 0.1, False, "n"),), {"d": 1})
-    assert Layout.from_mapping(yaml.safe_load(yaml.safe_dump(layout.to_mapping()))) == layout
+    layout = PaperTable(
+        "t", ("a",), ("b", "c"), "loss", "s", (Published({"a": {"name": "x"}}, 0.1, False, "n"),), {"d": 1}
+    )
+    assert PaperTable.from_mapping(yaml.safe_load(yaml.safe_dump(layout.to_mapping()))) == layout

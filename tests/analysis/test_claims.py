@@ -15,9 +15,10 @@ import pandas as pd
 import pytest
 import yaml
 
-from engine.analysis.claims import Claim, Verdict, judge
+from engine.analysis.claims import Claim
+from engine.analysis.comparing.verdicts import Verdict, judge
+from engine.analysis.results import Axis, Results
 from engine.analysis.settings import setting_column
-from engine.analysis.tables import Axis, Results
 from engine.base.errors import ConfigError
 from tests.analysis.test_statistics import sample
 

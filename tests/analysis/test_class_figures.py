@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from engine.analysis import judge, layout_frame, load, write_trials
+from engine.analysis import judge, load, paper_frame, write_trials
 from engine.analysis.class_figures import EXAMPLES, class_figure, is_class_figure
 from engine.analysis.quantities import quantity
 from engine.analysis.report.folder import write
@@ -93,7 +93,7 @@ def test_claims_and_tables_of_them(swept: Path) -> None:
     pairs = trials.loc[0.1][ONE] - trials.loc[0.01][ONE]
     [verdict] = judge(results)
     assert verdict.effect == pytest.approx(pairs.mean()) and verdict.seeds == (0, 1, 2)
-    table: Any = layout_frame(results, results.tables[0])
+    table: Any = paper_frame(results, results.tables[0])
     assert table["mean"].tolist() == pytest.approx(trials.groupby("mu")[STD].mean().tolist())
     assert pd.read_parquet(write_trials(results))[ONE].tolist() == pytest.approx(
         results.trials[ONE].tolist(), nan_ok=True

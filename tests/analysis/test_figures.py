@@ -15,11 +15,13 @@ import pytest
 from PIL import Image
 
 from engine.analysis import figures
+from engine.analysis.comparing.importance import importance
+from engine.analysis.comparing.ranking import settings_of
+from engine.analysis.comparing.scales import Scale
 from engine.analysis.drawing import CATEGORIES, INK, STYLE, THEME, Sketch
-from engine.analysis.importance import importance
+from engine.analysis.loading import load
 from engine.analysis.quantities import quantity
-from engine.analysis.scales import Scale, settings_of
-from engine.analysis.tables import Axis, load
+from engine.analysis.results import Axis
 from tests.support.report_pages import ATTACK, small, tips_of
 from tests.support.sweep_folders import ALPHA, EPOCHS, MU
 

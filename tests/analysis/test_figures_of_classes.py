@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from engine.analysis import figures, load
+from engine.analysis.comparing.ranking import settings_of
 from engine.analysis.report import write
-from engine.analysis.scales import settings_of
 from tests.support.report_pages import check_self_contained, page_of, small, tips_of
 from tests.support.sweep_folders import ALPHA, MU
 

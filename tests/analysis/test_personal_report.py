@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 from engine.analysis import figures, load
+from engine.analysis.comparing.ranking import settings_of
 from engine.analysis.quantities import quantity
 from engine.analysis.report import write
-from engine.analysis.scales import settings_of
 from engine.base.errors import RunFolderError
 from engine.record.personal import FIGURES, by_round
 from engine.record.run_folder import RunFolder

@@ -16,11 +16,11 @@ import pytest
 import yaml
 from PIL import Image
 
-from engine.analysis.claims import judge
-from engine.analysis.layouts import comparisons, layout_frame
+from engine.analysis.comparing.comparisons import comparisons, paper_frame
+from engine.analysis.comparing.verdicts import judge
+from engine.analysis.loading import load
 from engine.analysis.report import write
 from engine.analysis.report.paper_tables import paper_tables
-from engine.analysis.tables import load
 from engine.base.errors import ConfigError
 from engine.experiment import Experiment
 from tests.support.report_pages import ATTACK, CLAIMS, FAILED, REASON, TABLE, check_self_contained, page_of, small
@@ -101,7 +101,7 @@ def test_the_table_shows_means_and_what_cannot_be_told_from_the_best(sweep: Path
     """Kills: bold by mean alone, the best of all columns, published figures mixed up, fractions for percent."""
     results = load(sweep)
     layout = results.tables[0]
-    cells = layout_frame(results, layout).to_dict("records")
+    cells = paper_frame(results, layout).to_dict("records")
     head, rows = page_of(sweep).table("table-1")
     assert head == ["mu", "alpha=0.05", "alpha=0.5"]
     for cell in cells:
@@ -185,7 +185,7 @@ def test_files_agree_with_the_trials(sweep: Path) -> None:
     parquet = pd.read_parquet(sweep / "trials.parquet")
     assert parquet["last10_accuracy"].tolist()[:FAILED] == results.trials["last10_accuracy"].tolist()[:FAILED]
     cells = pd.read_csv(report / "table-1.csv")
-    np.testing.assert_allclose(cells["mean"], layout_frame(results, results.tables[0])["mean"])
+    np.testing.assert_allclose(cells["mean"], paper_frame(results, results.tables[0])["mean"])
     page = page_of(sweep)
     pictures = sorted(report.glob("*.png"))
     assert len(pictures) == page.source.count("<svg ") == page.source.count("<figure") > 10

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from engine.analysis import partition_picture
-from engine.analysis.partition_picture import draw_partition
+from engine.analysis.run_pictures import partition as partition_picture
+from engine.analysis.run_pictures.partition import draw_partition
 from engine.base.errors import ConfigError, DataError
 from engine.data import PARTITIONS, Assignment, CbflCode, Dataset, Iid, Natural, Partition, Personalised, Split
 from engine.data.assignment import Parts

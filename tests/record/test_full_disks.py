@@ -47,7 +47,7 @@ def test_each_write_that_fails(
     goes on to other bits or rows; half a file."""
     experiment = short(workload)
     monkeypatch.setitem(WORKLOADS, workload, experiment)
-    monkeypatch.setattr("engine.run.run.draw_pictures", lambda *args: None)
+    monkeypatch.setattr("engine.analysis.run_pictures.draw_pictures", lambda *args: None)
     undisturbed = reference(workload, tmp_path)
     at = 0
     while True:

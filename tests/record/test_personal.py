@@ -15,7 +15,7 @@ import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from engine.analysis import curves
+from engine.analysis.run_pictures import curves
 from engine.base.errors import ConfigError
 from engine.cli import main as cli
 from engine.experiment import Experiment
@@ -271,7 +271,7 @@ def test_a_trial_reports_one_scope(tmp_path: Path) -> None:
     )
     again = Alone(tmp_path, experiment, step=1, personal=True)  # from what is on disk
     assert [again.step() for _ in range(5)][-1]["best_accuracy"] == summary["best_accuracy"]
-    trial._scores[-1]["loss"] = None  # not finite
+    trial._scores.rows[-1]["loss"] = None  # not finite
     assert math.isnan(trial._report(5, done=False)["loss"])
 
 

@@ -16,7 +16,7 @@ from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Generative, ParamLayout, Tensors
 from engine.analysis import load
-from engine.analysis.partition_picture import draw_steps
+from engine.analysis.run_pictures.partition import draw_steps
 from engine.experiment import Experiment, Local
 from engine.run.run import run
 from engine.server.class_balance import balance, changes_classes, label_entropies, last_trained, step_classes
@@ -125,9 +125,9 @@ def test_what_the_picture_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """Kills: before and after swapped; rows in another order above and below; samples for shares."""
     drawn = []
     monkeypatch.setattr(
-        "engine.analysis.partition_picture._stacked", lambda axes, values, colours: drawn.append(values)
+        "engine.analysis.run_pictures.partition._stacked", lambda axes, values, colours: drawn.append(values)
     )
-    monkeypatch.setattr("engine.analysis.partition_picture._class_key", lambda *_: None)
+    monkeypatch.setattr("engine.analysis.run_pictures.partition._class_key", lambda *_: None)
     counts = np.array([[1, 1], [6, 2]])
     expected = torch.tensor([[3.0, 1.0], [4.0, 4.0]]).numpy()
     draw_steps(counts, expected, ("a", "b"), tmp_path / "sampler.png")

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from engine.analysis import report
-from engine.analysis.curves import draw_curves
+from engine.analysis.run_pictures.curves import draw_curves
 from engine.base.errors import DataError
 from engine.cli import main as cli
 from engine.client.entries import opened

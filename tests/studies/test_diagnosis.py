@@ -16,8 +16,9 @@ import pytest
 import torch
 
 from engine.algorithm import seeds
-from engine.analysis.claims import Claim, judge
-from engine.analysis.tables import load
+from engine.analysis.claims import Claim
+from engine.analysis.comparing.verdicts import judge
+from engine.analysis.loading import load
 from engine.base.errors import ConfigError, RunError, RunFolderError
 from engine.client.client_round import ClientRound
 from engine.client.flat_net import FlatNet
@@ -34,15 +35,16 @@ from engine.studies.diagnosis import diagnosis, embedding
 from engine.studies.diagnosis import figures as drift_figures
 from engine.studies.diagnosis import page as diagnosis_page
 from engine.studies.diagnosis.cka import linear_cka
-from engine.studies.diagnosis.diagnosis import Options, balanced_rows, correlation, diagnose, measure
+from engine.studies.diagnosis.diagnosis import DiagnosisOptions, balanced_rows, correlation, diagnose, measure
 from engine.studies.diagnosis.sweep import diagnose_sweep
-from engine.sweeps.definition import NamedSweep, Sweep
+from engine.sweeps.definition import Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
+from engine.sweeps.named import NamedSweep
 from tests.cli.test_cli import call
 
 assert call  # a fixture
 
-FEW = Options(probe=40)
+FEW = DiagnosisOptions(probe=40)
 BASE: dict[str, Any] = {
     "name": "small",
     "rounds": 6,
@@ -404,7 +406,7 @@ def test_models_at_the_wrong_moment_are_found_out(finished: Path, mutant: type[L
 def test_every_weight_layer_of_moon_cnn(tmp_path: Path) -> None:
     """The paper's seven layers. Kills: a layer twice, as its own name and as the features."""
     run(config(model={"name": "moon_cnn"}, rounds=1, local={"batch_size": 50}), tmp_path)
-    found = diagnose(tmp_path, 1, Options(probe=20, layers="weights", clients=find(tmp_path, 1).clients[:2]))
+    found = diagnose(tmp_path, 1, DiagnosisOptions(probe=20, layers="weights", clients=find(tmp_path, 1).clients[:2]))
     assert list(found.matrices) == ["block1.conv", "block2.conv", "fc1", "fc2", "project1", "features", "logits"]
     assert found.layers["width"].tolist() == [6 * 24 * 24, 16 * 8 * 8, 120, 84, 84, 256, 10]
 
@@ -636,7 +638,7 @@ def test_a_sweep_that_asks_for_it_is_diagnosed_before_its_report(
 
     from engine.cli import diagnose as cli_diagnose
     from engine.cli import sweeps as cli_sweeps
-    from engine.sweeps.running import Outcome
+    from engine.sweeps.running import SweepResult
 
     order = list[str]()
     monkeypatch.setattr(cli_diagnose, "sweep", lambda *words: order.append("diagnosis"))
@@ -644,6 +646,6 @@ def test_a_sweep_that_asks_for_it_is_diagnosed_before_its_report(
     plain = NamedSweep("mine.it", "laptop", (), "A sweep", Sweep(base=config(), space={}))
     named = dataclasses.replace(plain, sweep=dataclasses.replace(plain.sweep, diagnose=wanted))
     assert named.digest == plain.digest
-    done = Outcome(sweep, 4, {"finished": 4}, 8, 8, interrupted=False)
+    done = SweepResult(sweep, 4, {"finished": 4}, 8, 8, interrupted=False)
     assert cli_sweeps._end(Console(quiet=True), named, done, None) == 0
     assert order == (["diagnosis", "report"] if wanted else ["report"])

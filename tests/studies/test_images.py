@@ -19,9 +19,11 @@ from algorithms.cbfl import Cbfl
 from algorithms.fedavg import FedAvg
 from algorithms.generators import images
 from engine.algorithm import Generative, Net, ParamLayout, Tensors, seeds
-from engine.analysis.claims import Claim, judge
+from engine.analysis.claims import Claim
+from engine.analysis.comparing.verdicts import judge
+from engine.analysis.figures import generated as generated_picture
+from engine.analysis.loading import load
 from engine.analysis.report import write as write_report
-from engine.analysis.tables import load
 from engine.base.errors import ConfigError, RunFolderError
 from engine.client.flat_net import FlatNet
 from engine.data import Dataset
@@ -30,11 +32,11 @@ from engine.experiment import Experiment
 from engine.models import MLP
 from engine.run.run import run
 from engine.studies.images import nearest
-from engine.studies.images import picture as generated_picture
 from engine.studies.images.generated import look, measure
 from engine.studies.images.sweep import look_at_sweep
-from engine.sweeps.definition import NamedSweep, Sweep
+from engine.sweeps.definition import Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
+from engine.sweeps.named import NamedSweep
 from tests.cli.test_cli import call
 from tests.studies.test_diagnosis import content
 from tests.support.bench import CPU, Bench
@@ -363,7 +365,7 @@ def test_a_sweep_that_asks_for_it_is_looked_at_before_its_report(
     """Kills: a report without the figures that its claims are about; a flag that makes another sweep of it."""
     from engine.cli import diagnose as cli_diagnose
     from engine.cli import sweeps as cli_sweeps
-    from engine.sweeps.running import Outcome
+    from engine.sweeps.running import SweepResult
 
     order = list[str]()
     monkeypatch.setattr(cli_diagnose, "sweep_images", lambda *words: order.append("images"))
@@ -371,6 +373,6 @@ def test_a_sweep_that_asks_for_it_is_looked_at_before_its_report(
     plain = NamedSweep("mine.it", "laptop", (), "A sweep", Sweep(base=config(), space={}))
     named = dataclasses.replace(plain, sweep=dataclasses.replace(plain.sweep, images=wanted))
     assert named.digest == plain.digest
-    done = Outcome(sweep, 4, {"finished": 4}, 8, 8, interrupted=False)
+    done = SweepResult(sweep, 4, {"finished": 4}, 8, 8, interrupted=False)
     assert cli_sweeps._end(Console(quiet=True), named, done, None) == 0
     assert order == (["images", "report"] if wanted else ["report"])

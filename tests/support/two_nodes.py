@@ -31,16 +31,18 @@ from ray.cluster_utils import Cluster  # isort: skip
 
 import numpy as np
 
-from engine.analysis import tables
+from engine.analysis import load as load_results
 from engine.data import Dataset
 from engine.data.dataset import Source
 from engine.experiment import Experiment
 from engine.record.store import StageStore
 from engine.run.local_driver import LocalDriver
-from engine.sweeps import running
-from engine.sweeps.definition import NamedSweep, Sweep
+from engine.sweeps import running, tuner
+from engine.sweeps.definition import Sweep
 from engine.sweeps.folder import SweepFolder
-from engine.sweeps.running import How, run_sweep
+from engine.sweeps.how import How
+from engine.sweeps.named import NamedSweep
+from engine.sweeps.running import run_sweep
 from engine.sweeps.trial import Job, Trial
 from tests.faults.cluster import NOTICE
 
@@ -163,7 +165,7 @@ class Watch:
                 self._error = error
 
         ray_pool.share = kept
-        running.Trial = Observed  # type: ignore[misc]
+        tuner.Trial = Observed  # type: ignore[misc]
         running.StageStore = partial(StageStore, **IMPATIENT)  # type: ignore[misc]
         thread = threading.Thread(target=beside)
         thread.start()
@@ -241,7 +243,7 @@ def aftermath(notes: Notes, lost: dict[str, Any], node: str) -> dict[str, Any]:
 
 
 def trials(folder: Path) -> Any:
-    return tables.load(folder).trials.drop(columns=OWN)
+    return load_results(folder).trials.drop(columns=OWN)
 
 
 def main(folder: Path) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from ray import cloudpickle, tune
 
 from engine.base.errors import ConfigError
 from engine.cli.sweeps import cell
-from engine.sweeps.definition import NamedSweep, Optuna, Pbt, Sweep, load
+from engine.sweeps.definition import Optuna, Pbt, Sweep
 from engine.sweeps.folder import SweepFolder
+from engine.sweeps.named import NamedSweep, load
 from engine.sweeps.planning import plan
 from tests.support.small_sweeps import base
 from tune_configs import SWEEPS

@@ -10,11 +10,12 @@ from ray import tune
 
 from algorithms import ALGORITHMS
 from algorithms.fedprox import FedProx
-from engine.analysis.claims import Claim, Layout
+from engine.analysis.claims import Claim, PaperTable
 from engine.base.errors import ConfigError, ResourceError
 from engine.experiment import Execution, Experiment
-from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep, known, load
+from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep
 from engine.sweeps.folder import TrialRecord
+from engine.sweeps.named import known, load
 from engine.sweeps.planning import Needs, check_fit, choose_mode, order, plan
 from engine.sweeps.searching import InOrder, Proposed
 from tests.support.small_sweeps import STAGES, base, grid, warmup
@@ -278,9 +279,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"stop": {"loss": 0.5}}, "stop=loss: is no metric of which more is better"),
     ({"stop": {"acuracy": 0.5}}, "stop=acuracy: .*; did you mean 'accuracy'"),
     ({"space": {"rounds": tune.grid_search([1])}}, "space=rounds: is a column of the trials table"),
-    ({"tables": (Layout("t", rows=("mu",), columns=()),)}, "tables=mu: is not varied by this sweep"),
-    ({"tables": (Layout("t", (), (), where={"mu": 1}),)}, "tables=mu: is not varied by this sweep"),
-    ({"tables": (Layout("t", (), (), metric="acuracy"),)}, "tables=acuracy: is no figure of a trial"),
+    ({"tables": (PaperTable("t", rows=("mu",), columns=()),)}, "tables=mu: is not varied by this sweep"),
+    ({"tables": (PaperTable("t", (), (), where={"mu": 1}),)}, "tables=mu: is not varied by this sweep"),
+    ({"tables": (PaperTable("t", (), (), metric="acuracy"),)}, "tables=acuracy: is no figure of a trial"),
     ({"claims": (Claim("c", "s", {"mu": 1}, {"mu": 0}),)}, "claims=mu: is not varied by this sweep"),
     (
         {"claims": (Claim("c", "s", {"model.hidden": [16]}, {}),), "space": {"model.hidden": [16]}},

@@ -16,14 +16,15 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from engine.analysis import tables
+from engine.analysis import load as load_results
 from engine.base.errors import ConfigError, ResourceError
 from engine.cli import sweeps as cli_sweeps
 from engine.run.run import Run
-from engine.sweeps.definition import NamedSweep, load
 from engine.sweeps.folder import SweepFolder
+from engine.sweeps.how import How
 from engine.sweeps.live import LiveTable
-from engine.sweeps.running import How, Outcome, resume_sweep, run_sweep
+from engine.sweeps.named import NamedSweep, load
+from engine.sweeps.running import SweepResult, resume_sweep, run_sweep
 from tests.support import small_sweeps
 
 pytestmark = pytest.mark.usefixtures("ray_session")
@@ -38,7 +39,7 @@ def named(function: str, *overrides: str) -> NamedSweep:
     return load(f"{SMALL}:{function}", "laptop", overrides, {})
 
 
-def swept(function: str, out: Path, *overrides: str, **how: Any) -> Outcome:
+def swept(function: str, out: Path, *overrides: str, **how: Any) -> SweepResult:
     how = {"concurrent": 2, "mode": "inside", "store": out.parent / f"store-{out.name}", **how}
     return run_sweep(named(function, *overrides), out, How(**how))
 
@@ -70,7 +71,7 @@ def frames(folder: Path, trial: str) -> list[pd.DataFrame]:
 
 
 def comparable(folder: Path) -> pd.DataFrame:
-    return tables.load(folder).trials.drop(columns=OWN)
+    return load_results(folder).trials.drop(columns=OWN)
 
 
 def processes(name: str) -> list[int]:
@@ -240,7 +241,7 @@ def test_a_goal_that_is_reached_counts(tmp_path: Path) -> None:
     assert outcome.statuses == {"finished": 2}
     record = SweepFolder(tmp_path / "goal").record("00000")
     assert record is not None and record.rounds < 6 and "accuracy=" in (record.reason or "")
-    assert tables.load(tmp_path / "goal").settings()["seeds"].tolist() == [1, 1]
+    assert load_results(tmp_path / "goal").settings()["seeds"].tolist() == [1, 1]
     assert direct(tmp_path / "goal", "00000", tmp_path / "direct") == weights(tmp_path / "goal")["00000"]
 
 

@@ -16,12 +16,13 @@ import yaml
 from algorithms import ALGORITHMS
 from algorithms.cbfl import Cbfl
 from algorithms.scaffold import Scaffold
-from engine.analysis.claims import Layout, Published
+from engine.analysis.claims import PaperTable, Published
 from engine.analysis.quantities import quantity
 from engine.experiment import Experiment
 from engine.record.store import StageStore
 from engine.server.class_balance import label_entropies
-from engine.sweeps.definition import PROFILES, Sweep, known, load
+from engine.sweeps.definition import Sweep
+from engine.sweeps.named import PROFILES, known, load
 from engine.sweeps.planning import Planned, order, plan
 from tests.support.tiny import drive_with_store
 from tune_configs import EXPERIMENTS, SWEEPS, cbfl, cbfl_published
@@ -400,7 +401,7 @@ def test_what_is_not_like_for_like_is_not_compared() -> None:
 def test_never_is_a_figure() -> None:
     """Kills: a target that the paper's run never reaches, lost on the way to YAML or shown as a number."""
     table = sweep("table12", "paper").tables[0]
-    again = Layout.from_mapping(yaml.safe_load(yaml.safe_dump(table.to_mapping())))
+    again = PaperTable.from_mapping(yaml.safe_load(yaml.safe_dump(table.to_mapping())))
     assert again == table
     (never,) = [one for one in again.published if one.setting["algorithm.name"] == "fednova"]
     assert math.isinf(never.value)

@@ -16,7 +16,8 @@ from engine.experiment import Experiment, Stage
 from engine.record.hashing import stage_hash
 from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
-from engine.sweeps.definition import PROFILES, Sweep, known, load
+from engine.sweeps.definition import Sweep
+from engine.sweeps.named import PROFILES, known, load
 from engine.sweeps.planning import Planned, order, plan
 from tests.support.tiny import dataset, drive_with_store
 from tune_configs import EXPERIMENTS, SWEEPS, cbhma

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from engine.sweeps.definition import PROFILES, Sweep, load
+from engine.sweeps.definition import Sweep
+from engine.sweeps.named import PROFILES, load
 from engine.sweeps.planning import Planned, plan
 from tune_configs import SWEEPS, drift, fedser
 

@@ -11,7 +11,8 @@ import pytest
 from benchmarks import personal
 from engine.analysis.claims import Claim
 from engine.analysis.settings import matches
-from engine.sweeps.definition import PROFILES, Sweep, known, load
+from engine.sweeps.definition import Sweep
+from engine.sweeps.named import PROFILES, known, load
 from engine.sweeps.planning import Planned, plan
 from tune_configs import SWEEPS, pflego
 

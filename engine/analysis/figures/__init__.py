@@ -1,22 +1,29 @@
-"""The figures of a report.
+"""Figures of a report, each small enough for a phone.
 
-Each is small enough for a phone, and a page that has room sets several side by side; only those marked wide scroll.
+It offers one function for each kind of figure; a page that has room sets several side by side, and only those marked
+wide scroll. Read ``rounds.py`` first, then ``panels.py`` and ``lines.py``, which most others share.
 """
 
 from engine.analysis.figures.claims import forest
 from engine.analysis.figures.classes import class_accuracy, class_bars, class_slopes
+from engine.analysis.figures.diagnosed import cka_means, drift
+from engine.analysis.figures.generated import ImagePanels, generated_images
 from engine.analysis.figures.hyperparameters import heat_maps, importance, parallel_coordinates, sensitivity
 from engine.analysis.figures.matrices import matrix_maps
 from engine.analysis.figures.population import client_accuracy, partition, worst_clients
 from engine.analysis.figures.rounds import curves
 
 __all__ = [
+    "ImagePanels",
+    "cka_means",
     "class_accuracy",
     "class_bars",
     "class_slopes",
     "client_accuracy",
     "curves",
+    "drift",
     "forest",
+    "generated_images",
     "heat_maps",
     "importance",
     "matrix_maps",

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import matplotlib
 from matplotlib.ticker import MaxNLocator
 
+from engine.analysis.comparing.ranking import counted, spread_out
 from engine.analysis.drawing import CATEGORIES, MUTED, STYLE, Drawing, Sketch
 from engine.analysis.figures.panels import PANEL, name_rows
 from engine.analysis.quantities import quantity
-from engine.analysis.scales import counted, spread_out
 from engine.analysis.settings import setting_label
 
 if TYPE_CHECKING:
-    from engine.analysis.claims import CellVerdict, Verdict
+    from engine.analysis.comparing.verdicts import CellVerdict, Verdict
 
 MOST_CELLS = 24
 VERDICT_COLOURS = {"held": CATEGORIES[2], "not held": CATEGORIES[1], "undecided": MUTED}

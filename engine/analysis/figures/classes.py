@@ -12,17 +12,17 @@ from matplotlib.colors import Normalize
 
 from engine.analysis import statistics
 from engine.analysis.class_figures import class_figures, class_short, classes_of
+from engine.analysis.comparing.ranking import Setting, describe, ranked, spread_out
 from engine.analysis.drawing import INK, MUTED, STYLE, Drawing, Sketch
 from engine.analysis.figures.colours import draw_cell, letter_size, room_for_cells
 from engine.analysis.figures.lines import Line, panels_of_lines
 from engine.analysis.figures.panels import MIDDLE, MOST_ROWS, PANEL, WIDE, limits, name_lines, row_names
 from engine.analysis.quantities import quantity
-from engine.analysis.scales import Setting, describe, ranked, spread_out
 from engine.analysis.statistics import Summary
 from engine.base.errors import FedskewError
 
 if TYPE_CHECKING:
-    from engine.analysis.tables import Results
+    from engine.analysis.results import Results
 
 MOST_BARS = 120  # of a panel
 FEWEST, MOST = "those that fewest\nclients hold", "those that most\nclients hold"
@@ -171,7 +171,7 @@ def _of_named(setting: Setting, names: Sequence[str]) -> list[Summary]:
 
 
 def _by_holders(results: Results, setting: Setting) -> list[Summary]:
-    """Of the mean accuracy over the classes that fewest clients hold, and over those that most do.
+    """Summarise the mean accuracy over the classes that fewest clients hold, and over those that most do.
 
     In each trial by its own partition; one whose data are not there is left out.
     """

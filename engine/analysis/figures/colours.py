@@ -28,7 +28,7 @@ def worst_and_best(values: Sequence[float], mode: str) -> tuple[float, float]:
 
 
 def fraction(value: float, start: float, end: float) -> float:
-    """How far ``value`` is on the way from ``start`` to ``end``; in the middle if there is no way."""
+    """Return how far ``value`` is on the way from ``start`` to ``end``; in the middle if there is no way."""
     return (value - start) / (end - start) if start != end else 0.5
 
 
@@ -87,6 +87,6 @@ def draw_cell(
 
 
 def ink_on(colour: Sequence[float]) -> str:
-    """Of a text on ``colour`` (red, green, blue from 0 to 1), by its relative luminance."""
+    """Return the colour of a text on ``colour`` (red, green, blue from 0 to 1), by its relative luminance."""
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour[:3])
     return "#fdfdfd" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.18 else "#101010"

@@ -13,6 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import Normalize
 
+from engine.analysis.comparing.ranking import Setting, capitalised, distinct, ranked, shown, spread_out, varied
+from engine.analysis.comparing.scales import Scale, by_value, scale_of
 from engine.analysis.drawing import CATEGORIES, INK, MUTED, PAPER, STYLE, Drawing, Sketch
 from engine.analysis.figures.colours import (
     colour_key,
@@ -24,26 +26,13 @@ from engine.analysis.figures.colours import (
     ramp,
     room_for_cells,
 )
-from engine.analysis.figures.panels import MIDDLE, MOST_LINES, PANEL, WIDE, limits, name_lines
+from engine.analysis.figures.panels import MIDDLE, MOST_LINES, PANEL, WIDE, label_axis, limits, name_lines, slanted
 from engine.analysis.quantities import Quantity, quantity
-from engine.analysis.scales import (
-    Scale,
-    Setting,
-    by_value,
-    capitalised,
-    distinct,
-    ranked,
-    scale_of,
-    shown,
-    slanted,
-    spread_out,
-    varied,
-)
 from engine.analysis.settings import key
 
 if TYPE_CHECKING:
-    from engine.analysis.importance import Importance
-    from engine.analysis.tables import Results
+    from engine.analysis.comparing.importance import Importance
+    from engine.analysis.results import Results
 
 MOST_PAIRS = 3
 MOST_CELLS = 14  # of a heat map's side
@@ -80,7 +69,7 @@ def sensitivity(results: Results, settings: list[Setting]) -> list[Drawing]:
                 axes.plot(line[:, 0] + shift, line[:, 1] * measured.factor, color=colour, linewidth=1.6)
                 entries.append((label, colour, line[-1, 1] * measured.factor))
             _trial_points(sketch, axes, [(scale.place(s) + shift, s) for s in members], colour, measured)
-        scale.label(axes)
+        label_axis(axes, scale)
         axes.set_ylabel(_wrapped(measured.title, 34))
         if split:
             name_lines(axes, split, entries)
@@ -94,7 +83,7 @@ def sensitivity(results: Results, settings: list[Setting]) -> list[Drawing]:
 
 
 def _strongest(names: Sequence[str], settings: Sequence[Setting]) -> str | None:
-    """Of the hyper-parameters with few values the one whose values are furthest apart on average."""
+    """Return, of the hyper-parameters with few values, the one whose values are furthest apart on average."""
     spreads: dict[str, float] = {}
     for name in names:
         groups: dict[Any, list[float]] = {}
@@ -156,7 +145,7 @@ def _trial_points(
 
 
 def _wrapped(text: str, longest: int) -> str:
-    """In two lines if it is too long for the side of a panel."""
+    """Set a name in two lines if it is too long for the side of a panel."""
     if len(text) <= longest:
         return text
     head, _, tail = text.partition(", ")
@@ -238,7 +227,7 @@ def _cells(columns: Scale, rows: Scale, settings: list[Setting], measured: Quant
 
 
 def _names(scale: Scale, settings: list[Setting]) -> list[str]:
-    """What stands at the places of a scale."""
+    """Return the names at the places of a scale."""
     values = distinct(setting.values[scale.name] for setting in settings)
     return [shown(value, 22) for value in sorted(values, key=lambda value: scale[value])]
 
@@ -257,7 +246,7 @@ def _cloud(columns: Scale, rows: Scale, settings: list[Setting], measured: Quant
         linewidths=0.5,
     )
     sketch.tip(marks, [setting.describe(measured) for setting in drawn])
-    columns.label(axes)
+    label_axis(axes, columns)
     axes.set_yticks([place for place, _ in rows.ticks], [name for _, name in rows.ticks])
     axes.set_ylim(*rows.limits)
     axes.set_ylabel(rows.name)

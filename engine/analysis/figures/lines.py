@@ -1,4 +1,4 @@
-"""Which settings are drawn as lines, in which panels and colours: the same in every figure of lines."""
+"""Settings drawn as lines, in their panels and colours: the same in every figure of lines."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.analysis.comparing.ranking import Setting, ranked, shown, spread_out, varied
+from engine.analysis.comparing.scales import by_value, scale_of
 from engine.analysis.drawing import MUTED, RAMP
 from engine.analysis.figures.colours import line_colours
 from engine.analysis.figures.panels import MOST_LINES
-from engine.analysis.scales import Setting, by_value, ranked, scale_of, shown, spread_out, varied
 from engine.analysis.settings import key
 
 if TYPE_CHECKING:
-    from engine.analysis.tables import Results
+    from engine.analysis.results import Results
 
 MOST_COLOURED, MOST_GREY = 5, 40  # of settings too many for a line each
 
@@ -26,7 +27,7 @@ class Line:
 
 
 def panels_of_lines(results: Results, settings: list[Setting]) -> tuple[str, list[tuple[str, list[Line]]], str]:
-    """What the lines are called, the panels (title, lines), and a sentence on what is not drawn."""
+    """Return what the lines are called, the panels (title, lines), and a sentence on what is not drawn."""
     finished = ranked(settings, results.mode)
     counts = varied(results, settings)
     if len(counts) == 1 and len(settings) <= len(RAMP):

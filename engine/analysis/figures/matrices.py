@@ -12,16 +12,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from engine.analysis.comparing.ranking import Setting, capitalised, counted, distinct, shortened
 from engine.analysis.drawing import CATEGORIES, STYLE, Drawing, Sketch
 from engine.analysis.figures.cells import MOST_CELLS, coloured_cells, some_ticks, write_in_cells
 from engine.analysis.figures.colours import letter_size
 from engine.analysis.figures.panels import PANEL
-from engine.analysis.scales import Setting, capitalised, counted, distinct, shortened
 from engine.analysis.settings import setting_label
 from engine.record.matrices import COST, least_on_diagonal
 
 if TYPE_CHECKING:
-    from engine.analysis.tables import Results
+    from engine.analysis.results import Results
 
 MOST_MATRICES = 12  # of a report
 NOTE = "What servers end with for each pair of classes, with the same colours in all pictures of one name."
@@ -42,7 +42,7 @@ class Panel:
 
     @classmethod
     def of_run(cls, name: str, matrix: np.ndarray) -> Panel:
-        """With colours of its own."""
+        """Make a panel with colours of its own."""
         known = matrix[np.isfinite(matrix)]
         low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
         return cls(name, name, matrix, np.full_like(matrix, math.nan), 1, low, high)
@@ -78,7 +78,7 @@ class Panel:
 
     @property
     def note(self) -> str:
-        """Of costs, in how many rows the diagonal is least."""
+        """Say of costs in how many rows the diagonal is least."""
         if self.name != COST:
             return ""
         least, rows = int(least_on_diagonal(self.mean).sum()), counted(len(self.mean), "row")
@@ -87,7 +87,7 @@ class Panel:
 
     @property
     def small(self) -> bool:
-        """Whether its cells are told apart."""
+        """True if its cells are told apart."""
         return self.mean.size <= MOST_CELLS
 
 

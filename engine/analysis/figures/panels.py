@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from engine.analysis.comparing.ranking import shortened
+from engine.analysis.comparing.scales import Scale
 from engine.analysis.drawing import MUTED
-from engine.analysis.scales import shortened
 
 PANEL, MIDDLE, WIDE = 4.2, 6.4, 8.8  # inches
 MOST_LINES, MOST_ROWS = 6, 12
@@ -67,3 +68,33 @@ def _apart(places: list[float], gap: float, top: float) -> list[float]:
     for i in range(len(places) - 1, -1, -1):  # and back below the top
         places[i] = min(places[i], top - gap * (len(places) - 1 - i))
     return places
+
+
+def label_axis(axes: Axes, scale: Scale) -> None:
+    """Draw ticks, limits and name of a hyper-parameter along x."""
+    crowded = sum(len(name) for _, name in scale.ticks) > 40
+    axes.set_xticks([place for place, _ in scale.ticks], [name for _, name in scale.ticks])
+    if crowded:
+        slanted(axes)
+    axes.set_xlim(*scale.limits)
+    axes.set_xlabel(scale.name)
+    if scale.zero is not None:  # 0 has no place on a logarithmic axis: two strokes say that the axis is cut
+        others = [place for place in scale.places.values() if place != scale.zero]
+        middle = (scale.zero + min(others)) / 2
+        axes.plot(
+            [middle],
+            [0],
+            transform=axes.get_xaxis_transform(),
+            marker=[(-0.6, -1), (0.2, 1)],
+            markersize=7,
+            color=MUTED,
+            clip_on=False,
+            linestyle="none",
+            markeredgewidth=0.9,
+        )
+
+
+def slanted(axes: Axes) -> None:
+    """Turn names along x that would touch each other if they stood level."""
+    for text in axes.get_xticklabels():
+        text.set(rotation=30, ha="right", rotation_mode="anchor")

@@ -13,16 +13,16 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from engine.analysis import statistics
+from engine.analysis.comparing.ranking import Setting, capitalised, counted, spread_out
 from engine.analysis.drawing import MUTED, STYLE, Drawing, Sketch
 from engine.analysis.figures.lines import Line, panels_of_lines
 from engine.analysis.figures.panels import PANEL, limits, name_lines
 from engine.analysis.quantities import Quantity, quantity, with_unit
-from engine.analysis.scales import Setting, capitalised, counted, spread_out
 from engine.analysis.settings import setting_frame
 from engine.record.personal import FIGURES as PERSONAL
 
 if TYPE_CHECKING:
-    from engine.analysis.tables import Results
+    from engine.analysis.results import Results
 
 MOST_ROUNDS, MOST_MARKS = 60, 16  # of a curve; more are thinned out
 
@@ -107,7 +107,7 @@ def curves(results: Results, settings: list[Setting]) -> tuple[list[Drawing], pd
 
 
 def _shown(results: Results) -> list[_Series]:
-    """What is drawn, and in a note what of a run's evaluations is not, if anything."""
+    """Return what is drawn, and in a note what of a run's evaluations is not, if anything."""
     figure = PERSONAL.get(results.metric)
     if figure is not None:
         frame = results.personal_curves()
@@ -126,7 +126,7 @@ def _shown(results: Results) -> list[_Series]:
 
 
 def _once_a_round(frame: pd.DataFrame) -> pd.DataFrame:
-    """What a stage without rounds comes to, in place of the round that it goes on from."""
+    """Keep what a stage without rounds comes to, in place of the round that it goes on from."""
     return frame.drop_duplicates(["trial", "round"], keep="last")
 
 
@@ -170,7 +170,7 @@ def _curve(sketch: Sketch, axes: Axes, line: Line, part: pd.DataFrame, measured:
 
 
 def _stage_borders(frame: pd.DataFrame, axes: Axes) -> None:
-    """Where a later stage begins, if it begins in the same round in all trials."""
+    """Mark where a later stage begins, if it begins in the same round in all trials."""
     first: dict[tuple[str, str], int] = {}
     for trial, stage, number in zip(*(frame[name].tolist() for name in ("trial", "stage", "round")), strict=True):
         first[stage, trial] = min(number, first.get((stage, trial), number))

@@ -7,8 +7,9 @@
     report/*.png, *.csv   each figure and each table
     trials.parquet        one row per trial
 
-Everything is made from the folder alone, so the same folder gives the same bytes. The folder ``report`` is the
-report's own: pictures and tables in it that it does not make any more are deleted.
+It offers ``write``. Everything is made from the folder alone, so the same folder gives the same bytes; the folder
+``report`` is the report's own, and pictures and tables in it that it does not make any more are deleted. Read
+``sections.py`` first: it says what a report has.
 """
 
 from engine.analysis.report.folder import write

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from engine.analysis import figures
-from engine.analysis.claims import Verdict
+from engine.analysis.comparing.verdicts import Verdict
 from engine.analysis.drawing import Drawing
 from engine.analysis.quantities import Quantity, quantity, with_unit
 from engine.analysis.report.sheets import (
@@ -25,8 +25,8 @@ from engine.analysis.report.sheets import (
     seeds_text,
     word_cell,
 )
+from engine.analysis.results import Results
 from engine.analysis.settings import matches, names_oracle, setting_label
-from engine.analysis.tables import Results
 from engine.record.run_folder import BREAKS_PRIVACY
 
 
@@ -68,7 +68,7 @@ def _view(number: int, verdict: Verdict, results: Results) -> ClaimView:
 
 
 def _rests_on_oracle(results: Results, verdict: Verdict) -> bool:
-    """Whether a side of the claim is an oracle, by its name or by the trials that it picks."""
+    """Return whether a side of the claim is an oracle, by its name or by the trials that it picks."""
     claim = verdict.claim
     sides = [{**claim.where, **side} for side in (claim.better, claim.worse) if side]
     if names_oracle(sides):
@@ -100,7 +100,7 @@ def _numbers(verdict: Verdict, measured: Quantity) -> tuple[str, ...]:
 
 
 def _places(verdict: Verdict) -> dict[str, float] | None:
-    """Where zero, margin, interval and effect of the weakest cell lie along a line."""
+    """Return where zero, margin, interval and effect of the weakest cell lie along a line."""
     marks = {"zero": 0.0, "margin": verdict.claim.margin, "effect": verdict.effect}
     if math.isfinite(verdict.low) and math.isfinite(verdict.high):
         marks |= {"low": verdict.low, "high": verdict.high}

@@ -9,18 +9,15 @@ from typing import Any
 import pandas as pd
 
 from engine.analysis import figures, round_folders
+from engine.analysis.comparing.importance import importance
+from engine.analysis.comparing.ranking import Setting, capitalised
 from engine.analysis.drawing import Drawing
-from engine.analysis.importance import importance
 from engine.analysis.quantities import quantity
 from engine.analysis.report.trial_sheets import schedules
-from engine.analysis.scales import Setting, capitalised
+from engine.analysis.results import Results
 from engine.analysis.settings import key, setting_label
-from engine.analysis.tables import Results
 from engine.analysis.trials import read_json
 from engine.base.errors import FedskewError
-from engine.studies.diagnosis import figures as drift_figures
-from engine.studies.diagnosis import sweep as diagnosis_sweep
-from engine.studies.images import picture as generated_picture
 
 MOST_PARTITIONS = 6
 MOST_GENERATED = 4  # pictures of generated images
@@ -50,7 +47,7 @@ class Group:
 
 
 def figure_groups(results: Results, settings: list[Setting]) -> tuple[list[Group], dict[str, pd.DataFrame]]:
-    """The groups in the order of the page, and the tables behind them that are no other table."""
+    """Return the groups in the order of the page, and the tables behind them that are no other table."""
     measured = quantity(results.metric, results.target_accuracy)
     curves, drawn = figures.curves(results, settings)
     worth = importance(results, settings)
@@ -80,27 +77,27 @@ def figure_groups(results: Results, settings: list[Setting]) -> tuple[list[Group
 
 
 def _drift(results: Results) -> list[Drawing]:
-    """Of a sweep that has been diagnosed."""
-    means = diagnosis_sweep.means(results.path)
-    return [drift_figures.over_settings(means)] if means else []
+    """Draw the drift of a sweep that has been diagnosed."""
+    means = figures.cka_means(results.path)
+    return [figures.drift(means)] if means else []
 
 
 def _generated(settings: list[Setting], results: Results) -> list[Drawing]:
-    """Of the first settings whose trials ``fedskew images`` has looked into."""
+    """Draw the images of the first settings whose trials ``fedskew images`` has looked into."""
     drawings: list[Drawing] = []
     for setting in settings:
         places = [round_folders.latest(results.path / trial["folder"], "images") for trial in setting.trials]
         place = next(filter(None, places), None)
         if place is not None and len(drawings) < MOST_GENERATED:
             summary = read_json(place / "summary.json")
-            panels = generated_picture.Panels.load(place / "shown.safetensors", summary["shown"])
+            panels = figures.ImagePanels.load(place / "shown.safetensors", summary["shown"])
             name = f"images-{len(drawings) + 1}"
-            drawings.append(generated_picture.draw(name, summary, panels, setting.label))
+            drawings.append(figures.generated_images(name, summary, panels, setting.label))
     return drawings
 
 
 def _partitions(results: Results, settings: list[Setting]) -> tuple[list[Drawing], str]:
-    """One picture for each partition that the sweep draws, with the first seed that has it."""
+    """Draw one picture for each partition that the sweep draws, with the first seed that has it."""
     names = [axis.name for axis in results.axes if axis.key.partition(".")[0] in ("partition", "data")]
     trials: dict[Any, list[dict[str, Any]]] = {}
     for setting in settings:

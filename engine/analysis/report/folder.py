@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from engine.analysis.loading import load, write_trials
 from engine.analysis.report.markdown import markdown
 from engine.analysis.report.page import page
 from engine.analysis.report.sections import sections_of
-from engine.analysis.tables import load, write_trials
 from engine.base.files import refuse_links, write_atomically
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.analysis.report.claim_views import ClaimView
 from engine.analysis.report.sections import Sections
 from engine.analysis.report.sheets import escaped
-from engine.analysis.tables import Results
+from engine.analysis.results import Results
 
 
 def markdown(results: Results, sections: Sections) -> str:

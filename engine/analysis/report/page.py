@@ -11,9 +11,9 @@ import yaml
 from markupsafe import Markup
 
 import engine
+from engine.analysis.pages.theme import dressing, part
 from engine.analysis.report.sections import Sections
-from engine.analysis.tables import Results
-from engine.analysis.theme import dressing, part
+from engine.analysis.results import Results
 from engine.analysis.trials import read_json, read_yaml
 
 
@@ -38,7 +38,7 @@ def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    return environment.from_string(part("report/page.html.j2"))
+    return environment.from_string(part("page.html.j2", "engine.analysis.report"))
 
 
 def _origin(results: Results) -> tuple[str, list[tuple[str, str]]]:

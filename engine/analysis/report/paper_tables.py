@@ -9,7 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from engine.analysis.layouts import Layout, comparisons, layout_frame
+from engine.analysis.claims import PaperTable
+from engine.analysis.comparing.comparisons import comparisons, paper_frame
+from engine.analysis.comparing.ranking import capitalised, counted, distinct, shown
 from engine.analysis.quantities import Quantity, quantity, with_unit
 from engine.analysis.report.sheets import (
     Cell,
@@ -22,9 +24,8 @@ from engine.analysis.report.sheets import (
     value_cell,
     word_cell,
 )
-from engine.analysis.scales import capitalised, counted, distinct, shown
+from engine.analysis.results import Results
 from engine.analysis.settings import key, matches, names_oracle, setting_label
-from engine.analysis.tables import Results
 from engine.base.errors import ConfigError
 from engine.record.run_folder import BREAKS_PRIVACY
 
@@ -49,7 +50,7 @@ def paper_tables(results: Results) -> list[TableView]:
     return [_table(results, layout, f"table-{number}") for number, layout in enumerate(layouts, start=1)]
 
 
-def _own_layouts(results: Results) -> list[Layout]:
+def _own_layouts(results: Results) -> list[PaperTable]:
     """One table of the whole grid, if a sweep asks for none and the grid is small enough to be read."""
     counts = {axis.name: len(distinct(results.trials[axis.name])) for axis in results.axes if axis.kind == "grid"}
     if not counts or len(counts) < len(results.axes):
@@ -59,12 +60,12 @@ def _own_layouts(results: Results) -> list[Layout]:
         rows, columns = rows + columns, ()
     if math.prod(counts[name] for name in rows) > MOST_ROWS:
         return []
-    return [Layout("All settings", rows, columns, results.metric)]
+    return [PaperTable("All settings", rows, columns, results.metric)]
 
 
-def _table(results: Results, layout: Layout, name: str) -> TableView:
+def _table(results: Results, layout: PaperTable, name: str) -> TableView:
     try:
-        frame, compared = layout_frame(results, layout), comparisons(results, layout)
+        frame, compared = paper_frame(results, layout), comparisons(results, layout)
     except ConfigError as error:
         return TableView(layout.title, layout.source, problem=f"This sweep cannot fill the table: {error}.")
     measured = quantity(layout.metric, results.target_accuracy)
@@ -98,8 +99,8 @@ def _table(results: Results, layout: Layout, name: str) -> TableView:
     return TableView(layout.title, layout.source, sheet, _pairs(compared, layout, measured, f"{name}-comparisons"))
 
 
-def _privacy(results: Results, layout: Layout) -> str:
-    """For a table in which oracles stand and no label says so."""
+def _privacy(results: Results, layout: PaperTable) -> str:
+    """Return a note for a table in which oracles stand and no label says so."""
     inside: list[dict[str, Any]] = [
         row
         for row in results.trials.to_dict("records")
@@ -115,7 +116,7 @@ def _place(row: Mapping[str, Any], axes: Iterable[str]) -> Any:
     return key([row[axis] for axis in axes])
 
 
-def _best(cells: list[dict[str, Any]], compared: pd.DataFrame, layout: Layout) -> set[Any]:
+def _best(cells: list[dict[str, Any]], compared: pd.DataFrame, layout: PaperTable) -> set[Any]:
     """The cells in bold: the reference of each column, and those whose interval of the difference reaches 0."""
     if not len(compared):
         return set()
@@ -130,7 +131,7 @@ def _best(cells: list[dict[str, Any]], compared: pd.DataFrame, layout: Layout) -
     return bold
 
 
-def _figure(row: Mapping[str, Any] | None, measured: Quantity, best: set[Any], layout: Layout) -> Cell:
+def _figure(row: Mapping[str, Any] | None, measured: Quantity, best: set[Any], layout: PaperTable) -> Cell:
     if row is None:
         return Cell("", math.nan)
     lost = [f"{row[status]} {status}" for status in ("failed", "stopped", "running") if row[status]]
@@ -155,7 +156,7 @@ def _figure(row: Mapping[str, Any] | None, measured: Quantity, best: set[Any], l
     return Cell(text, row["mean"], "\n".join(filter(None, tip)), style, below, below_style)
 
 
-def _pairs(compared: pd.DataFrame, layout: Layout, measured: Quantity, name: str) -> Sheet | None:
+def _pairs(compared: pd.DataFrame, layout: PaperTable, measured: Quantity, name: str) -> Sheet | None:
     if not len(compared):
         return None
     difference = with_unit("difference", measured.unit_of_difference)

@@ -1,4 +1,4 @@
-"""What the page and its Markdown twin show, made from the results."""
+"""Sections of a report, as the page and its Markdown twin show them, made from the results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from engine.analysis.claims import judge
+from engine.analysis.comparing.ranking import Setting, ranked, settings_of
+from engine.analysis.comparing.verdicts import judge
 from engine.analysis.drawing import Drawing
 from engine.analysis.quantities import percent, quantity
 from engine.analysis.report.claim_views import ClaimView, claim_views, claims_frame
@@ -16,8 +17,7 @@ from engine.analysis.report.figure_groups import Group, figure_groups
 from engine.analysis.report.paper_tables import TableView, paper_tables
 from engine.analysis.report.sheets import Sheet, seeds_text, spread_text
 from engine.analysis.report.trial_sheets import best_settings, failures, trials_sheet
-from engine.analysis.scales import Setting, ranked, settings_of
-from engine.analysis.tables import Results
+from engine.analysis.results import Results
 from engine.record.run_folder import BREAKS_PRIVACY
 
 FEWEST_RANKED = 13  # settings; fewer are told apart in the tables alone
@@ -57,7 +57,7 @@ def sections_of(results: Results) -> Sections:
 
 
 def _facts(results: Results, settings: list[Setting]) -> list[tuple[str, str, str]]:
-    """What was done, in figures: label, figure, detail."""
+    """Return what was done, in figures: label, figure, detail."""
     trials: list[dict[str, Any]] = results.trials.to_dict("records")
     counts = Counter(row["status"] for row in trials)
     asked, computed = (sum(row[name] for row in trials) for name in ("rounds_asked", "rounds_computed"))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from engine.analysis.comparing.ranking import shown
 from engine.analysis.quantities import Quantity
-from engine.analysis.scales import shown
 
 MOST_ROWS_MARKDOWN = 60
 
@@ -64,7 +64,7 @@ class Sheet:
 
 
 def escaped(text: str) -> str:
-    """For Markdown: one line in which nothing that users write is markup."""
+    """Escape for Markdown: one line in which nothing that users write is markup."""
     text = text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("[", "\\[")
     return " ".join(text.split())
 
@@ -77,7 +77,7 @@ def p_text(value: float) -> str:
 
 
 def spread_text(measured: Quantity, std: float, seeds: int) -> str:
-    """What follows a mean over so many seeds."""
+    """Write what follows a mean over so many seeds."""
     return f" ± {measured.text(std)}" if seeds > 1 else ""
 
 

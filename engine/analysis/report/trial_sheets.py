@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from engine.analysis.comparing.ranking import Setting, ranked
 from engine.analysis.quantities import quantity
 from engine.analysis.report.sheets import (
     Cell,
@@ -16,9 +17,8 @@ from engine.analysis.report.sheets import (
     value_cell,
     word_cell,
 )
-from engine.analysis.scales import Setting, ranked
+from engine.analysis.results import Results
 from engine.analysis.settings import MARK, setting_label
-from engine.analysis.tables import Results
 from engine.analysis.trials import read_json
 from engine.record.personal import FIGURES as PERSONAL
 
@@ -105,7 +105,7 @@ def trials_sheet(results: Results) -> Sheet:
 
 
 def schedules(results: Results) -> dict[str, str]:
-    """What changed in mid-run, for trials in which something did (population-based training)."""
+    """Say what changed in mid-run, for trials in which something did (population-based training)."""
     found = {}
     for trial, folder in zip(results.trials["trial"], results.trials["folder"], strict=True):
         path = results.path / folder / "trial.json"

@@ -1,4 +1,5 @@
 """A round's local models compared: CKA between clients, norms of the classifier's rows, features in a plane.
 
-Read ``diagnosis.py`` first.
+It offers ``diagnose`` for a round of a run and ``diagnose_sweep`` for each trial of a sweep; the report shows what they
+wrote. Read ``diagnosis.py`` first.
 """

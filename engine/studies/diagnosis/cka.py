@@ -36,7 +36,7 @@ COLUMNS = 4096  # of activations that a Gram matrix is summed over at a time
 
 @dataclass(frozen=True)
 class Profile:
-    """What a network's similarity to any other takes: [n, p] centred activations, or their Gram matrix [n, n]."""
+    """A network's part of any similarity: its centred activations [n, p], or their Gram matrix [n, n]."""
 
     matrix: Tensor
     squares: Tensor  # [n], the diagonal of the Gram matrix
@@ -49,7 +49,10 @@ class Profile:
 
 
 def profile(activations: Any, form: Form = "auto") -> Profile:
-    """Of activations [n, ...]; "auto" takes the Gram form where p > n, "features" and "gram" one of the two."""
+    """Make the profile of activations [n, ...].
+
+    form: "auto" takes the Gram form where p > n, "features" and "gram" one of the two.
+    """
     x = torch.as_tensor(activations).flatten(1)
     rows, width = x.shape
     require(rows >= LEAST_ROWS, "n", rows, f"must be at least {LEAST_ROWS} probe inputs", "take more")
@@ -77,7 +80,7 @@ class Inner:
 
 
 def inner(a: Profile, b: Profile) -> Inner:
-    """Of two profiles of the same inputs.
+    """Return the inner products of two profiles of the same inputs.
 
     With centred Gram matrices the rows of K with its diagonal d set to zero add up to -d, so that HSIC_1
     (Song et al. 2012, eq. 5) needs nothing but the full inner product and the two diagonals.
@@ -105,7 +108,10 @@ def similarity(between: float, own: float, other: float) -> float:
 
 
 def linear_cka(x: Any, y: Any, estimator: Estimator = "biased", form: Form = "auto") -> float:
-    """Of activations [n, p] and [n, q] of the same inputs; the Gram form where p or q is larger than n."""
+    """Return the linear CKA of activations [n, p] and [n, q] of the same inputs.
+
+    form: "auto" takes the Gram form where p or q is larger than n.
+    """
     if form == "auto":
         widest = max(math.prod(np.shape(one)[1:]) for one in (x, y))
         form = "gram" if widest > len(x) else "features"
@@ -113,7 +119,7 @@ def linear_cka(x: Any, y: Any, estimator: Estimator = "biased", form: Form = "au
 
 
 def batched_cka(batches: Iterable[tuple[Any, Any]], estimator: Estimator = "unbiased", form: Form = "auto") -> float:
-    """From batches of inputs: numerators and self terms are summed over batches, then divided.
+    """Return linear CKA from batches of inputs: numerators and self terms are summed over batches, then divided.
 
     With the unbiased estimator the sums mean the same for any batch size (Nguyen et al. 2021, arXiv:2010.15327,
     sec. 3); with the biased one the result depends on it.

@@ -46,8 +46,8 @@ FIGURES = ("cka_logits", "cka_lowest_other", "cka_logits_margin", "cka_mean", "n
 
 
 @dataclass(frozen=True)
-class Options:
-    """What is measured; no field changes what is computed again."""
+class DiagnosisOptions:
+    """DiagnosisOptions of a diagnosis, which say what is measured; no field changes what is computed again."""
 
     probe: int = 1000  # test images, balanced over classes
     estimator: Estimator = "unbiased"  # the one that is drawn and summarised; both are in the tables
@@ -63,10 +63,10 @@ class Options:
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """What was measured in one round of one run."""
+    """The measurements of one round of one run."""
 
     name: str  # of the experiment
-    options: Options
+    options: DiagnosisOptions
     facts: dict[str, Any]  # stage, round, weights_sha256, rounds_again, from_round, probe, clients
     classes: tuple[str, ...]
     matrices: Mapping[str, Matrices] = field(repr=False)  # by layer, first to last; rows and columns are ``clients``
@@ -149,7 +149,7 @@ class Diagnosis:
 def diagnose(
     folder: Path,
     number: int | None = None,
-    options: Options | None = None,
+    options: DiagnosisOptions | None = None,
     stage: str | None = None,
     overrides: Sequence[str] = (),
     address: str | None = None,
@@ -159,7 +159,7 @@ def diagnose(
     Raises :class:`ConfigError` for a round that the run has not done, for clients that took no part in it, and where
     there are not two clients to compare; :class:`RunError` if the weights are not those that the run recorded.
     """
-    options = options or Options()
+    options = options or DiagnosisOptions()
     round = find(folder, number, stage, overrides)
     models = [MODELS.name_of(model) for model in round.experiment.client_models]
     rule = "gives clients networks of their own, whose layers cannot be compared"
@@ -180,7 +180,7 @@ def diagnose(
         return measure(models, options)
 
 
-def measure(models: LocalModels, options: Options) -> Diagnosis:
+def measure(models: LocalModels, options: DiagnosisOptions) -> Diagnosis:
     """Compare local models that are at hand."""
     experiment, data, clients = models.experiment, models.dataset, models.clients
     network = _Network(experiment, data, options)
@@ -267,7 +267,7 @@ def _mean(values: np.ndarray) -> float:
 class _Network:
     """The run's network and the probe; local models are loaded into it one after the other."""
 
-    def __init__(self, experiment: Experiment, data: Dataset, options: Options) -> None:
+    def __init__(self, experiment: Experiment, data: Dataset, options: DiagnosisOptions) -> None:
         # The driver's process may have a GPU even where only actors trained; it has at least a CPU.
         cuda = experiment.execution.device == "cuda" and torch.cuda.is_available()
         device = torch.device("cuda" if cuda else "cpu")
@@ -301,11 +301,11 @@ class _Network:
 
     @property
     def profile_bytes(self) -> int:
-        """Of one network."""
+        """Return the bytes of one network's profiles."""
         return sum(8 * self.probe * min(width, self.probe) for width in self._widths.values())
 
     def profiles(self, model: Mapping[str, np.ndarray]) -> dict[str, Profile]:
-        """By layer, of one local model; the activations of a few layers are in memory at a time."""
+        """Return the profiles of one local model by layer; the activations of a few layers are in memory at a time."""
         self._load(model)
         found: dict[str, Profile] = {}
         for group in self._groups():

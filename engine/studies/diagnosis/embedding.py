@@ -52,7 +52,7 @@ class Embedding:
 def embed(
     folder: Path, after: str | None = None, before: str | None = None, method: Method = "pca", probe: int = 1000
 ) -> Embedding:
-    """Of the run in ``folder``: features of ``probe`` test images, balanced over classes, by the body that both share.
+    """Embed features of ``probe`` test images, balanced over classes, by the body that both stages of a run share.
 
     ``after``: a stage, by default the last; ``before``: by default the one it needs, if that has a global model, else
     none.

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.ticker import NullLocator
 
-from engine.analysis.drawing import CATEGORIES, INK, MUTED, PAPER, STYLE, Drawing, Sketch
+from engine.analysis.drawing import CATEGORIES, MUTED, PAPER, STYLE, Drawing, Sketch
 from engine.analysis.figures.cells import MOST_CELLS, coloured_cells, some_ticks
+from engine.analysis.figures.diagnosed import cka_text
 
 if TYPE_CHECKING:
     from engine.studies.diagnosis.diagnosis import Diagnosis
@@ -41,13 +42,13 @@ def heat_maps(found: Diagnosis) -> Drawing:
     for axes, name in zip(panels.ravel(), names, strict=False):
         table, clients = tables[name], found.clients
         tips = [
-            [f"{name}, clients {a} and {b}: {_text(table[i, j])}" for j, b in enumerate(clients)]
+            [f"{name}, clients {a} and {b}: {cka_text(table[i, j])}" for j, b in enumerate(clients)]
             for i, a in enumerate(clients)
         ]
         mesh = coloured_cells(sketch, axes, table, tips if small else None, low, high)
         some_ticks(axes, [str(client) for client in clients], "x")
         some_ticks(axes, [str(client) for client in clients], "y")
-        axes.set_title(f"{name}  {_text(means[name])}")
+        axes.set_title(f"{name}  {cka_text(means[name])}")
     for axes in panels.ravel()[len(names) :]:
         axes.set_visible(False)
     bar = sketch.figure.colorbar(mesh, ax=panels, shrink=0.7, aspect=30)
@@ -72,8 +73,8 @@ def layers(found: Diagnosis) -> Drawing:
     axes.vlines(places, frame["low"], frame["high"], color=CATEGORIES[0], linewidth=1.0)
     marks = axes.scatter(places, frame["cka"], s=36, color=CATEGORIES[0], linewidths=0, zorder=3)
     told = [
-        f"{row['layer']}, width {row['width']:,}: {_text(row['cka'])}, "
-        f"pairs {_text(row['low'])} to {_text(row['high'])}"
+        f"{row['layer']}, width {row['width']:,}: {cka_text(row['cka'])}, "
+        f"pairs {cka_text(row['low'])} to {cka_text(row['high'])}"
         for row in frame.to_dict("records")
     ]
     sketch.tip(marks, told)
@@ -103,7 +104,7 @@ def norms(found: Diagnosis) -> Drawing:
     for axes, table, title in zip(panels, (counts, lengths), ("samples", "classifier norm"), strict=True):
         tips = [
             [
-                f"client {client}, {name}: {counts[i, c]:,} samples, norm {_text(lengths[i, c])}"
+                f"client {client}, {name}: {counts[i, c]:,} samples, norm {cka_text(lengths[i, c])}"
                 for c, name in enumerate(found.classes)
             ]
             for i, client in enumerate(found.clients)
@@ -133,7 +134,7 @@ def norms_over_counts(found: Diagnosis) -> Drawing:
     )
     if len(frame) <= MOST_CELLS:
         told = zip(frame["client"], frame["class"], frame["samples"], frame["norm"], strict=True)
-        sketch.tip(marks, [f"client {k}, {found.classes[c]}: {n:,} samples, norm {_text(x)}" for k, c, n, x in told])
+        sketch.tip(marks, [f"client {k}, {found.classes[c]}: {n:,} samples, norm {cka_text(x)}" for k, c, n, x in told])
     most = int(frame["samples"].to_numpy().max())
     if most > 20:
         axes.set_xscale("symlog", linthresh=10)
@@ -146,38 +147,5 @@ def norms_over_counts(found: Diagnosis) -> Drawing:
     mean = found.figures["norm_correlation"]
     return sketch.finish(
         "norms-counts",
-        f"Classifier norm over class samples. Mean over clients of their correlation: {_text(mean)}.",
-    )
-
-
-def _text(value: float) -> str:
-    return f"{value:.3f}" if math.isfinite(value) else "–"
-
-
-@matplotlib.rc_context(STYLE)
-def over_settings(means: dict[str, dict[str, list[float]]]) -> Drawing:
-    """CKA of each layer in each setting of a sweep: setting -> layer -> a value for each seed."""
-    sketch = Sketch(6.4, 3.0)
-    axes = sketch.figure.subplots()
-    names = list(dict.fromkeys(layer for by_layer in means.values() for layer in by_layer))
-    for number, (setting, by_layer) in enumerate(means.items()):
-        colour = CATEGORIES[number % len(CATEGORIES)]
-        places = [names.index(layer) for layer in by_layer]
-        values = [float(np.nanmean(seeds)) if np.isfinite(seeds).any() else math.nan for seeds in by_layer.values()]
-        line = (0, (4, 2)) if number >= len(CATEGORIES) else "-"
-        axes.plot(places, values, color=colour, linestyle=line, label=setting)
-        for place, mean, seeds in zip(places, values, by_layer.values(), strict=True):
-            mark = axes.scatter([place], [mean], s=26, color=colour, linewidths=0, zorder=3)
-            each = ", ".join(map(_text, seeds))
-            sketch.tip(mark, [f"{setting or 'all'}, {names[place]}: {_text(mean)}\nseeds: {each}"])
-    axes.set_xticks(range(len(names)), names)
-    if sum(map(len, names)) > 60:
-        axes.tick_params(axis="x", labelrotation=30)
-    axes.grid(axis="x", visible=False)
-    axes.yaxis.set_major_locator(MaxNLocator(6))
-    axes.set_ylabel("linear CKA between clients", color=INK)
-    if any(means):
-        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
-    return sketch.finish(
-        "drift", "Linear CKA between the local models of the last round, mean over pairs of clients and over seeds."
+        f"Classifier norm over class samples. Mean over clients of their correlation: {cka_text(mean)}.",
     )

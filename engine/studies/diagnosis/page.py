@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from engine.analysis import round_folders
-from engine.analysis.plain_page import Fact, Section, Table, render
+from engine.analysis.pages.plain_page import Fact, Section, Table, render
 from engine.base.files import write_atomically
 from engine.run.replay import Round
 from engine.studies.diagnosis import figures as drift_figures
@@ -26,7 +26,7 @@ from engine.studies.diagnosis.diagnosis import Diagnosis
 
 
 def folder_of(round: Round) -> Path:
-    """Where the diagnosis of a round lies."""
+    """Return the folder of a round's diagnosis."""
     return round_folders.folder_of(round.folder, "diagnosis", round.experiment, round.stage, round.number)
 
 
@@ -68,7 +68,7 @@ def write_frame(frame: pd.DataFrame, path: Path) -> None:
 
 
 def facts(found: Diagnosis) -> list[Fact]:
-    """What was done, in figures."""
+    """Return what was done, in figures."""
     known = found.facts
     again = known["rounds_again"]
     spans = f"rounds {again[0]} to {again[-1]}" if len(again) > 1 else f"round {again[0]}"

@@ -20,19 +20,18 @@ from typing import Any
 
 import pandas as pd
 
-from engine.analysis.trial_by_trial import trial_by_trial
+from engine.analysis.figures.diagnosed import TABLE
 from engine.analysis.trials import columns_of, read_json
 from engine.run.replay import find
 from engine.studies.diagnosis import page as diagnosis_page
-from engine.studies.diagnosis.diagnosis import Options, diagnose
-
-TABLE = "cka"
+from engine.studies.diagnosis.diagnosis import DiagnosisOptions, diagnose
+from engine.studies.trial_by_trial import trial_by_trial
 
 
 def diagnose_sweep(
     folder: Path,
     number: int | None = None,
-    options: Options | None = None,
+    options: DiagnosisOptions | None = None,
     overrides: Sequence[str] = (),
     address: str | None = None,
     told: Callable[[str], None] = lambda text: None,
@@ -42,7 +41,7 @@ def diagnose_sweep(
     What an earlier call has measured with the same options is kept. A trial that cannot be diagnosed is left out, and
     the log says why; if none can, that is an error. ``told`` hears of each trial.
     """
-    options = options or Options()
+    options = options or DiagnosisOptions()
     rows: list[dict[str, Any]] = []
     for start, target, _ in trial_by_trial(
         folder, "diagnose", lambda trial: _diagnosed(trial, number, options, overrides, address), told
@@ -55,7 +54,7 @@ def diagnose_sweep(
 
 
 def _diagnosed(
-    trial: Path, number: int | None, options: Options, overrides: Sequence[str], address: str | None
+    trial: Path, number: int | None, options: DiagnosisOptions, overrides: Sequence[str], address: str | None
 ) -> Path:
     """The folder of the trial's diagnosis, which may have been there already."""
     round = find(trial, number)
@@ -68,13 +67,3 @@ def _diagnosed(
     found = diagnose(trial, round.number, options, overrides=overrides, address=address)
     diagnosis_page.write(found, target)
     return target
-
-
-def means(folder: Path) -> dict[str, dict[str, list[float]]]:
-    """Setting -> layer -> the mean CKA of each seed, of a sweep that has been diagnosed; empty for any other."""
-    path = folder / f"{TABLE}.parquet"
-    found: dict[str, dict[str, list[float]]] = {}
-    if path.exists():
-        for row in columns_of(path, ["setting", "layer", "cka"]).to_pylist():
-            found.setdefault(row["setting"], {}).setdefault(row["layer"], []).append(row["cka"])
-    return found

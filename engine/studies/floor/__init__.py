@@ -1,4 +1,5 @@
-"""A round's time beside the least that this machine's arithmetic and memory allow.
+"""The floor of a round, called its roofline in the field: its time beside the least that arithmetic and memory allow.
 
-Read ``counts.py`` first, for what a round has to do at the least; ``measured.py`` runs rounds beside it.
+It offers ``measure_floor``, which runs a few rounds, measures the machine and counts what the rounds had to do. Read
+``counts.py`` first, for what a round has to do at the least; ``measured.py`` runs rounds beside it.
 """

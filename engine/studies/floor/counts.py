@@ -1,7 +1,8 @@
 """The physical floor of a round: the least time that its local training can take on a device of a known speed.
 
-Pure arithmetic; ``docs/floor.md`` derives the terms. Counted is plain local training: one forward and one backward
-pass of the model over each row, and one optimizer step for each batch.
+The field calls such a bound a roofline (Williams et al. 2009). All of it is arithmetic; ``docs/floor.md`` derives the
+terms. Counted is plain local training: one forward and one backward pass of the model over each row, and one optimizer
+step for each batch.
 
 Symbols: P parameters, Q floating buffers, A activations that are kept for one sample (see model_cost.py).
 """
@@ -32,7 +33,7 @@ class LocalWork:
 
 
 def local_work(num_rows: int, local: Local, has_batchnorm: bool) -> LocalWork:
-    """What a client of ``num_rows`` rows does by the section ``local``, as ``client/sequential.py`` does it.
+    """Count what a client of ``num_rows`` rows does by the section ``local``, as ``client/sequential.py`` does it.
 
     Where the model has BatchNorm a batch of one row is passed over, and still counts to ``local.steps``.
     """
@@ -45,7 +46,7 @@ def local_work(num_rows: int, local: Local, has_batchnorm: bool) -> LocalWork:
 
 
 def weight_moves(local: Local) -> int:
-    """How often a step moves P numbers at least, with the update fused into the backward pass.
+    """Return how often a step moves P numbers at least, with the update fused into the backward pass.
 
     Forward reads the weights, backward reads them, the update reads and writes them; each of the optimizer's own
     vectors, one of momentum or two of Adam, is read and written. Where the gradient is stored before it is used, as
@@ -75,17 +76,17 @@ class RoundWork:
 
     @property
     def flops(self) -> list[int]:
-        """Of each client: rows (6 M - 2 M1)."""
+        """Floating-point operations of each client: rows (6 M - 2 M1)."""
         return [client.rows * self.cost.flops for client in self.clients]
 
     @property
     def weight_bytes(self) -> list[int]:
-        """Of each client: what its steps move of weights, gradients and the optimizer's vectors."""
+        """Bytes that each client's steps move of weights, gradients and the optimizer's vectors."""
         return [client.steps * self.moves * self.cost.parameters * self.itemsize for client in self.clients]
 
     @property
     def activation_bytes(self) -> list[int]:
-        """Of each client: what its rows move of activations and their gradients."""
+        """Bytes that each client's rows move of activations and their gradients."""
         return [client.rows * ACTIVATION_MOVES * self.cost.activations * self.itemsize for client in self.clients]
 
     @property
@@ -112,7 +113,7 @@ def round_work(cost: ModelCost, local: Local, sizes: Iterable[int], itemsize: in
 
 @dataclass(frozen=True)
 class Speed:
-    """What a machine does, all lanes together; see device_speed.py."""
+    """The speed of a machine, all lanes together; see device_speed.py."""
 
     lanes: int  # that train side by side: processes on cores of their own, or cards
     matmul: float  # FLOP/s

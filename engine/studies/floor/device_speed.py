@@ -1,4 +1,4 @@
-"""How fast this machine is, measured in about two seconds: arithmetic, and copies through caches and memory.
+"""Speed of this machine, measured in about two seconds: arithmetic, and copies through caches and memory.
 
 Each figure is the median of several samples. Arithmetic is measured on one lane and multiplied by their number: cores
 share none of it. Copies are measured on all lanes at once, for they share the memory.
@@ -43,7 +43,7 @@ def lanes_of(execution: Execution, workers: int) -> int:
 
 
 def measure(execution: Execution, workers: int, dtype: torch.dtype, weights: int, activations: int) -> Speed:
-    """What the machine gives a run.
+    """Measure the speed that the machine gives a run.
 
     execution: resolved, with torch set up for it (``worker.set_up_torch``). workers: that train at once.
     weights, activations: bytes that a step goes through, which decide the cache that they stay in.

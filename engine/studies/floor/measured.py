@@ -41,7 +41,7 @@ class TimedRound:
 
     @property
     def share(self) -> float:
-        """Of the round's time, what its floor would have taken."""
+        """The share of the round's time that its floor would have taken."""
         return self.floor.seconds / self.seconds
 
     def to_mapping(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class MeasuredFloor:
 
     @property
     def is_plain(self) -> bool:
-        """Whether clients do no more than the floor counts, by the method's own account."""
+        """True if clients do no more than the floor counts, by the method's own account."""
         kind = type(self.stage.algorithm)
         return all(getattr(kind, hook) is getattr(Algorithm, hook) for hook in COSTLY)
 

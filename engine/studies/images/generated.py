@@ -1,4 +1,4 @@
-"""What a run's generator makes: does the model take it for what was asked for, and is it a copy of training images?
+"""Images of a run's generator: does the model take them for what was asked for, are they copies of training images?
 
     found = look(Path("runs/.."))      # at its last round
     found.generated    one row per image: class asked for, class decided, distance to the nearest training image
@@ -25,6 +25,7 @@ from torch import Tensor
 
 from engine.algorithm import Generative, seeds
 from engine.analysis import round_folders
+from engine.analysis.figures.generated import ImagePanels, generated_images
 from engine.base.errors import ConfigError, RunFolderError, require
 from engine.base.files import refuse_links, write_atomically
 from engine.client.flat_net import FlatNet
@@ -36,9 +37,8 @@ from engine.record.checkpoints import Checkpoints, Damaged, Position
 from engine.record.run_folder import RunFolder
 from engine.studies.diagnosis.diagnosis import CHUNK, balanced_rows
 from engine.studies.diagnosis.page import write_frame
-from engine.studies.images import picture as generated_picture
 from engine.studies.images.nearest import Nearest, nearest
-from engine.studies.images.picture import Panels
+from engine.studies.images.picture import panels as panels_of
 
 log = logging.getLogger("fedskew")
 
@@ -47,14 +47,14 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, eq=False)
 class Generated:
-    """What was made of a run's state after one round."""
+    """The images that were made with a run's state after one round, and their figures."""
 
     folder: Path  # where it belongs
     stage: str
     round: int
     generated: pd.DataFrame = field(repr=False)  # image, class (if one was asked for), decided, and as ``test``
     test: pd.DataFrame = field(repr=False)  # row, class, distance, nearest (row of the training split), nearest_class
-    panels: Panels = field(repr=False)
+    panels: ImagePanels = field(repr=False)
 
     @property
     def figures(self) -> dict[str, float | None]:
@@ -143,7 +143,7 @@ def measure(
     data: Dataset,
     probe: int,
     rng: torch.Generator,
-) -> tuple[pd.DataFrame, pd.DataFrame, Panels]:
+) -> tuple[pd.DataFrame, pd.DataFrame, ImagePanels]:
     """The tables of a :class:`Generated`, and what is drawn of it; ``net`` is the global model, in eval mode."""
     classes = len(data.classes)
     each = max(1, probe // classes)
@@ -159,7 +159,7 @@ def measure(
     real = nearest(held_out.batch(torch.from_numpy(rows))[0], train)
     test = pd.DataFrame({"row": rows, "class": data.test.labels[rows], **_columns(real, train)})
     names = data.classes if "class" in told else ("",) * classes
-    return generated, test, generated_picture.panels(x, train.batch(found.rows)[0], names, train)
+    return generated, test, panels_of(x, train.batch(found.rows)[0], names, train)
 
 
 def _columns(found: Nearest, train: Rows) -> dict[str, np.ndarray]:
@@ -178,7 +178,7 @@ def write(found: Generated) -> Path:
     write_frame(found.test, found.folder / "test")
     found.panels.save(found.folder / "shown.safetensors")
     summary = found.summary()
-    write_atomically(found.folder / "generated.png", generated_picture.draw("generated", summary, found.panels).png)
+    write_atomically(found.folder / "generated.png", generated_images("generated", summary, found.panels).png)
     # Last: who finds it finds the rest.
     write_atomically(found.folder / "summary.json", json.dumps(summary, indent=2) + "\n")
     return found.folder / "generated.png"

@@ -19,7 +19,7 @@ class Nearest:
 
 
 def nearest(x: Tensor, train: Rows) -> Nearest:
-    """Of images x [n, channels, height, width], normalised as ``train`` is, among all of ``train``.
+    """Find the nearest of images x [n, channels, height, width], normalised as ``train`` is, among all of ``train``.
 
     A copy has distance 0: which row is nearest is decided by a product of matrices, its distance by the difference.
     """

@@ -1,4 +1,4 @@
-"""What the generators of a sweep's trials make: their figures become columns of the trials table.
+"""Images that the generators of a sweep's trials make: their figures become columns of the trials table.
 
     look_at_sweep(Path("runs/cbfl.figure11-laptop-0123456789ab"))
     generated.parquet, generated.csv      one row per trial
@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from engine.analysis.trial_by_trial import trial_by_trial
 from engine.analysis.trials import GENERATED
 from engine.studies.diagnosis.page import write_frame
 from engine.studies.images import generated
+from engine.studies.trial_by_trial import trial_by_trial
 
 
 def look_at_sweep(

@@ -25,7 +25,7 @@ def rate(value: float) -> str:
 
 @matplotlib.rc_context(STYLE)
 def over_actors(study: Study, fitted: Fitted) -> Drawing:
-    """What was measured, the law through it, and what the law says of further actors."""
+    """Draw what was measured, the law through it, and what the law says of further actors."""
     sweep, unit = fitted.sweep, UNITS[fitted.sweep]
     points = over_turns(study.of(sweep), "actors", LAWS[sweep])
     alone, points = [row for row in points if not row["actors"]], [row for row in points if row["actors"]]

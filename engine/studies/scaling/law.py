@@ -1,4 +1,4 @@
-"""How throughput grows with actors: the universal scalability law, fitted to measurements, and what it predicts.
+"""Growth of throughput with actors: the universal scalability law, fitted to measurements, and what it predicts.
 
     X(N) = lambda N / (1 + sigma (N - 1) + kappa N (N - 1))
 
@@ -49,7 +49,7 @@ class Law:
 
     @property
     def ceiling(self) -> float:
-        """What no number of actors exceeds, in the unit of ``rate``."""
+        """Throughput that no number of actors exceeds, in the unit of ``rate``."""
         if self.coherency > 0:
             return self(max(self.peak, 1.0))
         return self.rate / self.contention if self.contention > 0 else math.inf
@@ -57,7 +57,7 @@ class Law:
 
 @dataclass(frozen=True)
 class Residual:
-    """What a fit leaves unexplained at one number of actors."""
+    """The part that a fit leaves unexplained at one number of actors."""
 
     actors: int
     measured: float  # geometric mean over turns
@@ -73,7 +73,7 @@ class Residual:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a fit says of a number of actors; the interval is NaN where there is none."""
+    """Throughput that a fit expects of a number of actors; the interval is NaN where there is none."""
 
     actors: int
     value: float
@@ -100,8 +100,10 @@ class Fit:
 
     @property
     def at_bounds(self) -> tuple[str, ...]:
-        """Which parameters lie where the fit had to stop, so that data beyond leave residuals: growth faster than
-        the actors' ends at 0, throughput that falls at once at contention = 1."""
+        """Name the parameters that lie where the fit had to stop, so that data beyond leave residuals.
+
+        Growth faster than the actors' ends at 0, throughput that falls at once at contention = 1.
+        """
         free = ("contention", "coherency") if self.name == USL else ("contention",)
         values = {name: getattr(self.law, name) for name in free}
         return tuple(
@@ -109,8 +111,10 @@ class Fit:
         )
 
     def predict(self, actors: int, confidence: float = CONFIDENCE) -> Prediction:
-        """With Student's interval over turns: each has a fit of its own, and their spread at ``actors`` is what the
-        turns' noise does to the prediction. Whether the law holds there, no interval says.
+        """Predict the throughput of so many actors, with Student's interval over turns.
+
+        Each turn has a fit of its own, and their spread at ``actors`` is what the turns' noise does to the prediction.
+        Whether the law holds there, no interval says.
         """
         value = self.law(actors)
         beyond = not self.residuals[0].actors <= actors <= self.most
@@ -163,7 +167,10 @@ def fit(throughput: Mapping[int, Sequence[float]]) -> Fit:
 
 
 def least_squares(actors: Sequence[int], throughput: Sequence[float] | np.ndarray, name: Name = USL) -> Law:
-    """Of sum over points of (1 - fitted / measured)^2 in N / X, with contention in [0, 1] and coherency >= 0."""
+    """Fit a law by least squares of relative errors: the sum over points of (1 - fitted / measured)^2 in N / X.
+
+    Contention is kept in [0, 1] and coherency at 0 or above.
+    """
     counts, measured = np.asarray(actors, dtype=float), np.asarray(throughput, dtype=float)
     terms = [np.ones_like(counts), counts, counts * (counts - 1)][: 3 if name == USL else 2]
     # N / X = parallel + serial N + crosstalk N (N - 1), each row by what was measured of it.

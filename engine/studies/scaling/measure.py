@@ -1,4 +1,4 @@
-"""Where a scaling study's settings run: one pool of actors, and a driver for each setting that uses a part of it.
+"""Runners of a scaling study's settings: one pool of actors, and a driver for each setting that uses a part of it.
 
 Starting an actor takes seconds, since it imports torch. The workers of a pool know the model and the data but neither
 how many of them take part nor how cohorts are drawn and cut, so the settings of one model share a pool; an idle actor
@@ -56,7 +56,7 @@ def look_around(execution: Execution, address: str | None) -> dict[str, Any]:
 
 
 def room_for(machine: Mapping[str, Any], execution: Execution) -> int:
-    """How many actors have room beside each other, at least 1."""
+    """Return how many actors have room beside each other, at least 1."""
     room = math.floor(machine["cpus"] / execution.cpus_per_actor + 1e-6)
     if execution.gpus_per_actor > 0:
         room = min(room, math.floor(machine["gpus"]) * math.floor(1 / execution.gpus_per_actor + 1e-6))
@@ -75,7 +75,7 @@ def check_room(actors: Sequence[int], room: int, address: str | None) -> None:
 
 
 def runs_in_process(execution: Execution) -> bool:
-    """Whether this process can do what the actors do."""
+    """Return whether this process can do what the actors do."""
     return execution.gpus_per_actor == 0 or torch.cuda.is_available()
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.analysis.drawing import Drawing
-from engine.analysis.plain_page import Fact, Section, Table, render
+from engine.analysis.pages.plain_page import Fact, Section, Table, render
 from engine.base.files import write_atomically
 from engine.studies.scaling import figures as scaling_figures
 from engine.studies.scaling.figures import UNITS, rate
@@ -80,7 +80,7 @@ def plain(fitted: Mapping[str, Fitted]) -> dict[str, Any]:
 
 
 def facts(study: Study) -> list[Fact]:
-    """What was measured, where."""
+    """Return what was measured, and where."""
     plan, machine = study.plan, study.machine
     minutes = sum(row["seconds"] for row in study.rows) / 60
     rounds = sum(row["rounds"] for row in study.rows)
@@ -103,7 +103,7 @@ def facts(study: Study) -> list[Fact]:
 
 
 def _sessions(study: Study) -> str:
-    """How often it was started, and what else the machine did then."""
+    """Say how often it was started, and what else the machine did then."""
     loads = {row["session"]: row["load"] for row in study.rows}
     known = ", ".join(f"{load:.1f}" for load in loads.values() if math.isfinite(load))
     return (f", in {len(loads)} sessions" if len(loads) > 1 else "") + (f"; load before: {known}" if known else "")

@@ -1,4 +1,4 @@
-"""What a scaling study measures: settings around one round, in sweeps over actors, cohort, block and model.
+"""Plan of a scaling study: settings around one round, in sweeps over actors, cohort, block and model.
 
 plan = make_plan(experiment, cohort=32, holders=200, actors=(0, 1, 2), wanted=Wanted())
 for group in plan.groups: ...       # see scaling_study.py
@@ -23,7 +23,7 @@ ENDLESS = 10**9  # rounds: no run ends while it is measured
 
 @dataclass(frozen=True)
 class Setting:
-    """What differs between two points of a study."""
+    """A point of a study: what differs between it and the others."""
 
     actors: int
     clients: int  # per round
@@ -33,7 +33,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What was asked for; None: what :func:`make_plan` takes."""
+    """Wishes for a plan; None: what :func:`make_plan` takes."""
 
     clients: tuple[int, ...] | None = None
     blocks: tuple[Block, ...] | None = None
@@ -44,7 +44,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be measured."""
+    """The settings that will be measured."""
 
     experiment: Experiment  # what all settings share
     sweeps: Mapping[str, tuple[Setting, ...]]
@@ -68,7 +68,7 @@ class Plan:
         return max(setting.actors for setting in self.settings)
 
     def experiment_of(self, setting: Setting) -> Experiment:
-        """What is run at a setting: endless rounds without evaluations and checkpoints."""
+        """Return the experiment that is run at a setting: endless rounds without evaluations and checkpoints."""
         changes: dict[str, Any] = {
             "participation.count": setting.clients,
             "participation.scheme": "fixed",
@@ -80,7 +80,7 @@ class Plan:
         return self.experiment.replace(changes)
 
     def describe(self) -> dict[str, Any]:
-        """What belongs to the study's identity, in plain values."""
+        """Return what belongs to the study's identity, in plain values."""
         return {
             "experiment": self.experiment.to_mapping(),
             "sweeps": {name: [asdict(setting) for setting in sweep] for name, sweep in self.sweeps.items()},

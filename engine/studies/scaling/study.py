@@ -54,7 +54,7 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Turn:
-    """What one turn of a setting came to."""
+    """The measurement of one turn of a setting."""
 
     seconds: float
     rounds: int
@@ -73,7 +73,7 @@ class Contestant(Protocol):
 
 
 class Bench(Protocol):
-    """Where contestants run."""
+    """A place where contestants run."""
 
     def load(self) -> float:
         """Processes that want a core while nothing is measured; NaN where the system does not tell."""

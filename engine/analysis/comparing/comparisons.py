@@ -2,87 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
-from engine.analysis.settings import (
-    Group,
-    averaged_axes,
-    check_axes,
-    grouped,
-    key,
-    larger_is_better,
-    matches,
-    setting_frame,
-    setting_label,
-)
+from engine.analysis.claims import PaperTable, Published
+from engine.analysis.results import Group, Results, averaged_axes, check_axes, grouped, larger_is_better
+from engine.analysis.settings import key, matches, setting_frame, setting_label
 from engine.analysis.statistics import difference, holm, summarise
 from engine.base.errors import ConfigError
 
-if TYPE_CHECKING:
-    from engine.analysis.tables import Results
 
-
-@dataclass(frozen=True)
-class Published:
-    """A figure of the paper, for the cell of a table at ``setting``.
-
-    ``value`` has the unit of the metric: accuracies are fractions. With ``same_setting=False`` the figure is shown
-    and not compared, and ``note`` says what differs.
-    """
-
-    setting: dict[str, Any]
-    value: float
-    same_setting: bool = True
-    note: str = ""
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Plain data, for YAML."""
-        return json.loads(json.dumps(dataclasses.asdict(self)))
-
-    @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> Published:
-        return cls(**values)
-
-
-@dataclass(frozen=True)
-class Layout:
-    """A table: axes that go down, axes that go across, and what stands in the cells.
-
-    An axis in neither is averaged over, seed by seed, unless ``where`` keeps one of its values. A list in ``where``
-    means any of its values.
-    """
-
-    title: str
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    metric: str = "last10_accuracy"
-    source: str = ""
-    published: tuple[Published, ...] = ()
-    where: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        return self.rows + self.columns
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Plain data, for YAML."""
-        return json.loads(json.dumps(dataclasses.asdict(self)))
-
-    @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> Layout:
-        published = tuple(map(Published.from_mapping, values.get("published", ())))
-        axes = {name: tuple(values[name]) for name in ("rows", "columns")}
-        return cls(**{**values, **axes, "published": published})
-
-
-def layout_frame(results: Results, layout: Layout) -> pd.DataFrame:
+def paper_frame(results: Results, layout: PaperTable) -> pd.DataFrame:
     """One row for each cell of a table, those of a table's row side by side.
 
     The axes of rows and columns; mean, std, low, high (bootstrap interval of the mean over seeds); n, the seeds that
@@ -112,7 +45,7 @@ def layout_frame(results: Results, layout: Layout) -> pd.DataFrame:
     return setting_frame(cells, layout.axes, [*figures, "averaged", "published", "same_setting", "note", "difference"])
 
 
-def _published(layout: Layout, group: Group) -> Published | None:
+def _published(layout: PaperTable, group: Group) -> Published | None:
     """The paper's figure for a cell: one that names every axis of the table, and agrees with the cell and ``where``."""
     known = {**layout.where, **group.setting}
     for one in layout.published:
@@ -125,7 +58,7 @@ def _published(layout: Layout, group: Group) -> Published | None:
 
 def comparisons(
     results: Results,
-    over: Layout | str,
+    over: PaperTable | str,
     reference: Mapping[str, Any] | None = None,
     metric: str | None = None,
 ) -> pd.DataFrame:
@@ -140,7 +73,7 @@ def comparisons(
     less reference, in the metric's unit), low and high (95 % t interval), p (exact sign-flip), p_holm (over the rows of
     this frame), n and seeds (those that both have finished), averaged.
     """
-    if isinstance(over, Layout):
+    if isinstance(over, PaperTable):
         compared, equal, where, metric = over.rows, over.columns, over.where, metric or over.metric
     else:
         check_axes(results, [over])

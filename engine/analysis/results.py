@@ -1,23 +1,21 @@
-"""The trials of a sweep, or one run, as pandas frames.
+"""The trials of a sweep, or one run, as pandas frames; and their trials in groups, paired by seed.
 
-results = load(Path("runs/drift.fedprox_mu-laptop-0123456789ab"))
+results = load(Path("runs/drift.fedprox_mu-laptop-0123456789ab"))      # see loading.py
 results.trials          one row per trial: its setting, seed, status and figures
 results.settings()      one row per setting: the metric over seeds
 results.curves()        one row per evaluation
 results.local_curves()  one row per round whose local models were measured
 results.personal_curves()   one row per round and point in which clients were evaluated one by one
 
-What the figures of a trial are: see trials.py.
+The figures of a trial are explained in trials.py.
 """
 
 from __future__ import annotations
 
-import json
-import logging
 import math
-import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,41 +23,25 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from engine.analysis.claims import Claim
-from engine.analysis.class_figures import class_figure, class_figures, is_class_figure
-from engine.analysis.layouts import Layout
-from engine.analysis.settings import (
-    SMALLER_IS_BETTER,
-    check_metric,
-    grouped,
-    setting_column,
-    setting_frame,
-)
+from engine.analysis.claims import Claim, PaperTable
+from engine.analysis.class_figures import is_class_figure
+from engine.analysis.settings import SMALLER_IS_BETTER, key, label, matches, setting_column, setting_frame
 from engine.analysis.statistics import summarise
 from engine.analysis.trials import (
-    FIGURES,
     LAYER,
     METRICS,
     ON_REQUEST,
-    RESERVED,
-    TrialReader,
     class_counts,
     local_rows,
     personal_rows,
     read_experiment,
-    read_json,
-    read_yaml,
 )
-from engine.base.errors import RunFolderError, nearest, require
-from engine.base.files import write_atomically
+from engine.base.errors import nearest, require
 from engine.experiment import Experiment
 from engine.record import matrices
 from engine.record.personal import EVERY_CLIENT, PLACE, at_the_end, by_round
 from engine.record.run_folder import RunFolder
-
-log = logging.getLogger("fedskew")
 
 
 @dataclass(frozen=True)
@@ -86,7 +68,7 @@ class Results:
     metric: str
     mode: str  # "max" or "min"
     target_accuracy: float | None
-    tables: tuple[Layout, ...]
+    tables: tuple[PaperTable, ...]
     claims: tuple[Claim, ...]
     trials: pd.DataFrame  # one row per trial, in trial order
     evaluations: Mapping[str, pa.Table] = field(repr=False)  # by trial: of the lineage, as in evaluations.parquet
@@ -183,7 +165,7 @@ class Results:
         return class_counts(folder / "partition.parquet", read_experiment(folder / "experiment.yaml")["data"])
 
     def matrices(self, trial: str) -> dict[str, np.ndarray]:
-        """What the trial's server ended with for each pair of classes, by name, float64 [C, C]; often nothing."""
+        """Return the matrices [C, C], float64, that the trial's server ended with, by name; often there are none."""
         return matrices.load(self._folder(trial))
 
     def experiment(self, trial: str) -> Experiment:
@@ -195,132 +177,93 @@ class Results:
         return self.path / self.trials["folder"].iloc[known.index(trial)]
 
 
-def load(folder: Path, metric: str | None = None) -> Results:
-    """Read a sweep's folder or a run's; ``metric`` is compared in place of the sweep's own."""
-    folder = Path(folder)
-    if os.path.exists(folder / "sweep.yaml"):
-        sweep, records = _sweep(folder)
-    elif os.path.exists(folder / "experiment.yaml"):
-        sweep, records = _single_run(folder)
-    else:
-        raise RunFolderError(f"{folder} is neither a run nor a sweep: it has no experiment.yaml and no sweep.yaml")
-    reader = TrialReader(folder, sweep["target_accuracy"])
-    names = [axis.name for axis in sweep["axes"]]
-    for name in names:
-        require(name not in RESERVED, "axis", name, "is also a figure of a trial", "give the axis another name")
-    rows = [reader.row(record, names) for record in records]
-    if missing := reader.without_partition:
-        log.warning("worst_decile_accuracy is left out for %d of %d trials: %s", len(missing), len(rows), missing[0])
-    asked = class_figures([sweep["metric"], metric or "", *(one.metric for one in sweep["tables"] + sweep["claims"])])
-    trials = _trials_frame(rows, names, asked)
-    results = Results(path=folder, trials=trials, evaluations=reader.evaluations, **sweep)
-    if metric not in (None, results.metric):
-        check_metric(results, metric)
-        results = replace(results, metric=metric, mode="min" if metric in SMALLER_IS_BETTER else "max")
-    check_metric(results, results.metric)
-    return results
+# --- groups of trials
 
 
-def write_trials(results: Results) -> Path:
-    """Write ``trials.parquet`` beside what was read: one row per trial.
+@dataclass
+class Group:
+    """The trials of one setting, or of all settings that agree on some axes.
 
-    An axis whose values are no scalars, or not of one kind, becomes JSON text.
+    Axes that the group is not told apart by are averaged over, seed by seed: a seed counts once it has finished every
+    point of theirs that the group has trials for, so that no mean is taken over another mixture than its neighbour's.
     """
-    frame = results.trials.copy()
+
+    setting: dict[str, Any]
+    points: set[Hashable] = field(default_factory=set)  # of the averaged axes, whatever became of the trials
+    values: dict[tuple[Hashable, int], float] = field(default_factory=dict)  # by point and seed: finished trials
+    statuses: Counter[str] = field(default_factory=Counter)
+
+    def by_seed(self) -> dict[int, float]:
+        """The metric of each seed that is complete; NaN where a finished trial lacks it."""
+        return _averaged(self.points, self.values)
+
+    def minus(self, other: Group) -> dict[int, float]:
+        """The difference for each seed that both have finished, at all points that both have trials for."""
+        both = {place: value - other.values[place] for place, value in self.values.items() if place in other.values}
+        return _averaged(self.points & other.points, both)
+
+
+def _averaged(points: set[Hashable], values: Mapping[tuple[Hashable, int], float]) -> dict[int, float]:
+    """The mean over ``points`` for each seed that has them all."""
+    seeds = sorted({seed for _, seed in values})
+    complete = [seed for seed in seeds if points and all((point, seed) in values for point in points)]
+    # Exact sums: a set has no order, and the same folder must give the same bytes.
+    return {seed: math.fsum(values[point, seed] for point in points) / len(points) for seed in complete}
+
+
+def grouped(results: Results, names: Iterable[str], metric: str, where: Mapping[str, Any] | None = None) -> list[Group]:
+    """The trials that match ``where``, in groups of equal values of the axes ``names``; sorted as the axes' values are.
+
+    Only finished trials have a value: one that was stopped early has trained for less than those it is compared with.
+    """
+    check_metric(results, metric)
+    names, where = list(names), where or {}
+    check_axes(results, [*names, *where])
+    axes = [axis.name for axis in results.axes]
+    groups: dict[Hashable, Group] = {}
+    for row in results.trials.filter(items=[*axes, "seed", "status", metric]).to_dict("records"):
+        if not all(matches(row[name], wanted) for name, wanted in where.items()):
+            continue
+        setting = {name: row[name] for name in names}
+        group = groups.setdefault(key(setting), Group(setting))
+        point = key([row[name] for name in axes if name not in names])
+        group.points.add(point)
+        group.statuses[row["status"]] += 1
+        if row["status"] == "finished":
+            group.values[point, row["seed"]] = float(row[metric])
+    orders = {axis.name: [key(value) for value in axis.values or ()] for axis in results.axes}
+    return sorted(groups.values(), key=lambda group: [_rank(group.setting[name], orders[name]) for name in names])
+
+
+def averaged_axes(results: Results, names: Iterable[str], where: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    """The axes that a group by ``names`` averages over: those that vary among the trials that match ``where``."""
+    names, where = set(names), where or {}
+    found = []
     for axis in results.axes:
-        values = frame[axis.name].tolist()
-        kinds = {
-            float if isinstance(value, int | float) and not isinstance(value, bool) else type(value) for value in values
-        }
-        if kinds & {dict, list} or len(kinds - {type(None)}) > 1:
-            frame[axis.name] = [json.dumps(value, sort_keys=True) for value in values]
-    content = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), content, compression="zstd")
-    path = results.path / "trials.parquet"
-    write_atomically(path, content.getvalue().to_pybytes())
-    return path
+        values = [value for value in results.trials[axis.name] if matches(value, where.get(axis.name, value))]
+        if axis.name not in names and len({key(value) for value in values}) > 1:
+            found.append(axis.name)
+    return tuple(found)
 
 
-# --- the folders --------------------------------------------------------------------------------------
+def check_axes(results: Results, names: Iterable[str]) -> None:
+    known = [axis.name for axis in results.axes]
+    for name in names:
+        repair = nearest(name, known) if known else "a single run has none"
+        require(name in known, "axis", name, "is not an axis of this sweep", repair)
 
 
-def _sweep(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What was asked, and what each trial says of itself, with its folder."""
-    path = folder / "sweep.yaml"
-    values = read_yaml(path)
-    try:
-        sweep = {name: values[name] for name in ("name", "title", "profile", "metric", "mode", "target_accuracy")}
-        sweep["axes"] = tuple(
-            Axis(
-                axis["name"],
-                axis["key"],
-                axis["kind"],
-                None if axis["values"] is None else tuple(axis["values"]),
-                axis["log"],
-            )
-            for axis in values["axes"]
-        )
-        sweep["seeds"] = tuple(values["seeds"])
-        sweep["tables"] = tuple(map(Layout.from_mapping, values["tables"]))
-        sweep["claims"] = tuple(map(Claim.from_mapping, values["claims"]))
-    except (KeyError, TypeError) as error:
-        raise RunFolderError(f"{path} is not a sweep of this version ({error!r})") from None
-    records = []
-    for path in sorted((folder / "trials").glob("*/trial.json")):
-        record = read_json(path)
-        if not {"trial", "setting", "seed", "status", "reason"} <= set(record):
-            raise RunFolderError(f"{path} is not a trial of this version")
-        records.append(record | {"folder": path.parent.relative_to(folder).as_posix()})
-    return sweep, records
+def check_metric(results: Results, metric: str) -> None:
+    require(metric in results.metrics, "metric", metric, "is no figure of a trial", nearest(metric, results.metrics))
 
 
-def _single_run(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A run in the words of a sweep."""
-    experiment = read_experiment(folder / "experiment.yaml")
-    summary = read_json(folder / "summary.json") if (folder / "summary.json").exists() else {}
-    asked = sum(stage["rounds"] for stage in experiment["stages"] or [experiment])
-    status = summary.get("status", "running")
-    done = summary.get("rounds_asked", summary.get("rounds", 0))
-    record = {
-        "trial": folder.resolve().name,
-        "setting": {},
-        "seed": experiment["seed"],
-        "status": status,
-        "reason": f"stopped after {done} of {asked} rounds" if status == "stopped" else None,
-        "rounds_asked": asked,
-        "rounds_computed": summary.get("rounds_computed", done),
-        "folder": ".",
-    }
-    sweep = {
-        "name": experiment["name"],
-        "title": experiment["name"],
-        "profile": None,
-        "axes": (),
-        "seeds": (experiment["seed"],),
-        "metric": "last10_accuracy",
-        "mode": "max",
-        "target_accuracy": None,
-        "tables": (),
-        "claims": (),
-    }
-    return sweep, [record]
+def larger_is_better(results: Results, metric: str) -> bool:
+    return results.mode == "max" if metric == results.metric else metric not in SMALLER_IS_BETTER
 
 
-def _trials_frame(rows: list[dict[str, Any]], axes: list[str], by_class: tuple[str, ...]) -> pd.DataFrame:
-    rows = [row | {name: class_figure(name, row.get("class_accuracy")) for name in by_class} for row in rows]
-    layers = dict.fromkeys(name for row in rows for name in row if name.startswith(LAYER) and name not in axes)
-    on_request = [*(name for name in ON_REQUEST if any(name in row for row in rows)), *layers]
-    on_request += by_class
-    columns = ["trial", "status", "reason", *axes, "seed", *FIGURES, *on_request]
-    series = {}
-    for name in columns:
-        values = [row.get(name) for row in rows]
-        if name in axes:
-            series[name] = setting_column(values)
-        elif name in ("seed", "rounds", "rounds_asked", "rounds_computed"):
-            series[name] = pd.Series(values, dtype="int64")
-        elif name in (*METRICS, *on_request):
-            series[name] = pd.Series([math.nan if value is None else value for value in values], dtype="float64")
-        else:
-            series[name] = pd.Series(values, dtype=object)
-    return pd.DataFrame(series, columns=columns)
+def _rank(value: Any, order: list[Hashable]) -> tuple[int, float, str]:
+    """The place among an axis' values; those that were drawn come by size, or by name."""
+    if key(value) in order:
+        return order.index(key(value)), 0.0, ""
+    number = isinstance(value, int | float) and math.isfinite(value)
+    return len(order), float(value) if number else 0.0, label(value)

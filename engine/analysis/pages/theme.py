@@ -20,9 +20,9 @@ PAGE_COLOURS = {  # beside those of the figures: in the light, in the dark
 }
 
 
-def part(name: str) -> str:
-    """A file beside this module, or below it."""
-    return resources.files("engine.analysis").joinpath(name).read_text(encoding="utf-8")
+def part(name: str, package: str = "engine.analysis.pages") -> str:
+    """Return the text of the file ``name`` of a package."""
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
 
 def dressing() -> dict[str, Markup | str]:

@@ -10,7 +10,7 @@ import jinja2
 from markupsafe import Markup
 
 from engine.analysis.drawing import Drawing
-from engine.analysis.theme import dressing, part
+from engine.analysis.pages.theme import dressing, part
 
 Fact = tuple[str, str, str]  # label, figure, detail
 

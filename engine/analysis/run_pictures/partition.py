@@ -80,13 +80,13 @@ def _summary(counts: np.ndarray) -> str:
 
 
 def _largest_share(counts: np.ndarray) -> float:
-    """Of the classes of a client, the mean over those that hold anything."""
+    """Return the share of a client's largest class, the mean over clients that hold anything."""
     held = counts[counts.sum(axis=1) > 0]
     return float((held.max(axis=1) / held.sum(axis=1)).mean()) if len(held) else 0.0
 
 
 def _shares(counts: np.ndarray) -> np.ndarray:
-    """In percent of a client's sum; 0 where that is 0."""
+    """Return percents of a client's sum; 0 where that is 0."""
     return 100 * counts / np.maximum(counts.sum(axis=1, keepdims=True), np.finfo(float).tiny)
 
 
@@ -138,7 +138,7 @@ def _bubbles(counts: np.ndarray, classes: Sequence[str]) -> Figure:
 
 
 def _bubble_legend(figure: Figure, axes: Axes, largest: int, diameter: float) -> None:
-    """Up to three bubbles of round numbers (1, 2 or 5 times a power of ten), to read areas by."""
+    """Draw up to three bubbles of round numbers (1, 2 or 5 times a power of ten), to read areas by."""
     round_numbers = [n * 10**power for power in range(12) for n in (1, 2, 5) if n * 10**power <= largest]
     handles = [
         axes.scatter([], [], s=diameter**2 * n / largest, c="#9a9a9a", linewidths=0, label=f"{n:,}")

@@ -18,7 +18,10 @@ SCOPES = {"global": ("global model", BLUE), "personal": ("personal models", GREE
 
 
 def draw_curves(folder: RunFolder, path: Path) -> None:
-    """Accuracy and loss of the global model and of personal ones, beside the clients' objective in training."""
+    """Write a picture of accuracy and loss over rounds to ``path``.
+
+    Of the global model and of personal ones, beside the clients' objective in training.
+    """
     rounds, evaluations = folder.frame("rounds"), folder.frame("evaluations")
     clients = by_round(folder.frame("personal"))
     figure = Figure(figsize=(9, 3.6), dpi=150, layout="constrained")
@@ -65,7 +68,7 @@ def draw_curves(folder: RunFolder, path: Path) -> None:
 
 
 def _over_rounds(axes: Axes, rows: pd.DataFrame, column: str, label: str, colour: str) -> None:
-    """Of what is evaluated, if it is; accuracies in percent."""
+    """Draw what is evaluated, if anything is; accuracies in percent."""
     if len(rows):
         values = rows[column] * (100 if column == "accuracy" else 1)
         axes.plot(rows["round"], values, color=colour, marker="o", markersize=3, label=label)

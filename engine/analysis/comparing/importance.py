@@ -1,4 +1,4 @@
-"""How much each hyper-parameter matters: permutation importance of a random forest on the trials."""
+"""Importance of each hyper-parameter: permutation importance of a random forest on the trials."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from sklearn.inspection import permutation_importance
 from sklearn.metrics import r2_score
 from sklearn.model_selection import GroupKFold, cross_val_predict
 
-from engine.analysis.scales import Setting, ranked, scale_of, varied
-from engine.analysis.tables import Results
+from engine.analysis.comparing.ranking import Setting, ranked, varied
+from engine.analysis.comparing.scales import scale_of
+from engine.analysis.results import Results
 
 FEWEST_SETTINGS = 10
 TREES, REPETITIONS, FOLDS = 120, 10, 5
@@ -30,7 +31,7 @@ class Importance:
 
     @property
     def note(self) -> str:
-        """How far the order of the hyper-parameters can be trusted."""
+        """Say how far the order of the hyper-parameters can be trusted."""
         forest = (
             f"A random forest ({TREES} trees) on {self.trials} trials of {self.settings} settings explains "
             f"R² = {self.out_of_bag:.2f} out of bag, where it may know other seeds of the same setting, and "
@@ -44,7 +45,10 @@ class Importance:
 
 
 def importance(results: Results, settings: Sequence[Setting]) -> Importance | None:
-    """None where there is too little to learn from: fewer than two axes or ten settings, or a constant metric."""
+    """Return the importance of each axis of the sweep.
+
+    None where there is too little to learn from: fewer than two axes or ten settings, or a constant metric.
+    """
     finished = ranked(settings, results.mode)
     names = list(varied(results, finished))
     if len(names) < 2 or len(finished) < FEWEST_SETTINGS:

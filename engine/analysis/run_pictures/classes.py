@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from engine.analysis.drawing import CATEGORIES, INK, MUTED, STYLE, Sketch
 from engine.analysis.figures.matrices import Panel
-from engine.analysis.scales import slanted
+from engine.analysis.figures.panels import slanted
 from engine.base.files import write_atomically
 from engine.record import matrices
 from engine.record.run_folder import BREAKS_PRIVACY, RunFolder

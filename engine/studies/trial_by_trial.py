@@ -20,7 +20,9 @@ Found = tuple[dict[str, Any], Path, dict[str, Any]]  # columns that name the tri
 def trial_by_trial(
     folder: Path, verb: str, look: Callable[[Path], Path], told: Callable[[str], None] = lambda text: None
 ) -> list[Found]:
-    """What ``look`` found of each finished trial: it takes the trial's folder and returns the one of its findings.
+    """Collect what ``look`` found of each finished trial.
+
+    ``look`` takes the folder of a trial and returns the folder of what it found.
 
     The columns are trial, setting, seed, the sweep's axes, stage and round. A trial that is refused is left out, and
     the log says why; if all are, that is an error. ``told`` hears of each trial.

@@ -1,0 +1,42 @@
+"""Choices of how a sweep runs: its store, how many trials at a time, where each computes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.base.errors import require
+from engine.base.writable import check_writable
+
+MODES = ("auto", "inside", "nested")
+
+
+@dataclass(frozen=True)
+class How:
+    """Choices of how a sweep runs; none of them changes a result."""
+
+    store: Path | None = None  # of stages; none: "store" beside the sweep's folder
+    reuse: bool = True
+    mode: str = "auto"
+    concurrent: int | None = None  # trials at a time, at most
+    limit_gb: float = 20.0  # of the store
+
+    def __post_init__(self) -> None:
+        require(self.mode in MODES, "--mode", self.mode, "is not a mode", "use auto, inside or nested")
+        require(self.concurrent is None or self.concurrent >= 1, "--concurrent", self.concurrent, "must be at least 1")
+        require(0 < self.limit_gb < math.inf, "--store-limit", self.limit_gb, "must be above 0 GB", "for example 20")
+        if self.store is not None and self.reuse:
+            check_writable(self.store, "--store")
+
+    def to_mapping(self) -> dict[str, Any]:
+        store = str(self.store.resolve()) if self.store else None
+        return {"store": store, "reuse": self.reuse, "mode": self.mode, "concurrent": self.concurrent,
+                "limit_gb": self.limit_gb}  # fmt: skip
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> How:
+        store = values["store"]
+        return cls(**{**values, "store": Path(store) if store else None})

@@ -1,0 +1,121 @@
+"""Sweeps by name: those of ``tune_configs``, and those of a user's own file as ``FILE.py:function``."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from engine.base.errors import ConfigError, FedskewError, nearest, require
+from engine.experiment import parse_assignment
+from engine.sweeps.definition import Sweep
+from engine.sweeps.user_file import load_module, told
+
+PROFILES = ("laptop", "paper")
+
+
+@dataclass(frozen=True)
+class NamedSweep:
+    """A sweep with the way to find it again."""
+
+    reference: str  # "drift.fedprox_mu", or "FILE.py:function" with the whole path, to be found from anywhere
+    profile: str
+    overrides: tuple[str, ...]
+    title: str
+    sweep: Sweep
+
+    @property
+    def name(self) -> str:
+        """The sweep's name for folders: letters, digits, dots, dashes."""
+        return self.reference.rpartition("/")[2].replace(".py:", ".")
+
+    @property
+    def digest(self) -> str:
+        """The digest of everything that decides which trials there are and what each of them computes."""
+        values = self.sweep.to_mapping()
+        for key in ("tables", "claims", "target_accuracy", "diagnose", "images"):  # read by the analysis only
+            del values[key]
+        values["base"] = self.sweep.base.identity()
+        # Constants and functions of the space have no other form as data; of a searcher's space these are samples.
+        values["settings"] = self.sweep.settings()
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def load(reference: str, profile: str, overrides: Iterable[str], sweeps: Mapping[str, tuple[str, ...]]) -> NamedSweep:
+    """Find the sweep of that name, or of a user's own file; ``sweeps``: module -> its functions."""
+    require(profile in PROFILES, "--profile", profile, "is not a profile", nearest(profile, PROFILES))
+    path, name = _file_and_function(reference)
+    if path is not None:
+        reference = f"{path}:{name}"
+    function = _function(reference, sweeps)
+    try:
+        inspect.signature(function).bind(profile)
+    except TypeError as error:
+        rule = f"cannot be called with a profile ({error})"
+        raise ConfigError("sweep", reference, rule, "def f(profile: str)") from None
+    try:
+        sweep = function(profile)
+    except FedskewError:
+        raise
+    except (Exception, SystemExit) as error:
+        file = Path(inspect.getfile(inspect.unwrap(function)))
+        raise ConfigError("sweep", reference, f"raised {told(error, file)}") from error
+    require(isinstance(sweep, Sweep), "sweep", reference, f"returned a {type(sweep).__name__}", "return a Sweep")
+    overrides = tuple(overrides)
+    sweep, rest = _own_overrides(sweep, overrides)
+    sweep = replace(sweep, base=sweep.base.override(rest))
+    title = (inspect.getdoc(function) or function.__name__).split("\n\n")[0].replace("\n", " ").rstrip(".")
+    return NamedSweep(reference, profile, overrides, title, sweep)
+
+
+def known(sweeps: Mapping[str, tuple[str, ...]]) -> dict[str, Callable[[str], Sweep]]:
+    """Return the functions of all sweeps by their names."""
+    return {
+        f"{module}.{name}": getattr(importlib.import_module(f"tune_configs.{module}"), name)
+        for module, names in sweeps.items()
+        for name in names
+    }
+
+
+def _file_and_function(reference: str) -> tuple[Path | None, str]:
+    """``FILE.py:function`` as (the whole path, the function); (None, the reference) for a name."""
+    path, colon, name = reference.rpartition(":")
+    return (Path(path).resolve(), name) if colon and path.endswith(".py") else (None, reference)
+
+
+def _function(reference: str, sweeps: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
+    path, name = _file_and_function(reference)
+    if path is not None:
+        require(path.is_file(), "sweep", path, "is not a file", "name one as FILE.py:function")
+        functions = {key: value for key, value in vars(load_module(path)).items() if inspect.isfunction(value)}
+        require(name in functions, "sweep", reference, f"has no function {name!r}", nearest(name, functions))
+        return functions[name]
+    module, _, name = reference.partition(".")
+    if name in sweeps.get(module, ()):
+        return getattr(importlib.import_module(f"tune_configs.{module}"), name)
+    names = [f"{module}.{name}" for module, functions in sweeps.items() for name in functions]
+    raise ConfigError("sweep", reference, "is not a known sweep", nearest(reference, names))
+
+
+def _own_overrides(sweep: Sweep, overrides: Iterable[str]) -> tuple[Sweep, list[str]]:
+    """``seeds=[0,1]`` and ``samples=5`` are the sweep's own; all others are its base experiment's."""
+    own: dict[str, Any] = {}
+    rest = []
+    for text in overrides:
+        key, value = parse_assignment(text)
+        if key == "seeds":
+            own[key] = tuple(value) if isinstance(value, list) else (value,)
+        elif key == "samples":
+            own[key] = value
+        else:
+            varied = {sweep.base.key_of(name): name for name in sweep.space}
+            same = varied.get(sweep.base.key_of(key))
+            if same is not None:
+                raise ConfigError(key, value, "is varied by this sweep", "change the sweep, or run one cell of it")
+            rest.append(text)
+    return replace(sweep, **own), rest

@@ -1,0 +1,160 @@
+"""A sweep in Ray Tune's terms: its trainable, searcher, scheduler and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ray import tune
+from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, PopulationBasedTraining, TrialScheduler
+from ray.tune.search import BasicVariantGenerator
+from ray.tune.search.sample import Categorical, Float, Integer
+
+from engine.experiment import Experiment
+from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep
+from engine.sweeps.folder import SweepFolder, TrialRecord
+from engine.sweeps.how import How
+from engine.sweeps.live import LiveTable
+from engine.sweeps.planning import Mode, Planned, order
+from engine.sweeps.searching import InOrder, Proposed, optuna_search
+from engine.sweeps.trial import Job, Trial
+
+DEATHS = 3  # times that a trial's process may die, or its node, before the trial counts as failed
+
+
+class _Begin:
+    """Writes the record of a trial that is about to start, unless an earlier process did."""
+
+    def __init__(self, folder: SweepFolder) -> None:
+        self._folder = folder
+
+    def __call__(self, trial: str, setting: dict[str, Any], seed: int) -> None:
+        if self._folder.record(trial) is None:
+            self._folder.write(TrialRecord(trial, setting, seed))
+
+
+def make_tuner(
+    sweep: Sweep,
+    job: Job,
+    mode: Mode,
+    planned: Sequence[Planned],
+    records: Sequence[TrialRecord],
+    live: LiveTable,
+    how: How,
+    total: int,
+) -> tune.Tuner:
+    """Return what runs the trials of ``sweep`` that have not ended.
+
+    planned: all trials; empty with a searcher. records: of an earlier process of the sweep. total: trials in all.
+    """
+    begin = _Begin(SweepFolder(job.folder))
+    search: Any
+    space: dict[str, Any] = {}
+    concurrent: int | None = min(mode.slots, how.concurrent or mode.slots)
+    if isinstance(sweep.scheduler, Pbt):
+        # PBT takes no searcher; so each trial looks up what it has now. Those that have ended stay as they are.
+        known = {record.trial: record for record in records}
+        left = [trial for trial in planned if trial.trial not in known or not known[trial.trial].ended]
+        for trial in left:
+            begin(trial.trial, trial.setting, trial.seed)
+        search = BasicVariantGenerator(max_concurrent=0)  # the whole population: trials take turns
+        space = {"trial": tune.grid_search([trial.trial for trial in left]), "seed": sweep.seeds[0]}
+        settings = {trial.trial: _latest(trial, known.get(trial.trial)) for trial in left}
+        for name in planned[0].setting:
+            space[name] = tune.sample_from(_Lookup({key: setting[name] for key, setting in settings.items()}))
+        concurrent, total = None, 1
+    elif isinstance(sweep.search, Optuna):
+        search = Proposed(sweep, optuna_search(sweep, sweep.search, len(records)), records, begin, how.reuse)
+    else:
+        ordered, needs = order(planned)
+        search = InOrder(sweep, ordered, needs if how.reuse else {}, begin)
+    trainable: Any = tune.with_parameters(Trial, job=job)
+    trainable = tune.with_resources(trainable, tune.PlacementGroupFactory([dict(b) for b in mode.bundles]))
+    return tune.Tuner(
+        trainable,
+        param_space=space,
+        tune_config=tune.TuneConfig(
+            metric=sweep.metric,
+            mode=sweep.mode,
+            search_alg=search,
+            scheduler=_scheduler(sweep, planned),
+            num_samples=total,
+            max_concurrent_trials=concurrent,
+            # A process starts in five seconds; with actors of its own it must end with its trial.
+            reuse_actors=mode.kind == "inside",
+            trial_name_creator=_name_of,
+            trial_dirname_creator=_name_of,
+        ),
+        run_config=tune.RunConfig(
+            name="tune",
+            storage_path=str(job.folder),
+            stop=dict(sweep.stop) or None,
+            failure_config=tune.FailureConfig(max_failures=DEATHS),
+            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # the run's folder holds its end
+            callbacks=[live],
+            verbose=0,
+        ),
+    )
+
+
+def _latest(trial: Planned, record: TrialRecord | None) -> dict[str, Any]:
+    """The hyper-parameters that a trial went on with when it was last changed."""
+    changes = record.schedule[-1]["set"] if record is not None and record.schedule else {}
+    return {**trial.setting, **changes}
+
+
+class _Lookup:
+    """A value of the trial that Tune is making."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = dict(values)
+
+    def __call__(self, spec: Any) -> Any:
+        return self._values[spec.config.trial]
+
+
+def _name_of(trial: Any) -> str:
+    return trial.config["trial"]
+
+
+def _scheduler(sweep: Sweep, planned: Iterable[Planned]) -> TrialScheduler:
+    if isinstance(sweep.scheduler, Asha):
+        longest = max([trial.experiment for trial in planned] or [sweep.base], key=_last_round)
+        return ASHAScheduler(
+            time_attr="round",
+            max_t=max(_last_round(longest), sweep.scheduler.grace),
+            grace_period=sweep.scheduler.grace,
+            reduction_factor=sweep.scheduler.factor,
+        )
+    if isinstance(sweep.scheduler, Pbt):
+        mutations = {  # a category's neighbours are others of its list, which Tune takes from a list alone
+            name: list(domain.categories) if isinstance(domain, Categorical) else domain
+            for name, domain in sweep.scheduler.mutations.items()
+        }
+        return PopulationBasedTraining(
+            time_attr="round",
+            perturbation_interval=sweep.scheduler.every,
+            hyperparam_mutations=mutations,
+            quantile_fraction=sweep.scheduler.quantile,
+            resample_probability=sweep.scheduler.resample,
+            custom_explore_fn=_Within(sweep.scheduler.mutations),
+            log_config=False,
+        )
+    return FIFOScheduler()
+
+
+class _Within:
+    """Keeps perturbed values inside the domain that they are drawn from."""
+
+    def __init__(self, domains: Mapping[str, Any]) -> None:
+        self._domains = {name: domain for name, domain in domains.items() if isinstance(domain, Float | Integer)}
+
+    def __call__(self, config: dict[str, Any]) -> dict[str, Any]:
+        for name, domain in self._domains.items():
+            top = domain.upper - 1 if isinstance(domain, Integer) else domain.upper  # an integer's end is exclusive
+            config[name] = min(max(config[name], domain.lower), top)
+        return config
+
+
+def _last_round(experiment: Experiment) -> int:
+    return experiment.spans[-1].stop - 1
