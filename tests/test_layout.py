@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-SOURCES = sorted(
-    path for package in ("engine", "algorithms", "tune_configs") for path in (ROOT / package).rglob("*.py")
-)
+from tests.support.house import ROOT, SOURCES, name
 
 
 def imports(path: Path, at_import_only: bool = False) -> set[str]:
@@ -33,10 +30,6 @@ def imports(path: Path, at_import_only: bool = False) -> set[str]:
 
     visit(tree)
     return found
-
-
-def name(path: Path) -> str:
-    return path.relative_to(ROOT).as_posix()
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)

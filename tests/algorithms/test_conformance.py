@@ -25,13 +25,13 @@ from engine.data import Assignment
 from engine.data.batches import Rows
 from engine.experiment import Experiment, Local
 from engine.models import MLP, build_model
+from tests.support.outcomes import SHORT, come_to, variance_mask
 from tests.support.tiny import (
     BATCHNORM,
     CLASSES,
     SIZES,
     STUDENTS,
     SUITED,
-    Driven,
     assignment,
     before_the_end,
     dataset,
@@ -56,10 +56,6 @@ ORDER_IS_NO_MATTER: dict[str, dict[str, Any]] = {
 SMOOTH: dict[str, dict[str, Any]] = {"cbfl": {"generator": "gaussian_noise"}}
 
 
-# Fields that keep a round as short as the others', where those that local training is measured by do not.
-SHORT: dict[str, dict[str, Any]] = {"pfedme": {"local_rounds": 4, "inner_steps": 2, "personal_lr": 0.1}}
-
-
 # Fields with which a student of a dozen images has time to learn what the others have learned by then.
 ENOUGH: dict[str, dict[str, Any]] = {
     name: {"epochs": 30, **({"lr": 0.01} if name == "cfl_amalgam" else {})} for name in STUDENTS
@@ -69,17 +65,6 @@ ENOUGH: dict[str, dict[str, Any]] = {
 def config(name: str, fields: dict[str, Any] | None = None, **changes: Any) -> Any:
     """With what goes before the algorithm, where that has no rounds."""
     return experiment_of(name, {**SHORT.get(name, {}), **(fields or {})}, **{**SETTING, **changes})
-
-
-def come_to(run: Driven, turned: bool = False) -> torch.Tensor:
-    """[n] what training changes: the global weights, then what clients keep and what they have answered, the last
-    client first if ``turned``."""
-    states = run.states[::-1] if turned else run.states
-    kept = [torch.as_tensor(state[name]) for state in states for name in sorted(state)]
-    answers = [run.server["answers"]] if "answers" in run.server else []
-    kept += [tensor.flip(0) if turned else tensor for tensor in answers]
-    vectors = [run.server["weights"], *(tensor for tensor in kept if tensor.is_floating_point())]
-    return torch.cat([vector.reshape(-1).double() for vector in vectors])
 
 
 @ALL
@@ -391,12 +376,6 @@ def test_running_variances_stay_positive(tmp_path: Path, name: str) -> None:
             assert (buffers[variances] > 0).all()
             assert len(buffers) == driver.layout.buffers  # floating ones alone: counters never travel
     driver.close()
-
-
-def variance_mask(net: FlatNet) -> torch.Tensor:
-    """[Q] which buffers are running variances."""
-    named = [(path, buffer) for path, buffer in net.model.named_buffers() if buffer.is_floating_point()]
-    return torch.cat([torch.full((buffer.numel(),), path.endswith("running_var")) for path, buffer in named])
 
 
 @ALL

@@ -19,7 +19,7 @@ from engine.analysis.claims import Claim, Verdict, judge
 from engine.analysis.settings import setting_column
 from engine.analysis.tables import Axis, Results
 from engine.base.errors import ConfigError
-from tests.analysis.test_statistics import sample
+from tests.support.samples import sample
 
 Cells = Mapping[Any, tuple[Sequence[float], Sequence[float]]]
 

@@ -11,12 +11,7 @@ import pytest
 from scipy import stats
 
 from engine.analysis.statistics import difference, holm, paired, seeds_needed, sign_flip, summarise, t_interval
-
-
-def sample(n: int, mean: float, std: float, seed: int = 0) -> np.ndarray:
-    """``n`` values whose mean and standard deviation (ddof=1) are exactly these."""
-    drawn = np.random.default_rng(seed).normal(size=n)
-    return mean + std * (drawn - drawn.mean()) / drawn.std(ddof=1)
+from tests.support.samples import sample
 
 
 def t_test(values: np.ndarray, center: float) -> float:

@@ -20,7 +20,7 @@ from engine.record.run_folder import RunFolder
 from engine.worker.ray import pool as ray_pool
 from tests.bad_input import datasets, experiments, folders, partitions, sweeps
 from tests.bad_input.case import Case
-from tests.cli.test_cli import fedskew
+from tests.support.command_line import fedskew
 from tests.support.sweep_folders import MU, make_sweep
 
 CASES: list[Case] = [*experiments.CASES, *datasets.CASES, *partitions.CASES, *sweeps.CASES, *folders.CASES]

@@ -18,38 +18,7 @@ import yaml
 from engine.base.errors import ResourceError
 from engine.cli import main as cli
 from engine.record.run_folder import RunFolder
-
-SMALL = [
-    "execution.actors=0",
-    "data.train_samples=400",
-    "data.test_samples=100",
-    "partition.clients=5",
-    "participation.count=3",
-    "model.name=mlp",
-    "local.epochs=1",
-    "evaluation.local_every=0",
-]
-
-
-def fedskew(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of the entry point, in this process."""
-    monkeypatch.setattr(sys, "argv", ["fedskew", *words])
-    monkeypatch.setattr(cli.console, "width", 200, raising=False)
-    capsys.readouterr()
-    code: Any = 0
-    try:
-        cli.main()
-    except SystemExit as exit:
-        code = exit.code
-    out, err = capsys.readouterr()
-    return (int(code) if code is not None else 0), out, err
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    return lambda *words: fedskew(monkeypatch, capsys, *words)
+from tests.support.command_line import SMALL
 
 
 def test_a_run_leaves_what_the_readme_says(call: Any, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from engine.data.batches import Rows
 from engine.experiment import Experiment, Local
 from engine.experiment.executor_policy import default_executor
 from engine.models import MLP
-from tests.algorithms.test_conformance import SHORT, come_to
+from tests.support.outcomes import SHORT, come_to
 from tests.support.tiny import BATCHNORM, Driven, assignment, drive, experiment_of, open_driver
 
 CAPTURING = pytest.mark.parametrize("executor", ["graph", "block_graph"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -37,9 +36,7 @@ from engine.studies.diagnosis.diagnosis import Options, balanced_rows, correlati
 from engine.studies.diagnosis.sweep import diagnose_sweep
 from engine.sweeps.definition import NamedSweep, Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
-from tests.cli.test_cli import call
-
-assert call  # a fixture
+from tests.support.folders import content
 
 FEW = Options(probe=40)
 BASE: dict[str, Any] = {
@@ -77,15 +74,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 def config(**changes: Any) -> Experiment:
     return Experiment.from_mapping({**BASE, **changes})
-
-
-def content(folder: Path) -> dict[str, str]:
-    """Every file of a folder but what a diagnosis writes."""
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.relative_to(folder).parts[0] != "diagnosis"
-    }
 
 
 @pytest.fixture
