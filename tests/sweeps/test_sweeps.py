@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from benchmarks.memory import descendants
 from engine.analysis import tables
 from engine.base.errors import ConfigError, ResourceError
 from engine.cli import sweeps as cli_sweeps
@@ -74,12 +75,12 @@ def comparable(folder: Path) -> pd.DataFrame:
 
 
 def processes(name: str) -> list[int]:
-    """Live Ray processes of that class."""
+    """Live processes of that class in this test process's Ray session; other test processes have theirs."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for pid in descendants(os.getpid()):
         try:
-            if path.read_bytes().startswith(f"ray::{name}".encode()):
-                found.append(int(path.parent.name))
+            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(f"ray::{name}".encode()):
+                found.append(pid)
         except OSError:
             continue
     return found
