@@ -653,10 +653,9 @@ def loads(path: Path) -> Iterator[str]:
                     yield f"{text}({word.arg})"
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name)
-def test_nothing_is_read_that_can_be_code(path: Path) -> None:
+def test_nothing_is_read_that_can_be_code() -> None:
     """Kills: any new reader that runs what it reads, and a parquet file opened past ``engine/base/parquet.py``."""
-    assert {(name(path), text) for text in loads(path)} <= ALLOWED
+    assert {(name(path), text) for path in SOURCES for text in loads(path)} - ALLOWED == set()
 
 
 def test_the_rule_finds_what_it_forbids(tmp_path: Path) -> None:

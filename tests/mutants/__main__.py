@@ -9,14 +9,17 @@ or a test is not there.
 from __future__ import annotations
 
 import argparse
+import compileall
 import contextlib
 import io
 import json
 import os
+import py_compile
 import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +30,7 @@ from tests.mutants.table import MUTANTS, Mutant
 ROOT = Path(__file__).parents[2]
 SOURCES = ("engine", "algorithms", "tune_configs")
 COPIED = (*SOURCES, "tests", "benchmarks", "docs", "pyproject.toml", "README.md", "CONTRIBUTING.md", "Makefile")
-WARM = ("numpy", "torch", "pandas", "pyarrow.parquet", "scipy.stats", "pydantic", "yaml", "matplotlib", "hypothesis")
+WARM = ("numpy", "torch", "pandas", "pyarrow.parquet", "scipy.stats", "pydantic", "yaml", "matplotlib", "ray")
 LIMIT = 300  # seconds of one mutant
 
 
@@ -37,6 +40,9 @@ def copied(root: Path, folder: Path) -> None:
             shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         elif (root / name).exists():
             shutil.copy(root / name, folder / name)
+    # Compiled by content, not by date: a mutant may be as long as the code, and written within the same second.
+    for name in SOURCES:
+        compileall.compile_dir(folder / name, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
 
 
 def place(root: Path, mutant: Mutant) -> tuple[Path, str, str]:
@@ -75,13 +81,16 @@ def run_tests(root: Path, tests: list[str], log: Path) -> int:
             for module in [name for name in sys.modules if name.partition(".")[0] in (*SOURCES, "tests", "benchmarks")]:
                 del sys.modules[module]
             os.environ["PYTHONPATH"] = str(root)
-            sys.dont_write_bytecode = True
             with open(log, "w") as file:
                 os.dup2(file.fileno(), 1)
                 os.dup2(file.fileno(), 2)
             options = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "--durations=0", f"--timeout={LIMIT}"]
             code = int(pytest.main([*options, *tests]))
+        except BaseException:
+            traceback.print_exc()
         finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
