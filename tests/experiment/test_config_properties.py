@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-import pytest
 from hypothesis import strategies as st
 
 from engine.base import safe_yaml
