@@ -161,6 +161,7 @@ def test_what_no_number_of_seeds_decides() -> None:
 # --- the error of the rule ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_wrong_claim_is_rarely_held_and_a_right_one_rarely_denied() -> None:
     """Kills: 90 % intervals, an interval that is too narrow at 3 seeds, "not held" without a correction for cells.
 

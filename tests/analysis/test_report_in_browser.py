@@ -19,6 +19,8 @@ from engine.studies.scaling import page as scaling_page
 from engine.studies.scaling.study import Study
 from tests.support.scaling_clock import MACHINE, Clock, plan
 
+pytestmark = pytest.mark.slow
+
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 

@@ -86,6 +86,7 @@ def test_the_interval_of_equal_differences() -> None:
     assert all(map(math.isnan, t_interval(steps, 0.99)))  # 2 / 2^6 > 0.01
 
 
+@pytest.mark.slow
 def test_coverage_with_three_seeds() -> None:
     """Kills: a bootstrap interval that decides: with 3 seeds it is right 7 times in 10, Student's 95 times in 100."""
     rng = np.random.default_rng(5)

@@ -100,20 +100,16 @@ def test_bad_input_is_refused_in_one_sentence(
     assert content(tmp_path) == before
 
 
-AS_COMMANDS = (
-    "name is a path",
+AS_COMMANDS = (  # what may end a process, and one that may not
     "rounds is huge",
-    "algorithm's name is a mapping",
     "a bomb of aliases",
     "100,000 brackets",
-    "out is below a file",
-    "a share above 1",
     "truncated gzip",
     "a pickle that runs code",
-    "experiment a bomb",
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", AS_COMMANDS)
 def test_bad_input_of_a_real_command(name: str, begun: dict[str, Path], tmp_path: Path) -> None:
     """Kills: an entry point that behaves otherwise than in the test above; a process that ends by a signal."""

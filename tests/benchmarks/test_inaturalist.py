@@ -13,6 +13,8 @@ from engine.record.state_projection import most_files, size_text
 from engine.run.driver import draw_cohort
 from engine.run.run import LocalDriver, prepare
 
+pytestmark = pytest.mark.slow
+
 CLIENTS, CLASSES, SIDE = 300, 40, 8
 MODEL = {"name": "mlp", "hidden": [8]}
 PARAMETERS = (3 * SIDE * SIDE + 1) * 8 + 9 * CLASSES

@@ -165,6 +165,7 @@ def test_what_a_replay_could_not_find_is_noticed() -> None:
 # --- the same as the loop -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STACKED)
 def test_replayed_steps_are_those_of_the_loop(tmp_path: Path, name: str) -> None:
     """Kills: anything of one client, step or round that a captured step goes on reading in another, or that is gone by
@@ -186,6 +187,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", list(SETTINGS))
 @pytest.mark.parametrize(("name", "executor"), [("fedprox", "block_graph"), ("ditto", "graph")])
 def test_whatever_the_local_work(tmp_path: Path, name: str, setting: str, executor: str) -> None:

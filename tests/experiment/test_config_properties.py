@@ -14,6 +14,8 @@ from engine.base.errors import ConfigError
 from engine.experiment import CHOICES, SECTIONS, Experiment, keys
 from tune_configs import EXPERIMENTS
 
+pytestmark = pytest.mark.slow
+
 NUMBERS = st.one_of(
     st.integers(-3, 100),
     st.sampled_from([2**31, 2**63, -(2**63), 10**30, 10**400]),

@@ -143,7 +143,7 @@ MODELS = (
     ),
     mutant(
         "the head before the body",
-        "        self.body = body  # registered first",
+        "        self.body = body  # registered first: in the flat vector the head is the tail",
         "        self.head = head\n        self.body = body",
         "test_models.py::test_body_and_head",
     ),
