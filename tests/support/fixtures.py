@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.run.run import Messages
+from engine.run.log import Messages
 from tests.support.command_line import fedskew
 
 
