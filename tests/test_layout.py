@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -31,16 +32,16 @@ ROOMS = (
 )
 OUTSIDE = {"algorithms", "tune_configs"}  # packages of their own beside the engine
 HOUSE = House(ROOT)
-NOTHING: list[str] = []
 
 # What an algorithm may know: the contract, the ground, how weights are drawn, what a check may know of a model.
 KNOWN_TO_ALGORITHMS = ("engine.algorithm", "engine.base", "engine.models.model", "engine.models.outline")
 RAY = ("engine.worker.ray", "engine.run.driver_actor", "engine.sweeps")
 
 
-def told(found: object) -> list[str]:
-    """As sentences, for a message that names every place."""
-    return sorted(map(str, found))  # type: ignore[call-overload]
+def check_none(found: Iterable[object]) -> None:
+    """Fail with every place, one a line."""
+    lines = sorted({str(one) for one in found})
+    assert not lines, "\n".join(["", *lines])
 
 
 def inside(module: str, *packages: str) -> bool:
@@ -59,12 +60,12 @@ def test_the_rooms_are_these() -> None:
 
 def test_nothing_is_imported_upwards() -> None:
     """Kills: a room that knows one above it, if only by a type or inside a function."""
-    assert told(upward(HOUSE, ROOMS)) == NOTHING
+    check_none(upward(HOUSE, ROOMS))
 
 
 def test_no_circle() -> None:
     """Kills: modules that cannot be read one after the other, if only for their types or inside functions."""
-    assert circles(HOUSE) == NOTHING
+    check_none(" <-> ".join(group) for group in circles(HOUSE))
 
 
 def test_packages_beside_the_engine_are_known_in_one_place() -> None:
@@ -75,7 +76,7 @@ def test_packages_beside_the_engine_are_known_in_one_place() -> None:
         if room(found.imported) in OUTSIDE - {room(found.importer)}
         and (room(found.imported), room(found.importer)) not in {("algorithms", "experiment"), ("tune_configs", "cli")}
     ]
-    assert told(wrong) == NOTHING
+    check_none(wrong)
     by_name = {module for module in HOUSE.files if "import_module(" in HOUSE.files[module].read_text()}
     assert by_name <= {"engine.sweeps.definition"}  # tune_configs by the name of a sweep
 
@@ -89,7 +90,7 @@ def test_algorithms_know_the_contract_alone() -> None:
         and inside(found.imported, "engine", "tune_configs", "ray")
         and not inside(found.imported, *KNOWN_TO_ALGORITHMS)
     ]
-    assert told(wrong) == NOTHING
+    check_none(wrong)
 
 
 def made(folder: Path, **sources: str) -> House:
@@ -130,8 +131,8 @@ def test_one_import_downwards_is_none(tmp_path: Path) -> None:
     """Kills: a rule that always matches."""
     sources = {"engine__base__errors": "import os\n", "engine__base__files": "from engine.base import errors\n"}
     house = made(tmp_path, **sources, engine__cli__main=f"{LAZY}from engine.base.files import errors\n")
-    assert upward(house, ROOMS) == NOTHING
-    assert circles(house) == NOTHING
+    assert upward(house, ROOMS) == []
+    assert circles(house) == []
 
 
 @pytest.mark.parametrize("text", ["import engine.base.c", f"{TYPE_ONLY}from . import c", f"{LAZY}from .c import x"])
@@ -160,10 +161,10 @@ def test_ray_is_known_where_it_is_used() -> None:
         # Search spaces are in Ray Tune's own words.
         and not (inside(found.importer, "tune_configs") and found.imported == "ray.tune")
     ]
-    assert told(wrong) == NOTHING
-    assert told(found for found in ray if "._" in found.imported) == NOTHING
+    check_none(wrong)
+    check_none(found for found in ray if "._" in found.imported)
     tune = [found for found in ray if inside(found.imported, "ray.tune")]
-    assert told(found for found in tune if not inside(found.importer, "engine.sweeps", "tune_configs")) == NOTHING
+    check_none(found for found in tune if not inside(found.importer, "engine.sweeps", "tune_configs"))
 
 
 def test_an_in_process_run_imports_no_ray() -> None:
@@ -177,7 +178,7 @@ def test_an_in_process_run_imports_no_ray() -> None:
         and not inside(found.importer, *asked_for)
         and inside(found.imported, "ray", *RAY, "engine.cli.sweeps")
     ]
-    assert told(wrong) == NOTHING
+    check_none(wrong)
     assert not [found for found in HOUSE.imports if found.importer == "tune_configs" and "drift" in found.imported]
 
 
@@ -188,7 +189,7 @@ def test_nothing_is_too_long() -> None:
     """Kills: a class that does everything, a file or a function that nobody reads to its end; the settings of a paper
     are tables, and as long as the paper's."""
     found = too_long(HOUSE, lines=500, methods=20, function=60)
-    assert [one for one in found if not one.startswith("tune_configs.")] == NOTHING
+    check_none(one for one in found if not one.startswith("tune_configs."))
 
 
 def test_what_is_too_long_is_found(tmp_path: Path) -> None:
@@ -196,7 +197,7 @@ def test_what_is_too_long_is_found(tmp_path: Path) -> None:
     method = "    def m{}(self):\n        pass\n"
     body = "class A:\n" + "".join(method.format(n) for n in range(3)) + "def f():\n    pass\n    pass\n"
     house = made(tmp_path, engine__base__a=body)
-    assert too_long(house, 10, 3, 3) == NOTHING
+    assert too_long(house, 10, 3, 3) == []
     assert too_long(house, 9, 2, 2) == [
         "engine.base.a: 10 lines",
         "engine.base.a.A: 3 methods",
@@ -209,15 +210,15 @@ def test_what_is_too_long_is_found(tmp_path: Path) -> None:
 
 def test_every_module_says_what_it_is_for() -> None:
     """Kills: a file without a first sentence."""
-    assert [module for module, tree in HOUSE.trees.items() if not ast.get_docstring(tree)] == NOTHING
+    check_none(module for module, tree in HOUSE.trees.items() if not ast.get_docstring(tree))
 
 
 def test_every_room_says_what_it_is_for() -> None:
     """Kills: a room without its purpose and what to read first; one whose page is a book."""
-    for one in (one for one in ROOMS if one not in OUTSIDE):
-        words = " ".join((ast.get_docstring(HOUSE.trees[f"engine.{one}"]) or "").split())
-        assert 2 <= len(re.findall(r"[.!?](?= [A-Z]|$)", words)) <= 4, one
-        assert "Read ``" in words, one
+    pages = {one: ast.get_docstring(HOUSE.trees[f"engine.{one}"]) or "" for one in ROOMS if one not in OUTSIDE}
+    sentences = {one: len(re.findall(r"[.!?](?=\s+[A-Z]|$)", page)) for one, page in pages.items()}
+    check_none(f"{one}: {count} sentences" for one, count in sentences.items() if not 2 <= count <= 4)
+    check_none(f"{one} does not say what to read first" for one, page in pages.items() if "Read ``" not in page)
 
 
 def test_no_generator_is_global() -> None:
