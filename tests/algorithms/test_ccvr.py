@@ -739,7 +739,7 @@ from pathlib import Path
 from algorithms import ccvr
 from algorithms.ccvr import Ccvr
 from engine.data import Assignment, Dataset, Split
-from tests.support.tiny import experiment_of, open_driver
+from tests.support.tiny import context_of, every_client, experiment_of, open_driver
 
 D, C, K = 1280, int(sys.argv[1]), 3
 rng = np.random.default_rng(0)

@@ -453,6 +453,12 @@ CLIENT = (
         "name: tensor[where] if algorithm.entries.get(name) is Kind.VECTOR else tensor",
         "name: tensor",
         "test_training.py::test_the_gradient_hook_sees_slices_that_fit",
+        or_else=(
+            (
+                "{name: tensor[where] if kinds.get(name) is Kind.VECTOR else tensor for",
+                "{name: tensor for",
+            ),
+        ),
     ),
     mutant(
         "a NaN that is a number",

@@ -16,7 +16,7 @@ import pytest
 from safetensors.torch import load_file
 
 from algorithms import ALGORITHMS
-from engine.algorithm import Finisher
+from engine.algorithm import PostTraining
 from engine.base.errors import ConfigError, ResourceError, RunError
 from engine.experiment import Experiment
 from engine.record.run_folder import RunFolder
@@ -74,7 +74,7 @@ DISTURBED = tuple(name for names in CHAINS.values() for name in names)
 # goes on with so many actors.
 REOPENED = {4: 1, 5: 2, 8: 1}
 
-DISTILLING = [name for name, cls in ALGORITHMS.items() if issubclass(cls, Finisher) and cls.mixed_models]
+DISTILLING = [name for name, cls in ALGORITHMS.items() if issubclass(cls, PostTraining) and cls.mixed_models]
 
 
 def chain(actors: int, names: Sequence[str]) -> Experiment:
@@ -82,7 +82,7 @@ def chain(actors: int, names: Sequence[str]) -> Experiment:
     stages: list[dict[str, Any]] = []
     needs: list[str] = []
     for name in names:
-        rounds = 0 if issubclass(ALGORITHMS[name], Finisher) else 2
+        rounds = 0 if issubclass(ALGORITHMS[name], PostTraining) else 2
         stages.append({"name": name, "rounds": rounds, "needs": needs, "algorithm": {"name": name}})
         needs = [name] if rounds else needs
     values = {**cell(actors).to_mapping(), "stages": stages, "checkpoint": {"every": 1, "keep": 100}}
