@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo sweep test check balance bench learning bits sweeps methods calibration personal distillation inaturalist
+.PHONY: demo sweep test test-fast mutants check balance bench learning bits sweeps methods calibration personal distillation inaturalist
 .PHONY: many first memory audit clean
 
 demo: $(VENV)/installed  ## a federated run on real images, on Ray
@@ -14,6 +14,13 @@ sweep: $(VENV)/installed  ## 24 trials of FedProx and their report: a few minute
 
 test: check  ## everything CI runs
 	$(BIN)/python -m pytest
+
+test-fast: $(VENV)/installed-test  ## the loop of work: no Ray, nothing slow (under 3 minutes)
+	$(BIN)/ruff check .
+	$(BIN)/python -m pytest -m "not ray and not slow and not faults"
+
+mutants: $(VENV)/installed-test  ## wrong code that named tests must notice
+	$(BIN)/python -m tests.mutants
 
 check: $(VENV)/installed-test
 	$(BIN)/ruff check .

@@ -16,6 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from engine.experiment import Experiment
 from engine.sweeps.definition import Sweep
 from engine.sweeps.folder import SweepFolder
 
@@ -24,10 +25,18 @@ ROOT = Path(__file__).parents[1]
 
 def trivial(profile: str) -> Sweep:
     """Trials of one round; ``seeds`` on the command line says how many."""
-    sys.path.insert(0, str(ROOT))
-    from tests.support.small_sweeps import base
-
-    experiment = base(**{"rounds": 1, "local.epochs": 1, "participation.count": 2, "model.hidden": [4]})
+    experiment = Experiment(
+        name="small",
+        rounds=1,
+        data={"name": "fashion_mnist_sample", "train_samples": 400, "test_samples": 100},
+        partition={"name": "dirichlet", "clients": 8, "alpha": 0.3},
+        model={"name": "mlp", "hidden": [4]},
+        algorithm={"name": "fedprox", "mu": 0.1},
+        local={"epochs": 1, "batch_size": 16, "lr": 0.05},
+        participation={"count": 2},
+        checkpoint={"every": 2},
+        execution={"actors": 2, "device": "cpu"},
+    )
     return Sweep(base=experiment, space={})
 
 

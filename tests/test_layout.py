@@ -1,94 +1,224 @@
-"""The house: which module may import which, and which may know Ray."""
+"""The house: which room may import which, which module may know Ray, how large things may be."""
 
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-SOURCES = sorted(
-    path for package in ("engine", "algorithms", "tune_configs") for path in (ROOT / package).rglob("*.py")
+from tests.support.house import ROOT, SOURCES, House, circles, name, room, too_long, upward
+
+# From the ground up: a room imports itself and rooms before it, type-only and lazy imports included.
+ROOMS = (
+    "base",
+    "algorithm",
+    "models",
+    "algorithms",
+    "data",
+    "experiment",
+    "client",
+    "record",
+    "worker",
+    "server",
+    "analysis",
+    "run",
+    "studies",
+    "sweeps",
+    "tune_configs",
+    "cli",
 )
+OUTSIDE = {"algorithms", "tune_configs"}  # packages of their own beside the engine
+HOUSE = House(ROOT)
+
+# What an algorithm may know: the contract, the ground, how weights are drawn, what a check may know of a model.
+KNOWN_TO_ALGORITHMS = ("engine.algorithm", "engine.base", "engine.models.model", "engine.models.outline")
+RAY = ("engine.worker.ray", "engine.run.driver_actor", "engine.sweeps")
 
 
-def imports(path: Path, at_import_only: bool = False) -> set[str]:
-    """The modules a file imports; those under ``if TYPE_CHECKING`` are no imports."""
-    tree = ast.parse(path.read_text())
-    found: set[str] = set()
-
-    def visit(node: ast.AST) -> None:
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            return
-        if at_import_only and isinstance(node, ast.FunctionDef):
-            return
-        if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-        if isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-            found.update(f"{node.module}.{alias.name}" for alias in node.names)
-        for child in ast.iter_child_nodes(node):
-            visit(child)
-
-    visit(tree)
-    return found
+def check_none(found: Iterable[object]) -> None:
+    """Fail with every place, one a line."""
+    lines = sorted({str(one) for one in found})
+    assert not lines, "\n".join(["", *lines])
 
 
-def name(path: Path) -> str:
-    return path.relative_to(ROOT).as_posix()
+def inside(module: str, *packages: str) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name)
-def test_dependencies_point_one_way(path: Path) -> None:
-    """Kills: an engine that knows its algorithms, an algorithm that reaches into the engine."""
-    found = imports(path)
-    roots = {module.partition(".")[0] for module in found}
-    if name(path).startswith("engine/"):
-        if name(path) != "engine/experiment/experiment.py":
-            assert "algorithms" not in roots
-        if name(path) not in ("engine/cli/main.py", "engine/cli/sweeps.py"):
-            assert "tune_configs" not in roots
-    if name(path).startswith("algorithms/"):
-        allowed = (
-            "engine.algorithm",
-            "engine.base.errors",
-            "engine.algorithm.labels",
-            "engine.models.model",  # the drawing of weights, for networks beside the model
-            "engine.models.outline",  # what a check may know of a model
-            "engine.algorithm.moments",
-            "engine.base.registry",
-        )
-        assert all(module.startswith(allowed) for module in found if module.startswith("engine."))
-        assert "ray" not in roots
-        assert "tune_configs" not in roots
+# --- the order of rooms -------------------------------------------------------------------------------
 
 
-def knows_ray(path: Path) -> bool:
-    return name(path).startswith(("engine/ray_", "engine/sweeps/"))
+def test_the_rooms_are_these() -> None:
+    """Kills: a room, or a module beside the rooms, that the order does not name; more rooms than a reader takes in."""
+    entries = {path.name for path in (ROOT / "engine").iterdir() if path.name not in ("__init__.py", "__pycache__")}
+    assert entries == set(ROOMS) - OUTSIDE
+    assert len(entries) <= 14
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name)
-def test_ray_is_known_where_it_is_used(path: Path) -> None:
-    """Kills: an in-process run that waits for Ray to be imported; private Ray API."""
-    found = imports(path)
-    if name(path).startswith("tune_configs/"):  # search spaces are in Ray Tune's own words
-        found -= {"ray", "ray.tune"}
-    if not knows_ray(path):
-        assert not {module for module in found if module.partition(".")[0] == "ray"}
-    assert not {module for module in found if module.startswith("ray.") and "._" in module}
+def test_nothing_is_imported_upwards() -> None:
+    """Kills: a room that knows one above it, if only by a type or inside a function."""
+    check_none(upward(HOUSE, ROOMS))
+
+
+def test_no_circle() -> None:
+    """Kills: modules that cannot be read one after the other, if only for their types or inside functions."""
+    check_none(" <-> ".join(group) for group in circles(HOUSE))
+
+
+def test_packages_beside_the_engine_are_known_in_one_place() -> None:
+    """Kills: an engine that knows its algorithms or its sweeps; modules that are loaded by a name made up elsewhere."""
+    wrong = [
+        found
+        for found in HOUSE.inner
+        if room(found.imported) in OUTSIDE - {room(found.importer)}
+        and (room(found.imported), room(found.importer)) not in {("algorithms", "experiment"), ("tune_configs", "cli")}
+    ]
+    check_none(wrong)
+    by_name = {module for module in HOUSE.files if "import_module(" in HOUSE.files[module].read_text()}
+    assert by_name <= {"engine.sweeps.definition"}  # tune_configs by the name of a sweep
+
+
+def test_algorithms_know_the_contract_alone() -> None:
+    """Kills: an algorithm that reaches into the engine."""
+    wrong = [
+        found
+        for found in HOUSE.imports
+        if room(found.importer) == "algorithms"
+        and inside(found.imported, "engine", "tune_configs", "ray")
+        and not inside(found.imported, *KNOWN_TO_ALGORITHMS)
+    ]
+    check_none(wrong)
+
+
+def made(folder: Path, **sources: str) -> House:
+    """A house of modules whose names have __ for dots."""
+    for module, text in sources.items():
+        path = folder / f"{module.replace('__', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return House(folder)
+
+
+TYPE_ONLY = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
+LAZY = "def later():\n    "
+IN_A_CLASS = "class Lazy:\n    def later(self):\n        if True:\n            "
+IMPORTS = {
+    "from engine.cli.main import main": "import",
+    "import engine.cli.main": "import",
+    "from engine.cli import main": "import",
+    "from ..cli.main import main": "import",
+    "from ..cli import main as other": "import",
+    f"{TYPE_ONLY}from engine.cli.main import main": "type",
+    f"{LAZY}from engine.cli.main import main": "lazy",
+    f"{LAZY}import engine.cli.main as main": "lazy",
+    f"{IN_A_CLASS}from engine.cli.main import main": "lazy",
+}
+
+
+@pytest.mark.parametrize("text", IMPORTS)
+def test_one_import_upwards_is_found(tmp_path: Path, text: str) -> None:
+    """Kills: a rule that never matches, one that passes over types, functions or relative names."""
+    house = made(tmp_path, engine__base__errors=text, engine__cli__main="from engine.base import errors\n")
+    (found,) = upward(house, ROOMS)
+    assert (found.importer, found.imported, found.when) == ("engine.base.errors", "engine.cli.main", IMPORTS[text])
+    assert circles(house) == [["engine.base.errors", "engine.cli.main"]]
+
+
+def test_one_import_downwards_is_none(tmp_path: Path) -> None:
+    """Kills: a rule that always matches."""
+    sources = {"engine__base__errors": "import os\n", "engine__base__files": "from engine.base import errors\n"}
+    house = made(tmp_path, **sources, engine__cli__main=f"{LAZY}from engine.base.files import errors\n")
+    assert upward(house, ROOMS) == []
+    assert circles(house) == []
+
+
+@pytest.mark.parametrize("text", ["import engine.base.c", f"{TYPE_ONLY}from . import c", f"{LAZY}from .c import x"])
+def test_a_circle_in_a_room_is_found(tmp_path: Path, text: str) -> None:
+    """Kills: circles that are looked for between two modules alone, or at import time alone."""
+    modules = {
+        "a": "from engine.base import b",
+        "b": text,
+        "c": "from engine.base.a import x",
+        "d": "import engine.base.a",
+    }
+    house = made(tmp_path, **{f"engine__base__{module}": source for module, source in modules.items()})
+    assert circles(house) == [[f"engine.base.{module}" for module in "abc"]]
+
+
+# --- Ray ----------------------------------------------------------------------------------------------
+
+
+def test_ray_is_known_where_it_is_used() -> None:
+    """Kills: a room that cannot be read without Ray; private Ray API."""
+    ray = [found for found in HOUSE.imports if inside(found.imported, "ray")]
+    wrong = [
+        found
+        for found in ray
+        if not inside(found.importer, *RAY)
+        # Search spaces are in Ray Tune's own words.
+        and not (inside(found.importer, "tune_configs") and found.imported == "ray.tune")
+    ]
+    check_none(wrong)
+    check_none(found for found in ray if "._" in found.imported)
+    tune = [found for found in ray if inside(found.imported, "ray.tune")]
+    check_none(found for found in tune if not inside(found.importer, "engine.sweeps", "tune_configs"))
 
 
 def test_an_in_process_run_imports_no_ray() -> None:
     """Kills: a module of the main path that imports the Ray side when it is imported."""
-    ray_side = ("engine.ray_", "engine.sweeps", "engine.cli.sweeps", "ray")
-    for path in SOURCES:
-        # cli_sweeps.py and the sweeps of tune_configs are themselves imported where a sweep is asked for.
-        own = name(path) == "engine/cli/sweeps.py" or name(path).startswith("tune_configs/")
-        if not knows_ray(path) and not own:
-            found = imports(path, at_import_only=True)
-            assert not {module for module in found if module.startswith(ray_side)}, name(path)
-    assert not {module for module in imports(ROOT / "tune_configs/__init__.py") if "drift" in module}
+    # These are themselves imported where a sweep is asked for.
+    asked_for = (*RAY, "tune_configs", "engine.cli.sweeps")
+    wrong = [
+        found
+        for found in HOUSE.imports
+        if found.when == "import"
+        and not inside(found.importer, *asked_for)
+        and inside(found.imported, "ray", *RAY, "engine.cli.sweeps")
+    ]
+    check_none(wrong)
+    assert not [found for found in HOUSE.imports if found.importer == "tune_configs" and "drift" in found.imported]
+
+
+# --- sizes --------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_too_long() -> None:
+    """Kills: a class that does everything, a file or a function that nobody reads to its end; the settings of a paper
+    are tables, and as long as the paper's."""
+    found = too_long(HOUSE, lines=500, methods=20, function=60)
+    check_none(one for one in found if not one.startswith("tune_configs."))
+
+
+def test_what_is_too_long_is_found(tmp_path: Path) -> None:
+    """Kills: limits that are off by one, methods of an inner class counted to the outer one."""
+    method = "    def m{}(self):\n        pass\n"
+    body = "class A:\n" + "".join(method.format(n) for n in range(3)) + "def f():\n    pass\n    pass\n"
+    house = made(tmp_path, engine__base__a=body)
+    assert too_long(house, 10, 3, 3) == []
+    assert too_long(house, 9, 2, 2) == [
+        "engine.base.a: 10 lines",
+        "engine.base.a.A: 3 methods",
+        "engine.base.a.f: 3 lines",
+    ]
+
+
+# --- words --------------------------------------------------------------------------------------------
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    """Kills: a file without a first sentence."""
+    check_none(module for module, tree in HOUSE.trees.items() if not ast.get_docstring(tree))
+
+
+def test_every_room_says_what_it_is_for() -> None:
+    """Kills: a room without its purpose and what to read first; one whose page is a book."""
+    pages = {one: ast.get_docstring(HOUSE.trees[f"engine.{one}"]) or "" for one in ROOMS if one not in OUTSIDE}
+    sentences = {one: len(re.findall(r"[.!?](?=\s+[A-Z]|$)", page)) for one, page in pages.items()}
+    check_none(f"{one}: {count} sentences" for one, count in sentences.items() if not 2 <= count <= 4)
+    check_none(f"{one} does not say what to read first" for one, page in pages.items() if "Read ``" not in page)
 
 
 def test_no_generator_is_global() -> None:
@@ -97,12 +227,6 @@ def test_no_generator_is_global() -> None:
         text = path.read_text()
         for word in ("torch.manual_seed(", "np.random.seed(", "random.seed(", "torch.randperm(n)", "import random\n"):
             assert word not in text, (name(path), word)
-
-
-def test_every_module_says_what_it_is_for() -> None:
-    """Kills: a file without a first sentence."""
-    for path in SOURCES:
-        assert ast.get_docstring(ast.parse(path.read_text())), name(path)
 
 
 def test_nothing_is_left_undone() -> None:

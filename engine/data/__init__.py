@@ -1,4 +1,8 @@
-"""Data sets (``data.name``) and their division among clients (``partition.name``)."""
+"""Data sets (``data.name``) and their division among clients (``partition.name``).
+
+It offers the sources and the partitions by name, a data set's arrays, and the batches of a client's rows. Read
+``dataset.py`` first, then ``partition.py``.
+"""
 
 from engine.base.registry import Registry
 from engine.data.annotations import INaturalist2019, INaturalistUser120k

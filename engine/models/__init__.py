@@ -1,4 +1,8 @@
-"""Networks, each a body and a linear or normalised head."""
+"""Networks, each a body and a linear or normalised head, and what one costs.
+
+It offers the recipes by name (``MODELS``, the key ``model.name``), the drawing of first weights from a key, and
+sub-networks of the first channels. Read ``model.py`` first: what a network and a recipe are.
+"""
 
 from engine.base.registry import Registry
 from engine.models.mobilenet import MobileNetV2

@@ -410,6 +410,7 @@ def test_the_calibrated_head_is_close_to_the_best_linear_one(tmp_path: Path) -> 
     assert run.summary["stage_accuracy"]["train"] < best - 0.1  # two rounds with a tiny rate: there was much to gain
 
 
+@pytest.mark.slow
 def test_on_real_features_nothing_beats_the_oracle(tmp_path: Path) -> None:
     """Oracle 1.12.11: trained to convergence on all rows, its loss on them is at most CCVR's. Kills: a sample that is
     not the data, images without their labels."""
@@ -767,6 +768,7 @@ print(after - before)
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_classes(tmp_path: Path) -> None:
     """d = 1280, C = 100, every class at each of three clients: 643 MB more of each client's messages than with two
     classes. But for the virtual features themselves a tenth of that must do, whatever a process needs for its first

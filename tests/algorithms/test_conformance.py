@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from algorithms.distillation import Distillation
 from engine.algorithm import Algorithm, Context, Generative, Kind, ParamLayout, PostTraining, Tensors, seeds
 from engine.algorithm.generative import own_classes
 from engine.base.errors import ConfigError
+from engine.client.blocks import cut_blocks
 from engine.client.client_round import ClientRound, Streams
 from engine.client.entries import kept
 from engine.client.flat_net import FlatNet, NetAt
@@ -27,6 +30,7 @@ from engine.data import Assignment
 from engine.data.batches import Rows
 from engine.experiment import Experiment, Local
 from engine.models import MLP, build_model
+from tests.support.outcomes import SHORT, come_to, variance_mask
 from tests.support.tiny import (
     BATCHNORM,
     CLASSES,
@@ -58,10 +62,6 @@ ORDER_IS_NO_MATTER: dict[str, dict[str, Any]] = {
 SMOOTH: dict[str, dict[str, Any]] = {"cbfl": {"generator": "gaussian_noise"}}
 
 
-# Fields that keep a round as short as the others', where those that local training is measured by do not.
-SHORT: dict[str, dict[str, Any]] = {"pfedme": {"local_rounds": 4, "inner_steps": 2, "personal_lr": 0.1}}
-
-
 # Fields with which a student of a dozen images has time to learn what the others have learned by then.
 ENOUGH: dict[str, dict[str, Any]] = {
     name: {"epochs": 30, **({"lr": 0.01} if name == "cfl_amalgam" else {})} for name in STUDENTS
@@ -73,43 +73,33 @@ def config(name: str, fields: dict[str, Any] | None = None, **changes: Any) -> A
     return experiment_of(name, {**SHORT.get(name, {}), **(fields or {})}, **{**SETTING, **changes})
 
 
-def come_to(run: Driven, turned: bool = False) -> torch.Tensor:
-    """[n] what training changes: the global weights, then what clients keep and what they have answered, the last
-    client first if ``turned``."""
-    states = run.states[::-1] if turned else run.states
-    kept = [torch.as_tensor(state[name]) for state in states for name in sorted(state)]
-    answers = [run.server["answers"]] if "answers" in run.server else []
-    kept += [tensor.flip(0) if turned else tensor for tensor in answers]
-    vectors = [run.server["weights"], *(tensor for tensor in kept if tensor.is_floating_point())]
-    return torch.cat([vector.reshape(-1).double() for vector in vectors])
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Driven]:
+    """The run of ``config(name)``, once for all that compare another one with it."""
+    return cache(lambda name: drive(tmp_path_factory.mktemp("plain"), config(name)))
 
 
 @ALL
-def test_equal_runs_have_equal_bits(tmp_path: Path, name: str) -> None:
-    """Kills: a draw from a global generator, an iteration over a set."""
-    torch.manual_seed(1)
-    first = drive(tmp_path / "a", config(name, **BATCHNORM, rounds=2))
-    torch.manual_seed(2)
-    np.random.seed(3)  # noqa: NPY002 (that it changes nothing is the point)
-    assert drive(tmp_path / "b", config(name, **BATCHNORM, rounds=2)).shas == first.shas
-
-
-@ALL
-def test_seed_changes_the_run_but_not_the_partition(tmp_path: Path, name: str) -> None:
+def test_seed_changes_the_run_but_not_the_partition(tmp_path: Path, name: str, plain: Callable[[str], Driven]) -> None:
     """Kills: a seed that is read nowhere; a partition drawn from the run's seed."""
     first, other = config(name), config(name, seed=1)
-    for one, two in zip(drive(tmp_path / "a", first).shas, drive(tmp_path / "b", other).shas, strict=True):
+    for one, two in zip(plain(name).shas, drive(tmp_path, other).shas, strict=True):
         assert one != two or one is None  # without state
     labels = dataset().train.labels
     for one, two in zip(*(c.partition.assign(labels, CLASSES, None).clients for c in (first, other)), strict=True):
         np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.slow
 @ALL
 def test_stop_and_resume_is_the_straight_run(tmp_path: Path, name: str) -> None:
-    """Kills: anything of server, states or round that is not in the checkpoint; a store that forgets or mixes up."""
+    """Kills: anything of server, states or round that is not in the checkpoint; a store that forgets or mixes up; a
+    draw from a global generator, an iteration over a set."""
+    torch.manual_seed(1)
     straight = drive(tmp_path / "straight", config(name, **BATCHNORM))
     for store, stop in (("memory", 3), ("disk", 1)):
+        torch.manual_seed(2)
+        np.random.seed(3)  # noqa: NPY002 (that it changes nothing is the point)
         execution = {"actors": 0, "device": "cpu", "state_store": store, "state_cache_mb": 0}
         settings = config(name, **BATCHNORM, execution=execution)
         driver = open_driver(tmp_path / store, settings)
@@ -138,17 +128,19 @@ def test_what_a_step_sees_is_said_for_each_client_alone(name: str) -> None:
         assert torch.equal(step_classes(counts[row : row + 1], 8)[0], seen[row])
 
 
+@pytest.mark.slow
 @ALL
-def test_precision_is_float64_throughout(tmp_path: Path, name: str) -> None:
+def test_precision_is_float64_throughout(tmp_path: Path, name: str, plain: Callable[[str], Driven]) -> None:
     """Kills: a float32 constant or cast on the way of a float64 run."""
     execution = {"actors": 0, "device": "cpu", "precision": "float64"}
     run = drive(tmp_path, config(name, SMOOTH.get(name), execution=execution))
     assert run.server["weights"].dtype == torch.float64
-    low = drive(tmp_path / "low", config(name, SMOOTH.get(name)))
+    low = drive(tmp_path / "low", config(name, SMOOTH[name])) if name in SMOOTH else plain(name)
     gap = (come_to(run) - come_to(low)).abs().max()
     assert 0 < gap < 1e-4
 
 
+@pytest.mark.slow
 @ALL
 def test_relabelling_clients_changes_nothing_but_the_order_of_sums(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
@@ -184,17 +176,17 @@ def turn_draws(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(ALGORITHMS[name], "step_randomness", turned)
 
 
+@pytest.mark.slow
 @ALL
-def test_a_block_of_any_size_gives_the_same_weights(tmp_path: Path, name: str) -> None:
+def test_a_block_of_any_size_gives_the_same_weights(tmp_path: Path, name: str, plain: Callable[[str], Driven]) -> None:
     """Kills: a sum that forgets a block or a weight; only the rounding of float64 sums may differ."""
-    runs = [
-        drive(tmp_path / str(block), config(name, execution={"actors": 0, "device": "cpu", "block": block}))
-        for block in (1, 3, 100)
-    ]
-    for run in runs[1:]:
-        torch.testing.assert_close(come_to(run), come_to(runs[0]), rtol=1e-5, atol=1e-6)
+    assert len(cut_blocks(range(SETTING["participation"]["count"]), "auto")) == 4  # plain: one client in each
+    for block in (3, 100):
+        run = drive(tmp_path / str(block), config(name, execution={"actors": 0, "device": "cpu", "block": block}))
+        torch.testing.assert_close(come_to(run), come_to(plain(name)), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @ALL
 def test_batchnorm_buffers_are_the_plain_sample_mean(tmp_path: Path, name: str) -> None:
     """Kills: a control variate, a momentum or a weight that reaches BatchNorm's statistics; statistics of a phase that
@@ -231,6 +223,7 @@ def test_batchnorm_buffers_are_the_plain_sample_mean(tmp_path: Path, name: str) 
 STEPS_ON_ONE_ROW = {"pflego": (49, 49), "fedrep": (10, 11), "ditto": (0, 4), "pfedme": (0, 8)}
 
 
+@pytest.mark.slow
 @ALL
 def test_clients_of_one_row_and_of_one_class(tmp_path: Path, name: str) -> None:
     """Kills: a division by zero steps, BatchNorm of a single row, a class count that must not be zero."""
@@ -251,6 +244,7 @@ WITH_ROUNDS = pytest.mark.parametrize("name", [n for n in ALGORITHMS if not issu
 FINISHERS = pytest.mark.parametrize("name", [n for n in ALGORITHMS if issubclass(ALGORITHMS[n], PostTraining)])
 
 
+@pytest.mark.slow
 @FINISHERS
 @pytest.mark.parametrize("stop", [1, 4])
 def test_a_stage_without_rounds_is_one_step(tmp_path: Path, name: str, stop: int) -> None:
@@ -366,6 +360,7 @@ def test_is_a_frozen_value(name: str) -> None:
         ALGORITHMS.build({"name": name, "nonsense": 1})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if not issubclass(ALGORITHMS[name], PostTraining)])
 def test_without_steps_nothing_moves(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a correction that is applied where nobody trained, a division by no steps (O-4)."""
@@ -377,10 +372,30 @@ def test_without_steps_nothing_moves(tmp_path: Path, name: str, monkeypatch: pyt
         assert torch.equal(run.server[entry], run.driver.federation.fresh[entry])
 
 
+@pytest.fixture
+def frozen_without_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every pass of a frozen model is looked at: nothing of it is kept for a backward pass."""
+    saved: list[int] = []
+    original = NetAt._call
+
+    def spy(self: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        before = len(saved)
+        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(1) or tensor, lambda tensor: tensor):
+            out = original(self, *args, **kwargs)
+        if self._frozen:
+            assert out.grad_fn is None and not out.requires_grad
+            assert len(saved) == before
+        return out
+
+    monkeypatch.setattr(NetAt, "_call", spy)
+
+
+@pytest.mark.slow
 @ALL
+@pytest.mark.usefixtures("frozen_without_graph")
 def test_running_variances_stay_positive(tmp_path: Path, name: str) -> None:
     """Kills: momentum, normalisation or a control variate on running variances, with clients of very unequal size
-    (O-5, erratum E-07)."""
+    (O-5, erratum E-07); a teacher whose graph is built, and takes memory, or that is trained."""
     sizes = [90, 2, 3, 17, 8]
     driver = open_driver(tmp_path, config(name, **BATCHNORM, participation={}), parts=assignment(sizes))
     variances = variance_mask(driver.pool._workers[0].net)  # type: ignore[attr-defined]
@@ -399,31 +414,7 @@ def test_running_variances_stay_positive(tmp_path: Path, name: str) -> None:
     driver.close()
 
 
-def variance_mask(net: FlatNet) -> torch.Tensor:
-    """[Q] which buffers are running variances."""
-    named = [(path, buffer) for path, buffer in net.model.named_buffers() if buffer.is_floating_point()]
-    return torch.cat([torch.full((buffer.numel(),), path.endswith("running_var")) for path, buffer in named])
-
-
-@ALL
-def test_frozen_models_build_no_graph(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: a teacher whose graph is built, and takes memory, or that is trained."""
-    saved: list[int] = []
-    original = NetAt._call
-
-    def spy(self: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
-        before = len(saved)
-        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(1) or tensor, lambda tensor: tensor):
-            out = original(self, *args, **kwargs)
-        if self._frozen:
-            assert out.grad_fn is None and not out.requires_grad
-            assert len(saved) == before
-        return out
-
-    monkeypatch.setattr(NetAt, "_call", spy)
-    drive(tmp_path, config(name, **BATCHNORM, participation={}, rounds=2))
-
-
+@pytest.mark.slow
 @ALL
 def test_learns(tmp_path: Path, name: str) -> None:
     """Kills: a sign error; the tiny images are easy, and chance is 0.25."""

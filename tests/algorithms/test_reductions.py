@@ -239,6 +239,7 @@ def test_reduces_to_fedavg(tmp_path: Path, name: str, fields: dict[str, Any], se
     assert other.sha == fedavg.sha
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "fields"), [(name, fields) for name, rows in DIFFERS.items() for fields in rows], ids=str
 )
@@ -252,6 +253,7 @@ def test_differs_from_fedavg(tmp_path: Path, name: str, fields: dict[str, Any]) 
     assert difference > 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, rows in DIFFERS.items() if len(rows) > 1])
 def test_options_differ_from_each_other(tmp_path: Path, name: str) -> None:
     """Kills: an option that is read nowhere."""

@@ -20,7 +20,7 @@ from engine.analysis.comparing.verdicts import Verdict, judge
 from engine.analysis.results import Axis, Results
 from engine.analysis.settings import setting_column
 from engine.base.errors import ConfigError
-from tests.analysis.test_statistics import sample
+from tests.support.samples import sample
 
 Cells = Mapping[Any, tuple[Sequence[float], Sequence[float]]]
 
@@ -162,6 +162,7 @@ def test_what_no_number_of_seeds_decides() -> None:
 # --- the error of the rule ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_wrong_claim_is_rarely_held_and_a_right_one_rarely_denied() -> None:
     """Kills: 90 % intervals, an interval that is too narrow at 3 seeds, "not held" without a correction for cells.
 

@@ -17,7 +17,9 @@ import pytest
 
 from engine.studies.scaling import page as scaling_page
 from engine.studies.scaling.study import Study
-from tests.studies.test_scaling import MACHINE, Clock, plan
+from tests.support.scaling_clock import MACHINE, Clock, plan
+
+pytestmark = pytest.mark.slow
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 

@@ -11,12 +11,7 @@ import pytest
 from scipy import stats
 
 from engine.analysis.statistics import difference, holm, paired, seeds_needed, sign_flip, summarise, t_interval
-
-
-def sample(n: int, mean: float, std: float, seed: int = 0) -> np.ndarray:
-    """``n`` values whose mean and standard deviation (ddof=1) are exactly these."""
-    drawn = np.random.default_rng(seed).normal(size=n)
-    return mean + std * (drawn - drawn.mean()) / drawn.std(ddof=1)
+from tests.support.samples import sample
 
 
 def t_test(values: np.ndarray, center: float) -> float:
@@ -91,6 +86,7 @@ def test_the_interval_of_equal_differences() -> None:
     assert all(map(math.isnan, t_interval(steps, 0.99)))  # 2 / 2^6 > 0.01
 
 
+@pytest.mark.slow
 def test_coverage_with_three_seeds() -> None:
     """Kills: a bootstrap interval that decides: with 3 seeds it is right 7 times in 10, Student's 95 times in 100."""
     rng = np.random.default_rng(5)

@@ -14,6 +14,8 @@ from engine.run.local_driver import LocalDriver
 from engine.run.preparing import prepare
 from engine.server.cohort import draw_cohort
 
+pytestmark = pytest.mark.slow
+
 CLIENTS, CLASSES, SIDE = 300, 40, 8
 MODEL = {"name": "mlp", "hidden": [8]}
 PARAMETERS = (3 * SIDE * SIDE + 1) * 8 + 9 * CLASSES

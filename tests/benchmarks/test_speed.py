@@ -28,6 +28,8 @@ from benchmarks.workloads import WORKLOADS, Inputs
 from engine.data.batches import Rows
 from engine.experiment import Experiment
 
+pytestmark = pytest.mark.slow
+
 SMALL = ["data.name=fashion_mnist_sample", "data.train_samples=400", "data.test_samples=20", "participation.count=4"]
 RAGGED = [*SMALL, "partition.name=dirichlet", "partition.alpha=0.1", "partition.clients=40"]
 

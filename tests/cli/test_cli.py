@@ -18,38 +18,7 @@ import yaml
 from engine.base.errors import ResourceError
 from engine.cli import main as cli
 from engine.record.run_folder import RunFolder
-
-SMALL = [
-    "execution.actors=0",
-    "data.train_samples=400",
-    "data.test_samples=100",
-    "partition.clients=5",
-    "participation.count=3",
-    "model.name=mlp",
-    "local.epochs=1",
-    "evaluation.local_every=0",
-]
-
-
-def fedskew(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of the entry point, in this process."""
-    monkeypatch.setattr(sys, "argv", ["fedskew", *words])
-    monkeypatch.setattr(cli.console, "width", 200, raising=False)
-    capsys.readouterr()
-    code: Any = 0
-    try:
-        cli.main()
-    except SystemExit as exit:
-        code = exit.code
-    out, err = capsys.readouterr()
-    return (int(code) if code is not None else 0), out, err
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    return lambda *words: fedskew(monkeypatch, capsys, *words)
+from tests.support.command_line import SMALL
 
 
 def test_a_run_leaves_what_the_readme_says(call: Any, tmp_path: Path) -> None:
@@ -149,7 +118,8 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
 ) -> None:
     """Kills: a traceback, a second sentence, another exit code, a folder left behind."""
     corrupt_parquet(tmp_path / "corrupt")
-    call("run", *SMALL, "rounds=1", "--out", "taken")
+    if "taken" in words:
+        call("run", *SMALL, "rounds=1", "--out", "taken")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").touch()
     (tmp_path / "file").touch()
@@ -240,6 +210,7 @@ def weights_of(folder: Path, *words: str) -> str:
     return json.loads(done.stdout.splitlines()[-1])["weights_sha256"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_everything_and_says_how_to_go_on(tmp_path: Path) -> None:
     """Kills: Ctrl-C that loses rounds, ends in a traceback, or leaves a folder that cannot be resumed."""
     command = [sys.executable, "-m", "engine.cli.main"]
@@ -262,6 +233,7 @@ def test_ctrl_c_keeps_everything_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert weights_of(tmp_path, "resume", "run") == weights_of(tmp_path, "run", *words, "--out", "straight")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("word", "message"),
     [
@@ -404,6 +376,7 @@ def test_files_that_cannot_be_read_or_written(call: Any, tmp_path: Path) -> None
     assert "is not an experiment of this version" in err
 
 
+@pytest.mark.ray
 def test_the_demo_starts_its_own_ray(tmp_path: Path) -> None:
     """Kills: the way a newcomer takes: a command that starts Ray, runs, answers Ctrl-C and is resumed."""
     command = [sys.executable, "-m", "engine.cli.main"]

@@ -69,7 +69,12 @@ def config(name: str, fields: dict[str, Any], model: str = "mlp", **execution: A
 
 @pytest.mark.parametrize(
     ("name", "fields", "model"),
-    [(name, {}, model) for model in MODELS for name in STACKED] + [(*variant, "mlp") for variant in VARIANTS],
+    [
+        pytest.param(name, {}, model, marks=[pytest.mark.slow] if model != "mlp" else [])
+        for model in MODELS
+        for name in STACKED
+    ]
+    + [(*variant, "mlp") for variant in VARIANTS],
 )
 def test_block_is_loop(
     tmp_path: Path, name: str, fields: dict[str, Any], model: str, monkeypatch: pytest.MonkeyPatch
@@ -85,6 +90,7 @@ def test_block_is_loop(
     assert_alike(together(trainer, visits), one_by_one(trainer, visits), 1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "model"), [(name, model) for model in ("mlp", "resnet8") for name in STACKED])
 def test_block_is_loop_in_single_precision(
     tmp_path: Path, name: str, model: str, monkeypatch: pytest.MonkeyPatch

@@ -13,7 +13,7 @@ import torch
 from engine.client.trainer import Trainer
 from engine.data import Assignment
 from engine.run.driver import Driver
-from tests.algorithms.test_conformance import come_to
+from tests.support.outcomes import come_to
 from tests.support.tiny import Driven, dataset, drive, experiment_of, open_driver
 
 BLOCK = {"executor": "block"}

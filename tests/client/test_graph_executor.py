@@ -38,7 +38,7 @@ from engine.data.batches import Rows
 from engine.experiment import Experiment, Local
 from engine.experiment.executor_policy import default_executor
 from engine.models import MLP
-from tests.algorithms.test_conformance import SHORT, come_to
+from tests.support.outcomes import SHORT, come_to
 from tests.support.tiny import BATCHNORM, Driven, assignment, drive, experiment_of, open_driver
 
 CAPTURING = pytest.mark.parametrize("executor", ["graph", "block_graph"])
@@ -168,6 +168,7 @@ def test_what_a_replay_could_not_find_is_noticed() -> None:
 # --- the same as the loop -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STACKED)
 def test_replayed_steps_are_those_of_the_loop(tmp_path: Path, name: str) -> None:
     """Kills: anything of one client, step or round that a captured step goes on reading in another, or that is gone by
@@ -189,6 +190,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", list(SETTINGS))
 @pytest.mark.parametrize(("name", "executor"), [("fedprox", "block_graph"), ("ditto", "graph")])
 def test_whatever_the_local_work(tmp_path: Path, name: str, setting: str, executor: str) -> None:

@@ -18,7 +18,7 @@ from engine.client import jvp as module
 from engine.client.flat_net import FlatNet
 from engine.client.jvp import jvp
 from engine.models import build_model
-from tests.models.test_models import VARIANTS
+from tests.support.networks import VARIANTS
 
 Jvp = Callable[[Any, Tensor, Tensor], tuple[Tensor, Tensor]]
 IMAGE = (3, 16, 16)

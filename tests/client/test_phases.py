@@ -12,40 +12,14 @@ import torch
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Batch, Client, Context, LocalRun, ModelState, Net, Phase, PhaseResult, Tensors
+from engine.algorithm import Client, Context, LocalRun, ModelState, Phase, PhaseResult, Tensors
 from engine.algorithm.personalised import personal_model
 from engine.client.client_round import ClientRound
 from engine.client.sequential import SequentialLoop
 from engine.experiment import Local
-from engine.models import MLP, ModelSpec, ResNet8
+from engine.models import MLP, ResNet8
 from tests.support.bench import Bench
-
-
-@dataclass(frozen=True)
-class Spy(FedAvg):
-    """FedAvg that notes what its methods are given, and takes as many phases as it is asked to."""
-
-    wanted: tuple[Phase, ...] = (Phase(),)
-    seen: list[tuple[str, list[int]]] = field(default_factory=list)  # of each batch: phase, rows
-
-    def phases(self, context: Context) -> tuple[Phase, ...]:
-        return self.wanted
-
-    def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
-        # Rows are told apart by their first pixels.
-        self.seen.append((batch.client.phase, [hash(tuple(row.tolist())) for row in batch.x.flatten(1)]))
-        return super().loss(net, batch, received, state)
-
-    def rows_of(self, phase: str) -> list[list[int]]:
-        return [rows for name, rows in self.seen if name == phase]
-
-
-def spied(*phases: Phase, client: int = 0, spec: ModelSpec | None = None, **local: Any) -> Spy:
-    """What was seen of these phases of a client of 12 rows."""
-    spy = Spy(wanted=phases)
-    Bench(spec or MLP(hidden=(4,))).train(spy, client, local=Local(**{"batch_size": 5, "lr": 0.1, **local}))
-    return spy
-
+from tests.support.phases import Spy, spied
 
 # --- rows ---------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +13,8 @@ from engine.base import safe_yaml
 from engine.base.errors import ConfigError
 from engine.experiment import CHOICES, SECTIONS, Experiment, keys
 from tune_configs import EXPERIMENTS
+
+pytestmark = pytest.mark.slow
 
 NUMBERS = st.one_of(
     st.integers(-3, 100),
@@ -174,3 +177,6 @@ def test_sizes_of_aliases_are_those_of_what_they_stand_for() -> None:
     """Kills: an alias that counts as one value; a limit that refuses what people write."""
     chain = "a: &a [1, 2]\nb: &b [*a, *a]\nc: {<<: {x: *b}}\n"
     assert safe_yaml.parse(chain)["c"]["x"] == [[1, 2], [1, 2]]
+    tens = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 7))
+    with pytest.raises(safe_yaml.NotYaml, match="it stands for more than 1,000,000 values"):
+        safe_yaml.parse(f"a0: &a0 [1, 2]\n{tens}")

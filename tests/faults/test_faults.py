@@ -15,6 +15,7 @@ from tests.faults.chaos import summed_up, table, with_table
 from tests.faults.schedules import KINDS, Fault, Schedule, draw
 from tests.faults.workloads import WORKLOADS
 
+pytestmark = pytest.mark.faults
 DOCS = Path(__file__).parents[2] / "docs"
 NOTHING_WRONG: list[str] = []
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.faults import fuzz
 
+pytestmark = pytest.mark.faults
 READERS = fuzz.readers()
 DAMAGED = 200  # inputs of each reader
 

@@ -18,19 +18,12 @@ from engine.algorithm.seeds import generator
 from engine.base.errors import ConfigError
 from engine.models import (
     CNN,
-    CNN3,
     MLP,
     MODELS,
-    FedRepCifar,
-    LeNet,
     Logistic,
-    MobileNetV2,
     Model,
     ModelSpec,
     MoonCNN,
-    PflegoCifar,
-    PflegoOmniglot,
-    ResNet18,
     ResNet20,
     ResNet56,
     build_model,
@@ -40,33 +33,12 @@ from engine.models import (
 from engine.models.layers import GroupNorm
 from engine.models.narrow import kept
 from engine.models.resnet import ResidualUnit
+from tests.support.networks import VARIANTS
 
 MNIST = (1, 28, 28)
 CIFAR = (3, 32, 32)
 SMALL = (3, 16, 16)
 
-VARIANTS: dict[str, ModelSpec] = {
-    "logistic": Logistic(),
-    "mlp": MLP(hidden=(20, 10)),
-    "cnn": CNN(),
-    "cnn batch": CNN(norm="batch"),
-    "cnn group": CNN(norm="group"),
-    "cnn3": CNN3(),
-    "moon_cnn": MoonCNN(),
-    "moon_cnn plain": MoonCNN(projection=False),
-    "resnet20": ResNet20(),
-    "resnet20 pad": ResNet20(shortcut="pad"),
-    "resnet20 group": ResNet20(norm="group"),
-    "resnet20 group pad": ResNet20(shortcut="pad", norm="group", group_size=4),
-    "mlp projection": MLP(hidden=(20, 10), projection=True),
-    "lenet": LeNet(),
-    "pflego_cifar": PflegoCifar(),
-    "pflego_omniglot": PflegoOmniglot(),
-    "fedrep_cifar": FedRepCifar(),
-    "resnet18": ResNet18(),
-    "mobilenetv2": MobileNetV2(),
-    "mobilenetv2 group": MobileNetV2(norm="group"),
-}
 variants = pytest.mark.parametrize("spec", VARIANTS.values(), ids=VARIANTS.keys())
 hidden_variants = pytest.mark.parametrize(
     "spec", [spec for spec in VARIANTS.values() if not isinstance(spec, Logistic)]

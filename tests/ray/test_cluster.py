@@ -19,6 +19,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 FILES = sorted((DOCS / "cluster").iterdir())
 
 
+@pytest.mark.ray
 def test_a_lost_node_changes_nothing(tmp_path: Path) -> None:
     """Kills: trials that die with their node or begin anew, data loaded for each trial, rows lost on the way."""
     environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}

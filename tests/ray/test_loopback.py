@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from benchmarks.memory import descendants
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +53,7 @@ def test_addresses_are_told_apart() -> None:
     assert not any(map(is_loopback, ("0.0.0.0", "::", "192.0.2.7", "::ffff:192.0.2.7")))
 
 
+@pytest.mark.ray
 def test_every_port_of_a_run_is_on_loopback(tmp_path: Path) -> None:
     """Kills: a raylet, a server or an actor that listens on all addresses: who reaches one of them can run code."""
     environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}

@@ -8,10 +8,12 @@ import pickle
 import signal
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file
 
 from algorithms import ALGORITHMS
 from engine.algorithm import PostTraining
@@ -28,17 +30,13 @@ pytestmark = pytest.mark.usefixtures("ray_session")
 
 
 def cell(actors: int = 0, algorithm: str = "fedavg", **execution: Any) -> Experiment:
-    """A network with BatchNorm on the embedded images, a few seconds of work; an algorithm without rounds comes after
-    FedAvg."""
-    end = {"name": "end", "needs": ["train"], "rounds": 0, "algorithm": {"name": algorithm}}
-    stages = [{"name": "train", "rounds": 4}, end] if issubclass(ALGORITHMS[algorithm], PostTraining) else []
+    """A network with BatchNorm on the embedded images, a few seconds of work."""
     return Experiment(
         rounds=4,
-        stages=stages,
         data={"name": "fashion_mnist_sample", "train_samples": 300, "test_samples": 100},
         partition={"name": "dirichlet", "clients": 20, "alpha": 0.1},
-        model={"name": "resnet20", **ALGORITHMS[algorithm].requires.model},
-        algorithm={"name": "fedavg" if stages else algorithm},
+        model={"name": "resnet20"},
+        algorithm={"name": algorithm},
         local={"batch_size": 32, "lr": 0.05},
         participation={"count": 5},
         checkpoint={"every": 1},
@@ -66,31 +64,73 @@ def assert_all_free() -> None:
 
 
 # Of each way of using the engine one: state of clients, scalars, frozen models, exchanges, clients' own models, work at
-# the end.
-DISTURBED = ("fedavg", "scaffold", "fednova", "moon", "fedmix", "pflego", "ccvr", "iid_calibration")
+# the end. Each is a stage of one of two runs: two rounds, or none.
+CHAINS = {
+    "a global model": ("fedavg", "scaffold", "ccvr", "iid_calibration"),
+    "other models": ("fednova", "moon", "fedmix", "pflego"),
+}
+DISTURBED = tuple(name for names in CHAINS.values() for name in names)
+# The run is stopped before these rounds, in the middle of a stage whose clients have states or between two stages, and
+# goes on with so many actors.
+REOPENED = {4: 1, 5: 2, 8: 1}
 
 DISTILLING = [name for name, cls in ALGORITHMS.items() if issubclass(cls, PostTraining) and cls.mixed_models]
 
 
-@pytest.mark.parametrize("algorithm", DISTURBED)
-def test_bits_do_not_depend_on_actors_deaths_and_resumes(tmp_path: Path, algorithm: str, messages: Messages) -> None:
+def chain(actors: int, names: Sequence[str]) -> Experiment:
+    """A stage of each algorithm, every checkpoint kept; those without rounds go on from the last that has some."""
+    stages: list[dict[str, Any]] = []
+    needs: list[str] = []
+    for name in names:
+        rounds = 0 if issubclass(ALGORITHMS[name], PostTraining) else 2
+        stages.append({"name": name, "rounds": rounds, "needs": needs, "algorithm": {"name": name}})
+        needs = [name] if rounds else needs
+    values = {**cell(actors).to_mapping(), "stages": stages, "checkpoint": {"every": 1, "keep": 100}}
+    return Experiment.from_mapping({**values, "model": {"name": "resnet20", "projection": "moon" in names}})
+
+
+def checkpoints(folder: Path) -> dict[str, dict[str, Any]]:
+    """What the server had and the digests of what clients kept, after each round and at the end of each stage."""
+    paths = sorted((folder / "checkpoints").glob("*.safetensors"))
+    return {path.name: {key: value.tolist() for key, value in load_file(path).items()} for path in paths}
+
+
+def disturbed(names: Sequence[str], folder: Path) -> dict[str, Any]:
+    """The summary of a run on two actors, of which one is killed in every second round, stopped and gone on with as
+    ``REOPENED`` says."""
+    under_way = Run.open(chain(2, names), folder)
+    for number in range(1, under_way.total_rounds + 2):
+        if number in REOPENED:
+            stopped = under_way.close()
+            assert (stopped["status"], stopped["rounds"]) == ("stopped", number - 1)
+            under_way = Run.open(chain(REOPENED[number], names), folder)
+        if number > under_way.total_rounds:
+            break
+        if number % 2:
+            under_way.advance()
+            continue
+        *others, victim = under_way.driver.placement()  # type: ignore[attr-defined]
+        texts = under_way.driver.end(begin_and_kill(under_way, victim["pid"])).messages  # type: ignore[attr-defined]
+        assert any(f"actor {len(others)} died" in text and "will run again" in text for text in texts)
+    while not under_way.finished:
+        under_way.advance()
+    return under_way.close()
+
+
+@pytest.mark.parametrize("names", CHAINS.values(), ids=CHAINS)
+def test_bits_do_not_depend_on_actors_deaths_and_resumes(
+    tmp_path: Path, names: Sequence[str], messages: Messages
+) -> None:
     """Kills: sums in completion order, state that lives in an actor, a block lost or added twice after a death, a
-    resume that forgets; two actors of which one is killed in the middle of a round, a stop, and a resume on one."""
-    reference = run(cell(0, algorithm), tmp_path / "reference")
-    under_way = Run.open(cell(2, algorithm), tmp_path / "disturbed")
-    under_way.advance()
-    victim = under_way.driver.placement()[1]["pid"]  # type: ignore[attr-defined]
-    pending = begin_and_kill(under_way, victim)
-    texts = under_way.driver.end(pending).messages  # type: ignore[attr-defined]
-    assert any("actor 1 died" in text and "will run again" in text for text in texts)
-    stopped = under_way.close()
-    assert stopped["status"] == "stopped"
-    assert stopped["rounds"] == 2
-    at_end = issubclass(ALGORITHMS[algorithm], PostTraining)  # works with all clients at the end: on two actors
-    resumed = run(cell(2 if at_end else 1, algorithm), tmp_path / "disturbed")
-    assert resumed["weights_sha256"] == reference["weights_sha256"]
-    assert resumed["states_sha256"] == reference["states_sha256"]
-    assert resumed["accuracy"] == reference["accuracy"]
+    resume that forgets; two actors of which one is killed in the middle of a round, a stop, and a resume on one, whose
+    only actor is killed."""
+    reference = run(chain(0, names), tmp_path / "reference")
+    summary = disturbed(names, tmp_path / "disturbed")
+    wanted, found = checkpoints(tmp_path / "reference"), checkpoints(tmp_path / "disturbed")
+    assert len(wanted) >= reference["rounds"]
+    assert found == wanted
+    for figure in ("weights_sha256", "states_sha256", "accuracy", "status"):
+        assert summary[figure] == reference[figure]
 
 
 def test_clients_in_one_pass_have_the_same_bits_on_actors(tmp_path: Path, messages: Messages) -> None:
@@ -168,15 +208,25 @@ def test_clients_of_different_architectures_side_by_side(tmp_path: Path, message
     assert hashes[0].equals(hashes[1])
 
 
-def test_one_actor_gives_the_same_bits_and_rows(tmp_path: Path) -> None:
-    """Kills: a row of clients.parquet that is lost or doubled on the way from an actor."""
-    reference, other = run(cell(0), tmp_path / "a"), run(cell(1), tmp_path / "b")
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, dict[str, Any]]:
+    """``cell(0)`` and its summary, once for all that are compared with it."""
+    folder = tmp_path_factory.mktemp("plain") / "run"
+    return RunFolder(folder), run(cell(0), folder)
+
+
+def test_one_actor_gives_the_same_bits_and_rows(tmp_path: Path, plain: tuple[RunFolder, dict[str, Any]]) -> None:
+    """Kills: a row of clients.parquet that is lost or doubled on the way from an actor; ray.init or ray.shutdown under
+    somebody else's feet; an actor that outlives its run."""
+    import ray
+
+    folder, reference = plain
+    other = run(cell(1), tmp_path / "b")
     assert other["weights_sha256"] == reference["weights_sha256"]
-    frames = []
-    for name in ("a", "b"):
-        frame = RunFolder(tmp_path / name).frame("clients")
-        frames.append(frame.drop(columns=["seconds", "actor"]))
+    frames = [one.frame("clients").drop(columns=["seconds", "actor"]) for one in (folder, RunFolder(tmp_path / "b"))]
     assert frames[0].equals(frames[1])
+    assert ray.is_initialized()
+    assert_all_free()
 
 
 class Counted:
@@ -269,15 +319,6 @@ def test_a_trial_before_and_blocks_that_wait_for_room(
     assert rate is not None and rate > 0
 
 
-def test_ray_that_was_up_stays_up(tmp_path: Path) -> None:
-    """Kills: ray.init or ray.shutdown under somebody else's feet; an actor that outlives its run."""
-    import ray
-
-    run(cell(1), tmp_path)
-    assert ray.is_initialized()
-    assert_all_free()
-
-
 def test_drivers_that_share_a_pool_keep_to_their_part(tmp_path: Path) -> None:
     """Kills: a driver of one actor that uses both; bits that depend on it; an idle actor that outlives its pool."""
     from engine.studies.scaling.measure import Runner
@@ -301,14 +342,14 @@ def test_drivers_that_share_a_pool_keep_to_their_part(tmp_path: Path) -> None:
     assert_all_free()
 
 
-def test_eight_quarters_land_four_on_each_card(tmp_path: Path) -> None:
+def test_eight_quarters_land_four_on_each_card(tmp_path: Path, plain: tuple[RunFolder, dict[str, Any]]) -> None:
     """Kills: shares that are not given to Ray, or that pile up on one card; bits that depend on them."""
     under_way = Run.open(cell(8, gpus_per_actor=0.25, cpus_per_actor=1), tmp_path / "gpus")
     cards = Counter(gpu for where in under_way.driver.placement() for gpu in where["gpus"])  # type: ignore[attr-defined]
     assert sorted(cards.values()) == [4, 4]
     while not under_way.finished:
         under_way.advance()
-    assert under_way.close()["weights_sha256"] == run(cell(0), tmp_path / "plain")["weights_sha256"]
+    assert under_way.close()["weights_sha256"] == plain[1]["weights_sha256"]
 
 
 def test_a_share_is_snapped_to_a_part_of_a_card(messages: Messages) -> None:

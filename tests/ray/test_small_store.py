@@ -44,6 +44,7 @@ def large(actors: int) -> Experiment:
     )
 
 
+@pytest.mark.ray
 def test_what_has_no_room_is_spilled(tmp_path: Path) -> None:
     """Kills: a run that waits for room that never comes, or one that loses what was spilled."""
     (tmp_path / "large.yaml").write_text(large(1).to_yaml())

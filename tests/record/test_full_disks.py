@@ -15,6 +15,8 @@ from engine.run.run import run
 from tests.faults.harness import differences, reference
 from tests.faults.workloads import WORKLOADS
 
+pytestmark = pytest.mark.faults
+
 
 def short(workload: str) -> Experiment:
     """Of a workload three rounds, with a checkpoint after each and few pictures to draw."""

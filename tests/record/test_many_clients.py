@@ -24,6 +24,8 @@ from engine.experiment import Experiment
 from engine.run.driver import Driver
 from tests.support.tiny import CLASSES, dataset, experiment, open_driver
 
+pytestmark = pytest.mark.slow
+
 COHORT = 8
 
 

@@ -113,6 +113,7 @@ def test_until_is_not_passed(tmp_path: Path, store: StageStore) -> None:
     assert stopped["weights_sha256"] == plain["weights_sha256"]
 
 
+@pytest.mark.slow
 def test_two_at_once_compute_each_round_once(tmp_path: Path, store: StageStore) -> None:
     """Kills: two holders of one prefix; a waiter that waits for the end of a run that passes what it needs."""
     summaries: dict[str, dict[str, Any]] = {}

@@ -272,6 +272,7 @@ def test_a_local_model_is_what_the_client_would_use(tmp_path: Path) -> None:
         assert row.local_accuracy <= shares[counts[row.client] > 0].sum() + 1e-9  # type: ignore[operator, index]
 
 
+@pytest.mark.slow
 def test_a_thousand_personal_heads(tmp_path: Path) -> None:
     """Kills: states in proportion to models or to all classes: on disk, a thousand clients keep the rows of their own
     classes; a resume that mixes them up."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -40,9 +39,7 @@ from engine.studies.diagnosis.sweep import diagnose_sweep
 from engine.sweeps.definition import Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
 from engine.sweeps.named import NamedSweep
-from tests.cli.test_cli import call
-
-assert call  # a fixture
+from tests.support.folders import content
 
 FEW = DiagnosisOptions(probe=40)
 BASE: dict[str, Any] = {
@@ -80,15 +77,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 def config(**changes: Any) -> Experiment:
     return Experiment.from_mapping({**BASE, **changes})
-
-
-def content(folder: Path) -> dict[str, str]:
-    """Every file of a folder but what a diagnosis writes."""
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.relative_to(folder).parts[0] != "diagnosis"
-    }
 
 
 @pytest.fixture

@@ -41,8 +41,8 @@ from engine.studies.floor.counts import (
     weight_moves,
 )
 from engine.studies.floor.measured import MeasuredFloor, TimedRound, cut_short, last_with_rounds
-from tests.cli.test_cli import fedskew
 from tests.support import tiny
+from tests.support.command_line import fedskew
 
 SHAPE = (1, 8, 8)
 

@@ -37,12 +37,9 @@ from engine.studies.images.sweep import look_at_sweep
 from engine.sweeps.definition import Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
 from engine.sweeps.named import NamedSweep
-from tests.cli.test_cli import call
-from tests.studies.test_diagnosis import content
 from tests.support.bench import CPU, Bench
+from tests.support.folders import content
 from tests.support.tiny import CLASSES, SUITED, dataset, drive, experiment
-
-assert call  # a fixture
 
 CBFL: dict[str, Any] = {"name": "cbfl", **SUITED["cbfl"]}
 

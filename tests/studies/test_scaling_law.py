@@ -129,6 +129,7 @@ def test_turns_without_noise_have_an_interval_of_no_width() -> None:
     assert found.high - found.low == pytest.approx(0, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_the_interval_covers() -> None:
     """Kills: an interval of single turns, or of normal quantiles on five turns: the first is twice too wide and covers
     always, the second covers 88 %."""

@@ -46,7 +46,7 @@ from engine.sweeps.running import run_sweep
 from engine.sweeps.trial import Job, Trial
 from tests.faults.cluster import NOTICE
 
-CLIENTS, ROUNDS, EVERY = 200, 140, 10  # EVERY: rounds between checkpoints
+CLIENTS, ROUNDS, EVERY = 200, 80, 5  # EVERY: rounds between checkpoints
 OWN = ["seconds", "rounds_computed", "folder"]  # columns of the trials table that say how a sweep went
 # The lost trial's lease is given up after six seconds, not after thirty. No trial here waits for another one's.
 IMPATIENT = {"heartbeat": 1.0, "patience": 6.0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,22 @@ from engine.sweeps.searching import InOrder, Proposed
 from tests.support.small_sweeps import STAGES, base, grid, warmup
 from tune_configs import SWEEPS
 
+
+@cache
+def loaded(name: str, profile: str) -> Sweep:
+    """A sweep of ours; building one takes a while, and nobody changes it."""
+    return load(name, profile, [], SWEEPS).sweep
+
+
 TWO_CORES = [{"CPU": 2.0, "memory": 1e9}]
 
 
+@pytest.mark.slow
 def test_every_sweep_of_ours_is_valid_in_both_profiles() -> None:
     """Kills: a cell that the engine refuses, a claim or a table of a hyper-parameter that is not varied."""
     for name in known(SWEEPS):
         for profile in ("laptop", "paper"):
-            sweep = load(name, profile, [], SWEEPS).sweep
+            sweep = loaded(name, profile)
             assert plan(sweep)
             axes = {axis["name"] for axis in sweep.axes()}
             for claim in sweep.claims:
@@ -41,7 +50,7 @@ def test_every_sweep_of_ours_is_valid_in_both_profiles() -> None:
 def test_sources_are_citations(name: str) -> None:
     """Kills: an algorithm's mapping, or a placeholder, where the reader expects a paper."""
     for profile in ("laptop", "paper"):
-        sweep = load(name, profile, [], SWEEPS).sweep
+        sweep = loaded(name, profile)
         for source in [claim.source for claim in sweep.claims] + [table.source for table in sweep.tables]:
             assert "{" not in source
 
@@ -53,7 +62,7 @@ PICTURES = {"fedser.figure2"}  # of a partition, which is the same for every see
 def test_every_sweep_of_ours_claims_something(name: str) -> None:
     """Kills: a sweep without a claim; one that its own seeds can never decide; where=0.1 where 0.05 is run as well."""
     for profile in ("laptop", "paper"):
-        sweep = load(name, profile, [], SWEEPS).sweep
+        sweep = loaded(name, profile)
         assert sweep.claims
         assert len(sweep.seeds) >= 3
         for claim in sweep.claims:

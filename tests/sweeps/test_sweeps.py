@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from benchmarks.memory import descendants
 from engine.analysis import load as load_results
 from engine.base.errors import ConfigError, ResourceError
 from engine.cli import sweeps as cli_sweeps
@@ -75,12 +76,12 @@ def comparable(folder: Path) -> pd.DataFrame:
 
 
 def processes(name: str) -> list[int]:
-    """Live Ray processes of that class."""
+    """Live processes of that class in this test process's Ray session; other test processes have theirs."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for pid in descendants(os.getpid()):
         try:
-            if path.read_bytes().startswith(f"ray::{name}".encode()):
-                found.append(int(path.parent.name))
+            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(f"ray::{name}".encode()):
+                found.append(pid)
         except OSError:
             continue
     return found
@@ -293,10 +294,28 @@ def test_a_killed_search_does_not_propose_the_same_again(tmp_path: Path) -> None
     assert ended
 
 
-def test_a_failed_trial_can_be_tried_again(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def broken(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
+    """A sweep of which one trial fails."""
+    folder = tmp_path_factory.mktemp("sweeps") / "broken"
+    return folder, swept("broken", folder)
+
+
+def test_a_failed_trial_is_recorded_and_the_sweep_goes_on(broken: tuple[Path, Outcome]) -> None:
+    """Kills: a trial without its reason, a NaN that ends the sweep, one that is tried again and again."""
+    folder, outcome = broken
+    assert outcome.statuses == {"finished": 1, "failed": 1}
+    record = SweepFolder(folder).record("00001")
+    assert record is not None and record.reason is not None
+    assert "diverged in round 1" in record.reason
+    trials = comparable(folder)
+    assert trials["status"].tolist() == ["finished", "failed"]
+    assert trials["last10_accuracy"].isna().tolist() == [False, True]
+
+
+def test_a_failed_trial_can_be_tried_again(broken: tuple[Path, Outcome]) -> None:
     """Kills: a failed trial that no resume can take up, one that every resume takes up."""
-    swept("broken", tmp_path / "broken")
-    folder = SweepFolder(tmp_path / "broken")
+    folder = SweepFolder(broken[0])
     failed, healthy = folder.record("00001"), folder.record("00000")
     assert failed is not None and failed.rounds_asked == failed.rounds == 0 and failed.schedule
     assert healthy is not None
@@ -306,18 +325,6 @@ def test_a_failed_trial_can_be_tried_again(tmp_path: Path) -> None:
     _, outcome = resume_sweep(folder.path, {}, retry_failed=True)
     assert outcome.statuses == {"finished": 1, "failed": 1}
     assert folder.record("00000") == healthy
-
-
-def test_a_failed_trial_is_recorded_and_the_sweep_goes_on(tmp_path: Path) -> None:
-    """Kills: a trial without its reason, a NaN that ends the sweep, one that is tried again and again."""
-    outcome = swept("broken", tmp_path / "broken")
-    assert outcome.statuses == {"finished": 1, "failed": 1}
-    record = SweepFolder(tmp_path / "broken").record("00001")
-    assert record is not None and record.reason is not None
-    assert "diverged in round 1" in record.reason
-    trials = comparable(tmp_path / "broken")
-    assert trials["status"].tolist() == ["finished", "failed"]
-    assert trials["last10_accuracy"].isna().tolist() == [False, True]
 
 
 def test_a_sweep_of_which_nothing_is_left_fails(tmp_path: Path) -> None:

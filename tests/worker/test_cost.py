@@ -9,7 +9,7 @@ import pytest
 from engine.algorithm import Phase
 from engine.experiment import Local
 from engine.worker.cost import FORWARD, ROWS_PER_STEP, Work, forward, total, training
-from tests.client.test_phases import spied
+from tests.support.phases import spied
 
 ROWS = 12  # of the client that is spied on
 ONCE = 1  # its loading and its upload, in steps

@@ -1,0 +1,70 @@
+"""Fixtures for any test: a Ray session, a sweep with its report, the command line, the warnings of the engine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.run.log import Messages
+from tests.support.command_line import fedskew
+
+
+@pytest.fixture(scope="session")
+def ray_session() -> Iterator[None]:
+    """A local cluster with room for four actors and two GPUs that exist by name only; each test process has its own."""
+    import ray
+
+    ray.init(
+        address="local",
+        num_cpus=8,
+        num_gpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        object_store_memory=256 * 2**20,
+    )
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """24 trials, one of which failed, with their report; written once, for all tests that only read."""
+    from engine.analysis.report import write
+    from tests.support.report_pages import ATTACK, CLAIMS, FAILED, TABLE
+    from tests.support.sweep_folders import make_sweep
+
+    folder = make_sweep(
+        tmp_path_factory.mktemp("sweeps") / "one",
+        rounds=6,
+        failed=[FAILED],
+        title=f"FedProx {ATTACK} & $\\mu$",
+        claims=CLAIMS,
+        tables=[TABLE],
+        client_rows=False,
+    )
+    write(folder)
+    return folder
+
+
+@pytest.fixture
+def call(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[..., tuple[int, str, str]]:
+    """``call(*words)`` is ``fedskew`` in the test's folder, on a machine without a GPU."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    return lambda *words: fedskew(monkeypatch, capsys, *words)
+
+
+@pytest.fixture
+def messages() -> Iterator[Messages]:
+    """The warnings of the engine during a test."""
+    log = logging.getLogger("fedskew")
+    handler = Messages()
+    log.addHandler(handler)
+    yield handler
+    log.removeHandler(handler)
