@@ -1,7 +1,8 @@
 """What a process that trains clients holds: the data set on its device, one network, and the jobs it can do.
 
 A worker is stateless between calls: everything a job needs arrives with it, so any worker can do any block, and a
-block that was lost with its worker is simply run again. It knows no Ray; ``ray_pool.py`` puts it into actors.
+block that was lost with its worker is simply run again. It knows no Ray; ``engine/worker`` puts it into threads and
+actors.
 
 What all blocks of a round share is received once, by :meth:`Worker.receive`, before any of them is worked on.
 """
@@ -38,6 +39,7 @@ from engine.client.entries import Arrays, floats, not_finite, opened, to_numpy, 
 from engine.client.failures import Outcome, attempt, naming
 from engine.client.flat_net import FlatNet
 from engine.client.nets import ClientNets, open_model
+from engine.client.peak_memory import PeakMemory, measure_peak
 from engine.client.sequential import RESIDENT_BYTES
 from engine.client.trainer import Sums, Trained, Trainer, Visit
 from engine.client.training_tools import FlatWorkbench
@@ -47,7 +49,6 @@ from engine.data.batches import Rows
 from engine.data.public import PublicRows
 from engine.experiment import Experiment, Local
 from engine.experiment.executor_policy import CAPTURING, in_place_of
-from engine.worker.preflight import Peak, measured
 
 
 @dataclass(frozen=True)
@@ -264,7 +265,7 @@ class Worker:
         )
         return (block, *new_states) if job.stateful else block
 
-    def peak(self, job: TrainJob, ids: tuple[int, ...], addressed: Arrays, rows: int, clients: int) -> Peak:
+    def peak(self, job: TrainJob, ids: tuple[int, ...], addressed: Arrays, rows: int, clients: int) -> PeakMemory:
         """Train some rows of clients that are new, as a trial: nothing is kept of it but the memory that it took.
 
         clients: how many like each of them are trained in one pass.
@@ -276,7 +277,7 @@ class Worker:
                 for _ in self._outcomes(job, iter([part] * clients)):
                     pass  # a client that fails here has been at its peak, and may not be drawn
 
-        peak = measured(trial, self.experiment.execution.device)
+        peak = measure_peak(trial, self.experiment.execution.device)
         whole = max(self.trainer.rows.normalised_bytes(len(self._indices(number))) for number in ids)
         return replace(peak, needed=peak.needed + min(whole, RESIDENT_BYTES))
 

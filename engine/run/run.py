@@ -32,7 +32,8 @@ from engine.run.driver import Driver
 from engine.run.sharing import Reuse
 from engine.server.class_balance import changes_classes, last_trained, step_classes
 from engine.server.evaluation_schedule import measures_own_models
-from engine.worker.pool import InProcessPool, Pool
+from engine.worker.in_process import InProcessPool
+from engine.worker.pool import Pool
 
 log = logging.getLogger("fedskew")
 
@@ -228,13 +229,11 @@ class Run:
         prepared = prepare(experiment, out, overwrite)
         reference = None
         if execution.actors:
-            from engine.worker.ray import (
-                pool as ray_pool,  # Ray is imported where it is used: in process nothing waits for it
-            )
+            from engine.worker.ray import cluster  # Ray is imported where it is used: in process nothing waits for it
 
-            ray_pool.connect(execution, address)
-            ray_pool.check_resources(execution)
-            reference = ray_pool.share(prepared.dataset)
+            cluster.connect(execution, address)
+            cluster.check_resources(execution)
+            reference = cluster.share(prepared.dataset)
         with prepared.folder.prepared(overwrite):
             with writing(prepared.folder.path):
                 prepared.write()

@@ -14,7 +14,7 @@ from engine.algorithm import Context, Pooled, Tensors
 from engine.base.errors import ConfigError
 from engine.record.run_folder import RunFolder
 from engine.run.driver import Driver, Outcome
-from engine.worker.pool import InProcessPool
+from engine.worker.in_process import InProcessPool
 from tests.algorithms.test_conformance import variance_mask
 from tests.support.pencil import context, regression
 from tests.support.tiny import BATCHNORM, assignment, dataset, drive, experiment

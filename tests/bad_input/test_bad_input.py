@@ -17,7 +17,7 @@ from engine.cli import main as cli
 from engine.data import SOURCES, sources
 from engine.record.checkpoints import Checkpoints
 from engine.record.run_folder import RunFolder
-from engine.worker.ray import pool as ray_pool
+from engine.worker.ray import cluster
 from tests.bad_input import datasets, experiments, folders, partitions, sweeps
 from tests.bad_input.case import Case
 from tests.cli.test_cli import fedskew
@@ -58,7 +58,7 @@ def _no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.fail("Ray was started")
 
     monkeypatch.setattr(ray, "init", started)
-    monkeypatch.setattr(ray_pool, "connect", started)
+    monkeypatch.setattr(cluster, "connect", started)
 
 
 def content(folder: Path) -> dict[str, str]:

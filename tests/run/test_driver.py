@@ -26,7 +26,7 @@ from engine.record.states import DiskStore, MemoryStore
 from engine.run import driver as driver_module
 from engine.run.driver import draw_cohort, expected_cohort
 from engine.run.run import Messages, prepare
-from engine.worker import pool as pool_module
+from engine.worker import in_process as pool_module
 from tests.support.tiny import SIZES, assignment, dataset, drive, experiment, open_driver
 
 # --- cohorts and blocks -------------------------------------------------------------------------------
@@ -705,7 +705,10 @@ def test_the_numeric_path_is_what_is_imported() -> None:
         "engine.base.writable",
         "engine.base.safe_yaml",
         "engine.worker.pool",
+        "engine.worker.in_process",
         "engine.worker.preflight",
+        "engine.client.peak_memory",
+        "engine.base.sizes",
         "engine.base.registry",
         "engine.record.run_folder",
         "engine.run.sharing",

@@ -22,7 +22,7 @@ from engine.studies.scaling import page as scaling_page
 from engine.studies.scaling.law import AMDAHL, USL, Law
 from engine.studies.scaling.plan import MODELS, Plan, Setting, Wanted, actors_for, make_plan
 from engine.studies.scaling.study import SCHEMA, Study, Turn, over_turns
-from engine.worker.pool import InProcessPool
+from engine.worker.in_process import InProcessPool
 from tests.cli.test_cli import call
 from tune_configs import EXPERIMENTS
 

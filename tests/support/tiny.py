@@ -20,7 +20,7 @@ from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
 from engine.run.driver import Driver
 from engine.run.sharing import Reuse
-from engine.worker.pool import InProcessPool
+from engine.worker.in_process import InProcessPool
 
 CLASSES = 4
 
