@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from engine.data.dataset import Split
-from engine.data.sources import EMBEDDED, FashionMnist
+from engine.data.sources.mnist import EMBEDDED, FashionMnist
 
 
 def table(train: Split, test: Split, classes: tuple[str, ...]) -> pa.Table:
@@ -36,7 +36,7 @@ def table(train: Split, test: Split, classes: tuple[str, ...]) -> pa.Table:
 
 
 def main(root: str | None) -> None:
-    """Write the sample beside this file."""
+    """Write the sample where the package keeps it; ``root``: the folder of the idx files, see ``FashionMnist``."""
     data = FashionMnist(root=root, train_samples=10_000, test_samples=2_000).load()
     pq.write_table(
         table(data.train, data.test, data.classes),

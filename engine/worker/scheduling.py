@@ -27,7 +27,7 @@ class MeasuredRates:
         self._sums: dict[tuple[str, str], tuple[float, float]] = {}  # fading sums of seconds and cost
 
     def add(self, method: str, kind: str, seconds: float, cost: float) -> None:
-        """Take in a measurement: ``seconds`` for calls of ``method`` that cost ``cost``, on the device class ``kind``."""
+        """Take in that calls of ``method`` which cost ``cost`` took ``seconds`` on the device class ``kind``."""
         before = self._sums.get((method, kind), (0.0, 0.0))
         self._sums[method, kind] = (FADE * before[0] + seconds, FADE * before[1] + cost)
 

@@ -237,7 +237,7 @@ def test_the_last_actor_that_does_not_start_ends_the_run(monkeypatch: pytest.Mon
 
 
 def test_want_of_memory_takes_actors_away_and_no_more(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    """Kills: the same load on the same node again; two batches at a time where one was too much; an actor of another node
+    """Kills: the same load on the same node again; two batches where one was too much; an actor of another node
     that is slowed with it."""
     killed = iter([(1.0, KILLED)])
     world, actors, run = simulate(

@@ -10,8 +10,8 @@ import numpy as np
 
 from engine.base.errors import DataError, require
 from engine.data.dataset import Dataset, MeanStd, Source, Split, assembled
-from engine.data.finding import existing
-from engine.data.formats import (
+from engine.data.sources.finding import existing
+from engine.data.sources.formats import (
     MOST_CLASSES,
     ParquetColumns,
     decode_images,

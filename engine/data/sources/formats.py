@@ -23,7 +23,7 @@ from PIL import Image
 
 from engine.base import parquet
 from engine.base.errors import ConfigError, DataError
-from engine.data.pickled import read_pickled
+from engine.data.sources.pickled import read_pickled
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -16,8 +16,8 @@ import numpy as np
 from engine.algorithm.seeds import numpy_generator
 from engine.base.errors import DataError, require
 from engine.data.dataset import Dataset, MeanStd, Source, Split, assembled
-from engine.data.finding import check_within, expanded, find_unpacked
-from engine.data.formats import decode_images, image_tree, read_files
+from engine.data.sources.finding import check_within, expanded, find_unpacked
+from engine.data.sources.formats import decode_images, image_tree, read_files
 
 CINIC10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 # As their authors and most papers give them, of the training images.

@@ -10,7 +10,7 @@ import numpy as np
 from engine.algorithm.seeds import numpy_generator
 from engine.base.errors import ConfigError, require
 from engine.data.assignment import Assignment
-from engine.data.partition import MAX_DRAWS, Partition
+from engine.data.partitions.partition import MAX_DRAWS, Partition
 
 Sets = tuple[tuple[int, ...], ...]  # of each device, its classes
 

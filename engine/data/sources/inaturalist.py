@@ -20,9 +20,9 @@ import numpy as np
 
 from engine.base.errors import DataError, require
 from engine.data.dataset import Dataset, Source, assembled
-from engine.data.finding import check_within, expanded, find_unpacked
-from engine.data.folders import Listing
-from engine.data.formats import MOST_CLASSES
+from engine.data.sources.finding import check_within, expanded, find_unpacked
+from engine.data.sources.formats import MOST_CLASSES
+from engine.data.sources.image_folders import Listing
 
 
 @dataclass(frozen=True, kw_only=True)
