@@ -1,11 +1,16 @@
-"""Networks, each a body and a linear or normalised head."""
+"""Networks (``model.name``), each a body and a linear or normalised head.
+
+The room offers the registry ``MODELS``, :class:`Model` and :class:`ModelSpec`, weights drawn from a generator,
+sub-networks (``narrow.py``), and what a network is like and costs before it is trained (``outline.py``, ``cost.py``).
+Read ``model.py`` first, then ``networks.py``.
+"""
 
 from engine.base.registry import Registry
 from engine.models.mobilenet import MobileNetV2
 from engine.models.model import Model, ModelSpec, build_model, check_size, initialise
 from engine.models.narrow import narrowed
 from engine.models.networks import CNN, CNN3, MLP, LeNet, Logistic, MoonCNN
-from engine.models.personal import FedRepCifar, PflegoCifar, PflegoMLP, PflegoOmniglot
+from engine.models.personalised import FedRepCifar, PflegoCifar, PflegoMLP, PflegoOmniglot
 from engine.models.resnet import ResNet8, ResNet20, ResNet32, ResNet56
 from engine.models.resnet_imagenet import ResNet18, ResNet50
 

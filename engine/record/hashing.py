@@ -73,7 +73,7 @@ NUMERIC_PATH = (
     "engine.models.model",
     "engine.models.narrow",
     "engine.models.networks",
-    "engine.models.personal",
+    "engine.models.personalised",
     "engine.models.resnet",
     "engine.models.resnet_imagenet",
     "engine.server.evaluation",

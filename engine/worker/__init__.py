@@ -1,4 +1,4 @@
-"""Where blocks of clients run: threads of this process, or Ray actors. Nothing in this room changes a bit of a result.
+"""The places where blocks of clients run: threads of this process, or Ray actors. Nothing here changes a result's bits.
 
 It offers one interface, the pool: calls go in, results come out in the order of the calls, whatever happens to the
 workers meanwhile; and, before a stage trains, a check that the workers' memory will do. Read ``pool.py`` first, then

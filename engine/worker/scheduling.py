@@ -164,7 +164,7 @@ class Scheduler:
     # --- pieces ---------------------------------------------------------------------------------------
 
     def _free_at(self, actor: int, now: float, pace: float) -> float:
-        """When an actor is expected to have done all that it was given."""
+        """The time at which an actor is expected to have done all that it was given."""
         costs = [sum(self._costs[call] for call in batch) for batch in self._in_flight[actor].values()]
         if not costs:
             return now

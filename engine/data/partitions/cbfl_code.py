@@ -14,7 +14,7 @@ from engine.data.partitions.partition import Partition
 
 @dataclass(frozen=True, kw_only=True)
 class CbflCode(Partition):
-    """What the code published with CBFL does in place of its text's Dirichlet split, for like-for-like runs.
+    """The rule of the code published with CBFL in place of its text's Dirichlet split, for like-for-like runs.
 
     Shares of each class are drawn per client and rounded, and clients take their number in turn until the
     class is used up: late clients may go short, and a remainder is dropped. With alpha < 0.1 or more than 200

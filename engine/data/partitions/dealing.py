@@ -11,12 +11,13 @@ from engine.data.assignment import Assignment, Parts
 
 
 def check_alpha(alpha: float) -> None:
+    """Raise :class:`ConfigError` unless ``alpha`` is a number above 0."""
     rule = "must be a number above 0"
     require(0 < alpha < math.inf, "alpha", alpha, rule, "for example alpha=0.1 (the smaller, the more skew)")
 
 
 def dirichlet_shares(rng: np.random.Generator, alpha: float, parts: int, draws: int) -> np.ndarray:
-    """Shares [draws, parts] ~ Dir(alpha, ..., alpha)."""
+    """Draw shares [draws, parts] ~ Dir(alpha, ..., alpha)."""
     return rng.dirichlet(np.full(parts, alpha), size=draws)
 
 

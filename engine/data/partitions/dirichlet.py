@@ -16,7 +16,7 @@ from engine.data.partitions.partition import Partition
 
 @dataclass(frozen=True, kw_only=True)
 class Dirichlet(Partition):
-    """Per class q ~ Dir(alpha) over the clients; client k gets the share q_k of the class.
+    """Shares q ~ Dir(alpha) over the clients for each class; client k gets the share q_k of the class.
 
     Yurochkin et al. 2019 and most papers since. Counts by largest remainder, so every sample is assigned.
     """
@@ -36,7 +36,7 @@ class Dirichlet(Partition):
 
 @dataclass(frozen=True, kw_only=True)
 class DirichletCapped(Partition):
-    """As :class:`Dirichlet`, but a client that holds N/K samples gets no more of the classes that follow.
+    """The rule of :class:`Dirichlet`, but a client that holds N/K samples gets no more of the classes that follow.
 
     MOON and NIID-Bench: shares of the others are renormalised, cut points are rounded down, and everything is
     drawn again until each client has 10 samples (the defaults of ``min_samples`` and ``on_small``).
@@ -68,7 +68,7 @@ class DirichletCapped(Partition):
 
 @dataclass(frozen=True, kw_only=True)
 class DirichletClient(Partition):
-    """Per client a class prior p ~ Dir(alpha) and a fixed size; labels are drawn from p without replacement.
+    """A class prior p ~ Dir(alpha) and a fixed size for each client; labels are drawn from p without replacement.
 
     Hsu et al. 2019 and FedDC. A label whose class is used up is drawn again, from the rest of the prior (from
     what is left, if the prior has no rest).
@@ -108,7 +108,7 @@ class DirichletClient(Partition):
 
 
 def _draw_classes(rng: np.random.Generator, priors: np.ndarray, is_open: np.ndarray, left: np.ndarray) -> np.ndarray:
-    """One open class for each row of ``priors`` [n, C]; rows without an open class draw from ``left`` [C]."""
+    """Draw an open class for each row of ``priors`` [n, C]; rows without an open class draw from ``left`` [C]."""
     weights = priors * is_open
     weights[weights.sum(axis=1) < 1e-12] = left * is_open
     ends = np.cumsum(weights, axis=1)
@@ -120,7 +120,7 @@ def _draw_classes(rng: np.random.Generator, priors: np.ndarray, is_open: np.ndar
 
 
 def _rank_in_class(classes: np.ndarray, num_classes: int) -> np.ndarray:
-    """How many earlier entries have the same class, int64 [n]."""
+    """Count for each entry the earlier ones of the same class, int64 [n]."""
     order = np.argsort(classes, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(classes, minlength=num_classes))[:-1]])
     ranks = np.empty(len(classes), dtype=np.int64)

@@ -100,7 +100,7 @@ class Personalised(Partition):
         return deal(rng, labels, counts)
 
     def _classes(self, rng: np.random.Generator, num_classes: int) -> int:
-        """How many classes a client has."""
+        """Draw the number of classes that a client has."""
         if self.degree == "diverse":
             return int(rng.integers(2, 6))
         return {"high": 2, "medium": num_classes // 2, "none": num_classes}[self.degree]

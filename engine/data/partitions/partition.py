@@ -50,10 +50,13 @@ class Partition(ABC):
     def draw(
         self, rng: np.random.Generator, labels: np.ndarray, num_classes: int, owners: np.ndarray | None
     ) -> Assignment:
-        """One draw, without regard to ``min_samples``; index arrays in any order."""
+        """Draw once, without regard to ``min_samples``; index arrays may be in any order.
+
+        rng: of the partition's seed. labels: int64 [N] of the training samples. owners: int64 [N], or None.
+        """
 
     def assign(self, labels: np.ndarray, num_classes: int, owners: np.ndarray | None = None) -> Assignment:
-        """Divide the samples with ``labels`` int64 [N] (and ``owners`` int64 [N]); the fields decide all.
+        """Divide the training samples with ``labels`` int64 [N] (and ``owners`` int64 [N]); the fields decide all.
 
         Raises :class:`ConfigError` if the data do not allow it.
         """
@@ -79,7 +82,7 @@ class Partition(ABC):
         )
 
     def share_tests(self, assignment: Assignment, dataset: Dataset) -> Assignment:
-        """``assignment``, which :meth:`assign` made, with the test samples that each client evaluates on.
+        """Return ``assignment``, which :meth:`assign` made, with the test samples that each client evaluates on.
 
         Those of a class are divided in proportion to the clients' training samples of it, by largest remainder,
         so a client is tested on classes that it trains on; a class without training samples is given to nobody.

@@ -141,7 +141,7 @@ def _has_pictures(root: Path) -> bool:
 def _read_pictures(
     source: Source, name: str, root: Path, label: str, classes: tuple[str, ...] | None, mean_std: MeanStd
 ) -> Dataset:
-    """From parquet files or an image tree; ``classes`` where parquet has numbers and no names."""
+    """Read parquet files or an image tree; ``classes`` where parquet has numbers and no names."""
     if not all(parquet_files(root, split) for split in ("train", "test")):
         return read_tree(name, root, mean_std=mean_std)
     # the mean and std are known, so that a subset need not decode the rest (4 s for all, 0.2 s for 1,000)

@@ -39,7 +39,7 @@ class InFlight:
 
 
 class Measurements:
-    """What a pool has learned of earlier calls. Changes no bit."""
+    """Speeds and sizes that a pool has learned from earlier calls. They change no bit."""
 
     def __init__(self, limit: float) -> None:
         """``limit``: bytes that may be out at once."""

@@ -16,7 +16,7 @@ NO_MEMORY = ("low on memory", "memory pressure")  # in Ray's messages of an acto
 
 
 class CallReply(NamedTuple):
-    """What an actor sends back for a call batch."""
+    """The message that an actor sends back for a call batch."""
 
     values: list[Any]  # the first result of each call
     seconds: float  # of work
@@ -26,7 +26,7 @@ class CallReply(NamedTuple):
 
 @dataclass(frozen=True)
 class Loss:
-    """Why an actor gave no reply: its calls have to run again."""
+    """The reason why an actor gave no reply; its calls have to run again."""
 
     reason: str
     of_memory: bool  # whether there was too little memory for the calls
