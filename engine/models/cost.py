@@ -55,7 +55,7 @@ class ModelCost:
 
     @property
     def flops(self) -> int:
-        """Operations of a training step, 6 M - 2 M1: two a multiply-add, forward, for weights' and inputs' gradients."""
+        """Operations of training, 6 M - 2 M1: two a multiply-add, forward, for weights' and for inputs' gradients."""
         return 6 * self.macs - 2 * self.first_macs
 
 
