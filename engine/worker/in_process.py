@@ -12,7 +12,7 @@ import torch
 
 from engine.client.blocks import AUTO_BLOCKS
 from engine.client.entries import Arrays
-from engine.client.jobs import Worker
+from engine.client.jobs import JobRunner
 from engine.data import Assignment, Dataset
 from engine.experiment import Experiment
 from engine.record.hashing import hardware_of, numerics
@@ -29,7 +29,7 @@ class InProcessPool(Pool):
 
     def __init__(self, experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
         count = workers_of(experiment, dataset.shape, len(dataset.classes), assignment)
-        self._workers = [Worker(experiment, dataset, assignment) for _ in range(count)]
+        self._workers = [JobRunner(experiment, dataset, assignment) for _ in range(count)]
         threads = partial(torch.set_num_threads, experiment.execution.threads)
         self._threads = ThreadPoolExecutor(count, "worker", threads) if count > 1 else None
         self._numerics = numerics(experiment, hardware_of(experiment.execution.device))

@@ -1,6 +1,6 @@
 """The interface of a pool of workers: calls in, results out in the order of the calls.
 
-A pool gets a list of calls to one method of :class:`~engine.client.jobs.Worker` and yields their results in the
+A pool gets a list of calls to one method of :class:`~engine.client.jobs.JobRunner` and yields their results in the
 order of the calls, whatever order they finish in. That order is all that the sums of a round depend on; and since
 each result is yielded as soon as those before it are there, a driver adds while workers train, and holds few results
 at once. There are two pools: ``in_process.py`` and ``ray/pool.py``.

@@ -17,7 +17,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from engine.algorithm import Context, Layout
+from engine.algorithm import Context, ParamLayout
 from engine.base import devices
 from engine.base.errors import ResourceError
 from engine.base.sizes import size_text
@@ -62,7 +62,7 @@ class Preflight:
         """Rows that the trial trains on: two batches."""
         return min(self.held, 2 * self.batch)
 
-    def due(self, layout: Layout) -> bool:
+    def due(self, layout: ParamLayout) -> bool:
         """Return whether a trial is worth its time; ``layout`` is that of the largest network.
 
         On a card it always is: a step takes little there, and the driver may see no card to compare an estimate with.
@@ -76,14 +76,14 @@ class Preflight:
         log.info("preflight: a worker's training is estimated to take %s of %s", size_text(estimate), size_text(part))
         return estimate > SMALL * part
 
-    def estimate(self, layout: Layout) -> int:
+    def estimate(self, layout: ParamLayout) -> int:
         """Return the bytes of a worker that trains: a rough figure, too high rather than too low."""
         specs = (self.experiment.model, *self.experiment.client_models)
         outputs = max(activations(spec, layout.image, layout.classes) for spec in specs)
         size = 8 if self.experiment.execution.precision == "float64" else 4
         return size * self.together * (VECTORS * layout.size + ACTIVATIONS * self.batch * outputs)
 
-    def smaller(self, layout: Layout) -> str:
+    def smaller(self, layout: ParamLayout) -> str:
         """Say what to set where a worker's memory did not do: a smaller batch, or fewer clients in one pass."""
         if self.together < 2:
             return "lower local.batch_size, or take a machine with more memory"

@@ -18,15 +18,15 @@ from engine.experiment import CHOICES, Evaluation, Experiment, Stage, lineage_of
 from engine.models.cost import ModelCost, model_cost
 from engine.record.hashing import hardware_of, numerics
 from engine.record.run_folder import Row
-from engine.run.driver import draw_cohort
 from engine.run.run import Run
+from engine.server.cohort import draw_cohort
 from engine.studies.floor.counts import Floor, RoundWork, Speed, least, round_work
 from engine.studies.floor.device_speed import measure
 from engine.worker.thread_count import workers_of
 
 NEVER = 10**9  # rounds
 # Where a method does more in a round than plain local training.
-COSTLY = ("phases", "loss", "gradient", "draw", "equip", "enter", "before_round")
+COSTLY = ("phases", "loss", "gradient", "step_randomness", "client_setup", "phase_start", "before_round")
 
 
 @dataclass(frozen=True)
