@@ -13,8 +13,7 @@ from algorithms import ALGORITHMS
 from algorithms.answers import Answers
 from algorithms.distillation import Distillation
 from engine.algorithm import Context, PostTraining
-from engine.data import Assignment, Dataset, Split
-from engine.data import Iid
+from engine.data import Assignment, Dataset, Iid, Split
 from engine.experiment import Experiment
 from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
