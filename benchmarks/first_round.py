@@ -117,11 +117,11 @@ def watched() -> None:
     watch(run.LocalDriver, "__init__", "driver and worker")
     if "actors: 0" not in Path(sys.argv[2]).read_text():
         from engine.run import driver_actor as ray_driver
-        from engine.worker.ray import pool as ray_pool
+        from engine.worker.ray import cluster
 
         mark("import of Ray")
-        watch(ray_pool, "connect", "start of Ray")
-        watch(ray_pool, "share", "data into the store")
+        watch(cluster, "connect", "start of Ray")
+        watch(cluster, "share", "data into the store")
         watch(ray_driver.RemoteDriver, "end", "client actors", before="driver actor")
     watch(run.Run, "advance", "first round")
     try:

@@ -33,9 +33,10 @@ from rich.table import Table
 
 from benchmarks.common import RESULTS, save, verdict
 from benchmarks.memory import Peaks, actors_of
+from engine.base.sizes import size_text
 from engine.experiment import Checkpoint, Experiment
 from engine.record.run_folder import RunFolder
-from engine.record.state_projection import most_files, size_text, touched
+from engine.record.state_projection import most_files, touched
 from engine.run.run import Run
 
 CLIENTS, COHORT, CLASSES, SIDE = 2295, 23, 1010, 32

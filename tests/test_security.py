@@ -29,7 +29,7 @@ from PIL import Image
 from engine.base import parquet
 from engine.base.errors import DataError, RunFolderError
 from engine.base.files import refuse_links
-from engine.data.formats import decode_images
+from engine.data.sources.formats import decode_images
 from engine.experiment import Experiment
 from engine.record import snapshots
 from engine.record.run_folder import RunFolder

@@ -46,6 +46,7 @@ from engine.client.messages import (
     TrainJob,
 )
 from engine.client.nets import ClientNets, open_model
+from engine.client.peak_memory import PeakMemory, measure_peak
 from engine.client.sequential import RESIDENT_BYTES
 from engine.client.sums import BlockSums
 from engine.client.trainer import Trainer
@@ -56,7 +57,6 @@ from engine.data.batches import Rows
 from engine.data.public import PublicRows
 from engine.experiment import Experiment
 from engine.experiment.executor_policy import CAPTURING, in_place_of
-from engine.worker.preflight import Peak, measured
 
 
 def set_up_torch(experiment: Experiment) -> None:
@@ -150,7 +150,7 @@ class JobRunner:
         block = BlockResult(sums.sent(), reports, failures, stacked, models, personal)
         return (block, *new_states) if job.stateful else block
 
-    def peak(self, job: TrainJob, ids: tuple[int, ...], addressed: Arrays, rows: int, clients: int) -> Peak:
+    def peak(self, job: TrainJob, ids: tuple[int, ...], addressed: Arrays, rows: int, clients: int) -> PeakMemory:
         """Train some rows of clients that are new, as a trial: nothing is kept of it but the memory that it took.
 
         clients: how many like each of them are trained in one pass.
@@ -162,7 +162,7 @@ class JobRunner:
                 for _ in self._trained(job, iter([part] * clients)):
                     pass  # a client that fails here has been at its peak, and may not be drawn
 
-        peak = measured(trial, self.experiment.execution.device)
+        peak = measure_peak(trial, self.experiment.execution.device)
         whole = max(self.trainer.rows.normalised_bytes(len(self._indices(number))) for number in ids)
         return replace(peak, needed=peak.needed + min(whole, RESIDENT_BYTES))
 

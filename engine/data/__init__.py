@@ -1,32 +1,27 @@
 """Data sets (``data.name``) and their division among clients (``partition.name``).
 
-It offers the sources and the partitions by name, a data set's arrays, and the batches of a client's rows. Read
-``dataset.py`` first, then ``partition.py``.
+The room offers the registries ``SOURCES`` and ``PARTITIONS``, :class:`Dataset`, :class:`Assignment` (who has which
+samples) and batches of a client's rows on a device (``batches.py``). Read ``dataset.py`` first, then ``assignment.py``,
+``sources/`` and ``partitions/``.
 """
 
 from engine.base.registry import Registry
-from engine.data.annotations import INaturalist2019, INaturalistUser120k
 from engine.data.assignment import Assignment
-from engine.data.class_sets import ClassSets
 from engine.data.dataset import Dataset, Source, Split
-from engine.data.folders import Cinic10, ImageNet200, Omniglot, TinyImageNet
-from engine.data.partition import (
-    CbflCode,
-    ClassesPerClient,
-    Dirichlet,
-    DirichletCapped,
-    DirichletClient,
-    Iid,
-    Natural,
-    Partition,
-    Personalised,
-    Quantity,
-    Shards,
-)
-from engine.data.replacement import Replacement
-from engine.data.sources import Cifar10, Cifar100, Emnist, FashionMnist, FashionMnistSample, Mnist
-from engine.data.synthetic import Synthetic
-from engine.data.user_data import ImageFolder, Parquet
+from engine.data.partitions.cbfl_code import CbflCode
+from engine.data.partitions.class_sets import ClassSets
+from engine.data.partitions.dirichlet import Dirichlet, DirichletCapped, DirichletClient
+from engine.data.partitions.few_classes import ClassesPerClient, Personalised, Shards
+from engine.data.partitions.natural import Natural
+from engine.data.partitions.partition import Partition
+from engine.data.partitions.replacement import Replacement
+from engine.data.partitions.sizes import Iid, Quantity
+from engine.data.sources.cifar import Cifar10, Cifar100
+from engine.data.sources.image_folders import Cinic10, ImageNet200, Omniglot, TinyImageNet
+from engine.data.sources.inaturalist import INaturalist2019, INaturalistUser120k
+from engine.data.sources.mnist import Emnist, FashionMnist, FashionMnistSample, Mnist
+from engine.data.sources.synthetic import Synthetic
+from engine.data.sources.user_data import ImageFolder, Parquet
 
 SOURCES = Registry(
     "data",

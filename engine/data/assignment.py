@@ -1,4 +1,4 @@
-"""Which client holds which samples, and the file that says so."""
+"""The samples that each client holds, and the file that says so."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_CLIENTS = 10**8
 
 
 class Parts(Sequence[np.ndarray]):
-    """An index array for each client, all in one array: of 100,000 clients the objects would weigh more than the rows.
+    """An index array for each client, all in one array: for 100,000 clients the objects would weigh more than the rows.
 
     joined: int64, the parts one after the other. ends: int64 [K], where each ends; non-decreasing.
     Two arrays are also what travels: processes of a node share them where they share memory.
@@ -37,7 +37,7 @@ class Parts(Sequence[np.ndarray]):
 
     @classmethod
     def of(cls, parts: Iterable[np.ndarray]) -> Parts:
-        """Of single arrays, copied; as it is if it is one already."""
+        """Join single arrays, copied; return ``parts`` itself if it is one already."""
         if isinstance(parts, Parts):
             return parts
         parts = list(parts)
@@ -46,7 +46,7 @@ class Parts(Sequence[np.ndarray]):
 
     @classmethod
     def grouped(cls, owners: np.ndarray, values: np.ndarray, count: int) -> Parts:
-        """The sorted ``values`` [n] of each of the owners 0 to ``count`` - 1 (``owners`` [n])."""
+        """Give each of the owners 0 to ``count`` - 1 its sorted ``values`` [n], by ``owners`` [n]."""
         order = np.lexsort((values, owners))
         ends = np.cumsum(np.bincount(owners, minlength=count))
         return cls(values[order].astype(np.int64, copy=False), ends)
@@ -55,7 +55,7 @@ class Parts(Sequence[np.ndarray]):
         return len(self.ends)
 
     def __getitem__(self, number: Any) -> Any:
-        """A client's part, as a view; of a slice a list of them."""
+        """Return a client's part as a view, or a list of parts for a slice."""
         if isinstance(number, slice):
             return [self[k] for k in range(len(self))[number]]
         end = self.ends[number]  # an IndexError beyond the last
@@ -67,15 +67,15 @@ class Parts(Sequence[np.ndarray]):
         return (self.joined[start:end] for start, end in zip(starts, self.ends.tolist(), strict=True))
 
     def sizes(self) -> np.ndarray:
-        """Length of each part, int64 [K]."""
+        """Return the length of each part, int64 [K]."""
         return np.diff(self.ends, prepend=0)
 
     def owners(self) -> np.ndarray:
-        """Whose each entry of ``joined`` is, int64 [n]."""
+        """Return the client of each entry of ``joined``, int64 [n]."""
         return np.repeat(np.arange(len(self)), self.sizes())
 
     def sorted(self) -> Parts:
-        """With each part in ascending order."""
+        """Return the same parts, each in ascending order."""
         return Parts.grouped(self.owners(), self.joined, len(self))
 
 
@@ -103,11 +103,11 @@ class Assignment:
             object.__setattr__(self, "tests", Parts.of(self.tests))
 
     def sizes(self) -> np.ndarray:
-        """Training samples of each client, int64 [K]."""
+        """Return the number of training samples of each client, int64 [K]."""
         return Parts.of(self.clients).sizes()
 
     def class_counts(self, labels: np.ndarray, num_classes: int) -> np.ndarray:
-        """Samples of each client and class, int64 [K, C]; ``labels`` int64 [N] of the training split."""
+        """Count the samples of each client and class, int64 [K, C]; ``labels`` int64 [N] are the training split's."""
         parts, shape = Parts.of(self.clients), (len(self.clients), num_classes)
         cells = parts.owners() * num_classes + labels[parts.joined]
         return np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape)
@@ -141,7 +141,7 @@ class Assignment:
 
     @classmethod
     def load(cls, path: Path) -> Assignment:
-        """Read what :meth:`save` wrote; :class:`DataError` if it is missing or something else."""
+        """Read what :meth:`save` wrote; raise :class:`DataError` if it is missing or something else."""
         try:
             table = parquet.read(path)
             if not all(pa.types.is_integer(table[name].type) and not table[name].null_count for name in _COLUMNS):

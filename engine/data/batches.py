@@ -39,12 +39,16 @@ class Rows:
         return len(self.labels)
 
     def normalised_bytes(self, rows: int) -> int:
+        """Return the bytes of ``rows`` rows that are normalised in the run's precision."""
         return rows * self.images[0].numel() * self.scale.element_size()
 
     def batch(
         self, indices: Tensor, augment: str = "none", rng: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """[B, ...] normalised images in the run's precision, and [B] labels."""
+        """Return the rows ``indices`` [B]: normalised images [B, ...] in the run's precision, and labels [B].
+
+        ``augment`` ("none", "flip" or "crop_flip") is applied where there is a generator to draw by.
+        """
         x = self.images.index_select(0, indices)
         if augment != "none" and rng is not None:
             x = augmented(x, augment, rng)
@@ -60,7 +64,7 @@ def _tensor(array: np.ndarray, device: torch.device) -> Tensor:
 def batch_sizes(
     num_rows: int, batch_size: int | Literal["full"], last_batch: Literal["keep", "drop", "wrap"]
 ) -> list[int]:
-    """The rows of each batch of a pass: as :func:`orders` cuts them, or one full batch; none where there are none."""
+    """Return the rows of each batch of a pass as :func:`orders` cuts them, or of one full batch; [] for no rows."""
     if batch_size == "full":
         return [num_rows] if num_rows else []
     whole, short = divmod(num_rows, batch_size)
@@ -74,7 +78,7 @@ def orders(
     last_batch: Literal["keep", "drop", "wrap"],
     rng: torch.Generator,
 ) -> Iterator[list[Tensor]]:
-    """Pass after pass, for ever: the positions [<= B] of each batch, drawn anew for every pass.
+    """Yield pass after pass, for ever, the positions [<= B] of each batch, drawn anew for every pass.
 
     Ends at once where each pass would be empty.
     """
@@ -94,7 +98,7 @@ def orders(
 
 
 def augmented(x: Tensor, augment: str, rng: torch.Generator) -> Tensor:
-    """Random horizontal flips, after random crops of the zero-padded image if ``augment`` is "crop_flip"."""
+    """Flip images [B, C, H, W] horizontally at random, after random crops of the zero-padded ones for "crop_flip"."""
     if augment == "crop_flip":
         x = _crop(x, rng)
     flip = torch.rand(len(x), generator=rng).to(x.device) < 0.5

@@ -1,4 +1,4 @@
-"""What a data set is: two splits of images and labels, class names, and constants to normalise with.
+"""A data set: two splits of images and labels, class names, and constants to normalise with.
 
 Images stay as they are stored (uint8); scaling to [0, 1], normalising and augmenting belong to training.
 """
@@ -52,7 +52,7 @@ class Split:
         return len(self.images)
 
     def take(self, indices: np.ndarray) -> Split:
-        """The samples at ``indices``, copied."""
+        """Return the samples at ``indices``, copied."""
         owners = None if self.owners is None else self.owners[indices]
         return Split(self.images[indices], self.labels[indices], owners)
 
@@ -107,7 +107,7 @@ class Dataset:
 
 @dataclass(frozen=True, kw_only=True)
 class Source(ABC):
-    """Where a data set comes from.
+    """The place that a data set comes from, and how much of it to keep.
 
     train_samples, test_samples: how many samples to keep; None keeps all. The subset has the class shares of
     the whole, is the same for every seed, and keeps the order of the whole. normalise: by the data's mean and
@@ -125,10 +125,13 @@ class Source(ABC):
 
     @abstractmethod
     def read(self) -> Dataset:
-        """The whole data set; :class:`DataError` if it is missing or cannot be read."""
+        """Read the whole data set; raise :class:`DataError` if it is missing or cannot be read."""
 
     def load(self) -> Dataset:
-        """The data set, reduced to ``train_samples`` and ``test_samples``; "as is" unless ``normalise``."""
+        """Read the data set and keep ``train_samples`` and ``test_samples`` of it; "as is" unless ``normalise``.
+
+        Raises :class:`DataError` as :meth:`read`, and :class:`ConfigError` if there are not so many samples.
+        """
         data = self.read()
         splits = {}
         for name in ("train", "test"):
@@ -139,9 +142,9 @@ class Source(ABC):
         return dataclasses.replace(data, **splits, mean=mean, std=std)
 
     def chosen(self, split: str, labels: np.ndarray) -> np.ndarray:
-        """The sorted rows int64 that ``load`` keeps of the split "train" or "test" with ``labels`` int64 [N].
+        """Return the sorted rows int64 that ``load`` keeps of the split "train" or "test" with ``labels`` int64 [N].
 
-        All rows of a split that has been reduced already, so a reader may reduce it before it decodes.
+        These are all rows of a split that has been reduced already, so a reader may reduce it before it decodes.
         """
         samples = getattr(self, f"{split}_samples")
         if samples is None or samples == len(labels):
@@ -153,7 +156,7 @@ class Source(ABC):
 
 
 def largest_remainder(total: int, shares: np.ndarray) -> np.ndarray:
-    """Whole numbers [K] that add up to ``total`` and each differ from ``total * shares`` by less than 1.
+    """Divide ``total`` into whole numbers [K] that each differ from ``total * shares`` by less than 1.
 
     ``shares`` [K] are not negative and add up to 1. What rounding down leaves goes to the largest fractions
     (the lower index where they are equal).
@@ -166,7 +169,7 @@ def largest_remainder(total: int, shares: np.ndarray) -> np.ndarray:
 
 
 def stratified(labels: np.ndarray, samples: int, purpose: str) -> np.ndarray:
-    """Sorted indices int64 [samples], with the class shares of ``labels``; drawn by the key ``purpose``."""
+    """Draw sorted indices int64 [samples] with the class shares of ``labels``, by the key ``purpose``."""
     sizes = np.bincount(labels)
     quota = largest_remainder(samples, sizes / len(labels))
     rng = numpy_generator(0, purpose)
@@ -175,7 +178,7 @@ def stratified(labels: np.ndarray, samples: int, purpose: str) -> np.ndarray:
 
 
 def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation per channel of uint8 images [N, C, H, W], scaled to [0, 1].
+    """Return mean and standard deviation per channel of uint8 images [N, C, H, W], scaled to [0, 1].
 
     Counts the 256 values, so it is exact and needs little memory. A channel of one value has std 1.
     """
@@ -193,7 +196,7 @@ def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[flo
 
 
 def assembled(name: str, classes: tuple[str, ...], splits: list[Split], mean_std: MeanStd | None) -> Dataset:
-    """From [train, test]; the mean and std of the training images are computed if they are not known."""
+    """Put a data set together from [train, test]; an unknown mean and std are computed of the training images."""
     train, test = splits
     mean, std = mean_std or channel_statistics(train.images)
     return Dataset(name, classes, train, test, mean, std)

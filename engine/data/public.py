@@ -22,6 +22,10 @@ class PublicRows:
         self._indices = indices
 
     def __call__(self, per_class: int) -> tuple[Tensor, Tensor]:
+        """Return the first ``per_class`` samples of each class: images [n, C, H, W] and labels [n].
+
+        Raises :class:`ConfigError` where a class has fewer.
+        """
         labels = self._rows.labels[self._indices]
         classes = labels.unique().tolist()
         if not classes:
@@ -39,7 +43,7 @@ class PublicRows:
 
 
 def none_set_aside(per_class: int) -> NoReturn:
-    """What asking for public rows comes to where a partition has set none aside."""
+    """Raise the error for ``per_class`` public rows where a partition has set none aside."""
     raise ConfigError(
         "per_class", per_class, "asks for public samples, and there are none", "set partition.name=class_sets"
     )

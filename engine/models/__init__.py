@@ -1,7 +1,8 @@
-"""Networks, each a body and a linear or normalised head, and what one costs.
+"""Networks (``model.name``), each a body and a linear or normalised head.
 
-It offers the recipes by name (``MODELS``, the key ``model.name``), the drawing of first weights from a key, and
-sub-networks of the first channels. Read ``model.py`` first: what a network and a recipe are.
+The room offers the registry ``MODELS``, :class:`Model` and :class:`ModelSpec`, weights drawn from a generator,
+sub-networks (``narrow.py``), and what a network is like and costs before it is trained (``outline.py``, ``cost.py``).
+Read ``model.py`` first, then ``networks.py``.
 """
 
 from engine.base.registry import Registry
@@ -9,7 +10,7 @@ from engine.models.mobilenet import MobileNetV2
 from engine.models.model import Model, ModelSpec, build_model, check_size, initialise
 from engine.models.narrow import narrowed
 from engine.models.networks import CNN, CNN3, MLP, LeNet, Logistic, MoonCNN
-from engine.models.personal import FedRepCifar, PflegoCifar, PflegoMLP, PflegoOmniglot
+from engine.models.personalised import FedRepCifar, PflegoCifar, PflegoMLP, PflegoOmniglot
 from engine.models.resnet import ResNet8, ResNet20, ResNet32, ResNet56
 from engine.models.resnet_imagenet import ResNet18, ResNet50
 

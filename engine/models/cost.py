@@ -1,4 +1,4 @@
-"""What one sample costs in a model: multiply-adds and kept activations, counted by hooks while shapes pass through.
+"""The cost of one sample in a model: multiply-adds and kept activations, counted by hooks while shapes pass through.
 
 Nothing is computed: the model lies on the meta device, where tensors have shapes and no values.
 """
@@ -18,7 +18,7 @@ ROWS = 2  # of the batch that passes: BatchNorm takes no single one
 
 @dataclass(frozen=True)
 class LayerCost:
-    """One call of a module with weights of its own, for one sample."""
+    """The cost of one call of a module with weights of its own, for one sample."""
 
     name: str  # as in ``named_modules``
     kind: str
@@ -30,7 +30,7 @@ class LayerCost:
 
 @dataclass(frozen=True)
 class ModelCost:
-    """One sample's way through a model, in the order of the layers."""
+    """The cost of one sample's way through a model, layer by layer in their order."""
 
     layers: tuple[LayerCost, ...]
     parameters: int  # P
@@ -40,33 +40,36 @@ class ModelCost:
 
     @property
     def macs(self) -> int:
-        """M: multiply-adds of a forward pass."""
+        """Multiply-adds of a forward pass: M."""
         return sum(layer.macs for layer in self.layers)
 
     @property
     def first_macs(self) -> int:
-        """M1: those of layers that need no gradient with respect to their input."""
+        """Multiply-adds of layers that need no gradient with respect to their input: M1."""
         return sum(layer.macs for layer in self.layers if layer.is_first)
 
     @property
     def activations(self) -> int:
-        """A: elements that are kept for backward and have a gradient: inputs of layers, and the scores."""
+        """Elements that are kept for backward and have a gradient, inputs of layers and the scores: A."""
         return sum(layer.kept for layer in self.layers) + self.outputs
 
     @property
     def flops(self) -> int:
-        """6 M - 2 M1: two for each multiply-add, forward, for the weights' gradients, and for the inputs'."""
+        """Operations of training, 6 M - 2 M1: two a multiply-add, forward, for weights' and for inputs' gradients."""
         return 6 * self.macs - 2 * self.first_macs
 
 
 def model_cost(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int) -> ModelCost:
-    """Of a recipe's network in training, for images of ``shape`` (C, H, W). Raises ConfigError as ``spec.build``."""
+    """Count the cost of a specification's network in training, for images of ``shape`` (C, H, W).
+
+    Raises :class:`ConfigError` as ``spec.build`` does.
+    """
     with torch.device("meta"):
         return count(spec.build(shape, num_classes), shape)
 
 
 def count(model: nn.Module, shape: tuple[int, int, int]) -> ModelCost:
-    """Of a model on the meta device, which maps [B, C, H, W] to scores [B, C]."""
+    """Count the cost of a model on the meta device, which maps images [B, C, H, W] to scores [B, classes]."""
     layers: list[LayerCost] = []
     seen: dict[int, Tensor] = {}  # held, so that no other tensor takes over an id
 

@@ -1,4 +1,4 @@
-"""What follows a body: MOON's projection, and the classifier."""
+"""The layers after a body: MOON's projection, and the classifier."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class NormalisedLinear(nn.Linear):
 
 
 def head_layer(head: Head, features: int, num_classes: int) -> nn.Linear:
-    """Features [B, D] -> logits [B, num_classes]."""
+    """Return the layer from features [B, D] to logits [B, num_classes]."""
     return NormalisedLinear(features, num_classes) if head == "normalised" else nn.Linear(features, num_classes)
 
 
 def project(body: nn.Sequential, features: int) -> int:
-    """Append MOON's projection z = fc(relu(fc(h))) to ``body`` (Li, He and Song 2021); the number of its features."""
+    """Append MOON's projection z = fc(relu(fc(h))) to ``body`` (Li, He and Song 2021); return its features' number."""
     body.add_module("project1", nn.Linear(features, features))
     body.add_module("project_relu", nn.ReLU())
     body.add_module("project2", nn.Linear(features, PROJECTED))

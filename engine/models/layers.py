@@ -26,7 +26,7 @@ class GroupNorm(nn.GroupNorm):
 
 
 class PlaneLinear(nn.Linear):
-    """Flattens [B, C, H, W] and maps to [B, out].
+    """A linear layer that flattens [B, C, H, W] and maps to [B, out].
 
     The C H W inputs are C planes of ``plane`` = H W values each; narrowing keeps whole planes.
     """
@@ -50,7 +50,7 @@ class DepthwiseConv(nn.Conv2d):
 
 
 class MeanPool(nn.Module):
-    """[B, C, H, W] -> [B, C]; the adaptive average pool to 1x1, by an operation that is deterministic on CUDA too."""
+    """The mean of each plane, [B, C, H, W] -> [B, C], by an operation that is deterministic on CUDA too."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.mean(dim=(2, 3))
@@ -74,12 +74,12 @@ class ConvBlock(nn.Module):
         return self.pool(F.relu(self.norm(self.conv(x))))
 
     def pool(self, x: Tensor) -> Tensor:
-        """Of values from 0 on."""
+        """Pool values that are 0 or above: [B, C, H, W] -> [B, C, H', W']."""
         return F.max_pool2d(x, 2)
 
 
 class OverlapBlock(ConvBlock):
-    """As :class:`ConvBlock`, with 3x3 max pooling of stride 2 and TensorFlow's "same" padding: H' = ceil(H / 2).
+    """A :class:`ConvBlock` with 3x3 max pooling of stride 2 and TensorFlow's "same" padding: H' = ceil(H / 2).
 
     That pads the far side alone where H is even, so torch's own ``padding``, alike on both, would shift the windows.
     """
@@ -91,7 +91,7 @@ class OverlapBlock(ConvBlock):
 
 
 def norm_layer(norm: Norm, channels: int, group_size: int) -> nn.Module:
-    """A norm for ``channels`` channels; ``group_size`` (channels per group) is read by "group" only."""
+    """Return a norm for ``channels`` channels; ``group_size`` (channels per group) is read by "group" only."""
     if norm == "batch":
         return nn.BatchNorm2d(channels)
     if norm == "group":
@@ -100,7 +100,7 @@ def norm_layer(norm: Norm, channels: int, group_size: int) -> nn.Module:
 
 
 def check_norm(norm: str, known: tuple[str, ...], group_size: int, channels: int) -> None:
-    """Raises ConfigError unless ``norm`` is known and ``group_size`` divides ``channels``.
+    """Raise :class:`ConfigError` unless ``norm`` is known and ``group_size`` divides ``channels``.
 
     ``channels`` is what the channel numbers of all layers have as their greatest common divisor.
     """
@@ -115,7 +115,7 @@ def check_norm(norm: str, known: tuple[str, ...], group_size: int, channels: int
 
 
 def require_pixels(name: str, shape: tuple[int, int, int], least: int) -> None:
-    """Raises ConfigError for images smaller than ``least`` pixels on a side."""
+    """Raise :class:`ConfigError` for images smaller than ``least`` pixels on a side."""
     _, height, width = shape
     if min(height, width) < least:
         raise ConfigError(

@@ -44,11 +44,11 @@ class Model(nn.Module):
         self.tap_names = tap_names
 
     def features(self, x: Tensor) -> Tensor:
-        """Images [B, C, H, W] -> features [B, D]."""
+        """Map images [B, C, H, W] to features [B, D]."""
         return self.body(x)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images [B, C, H, W] -> logits [B, num_classes]."""
+        """Map images [B, C, H, W] to logits [B, num_classes]."""
         return self.head(self.features(x))
 
 
@@ -66,13 +66,13 @@ class ModelSpec(ABC):
 
     @abstractmethod
     def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
-        """The network for images of ``shape`` (C, H, W); :func:`initialise` gives it its weights.
+        """Build the network for images of ``shape`` (C, H, W); :func:`initialise` gives it its weights.
 
-        Raises ConfigError for images too small for the network.
+        Raises :class:`ConfigError` for images too small for the network.
         """
 
     def assemble(self, body: nn.Sequential, features: int, num_classes: int, taps: tuple[str, ...] = ()) -> Model:
-        """``body``, which gives ``features`` features, with the projection and the head asked for."""
+        """Join ``body``, which gives ``features`` features, with the projection and the head asked for."""
         if self.projection:
             features = project(body, features)
         return Model(body, head_layer(self.head, features, num_classes), taps)
@@ -110,7 +110,7 @@ _NORM_VALUES = {"weight": 1, "bias": 0, "running_mean": 0, "running_var": 1, "nu
 
 
 def fresh(build: Callable[[], Built], generator: torch.Generator) -> Built:
-    """What ``build`` makes, on the CPU in training mode, its weights drawn from ``generator`` (a CPU generator) alone.
+    """Return what ``build`` makes, on the CPU, in training mode, weights drawn from the CPU ``generator`` alone.
 
     Built on the meta device, where torch's own initialisation draws nothing: the global generator stays untouched.
     """
@@ -126,7 +126,7 @@ COPIES = 4  # of the weights, that a run holds at least: the server's, a client'
 
 
 def check_size(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int) -> None:
-    """Raise ConfigError where the network does not fit the images, or this machine's memory."""
+    """Raise :class:`ConfigError` where the network does not fit the images, or this machine's memory."""
     try:
         with torch.device("meta"):
             model = spec.build(shape, num_classes)
@@ -139,5 +139,5 @@ def check_size(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int) -
 
 
 def build_model(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int, generator: torch.Generator) -> Model:
-    """The network of a recipe, :func:`fresh`."""
+    """Return the network of ``spec`` for images of ``shape`` (C, H, W), its weights drawn as :func:`fresh` does."""
     return fresh(lambda: spec.build(shape, num_classes), generator)

@@ -19,7 +19,7 @@ Cut = tuple[slice, ...]  # of a tensor's first dimensions; () keeps all
 
 
 def kept(channels: int, width: float, divisor: int = 1) -> int:
-    """How many of ``channels`` a sub-network of relative ``width`` keeps: rounded half up, at least 1.
+    """Return how many of ``channels`` a sub-network of relative ``width`` keeps: rounded half up, at least 1.
 
     With a ``divisor`` above 1 rounded to multiples of it, but never by more than a tenth down: then up. That is what
     FedAlign's released layers do (divisor 8: of 16, 32 and 64 channels at 0.8 remain 16, 24 and 48); here no more are
@@ -35,12 +35,12 @@ def kept(channels: int, width: float, divisor: int = 1) -> int:
 
 
 def cuts(model: Model, width: float, divisor: int = 1) -> dict[str, Cut]:
-    """For each parameter and buffer the part that belongs to the sub-network of relative ``width`` in (0, 1].
+    """Return of each parameter and buffer the part that belongs to the sub-network of relative ``width`` in (0, 1].
 
     ``divisor``: see :func:`kept`.
 
-    Whole stay the image channels (the inputs of the body's first layer) and the classes (the head's outputs).
-    A layer that reads flattened planes keeps whole planes. Raises ConfigError for a width out of range and
+    The image channels (the inputs of the body's first layer) and the classes (the head's outputs) stay whole.
+    A layer that reads flattened planes keeps whole planes. Raises :class:`ConfigError` for a width out of range and
     for a model that has no sub-networks: no hidden layer, or a layer which has its channel number built in.
     """
     require(0 < width <= 1, "width", width, "must be above 0 and at most 1", "for example width=0.8")
@@ -70,7 +70,7 @@ def cuts(model: Model, width: float, divisor: int = 1) -> dict[str, Cut]:
 def narrowed(
     model: Model, width: float, tensors: Mapping[str, Tensor] | None = None, divisor: int = 1
 ) -> dict[str, Tensor]:
-    """The tensors with which ``torch.func.functional_call`` runs the sub-network of relative ``width``.
+    """Return the tensors with which ``torch.func.functional_call`` runs the sub-network of relative ``width``.
 
     ``tensors``: all parameters and buffers by name, the model's own if None. Parameters come back as views,
     so gradients flow into the full ones and are zero elsewhere; buffers as copies, so a pass in training mode

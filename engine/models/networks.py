@@ -27,7 +27,7 @@ class Logistic(ModelSpec):
 
 @dataclass(frozen=True)
 class MLP(ModelSpec):
-    """Fully connected, ReLU after each hidden layer (McMahan et al. 2017: "2NN", two layers of 200)."""
+    """Fully connected layers, ReLU after each hidden one (McMahan et al. 2017: "2NN", two layers of 200)."""
 
     linear_layers_only: ClassVar[bool] = True
     hidden: tuple[int, ...] = (200, 200)  # units of each hidden layer
@@ -63,7 +63,7 @@ class CNN(ModelSpec):
         return self.with_widths(shape, num_classes, (32, 64, 512))
 
     def with_widths(self, shape: tuple[int, int, int], num_classes: int, widths: tuple[int, int, int]) -> Model:
-        """The same network with other numbers of channels (two convolutions) and hidden units."""
+        """Build the same network with other numbers of channels (two convolutions) and hidden units."""
         require_pixels("cnn", shape, 4)
         channels, height, width = shape
         first, second, hidden = widths
@@ -79,7 +79,7 @@ class CNN(ModelSpec):
 
 
 def small_conv_body(channels: int, widths: Sequence[int]) -> tuple[nn.Sequential, tuple[str, ...]]:
-    """3x3 "same" convolutions with ReLU and 2x2 pooling of so many channels, and their taps in the model.
+    """Return 3x3 "same" convolutions of ``widths`` channels with ReLU and 2x2 pooling, and their taps in the model.
 
     The features are the means of the last planes, so that a sub-network cuts none of them.
     """
@@ -102,7 +102,7 @@ class CNN3(ModelSpec):
 
 
 def lenet_body(shape: tuple[int, int, int], channels: tuple[int, int], units: tuple[int, int]) -> nn.Sequential:
-    """LeNet's layers: two 5x5 "valid" convolutions with 2x2 pooling, two hidden layers; the last has the features.
+    """Return LeNet's layers: two 5x5 "valid" convolutions with 2x2 pooling, two hidden layers, the last the features.
 
     ``shape`` is at least 16x16.
     """

@@ -1,4 +1,4 @@
-"""What a model is like, from its specification alone: no weights are drawn, and no data have to be there.
+"""The outline of a model, from its specification alone: no weights are drawn, and no data have to be there.
 
 For checks of a config, which must refuse a model before anything is trained. The network is built on the meta device,
 where tensors have shapes and no values; its images and classes stand in for the data's, which nobody has read yet.
@@ -23,6 +23,8 @@ WIDTH = 0.5
 
 @dataclass(frozen=True)
 class Outline:
+    """The properties of a model by which a config is checked."""
+
     tap_names: tuple[str, ...]  # as Net.tap_names
     has_batchnorm: bool
     not_narrowed: ConfigError | None  # why it has no sub-networks; none: it has
@@ -31,7 +33,7 @@ class Outline:
 
 @lru_cache(maxsize=64)
 def outline(spec: ModelSpec) -> Outline:
-    """Raises ConfigError as ``spec.build`` does."""
+    """Return the outline of a specification's network; raise :class:`ConfigError` as ``spec.build`` does."""
     with torch.device("meta"):
         model = spec.build(SHAPE, CLASSES)
     return Outline(
@@ -54,7 +56,7 @@ def _not_narrowed(model: Model) -> ConfigError | None:
 
 
 def _takes(model: Model, shape: tuple[int, int, int], tensors: dict[str, torch.Tensor] | None = None) -> bool:
-    """Whether two images of ``shape`` get through, with other tensors if some are given."""
+    """Return whether two images of ``shape`` get through, with other tensors if some are given."""
     try:
         logits = functional_call(model, tensors or {}, (torch.empty(2, *shape, device="meta"),))
     except (RuntimeError, ValueError):  # what torch and Python say of sizes that do not fit

@@ -38,7 +38,7 @@ class ResidualUnit(nn.Module):
         return F.relu(out + self.shortcut(x, out.shape[1]))
 
     def shortcut(self, x: Tensor, channels: int) -> Tensor:
-        """x brought to the shape of the unit's output, which has ``channels`` channels."""
+        """Bring x to the shape of the unit's output, which has ``channels`` channels."""
         if self.projection is not None:
             return self.projection(x)
         if self.stride == 1:
@@ -49,7 +49,7 @@ class ResidualUnit(nn.Module):
 
 @dataclass(frozen=True)
 class CifarResNet(ModelSpec):
-    """What the networks below share; images of any size and number of channels.
+    """The layout that the networks below share; images of any size and number of channels.
 
     ``shortcut`` "conv" is a 1x1 convolution with norm where the shape changes (option B, as in the CBFL
     authors' network), "pad" has no weights (option A: every second pixel, zeros for the new channels).
@@ -71,7 +71,7 @@ class CifarResNet(ModelSpec):
         return self.with_widths(shape, num_classes, (16, 32, 64))
 
     def with_widths(self, shape: tuple[int, int, int], num_classes: int, widths: tuple[int, int, int]) -> Model:
-        """The same network with other numbers of channels in the three stages."""
+        """Build the same network with other numbers of channels in the three stages."""
         units, before = nn.Sequential(), widths[0]
         body = nn.Sequential(
             OrderedDict(

@@ -51,7 +51,7 @@ class Bottleneck(nn.Module):
 
 @dataclass(frozen=True)
 class ImageNetResNet(ModelSpec):
-    """What the two share; images of any size and number of channels."""
+    """The layout that the two share; images of any size and number of channels."""
 
     units: ClassVar[tuple[int, int, int, int]]  # in each of the four stages
     bottleneck: ClassVar[bool]

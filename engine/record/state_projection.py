@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 from engine.algorithm import Context, Tensors
 from engine.base.errors import ResourceError
+from engine.base.sizes import size_text
 from engine.experiment import Checkpoint, Stage
 from engine.record.states import DiskStore, States
 
@@ -78,10 +79,3 @@ def most_files(clients: int, participation: float, rounds: int, checkpoint: Chec
     newest, *older = at_checkpoints
     changed = 1 - (1 - participation) ** checkpoint.every
     return clients * participation * window + newest + changed * sum(older)
-
-
-def size_text(size: float) -> str:
-    """``46.8 MB``, ``107 GB``."""
-    power = next((power for power in (1, 2, 3) if size < 1000 ** (power + 1)), 4)
-    value, unit = size / 1000**power, ("kB", "MB", "GB", "TB")[power - 1]
-    return f"{value:,.{1 if value < 100 else 0}f} {unit}"

@@ -9,7 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from engine.worker.ray.pool import RayPool, cause_of, first_line  # first: it sets what Ray reads at import
+from engine.worker.ray.errors import cause_of, first_line  # first: its package sets what Ray reads at import
+from engine.worker.ray.pool import RayPool
 
 import ray  # isort: skip
 import ray.exceptions  # isort: skip

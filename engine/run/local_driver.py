@@ -13,7 +13,8 @@ from engine.run.driver import Driver
 from engine.run.log import log_to, stop_logging
 from engine.run.preparing import Prepared
 from engine.run.reuse import Reuse
-from engine.worker.pool import InProcessPool, Pool
+from engine.worker.in_process import InProcessPool
+from engine.worker.pool import Pool
 
 
 @dataclass(frozen=True)

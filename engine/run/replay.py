@@ -27,7 +27,8 @@ from engine.record.checkpoints import Checkpoint, Checkpoints
 from engine.record.run_folder import Row, RunFolder
 from engine.run.driver import Driver
 from engine.run.preparing import Prepared, check_place, prepare
-from engine.worker.pool import InProcessPool, Pool
+from engine.worker.in_process import InProcessPool
+from engine.worker.pool import Pool
 
 log = logging.getLogger("fedskew")
 
@@ -191,11 +192,12 @@ def until(experiment: Experiment, stage: str, number: int) -> Experiment:
 def _pool(experiment: Experiment, prepared: Prepared, address: str | None) -> Pool:
     if not experiment.execution.actors:
         return InProcessPool(experiment, prepared.dataset, prepared.assignment)
-    from engine.worker.ray import pool as ray_pool  # Ray is imported where it is used
+    from engine.worker.ray import cluster  # Ray is imported where it is used
+    from engine.worker.ray.pool import RayPool
 
-    ray_pool.connect(experiment.execution, address)
-    ray_pool.check_resources(experiment.execution)
-    return ray_pool.RayPool(experiment, ray_pool.share(prepared.dataset), prepared.assignment)
+    cluster.connect(experiment.execution, address)
+    cluster.check_resources(experiment.execution)
+    return RayPool(experiment, cluster.share(prepared.dataset), prepared.assignment)
 
 
 def _copy_checkpoints(round: Round, copy: Experiment, target: Path) -> None:

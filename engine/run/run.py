@@ -58,13 +58,11 @@ class Run:
         prepared = prepare(experiment, out, overwrite)
         reference = None
         if execution.actors:
-            from engine.worker.ray import (
-                pool as ray_pool,  # Ray is imported where it is used: in process nothing waits for it
-            )
+            from engine.worker.ray import cluster  # Ray is imported where it is used: in process nothing waits for it
 
-            ray_pool.connect(execution, address)
-            ray_pool.check_resources(execution)
-            reference = ray_pool.share(prepared.dataset)
+            cluster.connect(execution, address)
+            cluster.check_resources(execution)
+            reference = cluster.share(prepared.dataset)
         with prepared.folder.prepared(overwrite):
             with writing(prepared.folder.path):
                 prepared.write()

@@ -23,7 +23,8 @@ from engine.sweeps.named import NamedSweep, load
 from engine.sweeps.planning import Mode, Planned, check_fit, choose_mode, plan
 from engine.sweeps.trial import Job, data_key
 from engine.sweeps.tuner import DEATHS, make_tuner
-from engine.worker.ray import pool as ray_pool
+from engine.worker.ray import cluster
+from engine.worker.ray.errors import first_line
 
 
 @dataclass(frozen=True)
@@ -71,16 +72,16 @@ def run_sweep(
     total = sweep.samples * len(sweep.seeds) if adaptive else len(planned)
     sections = _data_sections(sweep, planned)
     with console.status("data and Ray"):
-        ray_pool.connect(sweep.base.execution, address, crowd=False)
-        ray_pool.check_resources(sweep.base.execution)
+        cluster.connect(sweep.base.execution, address, crowd=False)
+        cluster.check_resources(sweep.base.execution)
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        share = ray_pool.gpu_share(sweep.base.execution.gpus_per_actor)
+        share = cluster.gpu_share(sweep.base.execution.gpus_per_actor)
         mode = choose_mode(total, sweep.base.execution, share, nodes, how.mode)
         check_fit(mode, nodes)
         datasets = {key: experiment.data.load() for key, experiment in sections.items()}
         for dataset in datasets.values():
             _ = dataset.fingerprint  # once here, not in every trial
-        references = {key: ray_pool.share(dataset) for key, dataset in datasets.items()}
+        references = {key: cluster.share(dataset) for key, dataset in datasets.items()}
     folder.path.mkdir(parents=True, exist_ok=True)
     with locked(folder.path / ".lock"):
         folder.create(named, how.to_mapping())
@@ -107,7 +108,7 @@ def run_sweep(
             grid = make_tuner(sweep, job, mode, planned, records, live, how, total).fit()
         for result in grid:
             if result.error is not None:
-                reason = ray_pool.first_line(result.error)
+                reason = first_line(result.error)
                 folder.end(Path(result.path).name, "failed", f"tried {DEATHS + 1} times, last: {reason}")
         return _result(folder, total)
 

@@ -1,4 +1,4 @@
-"""How much work a client is expected to be: what the longest-first rule of ``dispatch.py`` goes by. Changes no bit.
+"""The work that a client is expected to be, by which ``scheduling.py`` sends the longest first. Changes no bit.
 
 A step costs something however few rows it has, and something for each of its rows, so what predicts a client's seconds
 is neither its rows nor its steps: with ``local.steps`` all clients take as many steps, with a full batch all take one.
@@ -24,7 +24,7 @@ FORWARD = 1 / 3  # of a forward and a backward pass
 
 @dataclass(frozen=True)
 class Work:
-    """Optimizer steps, and rows that they pass forward and backward."""
+    """Optimizer steps, and the rows that they pass forward and backward."""
 
     steps: float = 0.0
     rows: float = 0.0
@@ -33,27 +33,27 @@ class Work:
         return Work(self.steps + other.steps, self.rows + other.rows)
 
     def cost(self, device: str) -> float:
-        """In steps without rows."""
+        """Return the cost on a device type ("cpu" or "cuda"), in steps without rows."""
         return self.steps + self.rows / ROWS_PER_STEP[device]
 
 
 def total(works: Iterable[Work]) -> Work:
-    """Of clients that are worked on one after the other."""
+    """Add up the work of clients that are worked on one after the other."""
     return sum(works, Work())
 
 
 def training(phases: Sequence[Phase], local: Local, rows: int) -> Work:
-    """Of a client with that many rows; its loading and its upload are counted as a step."""
+    """Estimate the training of a client with ``rows`` rows; its loading and its upload are counted as a step."""
     return total((Work(steps=1.0), *(_of_phase(phase, local, rows) for phase in phases)))
 
 
 def forward(rows: int) -> Work:
-    """Of a pass without gradients."""
+    """Estimate a pass over ``rows`` rows without gradients."""
     return Work(rows=FORWARD * rows)
 
 
 def _of_phase(phase: Phase, local: Local, rows: int) -> Work:
-    """As ``client/sequential.py`` runs it; that BatchNorm drops batches of one row is left out."""
+    """A phase as ``engine/client/sequential.py`` runs it; that BatchNorm drops batches of one row is left out."""
     if phase.rows != "all":
         support = min(round(phase.support * rows), rows - 1)
         rows = support if phase.rows == "support" else rows - support

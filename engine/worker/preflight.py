@@ -1,4 +1,4 @@
-"""Whether the workers' memory will do, found out before a stage trains. Changes no bit, and no client's state.
+"""A check, before a stage trains, that the workers' memory will do. It changes no bit, and no client's state.
 
 On a card, or where a client's training might take more than a small part of a worker's share of the machine, one worker
 trains some rows of the largest client as a trial, of which nothing is kept but the most memory that its process came
@@ -11,7 +11,6 @@ with all else that runs there, so of that there is a warning.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,70 +19,34 @@ from torch import Tensor, nn
 
 from engine.algorithm import Context, ParamLayout
 from engine.base import devices
-from engine.base.errors import MemoryShort, ResourceError
+from engine.base.errors import ResourceError
+from engine.base.sizes import size_text
+from engine.client.peak_memory import USABLE, PeakMemory
 from engine.client.sequential import CHUNK
 from engine.experiment import Execution, Experiment, Local, Stage
 from engine.models import ModelSpec, build_model
-from engine.record.state_projection import size_text
 
 log = logging.getLogger("fedskew")
 SMALL = 0.05  # of a worker's part of the memory: an estimate below that needs no trial
 VECTORS = 12  # weight vectors that a worker holds, sums in float64 counted twice
 ACTIVATIONS = 4  # numbers kept for each that a module puts out: with those between modules, and gradients
-USABLE = 0.95  # of the memory
-CONTEXT = 512 * 2**20  # bytes of a card that CUDA takes in each process
 MOST = 99  # actors that a share is named for: Ray counts in ten-thousandths
 
 
 @dataclass(frozen=True)
-class Peak:
-    """The most memory that a worker came to."""
-
-    needed: int  # bytes that are its own
-    total: int  # of the card, or the machine
-
-    @property
-    def fitting(self) -> int:
-        """How many such workers fit side by side."""
-        return int(USABLE * self.total // self.needed)
-
-
-def measured(trial: Callable[[], None], device: str) -> Peak:
-    """Of this process during ``trial``, with what it held before; memory shared with other processes is not counted.
-
-    Raises :class:`ResourceError` where the card is too small for it.
-    """
-    total = devices.memory(device)
-    if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        try:
-            trial()
-        except (torch.OutOfMemoryError, MemoryShort) as error:
-            reason = str(error.__cause__ or error).split(". ")[0]
-            raise ResourceError(
-                f"a client's step does not fit on the card with what else is there ({reason}); "
-                "lower local.batch_size, or the number of actors on the card"
-            ) from None
-        return Peak(torch.cuda.max_memory_reserved() + CONTEXT, total)
-    before, own = devices.resident()
-    trial()
-    return Peak(own + max(0, devices.most_resident() - before), total)
-
-
-@dataclass(frozen=True)
 class Preflight:
-    """Of one stage."""
+    """The trial of one stage: what it trains, whether it is worth its time, and what its peak says."""
 
     experiment: Experiment
     stage: Stage  # as its first round has it
     context: Context
     side_by_side: int  # workers that share a card, or a machine's memory
     held: int  # rows of the largest client
-    together: int = 1  # clients that a worker trains in one pass
+    together: int = 1  # clients that a worker trains in one pass; below 2: one by one
 
     @property
     def local(self) -> Local:
-        """What the trial trains by."""
+        """The stage's settings of local training, cut down to a step or two of each phase."""
         steps = None if self.stage.local.steps is None else min(self.stage.local.steps, 2)
         return self.stage.local.model_copy(update={"epochs": 1, "steps": steps})
 
@@ -96,13 +59,13 @@ class Preflight:
 
     @property
     def rows(self) -> int:
-        """That the trial trains on: two batches."""
+        """Rows that the trial trains on: two batches."""
         return min(self.held, 2 * self.batch)
 
     def due(self, layout: ParamLayout) -> bool:
-        """Whether a trial is worth its time; ``layout``: of the largest network.
+        """Return whether a trial is worth its time; ``layout`` is that of the largest network.
 
-        On a card always: a step takes little there, and the driver may see no card to compare an estimate with.
+        On a card it always is: a step takes little there, and the driver may see no card to compare an estimate with.
         """
         execution = self.experiment.execution
         if execution.device == "cuda":
@@ -114,14 +77,14 @@ class Preflight:
         return estimate > SMALL * part
 
     def estimate(self, layout: ParamLayout) -> int:
-        """Bytes of a worker that trains, roughly and rather too many."""
+        """Return the bytes of a worker that trains: a rough figure, too high rather than too low."""
         specs = (self.experiment.model, *self.experiment.client_models)
         outputs = max(activations(spec, layout.image, layout.classes) for spec in specs)
         size = 8 if self.experiment.execution.precision == "float64" else 4
         return size * self.together * (VECTORS * layout.size + ACTIVATIONS * self.batch * outputs)
 
     def smaller(self, layout: ParamLayout) -> str:
-        """What to set where a worker's memory did not do; ``together``: 0 where clients are trained one by one."""
+        """Say what to set where a worker's memory did not do: a smaller batch, or fewer clients in one pass."""
         if self.together < 2:
             return "lower local.batch_size, or take a machine with more memory"
         one, device, fitting = self.estimate(layout) / self.together, self.experiment.execution.device, self.together
@@ -132,14 +95,14 @@ class Preflight:
             f"execution.block={max(1, min(self.together // 2, fitting))}, which computes other bits"
         )
 
-    def report(self, peak: Peak) -> None:
-        """Log what fits; a :class:`ResourceError` if what was asked for does not fit on the card."""
+    def report(self, peak: PeakMemory) -> None:
+        """Log what fits; raise :class:`ResourceError` if what was asked for does not fit on the card."""
         told = verdict(peak, self.side_by_side, self.experiment.execution)
         log.log(logging.INFO if peak.fitting >= self.side_by_side else logging.WARNING, "preflight: %s", told)
 
 
-def verdict(peak: Peak, side_by_side: int, execution: Execution) -> str:
-    """A sentence on what fits; a :class:`ResourceError` if ``side_by_side`` workers do not fit on the card."""
+def verdict(peak: PeakMemory, side_by_side: int, execution: Execution) -> str:
+    """Return a sentence on what fits; raise :class:`ResourceError` if ``side_by_side`` workers do not on a card."""
     needed, total, fitting = size_text(peak.needed), size_text(peak.total), peak.fitting
     if execution.device != "cuda":
         told = f"a worker takes {needed} with its largest client, and this machine has {total}, enough for {fitting}"
@@ -157,12 +120,12 @@ def verdict(peak: Peak, side_by_side: int, execution: Execution) -> str:
 
 
 def _share(actors: int) -> str:
-    """What to set so that so many share a card; rounded down, since a share just above 1/n is taken as 1/(n - 1)."""
+    """Return the setting by which ``actors`` share a card, rounded down: just above 1/n is taken as 1/(n - 1)."""
     return f"execution.gpus_per_actor={int(1e4 // min(actors, MOST)) / 1e4:g}"
 
 
 def activations(spec: ModelSpec, shape: tuple[int, int, int], classes: int) -> int:
-    """Numbers that a model's innermost modules put out for one image."""
+    """Count the numbers that a model's innermost modules put out for one image."""
     count = 0
 
     def add(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""How many workers one process has, each in a thread of its own. Changes no bit.
+"""The number of workers that one process has, each in a thread of its own. Changes no bit.
 
 Threads of one interpreter go on side by side while torch computes, and wait for one another between its operations. So
 several workers pay where operations are long. Measured on two cores with ``logistic`` and ``mlp`` of 20 to 200 units,
@@ -24,7 +24,7 @@ MOST = 4  # workers of a process: what lies between torch's operations is one wo
 
 
 def workers_of(experiment: Experiment, image: Image, classes: int, assignment: Assignment) -> int:
-    """What ``execution.workers`` means here, for a resolved experiment."""
+    """Return the number of workers that ``execution.workers`` means here, for a resolved experiment."""
     execution, asked = experiment.execution, experiment.execution.workers
     if asked != "auto":
         return asked
@@ -35,7 +35,7 @@ def workers_of(experiment: Experiment, image: Image, classes: int, assignment: A
 
 
 def batch_cost(experiment: Experiment, image: Image, classes: int, assignment: Assignment) -> int:
-    """Multiply-adds of the cheapest batch's forward pass; a full batch is that of a client of mean size."""
+    """Count the multiply-adds of the cheapest batch's forward pass; a full batch has a mean client's rows."""
     mean = min(CHUNK, round(float(np.mean(assignment.sizes()))))
     batches = (stage.local.batch_size for stage in experiment.chain)
     rows = min(mean if isinstance(batch, str) else batch for batch in batches)

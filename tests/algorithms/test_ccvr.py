@@ -547,7 +547,7 @@ def test_the_sample_is_uniform_over_rows_not_clients(tmp_path: Path) -> None:
 def stored(folder: Path, config: Experiment, store: StageStore) -> dict[str, Any]:
     data, parts, run_folder = dataset(), assignment(SIZES), RunFolder(folder)
     run_folder.create(config)
-    from engine.worker.pool import InProcessPool
+    from engine.worker.in_process import InProcessPool
 
     driver = Driver(
         config, run_folder, data, parts, InProcessPool(config, data, parts), Reuse(store, folder / "fetched")

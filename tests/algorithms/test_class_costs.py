@@ -14,7 +14,7 @@ from algorithms.cbhma import Cbhma
 from algorithms.cbhma_e import CbhmaE
 from algorithms.class_costs import correlation, cost_matrix, filled, imbalance, quality, row_weights
 from engine.base.errors import ConfigError
-from engine.data.class_sets import SETTINGS as PAPERS
+from engine.data.partitions.class_sets import SETTINGS as PAPERS
 from engine.models import MLP
 from tests.support.bench import Bench
 

@@ -15,7 +15,7 @@ from engine.base.errors import ConfigError
 from engine.record.run_folder import RunFolder
 from engine.run.driver import Driver
 from engine.server.round import RoundResult, RoundRunner
-from engine.worker.pool import InProcessPool
+from engine.worker.in_process import InProcessPool
 from tests.support.outcomes import variance_mask
 from tests.support.pencil import context, regression
 from tests.support.tiny import BATCHNORM, assignment, dataset, drive, experiment

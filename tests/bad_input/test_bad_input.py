@@ -14,10 +14,11 @@ import pytest
 
 from engine.base.files import locked
 from engine.cli import main as cli
-from engine.data import SOURCES, sources
+from engine.data import SOURCES
+from engine.data.sources import cifar, mnist
 from engine.record.checkpoints import Checkpoints
 from engine.record.run_folder import RunFolder
-from engine.worker.ray import pool as ray_pool
+from engine.worker.ray import cluster
 from tests.bad_input import datasets, experiments, folders, partitions, sweeps
 from tests.bad_input.case import Case
 from tests.support.command_line import fedskew
@@ -30,9 +31,9 @@ CASES: list[Case] = [*experiments.CASES, *datasets.CASES, *partitions.CASES, *sw
 def _nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """No data set of this machine, no network, no GPU."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-    monkeypatch.setattr(sources, "DEBIAN_FASHION_MNIST", Path("no/such/folder"))
-    for download in ("_download_fashion_mnist", "_download_cifar10"):
-        monkeypatch.setattr(sources, download, lambda folder: None)
+    monkeypatch.setattr(mnist, "DEBIAN_FASHION_MNIST", Path("no/such/folder"))
+    for module, download in ((mnist, "_download_fashion_mnist"), (cifar, "_download_cifar10")):
+        monkeypatch.setattr(module, download, lambda folder: None)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
@@ -58,7 +59,7 @@ def _no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.fail("Ray was started")
 
     monkeypatch.setattr(ray, "init", started)
-    monkeypatch.setattr(ray_pool, "connect", started)
+    monkeypatch.setattr(cluster, "connect", started)
 
 
 def content(folder: Path) -> dict[str, str]:

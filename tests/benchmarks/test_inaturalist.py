@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from benchmarks.inaturalist import FIELDS, LIMITS, Peak, States, judged, judged_states, states_of, workload, write_data
+from engine.base.sizes import size_text
 from engine.experiment import Checkpoint
-from engine.record.state_projection import most_files, size_text
+from engine.record.state_projection import most_files
 from engine.run.local_driver import LocalDriver
 from engine.run.preparing import prepare
 from engine.server.cohort import draw_cohort

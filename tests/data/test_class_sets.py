@@ -10,7 +10,7 @@ import pytest
 
 from engine.base.errors import ConfigError
 from engine.data import ClassSets, FashionMnistSample
-from engine.data.class_sets import SETTINGS, Sets
+from engine.data.partitions.class_sets import SETTINGS, Sets
 from engine.run.preparing import prepare
 from tests.support.tiny import experiment
 

@@ -30,11 +30,12 @@ from engine.data import (
     Source,
     Split,
     Synthetic,
-    sources,
 )
 from engine.data.batches import Rows
 from engine.data.dataset import channel_statistics, stratified
-from engine.data.pickled import read_pickled
+from engine.data.sources import cifar, mnist
+from engine.data.sources.finding import cache_folder
+from engine.data.sources.pickled import read_pickled
 
 RNG = np.random.default_rng(0)
 RGB = RNG.integers(0, 256, (12, 3, 32, 32), dtype=np.uint8)
@@ -45,13 +46,13 @@ LABELS = np.arange(12) % 3
 def nothing_installed(tmp_path_factory, monkeypatch):
     """No test sees a data set of this machine, nor the network."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-    monkeypatch.setattr(sources, "DEBIAN_FASHION_MNIST", Path("no/such/folder"))
+    monkeypatch.setattr(mnist, "DEBIAN_FASHION_MNIST", Path("no/such/folder"))
 
     def offline(folder: Path) -> None:
         raise OSError("no network")
 
-    monkeypatch.setattr(sources, "_download_fashion_mnist", offline)
-    monkeypatch.setattr(sources, "_download_cifar10", offline)
+    monkeypatch.setattr(mnist, "_download_fashion_mnist", offline)
+    monkeypatch.setattr(cifar, "_download_cifar10", offline)
 
 
 def encode(image: np.ndarray, kind: str = "png") -> bytes:
@@ -130,8 +131,8 @@ def test_the_embedded_sample_is_complete_and_stratified():
 
 def test_the_embedded_sample_is_small_and_licensed():
     """Kills: shipping without the licence."""
-    assert sources.EMBEDDED.stat().st_size < 6e6
-    licence = (sources.EMBEDDED.parent / "LICENSE.fashion-mnist").read_text()
+    assert mnist.EMBEDDED.stat().st_size < 6e6
+    licence = (mnist.EMBEDDED.parent / "LICENSE.fashion-mnist").read_text()
     assert "MIT License" in licence
     assert "Zalando SE" in licence
 
@@ -152,12 +153,12 @@ def test_fashion_mnist_from_a_given_root(tmp_path, below, zipped):
 
 def test_fashion_mnist_prefers_the_system_then_the_cache_then_a_download(tmp_path, monkeypatch):
     """Kills: another order of places, a download beside data that are there."""
-    monkeypatch.setattr(sources, "_download_fashion_mnist", lambda folder: write_idx(folder, True, train=30))
+    monkeypatch.setattr(mnist, "_download_fashion_mnist", lambda folder: write_idx(folder, True, train=30))
     assert len(FashionMnist().load().train) == 30
-    monkeypatch.setattr(sources, "_download_fashion_mnist", None)
+    monkeypatch.setattr(mnist, "_download_fashion_mnist", None)
     assert len(FashionMnist().load().train) == 30  # now from the cache
     write_idx(tmp_path, True, train=40)
-    monkeypatch.setattr(sources, "DEBIAN_FASHION_MNIST", tmp_path)
+    monkeypatch.setattr(mnist, "DEBIAN_FASHION_MNIST", tmp_path)
     assert len(FashionMnist().load().train) == 40
 
 
@@ -168,7 +169,7 @@ def test_a_missing_data_set_says_where_it_looked_and_how_to_get_it():
     message = str(caught.value)
     for part in (
         "no/such/folder",
-        str(sources.cache_folder()),
+        str(cache_folder()),
         "no network",
         "dataset-fashion-mnist",
         "data.root",
@@ -290,7 +291,7 @@ def test_cifar10_parquet_without_names_has_the_known_ones(tmp_path):
     """Kills: classes "0", "1", ... for CIFAR-10."""
     for split in ("train", "test"):
         write_parquet(tmp_path / f"{split}-0.parquet", slice(0, 12), names=False)
-    assert Cifar10(root=str(tmp_path)).load().classes == sources.CIFAR10_CLASSES
+    assert Cifar10(root=str(tmp_path)).load().classes == cifar.CIFAR10_CLASSES
 
 
 # ----------------------------------------------------------------------- a user's own data
@@ -458,7 +459,7 @@ def test_pixels_stay_as_they_are_without_normalise():
     """Between 0 and 1, whatever the precision. Kills: 0 to 255; the data's mean or std still at work; labels moved."""
     plain = FashionMnistSample(normalise=False, train_samples=40, test_samples=20).load()
     usual = FashionMnistSample(train_samples=40, test_samples=20).load()
-    assert (plain.mean, plain.std) == ((0.0,), (1.0,)) and usual.mean == sources.FASHION_MNIST_MEAN_STD[0]
+    assert (plain.mean, plain.std) == ((0.0,), (1.0,)) and usual.mean == mnist.FASHION_MNIST_MEAN_STD[0]
     assert plain.fingerprint != usual.fingerprint
     for data, mean, std in ((plain, 0.0, 1.0), (usual, usual.mean[0], usual.std[0])):
         x, y = Rows(data, data.test, torch.device("cpu"), torch.float64).batch(torch.arange(20))
@@ -581,7 +582,7 @@ def test_statistics_of_one_value_can_be_divided_by():
 # ------------------------------------------------------------------------------ torchvision
 def test_torchvision_can_be_imported_on_any_build():
     """Kills: declaring after the import, or where the operators are there."""
-    from engine.data.torchvision_compat import torchvision
+    from engine.data.sources.torchvision_compat import torchvision
 
     assert sys.modules["torchvision"] is torchvision
     assert torchvision.datasets.CIFAR10.url.startswith("https://")

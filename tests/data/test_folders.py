@@ -19,11 +19,10 @@ from engine.data import (
     Natural,
     Omniglot,
     TinyImageNet,
-    folders,
-    formats,
-    sources,
 )
 from engine.data.dataset import channel_statistics, stratified
+from engine.data.sources import formats, image_folders
+from engine.data.sources.cifar import CIFAR10_CLASSES
 from engine.models import MODELS
 from tests.support.small_images import colours, encode, flat, write
 
@@ -32,7 +31,7 @@ from tests.support.small_images import colours, encode, flat, write
 def write_cinic10(root: Path) -> None:
     """Two images of each class for training, one each for validation and test; red tells split and class."""
     for place, (split, names) in enumerate((("train", "ab"), ("valid", "c"), ("test", "d"))):
-        for label, folder in enumerate(folders.CINIC10_CLASSES):
+        for label, folder in enumerate(image_folders.CINIC10_CLASSES):
             for name in names:
                 write(root / split / folder / f"{name}.png", flat((60 * place + label, 0, 0), (32, 32), "png"))
 
@@ -48,7 +47,7 @@ def test_cinic10_and_what_validation_is_for(tmp_path):
     trained, tested, data = cinic10(tmp_path)
     assert trained == np.repeat(np.arange(10), 2).tolist() and tested == list(range(120, 130))
     assert data.train.labels.tolist() == trained and data.test.labels.tolist() == list(range(10))
-    assert data.classes == sources.CIFAR10_CLASSES and data.mean == (0.4789, 0.4723, 0.4305)
+    assert data.classes == CIFAR10_CLASSES and data.mean == (0.4789, 0.4723, 0.4305)
     joined, tested, data = cinic10(tmp_path, valid="train")
     assert joined == trained + list(range(60, 70)) and tested == list(range(120, 130))
     assert data.train.labels.tolist() == [*trained, *range(10)]
@@ -77,8 +76,8 @@ def test_only_what_a_subset_keeps_is_decoded(tmp_path, monkeypatch):
     write_cinic10(tmp_path)
     whole = Cinic10(root=str(tmp_path)).load().train
     read: list[str] = []
-    original = folders.read_files
-    monkeypatch.setattr(folders, "read_files", lambda paths: (read.append(p[0]) or p for p in original(paths)))
+    original = image_folders.read_files
+    monkeypatch.setattr(image_folders, "read_files", lambda paths: (read.append(p[0]) or p for p in original(paths)))
     part = Cinic10(root=str(tmp_path), train_samples=12, test_samples=10).load().train
     rows = stratified(whole.labels, 12, "subset/train")
     assert len(read) == 22
@@ -264,7 +263,7 @@ def test_fedaligns_classes_are_the_published_ones():
 
     Kills: numpy's new generator, another seed, a permutation of the sorted list's tail.
     """
-    chosen = folders.fedalign_classes(tuple(f"n{number:08}" for number in range(1000)))
+    chosen = image_folders.fedalign_classes(tuple(f"n{number:08}" for number in range(1000)))
     assert len(set(chosen)) == 200 and list(chosen) == sorted(chosen)
     published = [54, 7, 894, 512, 126, 337, 988, 11]
     assert {f"n{number:08}" for number in published} <= set(chosen)
@@ -304,11 +303,11 @@ def test_imagenet200_draws_the_same_images_of_a_class_in_any_list(tmp_path):
 def test_imagenet200_of_a_folder(monkeypatch):
     """Kills: needing a list where there are 200 classes; taking whatever number there is."""
     wnids = [f"n{number:08}" for number in range(1000)]
-    chosen = folders.fedalign_classes(tuple(wnids))
+    chosen = image_folders.fedalign_classes(tuple(wnids))
     for present in (wnids, chosen):
-        monkeypatch.setattr(folders, "_folders", lambda parent, names=present: [parent / name for name in names])
+        monkeypatch.setattr(image_folders, "_folders", lambda parent, names=present: [parent / name for name in names])
         assert ImageNet200()._wnids(Path("train")) == chosen
-    monkeypatch.setattr(folders, "_folders", lambda parent: [parent / name for name in chosen[1:]])
+    monkeypatch.setattr(image_folders, "_folders", lambda parent: [parent / name for name in chosen[1:]])
     with pytest.raises(DataError, match=r"train: has 199 classes, but must have 1,000 .* data\.class_list"):
         ImageNet200()._wnids(Path("train"))
 

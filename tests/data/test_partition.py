@@ -21,7 +21,7 @@ from engine.base.errors import ConfigError, DataError
 from engine.data import PARTITIONS, Assignment, CbflCode, Dataset, Iid, Natural, Partition, Personalised, Split
 from engine.data.assignment import Parts
 from engine.data.dataset import AS_IS, largest_remainder
-from engine.data.partition import _deal
+from engine.data.partitions.dealing import deal
 from engine.run.preparing import prepare
 from tests.support.tiny import experiment
 
@@ -342,7 +342,7 @@ def test_samples_are_dealt_in_the_order_of_classes():
         left = rng.permutation(np.flatnonzero(labels == c)).tolist()
         for client in range(3):
             plain[client] += [left.pop(0) for _ in range(counts[client, c])]
-    dealt = _deal(np.random.default_rng(1), labels, counts)
+    dealt = deal(np.random.default_rng(1), labels, counts)
     assert [part.tolist() for part in dealt.clients] == plain
     assert len(dealt.dropped) == 60
 

@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from engine.base.errors import ConfigError, DataError
-from engine.data import SOURCES, Cifar100, Emnist, FashionMnist, Mnist, sources
+from engine.data import SOURCES, Cifar100, Emnist, FashionMnist, Mnist
 from engine.data.dataset import channel_statistics, stratified
+from engine.data.sources import mnist
 from tests.support.small_images import encode, write
 
 RNG = np.random.default_rng(0)
@@ -30,8 +31,8 @@ def cache(tmp_path_factory, monkeypatch) -> Path:
     """An empty cache folder; no test sees a data set of this machine, nor the network."""
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-    monkeypatch.setattr(sources, "DEBIAN_FASHION_MNIST", Path("no/such/folder"))
-    monkeypatch.setattr(sources, "_download_fashion_mnist", lambda folder: None)
+    monkeypatch.setattr(mnist, "DEBIAN_FASHION_MNIST", Path("no/such/folder"))
+    monkeypatch.setattr(mnist, "_download_fashion_mnist", lambda folder: None)
     return folder / "fedskew"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from engine.worker.ray import pool as _first  # noqa: F401 (it sets what Ray reads at import)
+import engine.worker.ray as _first  # noqa: F401 (it sets what Ray reads at import)
 
 from ray.cluster_utils import Cluster  # isort: skip
 

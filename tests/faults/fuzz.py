@@ -63,8 +63,8 @@ def _of_data() -> list[Reader]:
     import numpy as np
     from PIL import Image
 
-    from engine.data.annotations import _Annotated, _table
-    from engine.data.formats import decode_images, read_cifar_batches, read_idx, read_parquet_images
+    from engine.data.sources.formats import decode_images, read_cifar_batches, read_idx, read_parquet_images
+    from engine.data.sources.inaturalist import _Annotated, _table
 
     idx = b"\0\0\x08\x03" + struct.pack(">3I", 3, 4, 4) + bytes(range(48))
     batch = {"data": np.zeros((2, 3072), np.uint8), "labels": [0, 1]}

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from engine.worker.ray import pool as _first  # noqa: F401 (it sets what Ray reads at import)
+import engine.worker.ray as _first  # noqa: F401 (it sets what Ray reads at import)
 
 import ray  # isort: skip
 import numpy as np

@@ -21,7 +21,7 @@ both = pytest.mark.parametrize("name", list(SPECS))
 
 
 def theirs(name: str, classes: int) -> Any:
-    from engine.data.torchvision_compat import torchvision
+    from engine.data.sources.torchvision_compat import torchvision
 
     return getattr(torchvision.models, name)(weights=None, num_classes=classes)
 

@@ -230,7 +230,7 @@ def test_one_actor_gives_the_same_bits_and_rows(tmp_path: Path, plain: tuple[Run
 
 
 class Counted:
-    """An actor, with the size of what each trip to it carries itself."""
+    """An actor, with the size of what each call batch for it carries itself."""
 
     def __init__(self, actor: Any, sizes: list[int]) -> None:
         self.actor = actor
@@ -250,27 +250,29 @@ class Counted:
 def test_a_round_puts_one_object_into_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cohort: int, actors: int
 ) -> None:
-    """Kills: a broadcast for each block, client or actor; one that travels again with each trip."""
-    from engine.worker.ray import pool as ray_pool
+    """Kills: a broadcast for each block, client or actor; one that travels again with each call batch."""
+    import ray
+
+    from engine.worker.ray.pool import RayPool
 
     puts: list[Any] = []
-    put = ray_pool.ray.put
-    monkeypatch.setattr(ray_pool.ray, "put", lambda value: puts.append(value) or put(value))
+    put = ray.put
+    monkeypatch.setattr(ray, "put", lambda value: puts.append(value) or put(value))
     experiment = cell(actors, block=1).replace({"participation.count": cohort, "evaluation.every": 0})
     ready = prepare(experiment, tmp_path, False)
     ready.write()
-    pools: list[ray_pool.RayPool] = []
+    pools: list[RayPool] = []
 
-    def make_pool() -> ray_pool.RayPool:
-        pools.append(ray_pool.RayPool(ready.experiment, put(ready.dataset), ready.assignment))
+    def make_pool() -> RayPool:
+        pools.append(RayPool(ready.experiment, put(ready.dataset), ready.assignment))
         return pools[0]
 
     driver = LocalDriver(ready, make_pool=make_pool)
-    places = [pools[0]._roster[number] for number in range(actors)]
-    handles = [place.handle for place in places]
+    slots = [pools[0]._actors[number] for number in range(actors)]
+    handles = [slot.handle for slot in slots]
     sizes: list[int] = []
-    for place in places:
-        place.handle = Counted(place.handle, sizes)
+    for slot in slots:
+        slot.handle = Counted(slot.handle, sizes)
     try:
         puts.clear()
         for _ in range(3):
@@ -280,8 +282,8 @@ def test_a_round_puts_one_object_into_the_store(
         assert shared["weights"].nbytes > 1e6 and len(sizes) > 3 * actors
         assert max(sizes) < 1000 * cohort
     finally:
-        for place, handle in zip(places, handles, strict=True):
-            place.handle = handle
+        for slot, handle in zip(slots, handles, strict=True):
+            slot.handle = handle
         driver.close()
 
 
@@ -292,23 +294,24 @@ def test_a_trial_before_and_blocks_that_wait_for_room(
     told in each round; rates that nobody measures."""
     from engine.base.devices import device_class
     from engine.worker import preflight
-    from engine.worker.ray import pool as ray_pool
+    from engine.worker.ray.cluster import share
+    from engine.worker.ray.pool import RayPool
 
     monkeypatch.setattr(preflight, "SMALL", 0.0)
     prepared = prepare(cell(2, "scaffold"), tmp_path / "actors", False)
     prepared.write()
-    made: list[ray_pool.RayPool] = []
+    made: list[RayPool] = []
 
-    def make() -> ray_pool.RayPool:
-        made.append(ray_pool.RayPool(prepared.experiment, ray_pool.share(prepared.dataset), prepared.assignment))
-        made[0]._measured.room = 1.0  # bytes
+    def make() -> RayPool:
+        made.append(RayPool(prepared.experiment, share(prepared.dataset), prepared.assignment))
+        made[0]._measurements.limit = 1.0  # bytes
         return made[0]
 
     with caplog.at_level(logging.INFO, "fedskew"):
         driver = LocalDriver(prepared, make_pool=make)
         while not driver.driver.finished:
             driver.advance(0.0)
-        kinds, rate = made[0]._roster.kinds, made[0]._measured.rates.of("train", device_class("cpu"))
+        kinds, rate = made[0]._actors.kinds, made[0]._measurements.rates.seconds_per_cost("train", device_class("cpu"))
         summary = driver.close()
     texts = [record.getMessage() for record in caplog.records]
     assert summary["weights_sha256"] == run(cell(0, "scaffold"), tmp_path / "reference")["weights_sha256"]
@@ -322,7 +325,8 @@ def test_a_trial_before_and_blocks_that_wait_for_room(
 def test_drivers_that_share_a_pool_keep_to_their_part(tmp_path: Path) -> None:
     """Kills: a driver of one actor that uses both; bits that depend on it; an idle actor that outlives its pool."""
     from engine.studies.scaling.measure import Runner
-    from engine.worker.ray.pool import RayPool, share
+    from engine.worker.ray.cluster import share
+    from engine.worker.ray.pool import RayPool
 
     ready = {count: prepare(cell(count), tmp_path / str(count), False) for count in (1, 2)}
     pool = RayPool(ready[2].experiment, share(ready[2].dataset), ready[2].assignment)
@@ -354,7 +358,7 @@ def test_eight_quarters_land_four_on_each_card(tmp_path: Path, plain: tuple[RunF
 
 def test_a_share_is_snapped_to_a_part_of_a_card(messages: Messages) -> None:
     """Kills: 0.3 taken as it is, which leaves a tenth of each card to nobody."""
-    from engine.worker.ray.pool import check_resources, gpu_share
+    from engine.worker.ray.cluster import check_resources, gpu_share
 
     assert [gpu_share(share) for share in (0, 0.25, 0.3, 0.5, 0.6, 1)] == [0, 0.25, 0.3333, 0.5, 1, 1]
     check_resources(cell(1, gpus_per_actor=0.3).execution)

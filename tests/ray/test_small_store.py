@@ -19,7 +19,7 @@ STORE = 80 * 10**6  # bytes: about the least that Ray takes
 TOO_SMALL = """
 import json, logging, sys
 from pathlib import Path
-from engine.worker.ray import pool as ray_pool
+import engine.worker.ray
 import ray
 from engine.experiment import Experiment
 from engine.run.run import run
@@ -65,16 +65,17 @@ def test_no_room_anywhere_is_a_sentence(kind: str, monkeypatch: pytest.MonkeyPat
     """Kills: Ray's own traceback where neither the store nor the disk has room, at the start or in an actor."""
     import ray
 
-    from engine.worker.ray import pool as ray_pool
+    from engine.worker.ray import cluster
+    from engine.worker.ray.errors import cause_of
 
     def full(value: object = None) -> None:
         raise getattr(ray.exceptions, kind)("full")
 
     with pytest.raises(ray.exceptions.RayTaskError) as raised:
         ray.get(ray.remote(full).remote())
-    cause = ray_pool.cause_of(raised.value)
+    cause = cause_of(raised.value)
     assert isinstance(cause, RunError)
     assert "object store is full" in str(cause) and "resume from the last checkpoint" in str(cause)
-    monkeypatch.setattr(ray_pool.ray, "put", full)
+    monkeypatch.setattr(cluster.ray, "put", full)
     with pytest.raises(ResourceError, match="the data have no room"):
-        ray_pool.share(object())
+        cluster.share(object())

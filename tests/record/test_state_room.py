@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from engine.base.errors import ResourceError
+from engine.base.sizes import size_text
 from engine.experiment import Checkpoint
 from engine.record import state_projection
-from engine.record.state_projection import most_files, size_text, touched
+from engine.record.state_projection import most_files, touched
 from engine.run.lineage import Lineage
 from tests.support.tiny import SIZES, drive, experiment, open_driver
 

@@ -27,7 +27,7 @@ from engine.run.log import Messages
 from engine.run.preparing import prepare
 from engine.run.recording import weights_sha256
 from engine.server.cohort import draw_cohort, expected_cohort
-from engine.worker import pool as pool_module
+from engine.worker import in_process as pool_module
 from tests.support.tiny import SIZES, assignment, dataset, drive, experiment, open_driver
 
 # --- cohorts and blocks -------------------------------------------------------------------------------
@@ -706,7 +706,10 @@ def test_the_numeric_path_is_what_is_imported() -> None:
         "engine.base.writable",
         "engine.base.safe_yaml",
         "engine.worker.pool",
+        "engine.worker.in_process",
         "engine.worker.preflight",
+        "engine.client.peak_memory",
+        "engine.base.sizes",
         "engine.base.registry",
         "engine.record.run_folder",
         "engine.run.sharing",
@@ -716,10 +719,12 @@ def test_the_numeric_path_is_what_is_imported() -> None:
         "engine.record.state_projection",
         "engine.record.states",
         "engine.record.store",
-        "engine.data.torchvision_compat",
+        "engine.data.partitions",
+        "engine.data.sources",
+        "engine.data.sources.torchvision_compat",
         "engine.record.communication",
     }
-    seen, open_ends = set[str](), ["engine.run.driver", "engine.client.jobs", "engine.data.sources"]
+    seen, open_ends = set[str](), ["engine.run.driver", "engine.client.jobs", "engine.data"]
     while open_ends:
         module = open_ends.pop()
         spec = importlib.util.find_spec(module)

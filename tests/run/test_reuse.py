@@ -16,7 +16,7 @@ from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
 from engine.run.driver import Driver
 from engine.run.reuse import Reuse, may_share
-from engine.worker.pool import InProcessPool
+from engine.worker.in_process import InProcessPool
 from tests.support.tiny import SIZES, assignment, dataset, drive_with_store, experiment
 
 SCAFFOLD: dict[str, Any] = {"algorithm": {"name": "scaffold"}, "participation": {"count": 4}, "rounds": 5}

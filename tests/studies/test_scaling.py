@@ -19,7 +19,7 @@ from engine.studies.scaling import page as scaling_page
 from engine.studies.scaling.law import AMDAHL, USL
 from engine.studies.scaling.plan import MODELS, Setting, Wanted, actors_for, make_plan
 from engine.studies.scaling.study import SCHEMA, Study, over_turns
-from engine.worker.pool import InProcessPool
+from engine.worker.in_process import InProcessPool
 from tests.support.scaling_clock import LAW, MACHINE, SMALL, Clock, plan
 from tune_configs import EXPERIMENTS
 

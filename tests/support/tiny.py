@@ -13,15 +13,14 @@ from algorithms import ALGORITHMS
 from algorithms.answers import Answers
 from algorithms.distillation import Distillation
 from engine.algorithm import Context, PostTraining
-from engine.data import Assignment, Dataset, Split
-from engine.data.partition import Iid
+from engine.data import Assignment, Dataset, Iid, Split
 from engine.experiment import Experiment
 from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
 from engine.run.driver import Driver
 from engine.run.reuse import Reuse
 from engine.server.client_map import EveryClient
-from engine.worker.pool import InProcessPool
+from engine.worker.in_process import InProcessPool
 
 CLASSES = 4
 

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from engine.worker.ray import pool as ray_pool  # first: it sets what Ray reads at import
+from engine.worker.ray import cluster as ray_cluster  # first: it sets what Ray reads at import
 
 import ray  # isort: skip
 import ray.experimental  # isort: skip
@@ -152,7 +152,7 @@ class Watch:
     def run(self, meanwhile: Callable[[Watch], None]) -> dict[str, Any]:
         """Run the sweep, and ``meanwhile`` beside it; the summary of both."""
         count_loads(self.notes)
-        share = ray_pool.share
+        share = ray_cluster.share
 
         def kept(dataset: Dataset) -> Any:
             self.references.append(share(dataset))
@@ -164,7 +164,7 @@ class Watch:
             except Exception as error:
                 self._error = error
 
-        ray_pool.share = kept
+        ray_cluster.share = kept
         tuner.Trial = Observed  # type: ignore[misc]
         running.StageStore = partial(StageStore, **IMPATIENT)  # type: ignore[misc]
         thread = threading.Thread(target=beside)
@@ -174,7 +174,7 @@ class Watch:
             how = How(store=self.folder.with_suffix(".store"), mode="inside", concurrent=2)
             outcome = run_sweep(federations(), self.folder, how)
         finally:
-            ray_pool.share = share
+            ray_cluster.share = share
             self._over.set()
             thread.join()
         if self._error is not None:

@@ -295,13 +295,13 @@ def test_a_killed_search_does_not_propose_the_same_again(tmp_path: Path) -> None
 
 
 @pytest.fixture(scope="module")
-def broken(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
+def broken(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SweepResult]:
     """A sweep of which one trial fails."""
     folder = tmp_path_factory.mktemp("sweeps") / "broken"
     return folder, swept("broken", folder)
 
 
-def test_a_failed_trial_is_recorded_and_the_sweep_goes_on(broken: tuple[Path, Outcome]) -> None:
+def test_a_failed_trial_is_recorded_and_the_sweep_goes_on(broken: tuple[Path, SweepResult]) -> None:
     """Kills: a trial without its reason, a NaN that ends the sweep, one that is tried again and again."""
     folder, outcome = broken
     assert outcome.statuses == {"finished": 1, "failed": 1}
@@ -313,7 +313,7 @@ def test_a_failed_trial_is_recorded_and_the_sweep_goes_on(broken: tuple[Path, Ou
     assert trials["last10_accuracy"].isna().tolist() == [False, True]
 
 
-def test_a_failed_trial_can_be_tried_again(broken: tuple[Path, Outcome]) -> None:
+def test_a_failed_trial_can_be_tried_again(broken: tuple[Path, SweepResult]) -> None:
     """Kills: a failed trial that no resume can take up, one that every resume takes up."""
     folder = SweepFolder(broken[0])
     failed, healthy = folder.record("00001"), folder.record("00000")

@@ -6,32 +6,24 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 
 from algorithms import ALGORITHMS
 from engine.algorithm import PostTraining
 from engine.base import devices
 from engine.base.errors import ResourceError
+from engine.client.peak_memory import USABLE, PeakMemory
 from engine.client.trainer import Trainer
 from engine.experiment import Execution
 from engine.models import MLP
 from engine.worker import preflight
-from engine.worker.pool import InProcessPool
-from engine.worker.preflight import CONTEXT, USABLE, Peak, Preflight, activations, measured, verdict
+from engine.worker.in_process import InProcessPool
+from engine.worker.preflight import Preflight, activations, verdict
 from tests.support.bench import Bench
 from tests.support.tiny import BASE, drive, experiment, experiment_of
 
 GB = 10**9
 BENCH = Bench(MLP(hidden=(12,)))  # the network of tiny.py
-
-
-def test_how_many_fit() -> None:
-    """Kills: rounding up; memory that nobody can use up to its last byte."""
-    assert Peak(needed=2 * GB, total=int(16 * GB / USABLE) + 1).fitting == 8
-    assert Peak(needed=2 * GB, total=int(16 * GB / USABLE) - GB).fitting == 7
-    assert Peak(needed=17 * GB, total=16 * GB).fitting == 0
 
 
 def on_card(share: float, actors: int = 8) -> Execution:
@@ -40,7 +32,7 @@ def on_card(share: float, actors: int = 8) -> Execution:
 
 def test_what_is_said_of_a_card() -> None:
     """Kills: a share that does not fit and goes through; a refusal of one that does; a repair that would be refused."""
-    peak = Peak(needed=2 * GB, total=16 * GB)  # 7 fit
+    peak = PeakMemory(needed=2 * GB, total=16 * GB)  # 7 fit
     assert verdict(peak, 7, on_card(1 / 7)) == (
         "a worker takes 2.0 GB of the card's 16.0 GB with its largest client, so 7 would fit on it: "
         "execution.gpus_per_actor=0.1428"
@@ -52,22 +44,22 @@ def test_what_is_said_of_a_card() -> None:
         "execution.gpus_per_actor=0.1428"
     )
     with pytest.raises(ResourceError, match=r"device=cuda: 1 workers .*; lower local.batch_size"):
-        verdict(Peak(17 * GB, 16 * GB), 1, on_card(0.0, actors=0))
+        verdict(PeakMemory(17 * GB, 16 * GB), 1, on_card(0.0, actors=0))
 
 
 def test_the_share_that_is_named_is_taken_as_it_is_meant() -> None:
     """Kills: 0.0667 for 15 actors, which Ray would be given as 1/14."""
-    from engine.worker.ray.pool import gpu_share
+    from engine.worker.ray.cluster import gpu_share
 
     for fitting in range(1, 200):
-        told = verdict(Peak(GB, int((fitting + 0.5) * GB / USABLE)), 1, on_card(1.0, actors=1))
+        told = verdict(PeakMemory(GB, int((fitting + 0.5) * GB / USABLE)), 1, on_card(1.0, actors=1))
         share = float(told.rpartition("=")[2])
         assert int(1 / gpu_share(share) + 1e-6) == min(fitting, 99)
 
 
 def test_what_is_said_of_a_machine() -> None:
     """Kills: a refusal for memory that others may free; silence."""
-    peak = Peak(needed=3 * GB, total=16 * GB)
+    peak = PeakMemory(needed=3 * GB, total=16 * GB)
     execution = Execution(device="cpu", actors=6)
     fits = "a worker takes 3.0 GB with its largest client, and this machine has 16.0 GB, enough for 5"
     assert verdict(peak, 5, execution) == fits
@@ -124,35 +116,6 @@ def test_the_estimate_is_of_a_batch_and_the_weights() -> None:
     assert base.estimate(layout) == 4 * (12 * layout.size + 4 * 8 * outputs)
     double = {"actors": 2, "device": "cpu", "precision": "float64"}
     assert flight(local={"batch_size": 8}, execution=double).estimate(layout) == 2 * base.estimate(layout)
-
-
-def test_the_peak_of_a_process_is_seen() -> None:
-    """64 MB that are held for a moment. Kills: memory as it is after the trial, or before it."""
-    blocks: list[np.ndarray] = []
-
-    def trial() -> None:
-        extra = devices.most_resident() - devices.resident()[0]  # room below what it once was
-        blocks.append(np.ones((extra + 64 * 2**20) // 8))
-        blocks.clear()
-
-    own = devices.resident()[1]
-    peak = measured(trial, "cpu")
-    assert own + 60 * 2**20 < peak.needed
-    assert peak.total == devices.memory("cpu") > peak.needed
-
-
-def test_a_card_that_is_too_small_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: torch's page of advice where a sentence is due; CUDA's own memory forgotten."""
-    monkeypatch.setattr(devices, "memory", lambda device: 16 * GB)
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
-    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda: GB)
-    assert measured(lambda: None, "cuda") == Peak(GB + CONTEXT, 16 * GB)
-
-    def trial() -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has")
-
-    with pytest.raises(ResourceError, match=r"not fit on the card .*\(CUDA out of memory\); lower local.batch"):
-        measured(trial, "cuda")
 
 
 class Crowded(InProcessPool):

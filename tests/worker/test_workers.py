@@ -20,7 +20,8 @@ from engine.experiment import Execution, Experiment
 from engine.run.run import Run
 from engine.sweeps.trial import in_trial
 from engine.worker import thread_count as workers
-from engine.worker.pool import AHEAD, Call, InProcessPool
+from engine.worker.in_process import AHEAD, InProcessPool
+from engine.worker.pool import Call
 from engine.worker.thread_count import workers_of
 from tests.support.tiny import BATCHNORM, CLASSES, assignment, dataset, drive, experiment, experiment_of
 

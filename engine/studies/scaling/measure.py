@@ -34,7 +34,8 @@ from engine.run.preparing import Prepared, check_place, prepare
 from engine.server.cohort import expected_cohort
 from engine.studies.scaling.plan import Plan, Setting
 from engine.studies.scaling.study import Turn
-from engine.worker.pool import Call, InProcessPool, Pool, Result
+from engine.worker.in_process import InProcessPool
+from engine.worker.pool import Call, Pool, Result
 
 if TYPE_CHECKING:
     from engine.worker.ray.pool import RayPool
@@ -45,10 +46,10 @@ WARM_UP = 1.0  # seconds of rounds before a setting's first turn
 def look_around(execution: Execution, address: str | None) -> dict[str, Any]:
     """Nodes, CPUs and GPUs of the cluster at ``address``, or of this machine; what computes there."""
     if on_cluster(address):
-        from engine.worker.ray import pool as ray_pool
+        from engine.worker.ray import cluster
 
-        ray_pool.connect(execution, address)
-        room: dict[str, Any] = ray_pool.cluster()
+        cluster.connect(execution, address)
+        room: dict[str, Any] = cluster.resources()
     else:
         room = {"nodes": 1, "cpus": float(cores()), "gpus": float(torch.cuda.device_count())}
     device = "cuda" if execution.gpus_per_actor > 0 and torch.cuda.is_available() else "cpu"
@@ -131,15 +132,16 @@ class EngineBench:
 
     def _pool(self, prepared: Prepared, stack: ExitStack) -> RayPool:
         """Actors for the largest setting; Ray is started, or found, with the first of them."""
-        from engine.worker.ray import pool as ray_pool
+        from engine.worker.ray import cluster
+        from engine.worker.ray.pool import RayPool
 
         execution = prepared.experiment.execution
         if self._reference is None:
             wanted = execution.model_copy(update={"actors": self._plan.most})
-            ray_pool.connect(wanted, self._address)
-            ray_pool.check_resources(execution)
-            self._reference = ray_pool.share(prepared.dataset)
-        pool = ray_pool.RayPool(prepared.experiment, self._reference, prepared.assignment)
+            cluster.connect(wanted, self._address)
+            cluster.check_resources(execution)
+            self._reference = cluster.share(prepared.dataset)
+        pool = RayPool(prepared.experiment, self._reference, prepared.assignment)
         stack.callback(pool.close)
         return pool
 

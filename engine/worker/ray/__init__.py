@@ -1,5 +1,12 @@
-"""Blocks on Ray actors: the pool, one run of calls over it, and the actors themselves.
+"""Blocks on Ray actors: a pool that goes on when actors die, hang or run out of memory, with the same bits.
 
-It offers :class:`~engine.worker.ray.pool.RayPool`, the same interface as the pool in process. Read ``pool.py``
-first, then ``calls.py`` for deaths, deadlines and want of memory; ``actors.py`` has the actors and what replaces them.
+It offers :class:`~engine.worker.ray.pool.RayPool`, the same interface as the pool in process, and ``cluster.py``, which
+finds or starts Ray. Read ``pool.py`` first, then ``call_run.py``: calls sent, waited for, and sent again after a loss.
+
+Whoever uses Ray imports from here before ``ray`` itself, which reads the variables below when it is imported.
 """
+
+import os
+
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")  # an actor without a GPU share sees no GPU
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent home

@@ -16,8 +16,8 @@ import numpy as np
 from engine.algorithm.seeds import numpy_generator
 from engine.base.errors import DataError, require
 from engine.data.dataset import Dataset, MeanStd, Source, Split, assembled
-from engine.data.finding import check_within, expanded, find_unpacked
-from engine.data.formats import decode_images, image_tree, read_files
+from engine.data.sources.finding import check_within, expanded, find_unpacked
+from engine.data.sources.formats import decode_images, image_tree, read_files
 
 CINIC10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 # As their authors and most papers give them, of the training images.
@@ -35,14 +35,14 @@ class Listing:
     owners: np.ndarray | None = None
 
     def decoded(self, source: Source, split: str, size: int | None = None, crop: bool = False) -> Split:
-        """The samples that ``source`` keeps of the split "train" or "test", as RGB; see ``decode_images``."""
+        """Decode the samples that ``source`` keeps of the split "train" or "test", as RGB; see ``decode_images``."""
         rows = source.chosen(split, self.labels)
         images = decode_images(read_files(self.files[row] for row in rows), len(rows), size, "RGB", crop)
         return Split(images, self.labels[rows], None if self.owners is None else self.owners[rows])
 
 
 def list_classes(folder: Path, classes: tuple[str, ...], archive: str) -> Listing:
-    """All images in ``folder``/<class>/..., by class and then by name; refuses a class without images."""
+    """List the images in ``folder``/<class>/..., by class and then by name; refuse a class without images."""
     tree = image_tree(folder) if folder.is_dir() else {}
     missing = [name for name in classes if name not in tree]
     if missing:
@@ -296,6 +296,6 @@ class ImageNet200(Source):
 
 
 def fedalign_classes(wnids: tuple[str, ...]) -> tuple[str, ...]:
-    """FedAlign's 200 of ImageNet's 1,000 sorted ``wnids``, sorted (Mendieta et al. 2022, gen_imagenet_subset.py)."""
+    """Return FedAlign's 200 of ImageNet's 1,000 ``wnids``, sorted (Mendieta et al. 2022, gen_imagenet_subset.py)."""
     legacy = np.random.RandomState(1993)  # numpy's old generator, whose draws are frozen
     return tuple(sorted(legacy.choice(np.asarray(wnids), 200, replace=False).tolist()))

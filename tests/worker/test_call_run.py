@@ -1,5 +1,5 @@
 """Calls over actors that die, hang, start late and run out of memory: in a simulation with a clock of its own, without
-Ray, so that hundreds of courses are tried in a second."""
+Ray, so that hundreds of histories are tried in a second."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from engine.base.errors import MemoryShort, ResourceError, RunError
 from engine.experiment import Execution
 from engine.worker import pool
 from engine.worker.pool import Call, Deadline
-from engine.worker.ray import actors as ray_actors
-from engine.worker.ray import calls as ray_trips
-from engine.worker.ray.actors import Roster
-from engine.worker.ray.calls import Measured, Trips
+from engine.worker.ray import actor_group, call_run, replies
+from engine.worker.ray.actor_group import ActorGroup
+from engine.worker.ray.call_run import CallRun, Measurements
 from engine.worker.scheduling import IN_FLIGHT
 
 START, BLOCK, RETRIES = 60.0, 30.0, 3
@@ -40,7 +39,7 @@ class Ref:
 
 @dataclass(eq=False)
 class Actor:
-    """Works on one trip after the other; ``fate`` says what becomes of each, and of its start."""
+    """Works on one call batch after the other; ``fate`` says what becomes of each, and of its start."""
 
     world: World
     number: int
@@ -67,8 +66,8 @@ class Actor:
         ref = Ref(float("inf"))
         if fate is not None and not self.dead:
             self.busy_until = max(self.busy_until, self.world.now) + fate[0]
-            answer = ray_actors.Answer(values, fate[0], [1] * len(values), "cpu")
-            ref = Ref(self.busy_until, answer, fate[1])
+            reply = replies.CallReply(values, fate[0], [1] * len(values), "cpu")
+            ref = Ref(self.busy_until, reply, fate[1])
             if fate[1] is not None:  # whatever comes after it comes to the same
                 self.dead, self.error = True, fate[1]
         elif self.dead:
@@ -81,7 +80,7 @@ class Actor:
 
 
 class World:
-    """Ray and the clock, as far as trips know them."""
+    """Ray and the clock, as far as a run of calls knows them."""
 
     def __init__(self, start_of: Callable[[Actor], Fate], fate_of: Callable[[Actor], Fate]) -> None:
         self.now = 0.0
@@ -136,27 +135,28 @@ def simulate(
     fate_of: Callable[[Actor], Fate],
     start_of: Callable[[Actor], Fate] = fine,
     calls: int = 12,
-    actors: int = 3,
+    count: int = 3,
     round_timeout: float | None = None,
-) -> tuple[World, Roster, Callable[[], list[int]]]:
-    """The world, the roster, and what runs the calls: the numbers of those whose results came, in their order."""
+) -> tuple[World, ActorGroup, Callable[[], list[int]]]:
+    """The world, the actors, and what runs the calls: the numbers of those whose results came, in their order."""
     world = World(start_of, fate_of)
-    for module in (ray_actors, ray_trips):
+    for module in (actor_group, call_run, replies):
         monkeypatch.setattr(module, "ray", world)
+    for module in (actor_group, call_run):
         monkeypatch.setattr(module, "time", world)
     monkeypatch.setattr(pool, "time", world)
-    execution = Execution(actors=actors, start_timeout=START, block_timeout=BLOCK, retries=RETRIES)
-    roster = Roster(world.start, execution, 0.0)
-    roster.await_all()
+    execution = Execution(actors=count, start_timeout=START, block_timeout=BLOCK, retries=RETRIES)
+    actors = ActorGroup(world.start, execution, 0.0)
+    actors.await_all()
     asked = [Call(f"clients {number}", (number,), cost=1 + number % 3) for number in range(calls)]
 
     def run() -> list[int]:
-        roster.close_ranks()
+        actors.renumber()
         deadline = Deadline(7, round_timeout)
-        trips = Trips(roster, Measured(1e9), execution, deadline, "train", (1, None), asked, "round 7")
-        return [result.value[0] for result in trips.results()]
+        sent = CallRun(actors, Measurements(1e9), execution, deadline, "train", (1, None), asked, "round 7")
+        return [result.value[0] for result in sent.results()]
 
-    return world, roster, run
+    return world, actors, run
 
 
 def test_each_call_comes_back_once_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +183,7 @@ def test_any_course_ends(monkeypatch: pytest.MonkeyPatch, course: int) -> None:
             return rng.uniform(0.1, 20), None
         return rng.choice([None, (rng.uniform(0, 5), DIED)])
 
-    world, roster, run = simulate(monkeypatch, fate, start)
+    world, actors, run = simulate(monkeypatch, fate, start)
     ends = "failed 4 times, last because|with one block at a time on the last actor|could not start"
     try:
         for _ in range(3):
@@ -191,27 +191,27 @@ def test_any_course_ends(monkeypatch: pytest.MonkeyPatch, course: int) -> None:
     except (RunError, ResourceError) as error:
         told = str(error)
         assert re.search(ends, told) and "\n" not in told, told
-    assert roster.numbers
+    assert actors.numbers
     assert len(world.killed) <= 12 * (RETRIES + 1) * 3
-    roster.kill_all()
+    actors.kill_all()
     assert len(world.killed) == len(world.actors)
 
 
 def test_only_the_actor_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     """Kills: a deadline that costs actors which work; one that counts from the wrong moment."""
     hung = iter([None])
-    world, roster, run = simulate(
+    world, actors, run = simulate(
         monkeypatch, lambda actor: next(hung, (20.0, None)) if actor.number == 1 else (20.0, None)
     )
     assert run() == list(range(12))
     assert [actor.number for actor in world.killed] == [1]
     assert "round 7: actor 1 gave nothing back for 30 s (execution.block_timeout); clients" in caplog.text
-    assert [roster[number].handle.number for number in roster.numbers] == [0, 3, 2]
+    assert [actors[number].handle.number for number in actors.numbers] == [0, 3, 2]
 
 
 def test_an_actor_that_cannot_be_started_again_is_given_up(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     """Kills: waiting for ever for a node that is gone; an end where others can go on."""
-    _, roster, run = simulate(
+    _, actors, run = simulate(
         monkeypatch,
         lambda actor: (1.0, DIED) if actor.number == 1 else (1.0, None),
         lambda actor: None if actor.number > 2 else (1.0, None),
@@ -219,7 +219,7 @@ def test_an_actor_that_cannot_be_started_again_is_given_up(monkeypatch: pytest.M
     )
     assert run() == list(range(300))
     assert run() == list(range(300))
-    assert len(roster.numbers) == 2
+    assert len(actors.numbers) == 2
     assert "1 of them could not start within 60 s" in caplog.text
     assert "going on without that actor, with 2: the same bits" in caplog.text
 
@@ -230,22 +230,22 @@ def test_the_last_actor_that_does_not_start_ends_the_run(monkeypatch: pytest.Mon
         monkeypatch,
         lambda actor: (1.0, DIED),
         lambda actor: (1.0, None) if actor.number == 0 else None,
-        actors=1,
+        count=1,
     )
     with pytest.raises(ResourceError, match=r"execution.actors=1: 1 of them could not start within 60 s; asked for"):
         run()
 
 
 def test_want_of_memory_takes_actors_away_and_no_more(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    """Kills: the same load on the same node again; two trips at a time where one was too much; an actor of another node
-    that is narrowed with it."""
+    """Kills: the same load on the same node again; two batches where one was too much; an actor of another node
+    that is slowed with it."""
     killed = iter([(1.0, KILLED)])
-    world, roster, run = simulate(
-        monkeypatch, lambda actor: next(killed, (1.0, None)) if actor.number == 0 else (1.0, None), actors=4
+    world, actors, run = simulate(
+        monkeypatch, lambda actor: next(killed, (1.0, None)) if actor.number == 0 else (1.0, None), count=4
     )
     assert run() == list(range(12))
-    assert len(roster.numbers) == 3
-    assert roster.narrow == {"node 0"}
+    assert len(actors.numbers) == 3
+    assert actors.low_memory == {"node 0"}
     world.most_in_flight.clear()
     assert run() == list(range(12))
     assert world.most_in_flight == {1: IN_FLIGHT, 2: 1, 3: IN_FLIGHT}
@@ -254,7 +254,7 @@ def test_want_of_memory_takes_actors_away_and_no_more(monkeypatch: pytest.Monkey
 
 def test_want_of_memory_on_the_last_actor_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a loop of actors that are killed for the same block."""
-    world, _, run = simulate(monkeypatch, lambda actor: (1.0, KILLED), actors=2)
+    world, _, run = simulate(monkeypatch, lambda actor: (1.0, KILLED), count=2)
     with pytest.raises(MemoryShort, match=r"round 7: .*low on memory.*, with one block at a time on the last actor"):
         run()
     assert len(world.actors) == 3
@@ -271,20 +271,20 @@ def test_a_round_on_actors_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_last_actor_of_a_node_is_tried_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: an end, where two that were killed at once had room one after the other."""
-    world, roster, run = simulate(
+    world, actors, run = simulate(
         monkeypatch,
         lambda actor: (1.0, KILLED) if actor.number in (0, 2) else (1.0, None),
-        actors=3,
+        count=3,
     )
-    roster.give_up(1)  # the two that are left are on one node
+    actors.give_up(1)  # the two that are left are on one node
     assert run() == list(range(12))
     assert [actor.number for actor in world.killed] == [1, 0, 2]
-    assert roster.alone
+    assert actors.tried_alone
 
 
 def test_nothing_counts_of_an_actor_that_computes_other_bits(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     """Kills: results of a new actor that are added before it has said what it computes with."""
-    _, roster, run = simulate(
+    _, actors, run = simulate(
         monkeypatch,
         lambda actor: (1.0, DIED) if actor.number == 1 else (0.0, None),
         lambda actor: (0.0, None) if actor.number > 2 else (1.0, None),
@@ -300,8 +300,8 @@ def test_nothing_counts_of_an_actor_that_computes_other_bits(monkeypatch: pytest
 
     monkeypatch.setattr(Actor, "_ready", other)
     assert run() == list(range(300))
-    assert roster.numerics == {"torch": "x"}
-    assert len(roster.numbers) == 2
+    assert actors.numerics == {"torch": "x"}
+    assert len(actors.numbers) == 2
     assert "the actors differ in torch" in caplog.text
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from engine.base.errors import DataError, require
 from engine.data.dataset import Dataset, MeanStd, Source, Split, assembled
-from engine.data.finding import existing
-from engine.data.formats import (
+from engine.data.sources.finding import existing
+from engine.data.sources.formats import (
     MOST_CLASSES,
     ParquetColumns,
     decode_images,
@@ -64,6 +64,7 @@ class Parquet(Source):
 
 
 def parquet_files(root: Path, split: str) -> list[Path]:
+    """List the sorted parquet files of a split in ``root`` or ``root``/data; [] if there are none."""
     for folder in (root, root / "data"):
         found = sorted({*folder.glob(f"{split}.parquet"), *folder.glob(f"{split}-*.parquet")})
         if found:
@@ -81,6 +82,11 @@ def read_parquet(
     mean_std: MeanStd | None = None,
     choose: Mapping[str, Callable[[np.ndarray], np.ndarray]] | None = None,
 ) -> Dataset:
+    """Read a data set from the parquet files of ``root``, see :func:`read_parquet_images`; classes are numbered.
+
+    mean_std: None computes them. choose: for each split, the function from labels to the sorted rows to keep. Raises
+    :class:`DataError` where a split has no files, or labels that are no class numbers.
+    """
     files = {split: parquet_files(root, split) for split in ("train", "test")}
     for split, paths in files.items():
         if not paths:
@@ -116,6 +122,10 @@ def _number(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def read_tree(name: str, root: Path, size: int | None = None, mean_std: MeanStd | None = None) -> Dataset:
+    """Read a data set from image folders <split>/<class>/ below ``root``; raise :class:`DataError` if one is empty.
+
+    size: resize to ``size`` x ``size`` pixels. mean_std: None computes them.
+    """
     splits, classes = [], ()
     for split in ("train", "test"):
         folder = root / split

@@ -20,9 +20,9 @@ import numpy as np
 
 from engine.base.errors import DataError, require
 from engine.data.dataset import Dataset, Source, assembled
-from engine.data.finding import check_within, expanded, find_unpacked
-from engine.data.folders import Listing
-from engine.data.formats import MOST_CLASSES
+from engine.data.sources.finding import check_within, expanded, find_unpacked
+from engine.data.sources.formats import MOST_CLASSES
+from engine.data.sources.image_folders import Listing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class INaturalist2019(Source):
 
 @dataclass(frozen=True, kw_only=True)
 class _Annotated:
-    """What an annotation file says of its images, in the order of their ids."""
+    """The images of an annotation file, in the order of their ids."""
 
     files: list[str]  # relative to the root
     labels: list[int]  # category ids
@@ -88,7 +88,7 @@ class _Annotated:
 
     @classmethod
     def read(cls, path: Path) -> _Annotated:
-        """From a file in COCO's format; :class:`DataError` if it is none, or if its parts do not fit together."""
+        """Read a file in COCO's format; raise :class:`DataError` if it is none, or its parts do not fit together."""
         try:
             content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             images = {int(image["id"]): image for image in content["images"]}
@@ -112,7 +112,7 @@ class _Annotated:
         return cls(files=files, labels=[labels[image] for image in order], holders=holders, categories=categories)
 
     def where(self, keep: Callable[[str], bool]) -> _Annotated:
-        """The images whose file ``keep`` accepts."""
+        """Return the images whose file ``keep`` accepts."""
         rows = [row for row, file in enumerate(self.files) if keep(file)]
         return _Annotated(
             files=[self.files[row] for row in rows],

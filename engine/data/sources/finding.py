@@ -1,4 +1,4 @@
-"""Where the files of a data set lie, and what is said when they are missing."""
+"""The search for the files of a data set, and what is said when they are missing."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from engine.base.errors import DataError
 
 
 def cache_folder() -> Path:
-    """Where downloads go: ``$XDG_CACHE_HOME/fedskew``, or ``~/.cache/fedskew``."""
+    """Return the folder that downloads go to: ``$XDG_CACHE_HOME/fedskew``, or ``~/.cache/fedskew``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedskew"
 
 
 def existing(root: str, wanted: str) -> Path:
-    """``root`` as a folder that is there; ``wanted`` is what it should hold."""
+    """Return ``root`` as a folder that is there, or raise :class:`DataError`; ``wanted`` is what it should hold."""
     folder = expanded(root, "data.root")
     if not _is_folder(folder):
         looked = folder.absolute()
@@ -24,7 +24,7 @@ def existing(root: str, wanted: str) -> Path:
 
 
 def expanded(path: str, field: str) -> Path:
-    """With the user's home folder for ``~``."""
+    """Return ``path`` with the user's home folder for ``~``; ``field`` is named where there is none."""
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
@@ -55,11 +55,11 @@ def find(
     repair: str,
     download: Callable[[Path], None] | None = None,
 ) -> Path:
-    """The folder of a known data set: below ``root`` if given, else below ``places``, else downloaded.
+    """Find the folder of a known data set: below ``root`` if given, else below ``places``, else downloaded.
 
     locate gives the folder of the data below a folder, None if they are not there. A given root is never
     replaced by another place. The download goes to the last of ``places``; most sets have none, and ``repair``
-    says what the user downloads and where it goes.
+    says what the user downloads and where it goes. Raises :class:`DataError` where the data are in none of them.
     """
     if root is not None:
         found = locate(existing(root, wanted))
@@ -87,8 +87,10 @@ def find(
 
 
 def find_unpacked(name: str, root: str | None, below: tuple[str, ...], contents: tuple[str, ...], archive: str) -> Path:
-    """The folder with all of ``contents`` (files or folders): ``root`` or the cache folder's ``name``, or one of
-    ``below`` in it. archive: what the user downloads and unpacks, with its address.
+    """Find the folder with all of ``contents`` (files or folders).
+
+    It is ``root``, or the cache folder's ``name``, or one of ``below`` in it. archive: what the user downloads and
+    unpacks, with its address. Raises :class:`DataError` as :func:`find`.
     """
 
     def locate(place: Path) -> Path | None:

@@ -1,4 +1,4 @@
-"""``from engine.data.torchvision_compat import torchvision`` works on any build of torch.
+"""``from engine.data.sources.torchvision_compat import torchvision`` works on any build of torch.
 
 torchvision's registry wheels carry operators compiled for CUDA. With a CPU-only torch their shared library
 cannot be loaded, and ``import torchvision`` then ends with "operator torchvision::nms does not exist": it

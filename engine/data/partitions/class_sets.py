@@ -10,7 +10,7 @@ import numpy as np
 from engine.algorithm.seeds import numpy_generator
 from engine.base.errors import ConfigError, require
 from engine.data.assignment import Assignment
-from engine.data.partition import MAX_DRAWS, Partition
+from engine.data.partitions.partition import MAX_DRAWS, Partition
 
 Sets = tuple[tuple[int, ...], ...]  # of each device, its classes
 
@@ -85,7 +85,7 @@ class ClassSets(Partition):
         return Assignment(tuple(clients), dropped, public=public)
 
     def class_sets(self, num_classes: int) -> Sets:
-        """The classes of each device, of data with ``num_classes`` classes.
+        """Return the classes of each device, for data with ``num_classes`` classes.
 
         Raises :class:`ConfigError` if the data have too few classes for them.
         """
@@ -103,7 +103,7 @@ class ClassSets(Partition):
         return sets
 
     def _random(self, num_classes: int) -> Sets:
-        """Drawn again until every class has a device."""
+        """Draw sets, again and again until every class has a device."""
         require(
             num_classes >= FEWEST,
             "partition.sets",
@@ -126,7 +126,7 @@ class ClassSets(Partition):
         )
 
     def _check_rows(self, known: list[int], sizes: np.ndarray) -> None:
-        """Whether there is room for any sets of these classes, so that settings do not differ in it."""
+        """Require room for any sets of these classes, so that settings do not differ in it."""
         scarce = min(known, key=lambda c: sizes[c])
         most = (int(sizes[scarce]) - self.public_per_class) // self.clients
         repair = f"set it to {most} or less" if most >= 1 else "lower partition.public_per_class"

@@ -1,4 +1,7 @@
-"""Readers of file formats: idx, CIFAR's python batches, encoded images, parquet. Errors are DataErrors."""
+"""Readers of file formats: idx, CIFAR's python batches, encoded images, parquet.
+
+A file that cannot be read, or is not what it should be, is a :class:`DataError` that names it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from PIL import Image
 
 from engine.base import parquet
 from engine.base.errors import ConfigError, DataError
-from engine.data.pickled import read_pickled
+from engine.data.sources.pickled import read_pickled
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -44,7 +47,7 @@ _MODES |= {"YCbCr": "RGB", "RGBX": "RGB", "RGBa": "RGB", "La": "L", "HSV": "RGB"
 
 # ---------------------------------------------------------------------------------------------- idx (MNIST)
 def read_idx(path: Path, dims: int) -> np.ndarray:
-    """The uint8 array with ``dims`` dimensions in an idx file, plain or gzip (the format of MNIST).
+    """Read the uint8 array with ``dims`` dimensions in an idx file, plain or gzip (the format of MNIST).
 
     Header, big-endian: 0, 0, type (8 = uint8), number of dimensions, then one int32 for each dimension.
     """
@@ -70,7 +73,7 @@ def read_idx(path: Path, dims: int) -> np.ndarray:
 def read_cifar_batches(
     paths: list[Path], key: str = "labels", opened: Callable[[Path], IO[bytes]] | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Images uint8 [N, 3, 32, 32] and labels int64 [N] of CIFAR's python batches, in the order given.
+    """Read images uint8 [N, 3, 32, 32] and labels int64 [N] of CIFAR's python batches, in the order given.
 
     key: of the labels, ``labels`` in CIFAR-10 and ``fine_labels`` in CIFAR-100. opened: see ``read_pickled``.
     """
@@ -104,7 +107,7 @@ def decode_images(
     mode: str | None = None,
     crop: bool = False,
 ) -> np.ndarray:
-    """uint8 [count, C, H, W] from ``count`` pairs (name for errors, PNG or JPEG or other bytes).
+    """Decode ``count`` pairs (name for errors, PNG or JPEG or other bytes) to uint8 [count, C, H, W].
 
     size: resize to ``size`` x ``size`` pixels (bilinear); without it, images of different sizes are an error.
     crop: keep the proportions: the shorter side becomes 8/7 of ``size`` (256 for 224, as is usual for ImageNet),
@@ -178,7 +181,7 @@ def _threaded(function: Callable[[T], U], items: Iterable[T]) -> Iterator[U]:
 
 
 def memory_for_images() -> int:
-    """Bytes that a split's images may take: half of this machine's memory, as Ray's store holds a second copy."""
+    """Return the bytes that a split's images may take: half of the memory, as Ray's store holds a second copy."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
@@ -200,7 +203,7 @@ def _size(image: np.ndarray) -> str:
 
 
 def image_tree(folder: Path) -> dict[str, list[Path]]:
-    """Class name -> image files, for a folder with one subfolder for each class; names and files sorted."""
+    """List the image files of each class, for a folder with one subfolder for each; names and files sorted."""
     classes = {}
     for sub in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
         files = sorted(path for path in sub.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
@@ -210,7 +213,7 @@ def image_tree(folder: Path) -> dict[str, list[Path]]:
 
 
 def read_files(paths: Iterable[Path]) -> Iterator[tuple[str, bytes]]:
-    """(path, content) of every file, one at a time."""
+    """Yield (path, content) of every file, one at a time."""
     for path in paths:
         try:
             if path.exists() and not path.is_file():  # a pipe or a device has no end
@@ -240,7 +243,7 @@ def read_parquet_images(
     size: int | None = None,
     choose: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> ParquetColumns:
-    """Decoded images, labels and owners of parquet files in the order given.
+    """Read decoded images, labels and owners of parquet files in the order given.
 
     image: a column of encoded images: bytes, or a struct with a field ``bytes`` (Hugging Face); ``a.b`` names
     a field of a struct, or a column whose name has a dot. choose: gets the labels and gives the sorted

@@ -9,7 +9,8 @@ import numpy as np
 from engine.base.devices import memory
 from engine.base.errors import require
 from engine.data.assignment import Assignment
-from engine.data.partition import Partition, check_alpha
+from engine.data.partitions.dealing import check_alpha
+from engine.data.partitions.partition import Partition
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import numpy as np
 from engine.algorithm.seeds import numpy_generator
 from engine.base.errors import require
 from engine.data.dataset import AS_IS, Dataset, Source, Split, assembled
-from engine.data.formats import memory_for_images
+from engine.data.sources.formats import memory_for_images
 
 MOST_SPREAD = 1e9  # beyond it features overflow float32
 BYTES_OF_A_USER = 450 * 60 * 4  # on average: exp(4 + 2) samples, and 50

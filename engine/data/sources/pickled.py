@@ -1,4 +1,4 @@
-"""CIFAR's python batches are pickles, and a pickle can run any code; this reads one that cannot.
+"""A reader of CIFAR's python batches, which are pickles, and a pickle can run any code: not here.
 
 A pickle runs code by naming a function to call. Only the five names that a numpy array needs are known here,
 under both module paths that numpy has used; any other name ends the reading.
@@ -22,7 +22,7 @@ from engine.base.errors import DataError
 
 
 def _empty_array(*_: Any) -> np.ndarray:
-    """In the place of numpy's own function, with which a few bytes could ask for any memory."""
+    """Stand in for numpy's own function, with which a few bytes could ask for any memory."""
     return np.empty(0)
 
 
@@ -72,7 +72,7 @@ def _check_places(pickled: bytes) -> None:
 
 
 def read_pickled(path: Path, opened: Callable[[Path], IO[bytes]] | None = None) -> dict[str, Any]:
-    """The dictionary of arrays, lists and texts in the pickle at ``path``; :class:`DataError` otherwise.
+    """Read the dictionary of arrays, lists and texts in the pickle at ``path``; raise :class:`DataError` otherwise.
 
     opened: opens ``path``, where it is not a file of its own (a member of an archive).
     """

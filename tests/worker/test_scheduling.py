@@ -10,13 +10,13 @@ from functools import cache
 import numpy as np
 import pytest
 
-from engine.worker.scheduling import IN_FLIGHT, SHORT_TRIP, Dispatch, Rates, Room
+from engine.worker.scheduling import IN_FLIGHT, SHORT, ByteBudget, MeasuredRates, Scheduler
 
 
 @dataclass(frozen=True)
 class Played:
     makespan: float
-    trips: list[tuple[int, list[int]]]  # as sent
+    sent: list[tuple[int, list[int]]]  # as sent
     most_in_flight: int
     most_waiting: int  # results that waited for one before them
 
@@ -25,23 +25,23 @@ def play(
     costs: Sequence[float],
     speeds: Sequence[float],
     rate: Callable[[str], float | None] | None = None,
-    room: Room | None = None,
+    budget: ByteBudget | None = None,
     size: int = 0,
 ) -> Played:
-    """A round on actors that do ``speeds`` units of cost a second, one trip after the other, without delays.
+    """A round on actors that do ``speeds`` units of cost a second, one call batch after the other, without delays.
 
     ``rate``: what the rule takes the seconds per cost to be; none: what they are.
     """
     kinds = [str(speed) for speed in speeds]
-    dispatch = Dispatch(costs, kinds, rate or (lambda kind: 1 / float(kind)), room)
+    scheduler = Scheduler(costs, kinds, rate or (lambda kind: 1 / float(kind)), budget)
     queues: list[list[list[int]]] = [[] for _ in speeds]
-    ends = [math.inf for _ in speeds]  # of the trip that runs
-    now, taken, done, trips = 0.0, 0, set[int](), []
+    ends = [math.inf for _ in speeds]  # of the call batch that runs
+    now, taken, done, sent = 0.0, 0, set[int](), []
     most_in_flight = most_waiting = 0
     while taken < len(costs):
-        while (found := dispatch.next(now, taken)) is not None:
+        while (found := scheduler.next(now, taken)) is not None:
             actor, calls = found
-            trips.append(found)
+            sent.append(found)
             queues[actor].append(calls)
             most_in_flight = max(most_in_flight, len(queues[actor]))
             if len(queues[actor]) == 1:
@@ -50,17 +50,17 @@ def play(
         assert math.isfinite(ends[actor]), "nothing is on its way and something is still to be done"
         now = ends[actor]
         calls = queues[actor].pop(0)
-        dispatch.landed(actor, calls[0], now, [size] * len(calls))
+        scheduler.returned(actor, calls[0], now, [size] * len(calls))
         rest = queues[actor][0] if queues[actor] else None
         ends[actor] = now + sum(costs[call] for call in rest) / speeds[actor] if rest else math.inf
         done |= {*calls}
         most_waiting = max(most_waiting, len(done))
         while taken in done:
             done.remove(taken)
-            dispatch.taken(taken)
+            scheduler.consumed(taken)
             taken += 1
-    assert sorted(call for _, calls in trips for call in calls) == list(range(len(costs)))
-    return Played(now, trips, most_in_flight, most_waiting)
+    assert sorted(call for _, calls in sent for call in calls) == list(range(len(costs)))
+    return Played(now, sent, most_in_flight, most_waiting)
 
 
 def least_makespan(costs: Sequence[float], speeds: Sequence[float]) -> float:
@@ -81,18 +81,18 @@ def least_makespan(costs: Sequence[float], speeds: Sequence[float]) -> float:
 def test_a_hand_example() -> None:
     """Graham's: 5, 5, 4, 4, 3, 3, 3 on three actors end at 11 by this rule, and at 9 at best.
 
-    Kills: calls in the order of the cohort, shortest first, actors by turns, more trips ahead than two.
+    Kills: calls in the order of the cohort, shortest first, actors by turns, more call batches ahead than two.
     """
     costs = [3, 5, 4, 3, 5, 3, 4]
     played = play(costs, [1, 1, 1])
-    assert played.trips == [(0, [1]), (1, [4]), (2, [2]), (2, [6]), (0, [0]), (1, [3]), (2, [5])]
+    assert played.sent == [(0, [1]), (1, [4]), (2, [2]), (2, [6]), (0, [0]), (1, [3]), (2, [5])]
     assert (played.makespan, least_makespan(costs, (1, 1, 1))) == (11, 9)  # 4/3 - 1/9: the worst that there is
     assert played.most_in_flight == IN_FLIGHT
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e-3])
 def test_a_round_is_at_most_the_bound_from_the_best(unit: float) -> None:
-    """Kills: any rule that is not longest first to where it ends first; short calls in one trip (all of them are, with
+    """Kills: any rule that is not longest first to where it ends first; short calls in one batch (all of them are, with
     a unit of a millisecond) beyond an actor's share of the round."""
     rng = np.random.default_rng(0)
     for _ in range(150):
@@ -106,7 +106,7 @@ def test_on_actors_of_different_speed() -> None:
     """Kills: the next call to whoever is free first, so that a slow actor ends the round with a long call."""
     assert play([6, 6], [6, 1]).makespan == 2
     held = play([6, 6, 6, 1], [6, 1])  # the slow one takes the shortest while longer ones wait for the fast one
-    assert held.trips == [(0, [0]), (0, [1]), (1, [3]), (0, [2])]
+    assert held.sent == [(0, [0]), (0, [1]), (1, [3]), (0, [2])]
     assert held.makespan == 3
     rng = np.random.default_rng(1)
     for _ in range(150):
@@ -139,26 +139,26 @@ def test_expectations_that_do_not_come_true_leave_nobody_idle() -> None:
             assert played.makespan <= 2 * max(sum(costs) / 3, *costs)  # any list scheduling
 
 
-def test_short_calls_share_a_trip() -> None:
-    """Kills: a trip for each call of a millisecond; one so long that the other actor has nothing; trips where nothing
-    is known of how long they take."""
+def test_short_calls_are_sent_together() -> None:
+    """Kills: a batch for each call of a millisecond; one so long that the other actor has nothing; batches where
+    nothing is known of how long they take."""
     played = play([1] * 16, [1000, 1000])
-    assert [(actor, len(calls)) for actor, calls in played.trips] == [(0, 8), (1, 8)]
-    per_trip = round(SHORT_TRIP / 0.01)
-    assert len(play([1] * 100, [100, 100]).trips[0][1]) == per_trip
-    assert all(len(calls) == 1 for _, calls in play([1] * 16, [1000, 1000], lambda kind: None).trips)
+    assert [(actor, len(calls)) for actor, calls in played.sent] == [(0, 8), (1, 8)]
+    per_batch = round(SHORT / 0.01)
+    assert len(play([1] * 100, [100, 100]).sent[0][1]) == per_batch
+    assert all(len(calls) == 1 for _, calls in play([1] * 16, [1000, 1000], lambda kind: None).sent)
 
 
 def test_calls_of_an_actor_that_died_go_first() -> None:
     """Kills: a call that is lost, or sent last though it is the longest; cost that the dead one still counts."""
-    dispatch = Dispatch([4, 3, 2, 1], ["a", "a"], lambda kind: 1.0)
-    assert [dispatch.next(0.0, 0) for _ in range(5)] == [(0, [0]), (1, [1]), (1, [2]), (0, [3]), None]
-    assert dispatch.lost(0) == [0, 3]
-    assert dispatch.next(1.0, 0) == (0, [0])
-    dispatch.landed(1, 1, 3.0, [0])
-    dispatch.landed(1, 2, 5.0, [0])
-    assert dispatch.next(5.0, 0) == (1, [3])  # the other one has nothing to do, and this one is about to end
-    assert dispatch.next(5.0, 0) is None
+    scheduler = Scheduler([4, 3, 2, 1], ["a", "a"], lambda kind: 1.0)
+    assert [scheduler.next(0.0, 0) for _ in range(5)] == [(0, [0]), (1, [1]), (1, [2]), (0, [3]), None]
+    assert scheduler.lost(0) == [0, 3]
+    assert scheduler.next(1.0, 0) == (0, [0])
+    scheduler.returned(1, 1, 3.0, [0])
+    scheduler.returned(1, 2, 5.0, [0])
+    assert scheduler.next(5.0, 0) == (1, [3])  # the other one has nothing to do, and this one is about to end
+    assert scheduler.next(5.0, 0) is None
 
 
 def test_what_is_out_is_bounded() -> None:
@@ -171,39 +171,43 @@ def test_what_is_out_is_bounded() -> None:
     arguments = [10] * len(costs)
     without = play(costs, [1, 1], size=100)
     assert without.most_waiting >= len(costs) - 1
-    room = Room(1000, arguments, expected=100)
-    played = play(costs, [1, 1], room=room, size=100)
-    assert room.most <= 1000 + 110
+    budget = ByteBudget(1000, arguments, expected=100)
+    played = play(costs, [1, 1], budget=budget, size=100)
+    assert budget.most <= 1000 + 110
     assert played.most_waiting <= 10
-    tight = Room(0, arguments, expected=100)
-    assert play(costs, [1, 1], room=tight, size=100).trips == [(0, [call]) for call in range(len(costs))]
+    tight = ByteBudget(0, arguments, expected=100)
+    assert play(costs, [1, 1], budget=tight, size=100).sent == [(0, [call]) for call in range(len(costs))]
     assert tight.most == 110
-    unknown = Room(1000, arguments, expected=0)  # until the first result is there
-    play(costs, [1, 1], room=unknown, size=100)
+    unknown = ByteBudget(1000, arguments, expected=0)  # until the first result is there
+    play(costs, [1, 1], budget=unknown, size=100)
     assert unknown.most <= 1000 + 2 * IN_FLIGHT * 110
 
 
 def test_whether_the_bound_held_anything_back_is_known() -> None:
     """Kills: a message in each round, or none."""
     for limit, held in ((1000, False), (30, True)):
-        dispatch = Dispatch([1, 1], ["a", "a"], lambda kind: None, Room(limit, [20, 20], 0))
-        assert dispatch.next(0.0, 0) == (0, [0])
-        assert (dispatch.next(0.0, 0) is None) == held
-        assert dispatch.held == held
+        scheduler = Scheduler([1, 1], ["a", "a"], lambda kind: None, ByteBudget(limit, [20, 20], 0))
+        assert scheduler.next(0.0, 0) == (0, [0])
+        assert (scheduler.next(0.0, 0) is None) == held
+        assert scheduler.held_back == held
 
 
 def test_rates_are_of_a_method_on_a_class() -> None:
-    """Kills: rates of one class for all, a rate that is never corrected, a mean of ratios over trips of any length."""
-    rates = Rates()
-    assert rates.of("train", "fast") is None
+    """Kills: rates of one class for all, a rate that is never corrected, a mean of ratios over any batches."""
+    rates = MeasuredRates()
+    assert rates.seconds_per_cost("train", "fast") is None
     rates.add("train", "fast", seconds=1.0, cost=10.0)
-    assert rates.of("train", "fast") == 0.1
-    assert rates.of("train", "slow") == 0.1  # unknown: as the others
-    assert rates.of("evaluate", "fast") is None
+    assert rates.seconds_per_cost("train", "fast") == 0.1
+    assert rates.seconds_per_cost("train", "slow") == 0.1  # unknown: as the others
+    assert rates.seconds_per_cost("evaluate", "fast") is None
     rates.add("train", "slow", seconds=6.0, cost=20.0)
-    assert (rates.of("train", "fast"), rates.of("train", "slow"), rates.of("train", "new")) == (0.1, 0.3, 0.2)
+    assert (
+        rates.seconds_per_cost("train", "fast"),
+        rates.seconds_per_cost("train", "slow"),
+        rates.seconds_per_cost("train", "new"),
+    ) == (0.1, 0.3, 0.2)
     rates.add("train", "fast", seconds=2.0, cost=0.0)
-    assert rates.of("train", "fast") == pytest.approx((0.8 * 1.0 + 2.0) / (0.8 * 10.0))
+    assert rates.seconds_per_cost("train", "fast") == pytest.approx((0.8 * 1.0 + 2.0) / (0.8 * 10.0))
     for _ in range(100):
         rates.add("train", "fast", seconds=1.0, cost=1.0)
-    assert rates.of("train", "fast") == pytest.approx(1.0)
+    assert rates.seconds_per_cost("train", "fast") == pytest.approx(1.0)

@@ -1,0 +1,35 @@
+"""The pieces that rules are made of: Dirichlet shares, and samples dealt out by counts."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from engine.base.errors import require
+from engine.data.assignment import Assignment, Parts
+
+
+def check_alpha(alpha: float) -> None:
+    """Raise :class:`ConfigError` unless ``alpha`` is a number above 0."""
+    rule = "must be a number above 0"
+    require(0 < alpha < math.inf, "alpha", alpha, rule, "for example alpha=0.1 (the smaller, the more skew)")
+
+
+def dirichlet_shares(rng: np.random.Generator, alpha: float, parts: int, draws: int) -> np.ndarray:
+    """Draw shares [draws, parts] ~ Dir(alpha, ..., alpha)."""
+    return rng.dirichlet(np.full(parts, alpha), size=draws)
+
+
+def deal(rng: np.random.Generator, labels: np.ndarray, counts: np.ndarray) -> Assignment:
+    """Give client k ``counts[k, c]`` samples of class c, drawn at random; what is left over is dropped."""
+    clients, num_classes = counts.shape
+    given, dropped, owners = [], [], []
+    for c in range(num_classes):
+        mine = rng.permutation(np.flatnonzero(labels == c))
+        owners.append(np.repeat(np.arange(clients), counts[:, c]))
+        given.append(mine[: len(owners[-1])])
+        dropped.append(mine[len(owners[-1]) :])
+    by_client = np.argsort(np.concatenate(owners), kind="stable")
+    parts = Parts(np.concatenate(given)[by_client], np.cumsum(counts.sum(axis=1)))
+    return Assignment(parts, np.concatenate(dropped))

@@ -1,0 +1,139 @@
+"""The interface of a rule by which samples are divided among clients, with what all rules share.
+
+K clients, C classes, N samples.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from engine.algorithm.seeds import numpy_generator
+from engine.base.errors import ConfigError, require
+from engine.data.assignment import Assignment, Parts
+from engine.data.dataset import Dataset, largest_remainder
+from engine.data.partitions.dealing import deal
+
+MAX_DRAWS = 1000  # of a whole partition, for on_small=redraw
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition(ABC):
+    """A rule that divides samples among clients.
+
+    clients: K. seed: of this partition, apart from the seed of the run. min_samples: the least training samples
+    a client may have, enforced as on_small says: ``allow`` smaller clients (min_samples must be 0), ``redraw``
+    everything, or ``repair`` by moving samples from those who hold most of a class. With ``allow`` clients may
+    be empty.
+    """
+
+    clients: int = 100
+    seed: int = 0
+    min_samples: int = 0
+    on_small: Literal["allow", "redraw", "repair"] = "allow"
+
+    def __post_init__(self) -> None:
+        require(self.clients >= 1, "clients", self.clients, "must be at least 1", "for example clients=100")
+        require(self.min_samples >= 0, "min_samples", self.min_samples, "must not be negative")
+        require(
+            self.on_small != "allow" or self.min_samples == 0,
+            "min_samples",
+            self.min_samples,
+            "has no effect with on_small=allow",
+            "set on_small=redraw or on_small=repair",
+        )
+
+    @abstractmethod
+    def draw(
+        self, rng: np.random.Generator, labels: np.ndarray, num_classes: int, owners: np.ndarray | None
+    ) -> Assignment:
+        """Draw once, without regard to ``min_samples``; index arrays may be in any order.
+
+        rng: of the partition's seed. labels: int64 [N] of the training samples. owners: int64 [N], or None.
+        """
+
+    def assign(self, labels: np.ndarray, num_classes: int, owners: np.ndarray | None = None) -> Assignment:
+        """Divide the training samples with ``labels`` int64 [N] (and ``owners`` int64 [N]); the fields decide all.
+
+        Raises :class:`ConfigError` if the data do not allow it.
+        """
+        self._check_feasible(labels)
+        rng = numpy_generator(self.seed, "partition")
+        best = -1
+        for _ in range(MAX_DRAWS):
+            drawn = self.draw(rng, labels, num_classes, owners)
+            smallest = int(drawn.sizes().min())
+            if self.on_small == "repair" and smallest < self.min_samples:
+                drawn = _repaired(drawn, rng, labels, num_classes, self.min_samples)
+            elif self.on_small == "redraw" and smallest < self.min_samples:
+                best = max(best, smallest)
+                continue
+            clients = Parts.of(drawn.clients).sorted()
+            return Assignment(clients, np.sort(drawn.dropped), public=np.sort(drawn.public))
+        repair = "take fewer clients, a more even split or partition.on_small=repair"
+        raise ConfigError(
+            "partition.min_samples",
+            self.min_samples,
+            f"was not reached in {MAX_DRAWS} draws, the best of which had {best}",
+            f"set it to {best} or less, {repair}" if best > 0 else repair,
+        )
+
+    def share_tests(self, assignment: Assignment, dataset: Dataset) -> Assignment:
+        """Return ``assignment``, which :meth:`assign` made, with the test samples that each client evaluates on.
+
+        Those of a class are divided in proportion to the clients' training samples of it, by largest remainder,
+        so a client is tested on classes that it trains on; a class without training samples is given to nobody.
+        How many a client gets depends on these counts and the seed, not on the order of the samples.
+        """
+        num_classes, labels = len(dataset.classes), dataset.test.labels
+        held = assignment.class_counts(dataset.train.labels, num_classes)
+        rng = numpy_generator(self.seed, "test rows")
+        counts = np.zeros_like(held)
+        for c, total in enumerate(np.bincount(labels, minlength=num_classes)):
+            holders = rng.permutation(np.flatnonzero(held[:, c]))  # equal remainders: the draw decides, not the number
+            if len(holders):
+                counts[holders, c] = largest_remainder(int(total), held[holders, c] / held[:, c].sum())
+        dealt = deal(rng, labels, counts)
+        return replace(assignment, tests=Parts.of(dealt.clients).sorted())
+
+    def _check_feasible(self, labels: np.ndarray) -> None:
+        samples = len(labels)
+        require(
+            self.clients <= samples,
+            "partition.clients",
+            self.clients,
+            f"is more than the {samples} training samples",
+            f"set it to {samples} or less",
+        )
+        most = samples // self.clients
+        require(
+            self.min_samples <= most,
+            "partition.min_samples",
+            self.min_samples,
+            f"is more than {samples} samples give {self.clients} clients",
+            f"set it to {most} or less",
+        )
+
+
+def _repaired(
+    drawn: Assignment, rng: np.random.Generator, labels: np.ndarray, num_classes: int, least: int
+) -> Assignment:
+    """Fill every client up to ``least`` from whoever holds most of a class, without making a giver small."""
+    clients = [rng.permutation(part) for part in drawn.clients]
+    counts = drawn.class_counts(labels, num_classes)
+    sizes = counts.sum(axis=1)
+    for client in np.flatnonzero(sizes < least):
+        while sizes[client] < least:
+            spare = np.minimum(counts, np.maximum(sizes - least, 0)[:, None])
+            giver, c = np.unravel_index(np.argmax(spare), spare.shape)
+            moved = int(min(least - sizes[client], spare[giver, c]))
+            held = np.flatnonzero(labels[clients[giver]] == c)[:moved]
+            clients[client] = np.concatenate([clients[client], clients[giver][held]])
+            clients[giver] = np.delete(clients[giver], held)
+            for holder, change in ((client, moved), (giver, -moved)):
+                counts[holder, c] += change
+                sizes[holder] += change
+    return replace(drawn, clients=tuple(clients))

@@ -1,0 +1,270 @@
+"""One run of calls over the client actors: sent, received, sent again when an actor dies, each wait with a deadline.
+
+Every call comes back exactly once or the run of calls ends with an error; what an actor's death costs is time. That
+this ends: a call is sent ``execution.retries`` times again at most, and an actor that is given up does not return.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import ray
+
+from engine.base.errors import MemoryShort, ResourceError, RunError
+from engine.base.sizes import size_text
+from engine.experiment import Execution
+from engine.worker.pool import Call, Deadline, Result
+from engine.worker.ray.actor_group import ActorGroup
+from engine.worker.ray.replies import CallReply, Loss, reply_or_loss
+from engine.worker.scheduling import ByteBudget, MeasuredRates, Scheduler
+
+log = logging.getLogger("fedskew")
+STORE_SHARE = 0.25  # of this node's object store for blocks that are out: the data and clients' states lie there too
+
+
+@dataclass(frozen=True)
+class InFlight:
+    """A call batch that is on an actor."""
+
+    actor: int
+    calls: list[int]
+    handles: list[Any]
+
+
+class Measurements:
+    """Speeds and sizes that a pool has learned from earlier calls. They change no bit."""
+
+    def __init__(self, limit: float) -> None:
+        """``limit``: bytes that may be out at once."""
+        self.rates = MeasuredRates()
+        self.result_bytes: dict[str, float] = {}  # of a call of each method, as last measured
+        self.limit = limit
+        self.held_back = False  # whether calls were ever held back by it
+
+
+class CallRun:
+    """The calls of one method, until all of them have come back."""
+
+    def __init__(
+        self,
+        actors: ActorGroup,
+        measurements: Measurements,
+        execution: Execution,
+        deadline: Deadline,
+        method: str,
+        common: tuple[int, Any],
+        calls: Sequence[Call],
+        what: str,
+    ) -> None:
+        """``common``: a token of it, and the reference to what all calls share; ``what``: for messages."""
+        self._actors = actors
+        self._measurements = measurements
+        self._execution = execution
+        self._deadline = deadline
+        self._method = method
+        self._token, self._common = common
+        self._calls = calls
+        self._what = what
+        expected = measurements.result_bytes.get(method, 0.0)
+        budget = ByteBudget(measurements.limit, [_argument_bytes(call) for call in calls], expected)
+        rate: Callable[[str], float | None] = partial(measurements.rates.seconds_per_cost, method)
+        self._kinds = actors.kinds
+        self._scheduler = Scheduler([call.cost for call in calls], self._kinds, rate, budget)
+        for number in actors.numbers:
+            if actors[number].node in actors.low_memory:
+                self._scheduler.one_at_a_time(number)
+        self._attempts = [0] * len(calls)
+        self._done: dict[int, Result] = {}  # that wait for one before them
+        self._in_flight: dict[Any, InFlight] = {}  # by the reference to the reply
+
+    def results(self) -> Iterator[Result]:
+        """Yield the results in the order of the calls.
+
+        Raises :class:`RunError` if a call fails too often, client state is lost or the round's deadline passes,
+        :class:`ResourceError` if the last actor cannot be started, :class:`MemoryShort` if memory does not do for one
+        block on one actor, and whatever a call itself raises.
+        """
+        for index in range(len(self._calls)):
+            while index not in self._done:
+                self._fill(index)
+                self._wait(self._calls[index].label)
+            self._fill(index)  # before the caller adds, so that no actor waits for it
+            yield self._done.pop(index)
+            self._scheduler.consumed(index)
+
+    # --- sending ----------------------------------------------------------------------------------------
+
+    def _fill(self, wanted: int) -> None:
+        """Send what should be sent now."""
+        while (chosen := self._scheduler.next(time.perf_counter(), wanted)) is not None:
+            self._send(*chosen)
+        if self._scheduler.held_back and not self._measurements.held_back:
+            self._measurements.held_back = True
+            log.warning(
+                "%s: blocks wait until there is room for their results: those that are out may take %s, %g of "
+                "Ray's object store here; the same bits, perhaps slower; start Ray with a larger store",
+                self._what,
+                size_text(self._measurements.limit),
+                STORE_SHARE,
+            )
+
+    def _send(self, number: int, batch: list[int]) -> None:
+        """Send a call batch to an actor."""
+        calls = [self._calls[index] for index in batch]
+        handles = sum(call.handles for call in calls)
+        method_of = self._actors[number].handle.call
+        if handles:
+            method_of = method_of.options(num_returns=1 + handles)
+        arguments = [(call.args, len(call.states)) for call in calls]
+        states = [state for call in calls for state in call.states]
+        refs = method_of.remote(self._method, self._token, [self._common], arguments, *states)
+        first, rest = (refs[0], refs[1:]) if handles else (refs, [])
+        self._in_flight[first] = InFlight(number, batch, rest)
+
+    # --- waiting ----------------------------------------------------------------------------------------
+
+    def _wait(self, label: str) -> None:
+        """Wait for whatever comes first: a reply, an actor that has started, or a deadline."""
+        self._deadline.check(f"{self._what}: {label}")
+        starting = self._actors.starting()
+        ready, _ = ray.wait([*starting, *self._in_flight], num_returns=1, timeout=self._patience())
+        if not ready:
+            for number in self._actors.numbers:
+                self._check_in_time(number)
+        elif ready[0] in self._in_flight:
+            self._receive(ready[0])
+        else:
+            self._start(starting[ready[0]])
+
+    def _start(self, number: int) -> bool:
+        """Take in an actor's first answer; False if it is not one of these, and gone."""
+        try:
+            self._actors.started(number)
+        except ResourceError as error:
+            self._do_without(number, str(error), error)
+            return False
+        return True
+
+    def _patience(self) -> float:
+        """Seconds until a deadline may have passed."""
+        left = min(self._deadline.left(), *map(self._time_left, self._actors.numbers))
+        return max(0.0, left) + 0.01
+
+    def _time_left(self, number: int) -> float:
+        """Seconds that an actor has to start, or to give something back."""
+        slot, since = self._actors[number], self._scheduler.busy_since(number)
+        if slot.where is None:
+            return self._actors.start_time_left(number)
+        if since is None:
+            return math.inf
+        return max(since, slot.since) + self._execution.block_timeout - time.perf_counter()
+
+    def _check_in_time(self, number: int) -> None:
+        """Replace an actor that is overdue, or give it up if it is overdue to start."""
+        if self._time_left(number) > 0:
+            return
+        if self._actors[number].where is None:
+            error = self._actors.not_started(1)
+            self._do_without(number, str(error), error)
+        else:
+            timeout = self._execution.block_timeout
+            self._lost(number, f"actor {number} gave nothing back for {timeout:g} s (execution.block_timeout)")
+
+    # --- replies ----------------------------------------------------------------------------------------
+
+    def _receive(self, ref: Any) -> None:
+        """Take in the reply that ``ref`` stands for, or the loss of it."""
+        sent = self._in_flight[ref]
+        number = sent.actor
+        if self._actors[number].where is None and not self._start(number):
+            return  # nothing of an actor counts that computes other bits
+        reply = reply_or_loss(ref, number, self._what)
+        if not isinstance(reply, Loss):
+            del self._in_flight[ref]
+            self._take_in(sent, reply)
+        elif reply.of_memory:
+            self._short_of_memory(number, reply.reason)
+        else:
+            self._lost(number, reply.reason)
+
+    def _take_in(self, sent: InFlight, reply: CallReply) -> None:
+        """Keep the results of a call batch, and what it says of its actor's speed."""
+        number = sent.actor
+        self._scheduler.returned(number, sent.calls[0], time.perf_counter(), reply.sizes)
+        self._kinds[number] = reply.kind  # a new one in a dead one's place may be elsewhere
+        cost = sum(self._calls[index].cost for index in sent.calls)
+        self._measurements.rates.add(self._method, reply.kind, reply.seconds, cost)
+        self._measurements.result_bytes[self._method] = reply.sizes[-1]
+        handles = iter(sent.handles)
+        for index, value in zip(sent.calls, reply.values, strict=True):
+            self._done[index] = Result(value, tuple(islice(handles, self._calls[index].handles)), number)
+
+    # --- losses -----------------------------------------------------------------------------------------
+
+    def _lost(self, number: int, reason: str) -> None:
+        """Replace a dead actor and queue its blocks again."""
+        calls = self._recall(number)
+        self._actors.replace(number)
+        for index in calls:
+            self._count(index, reason)
+            label = self._calls[index].label
+            log.warning("%s: %s; %s will run again on a new actor", self._what, reason, label)
+
+    def _recall(self, number: int) -> list[int]:
+        """The calls that were on an actor; they wait to be sent again."""
+        for ref in [ref for ref, sent in self._in_flight.items() if sent.actor == number]:
+            del self._in_flight[ref]
+        return self._scheduler.lost(number)
+
+    def _count(self, index: int, reason: str) -> None:
+        """Count a failed attempt at a call; raise :class:`RunError` if it was the last that it has."""
+        self._attempts[index] += 1
+        if self._attempts[index] > self._execution.retries:
+            raise RunError(
+                f"{self._what}: {self._calls[index].label} failed {self._attempts[index]} times, last because "
+                f"{reason}; look into the actor's memory and node, or raise execution.retries or "
+                "execution.block_timeout"
+            )
+
+    def _do_without(self, number: int, reason: str, error: ResourceError) -> None:
+        """Go on with fewer actors, where there are others."""
+        if len(self._actors.numbers) == 1:
+            raise error
+        self._recall(number)
+        self._actors.give_up(number)
+        self._scheduler.retire(number)
+        log.warning("%s; going on without that actor, with %d: the same bits", reason, len(self._actors.numbers))
+
+    def _short_of_memory(self, number: int, reason: str) -> None:
+        """Run fewer blocks side by side on the node, each as it is: fewer actors, and one call batch at a time for the
+        others.
+
+        The last one of all is tried once more, alone.
+        """
+        node, others = self._actors[number].node, [other for other in self._actors.numbers if other != number]
+        there = [other for other in others if self._actors[other].node == node]
+        if others:
+            self._do_without(number, f"{self._what}: {reason}", ResourceError(reason))
+        elif self._actors.tried_alone:
+            raise MemoryShort(f"{self._what}: {reason}, with one block at a time on the last actor")
+        else:
+            self._actors.tried_alone = True
+            self._lost(number, f"{reason}; it is tried once more, one block at a time")
+            there = [number]
+        if node is not None:
+            self._actors.low_memory.add(node)
+        for other in there:
+            self._scheduler.one_at_a_time(other)
+
+
+def _argument_bytes(call: Call) -> int:
+    """Bytes of the arrays that travel with a call; states that lie in the object store already do not."""
+    parts = [part for part in (*call.args, *call.states) if isinstance(part, dict)]
+    return sum(array.nbytes for part in parts for array in part.values())

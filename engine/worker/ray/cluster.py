@@ -1,0 +1,135 @@
+"""The Ray cluster that a run uses: found or started, what it has, and the data put into its store.
+
+Public Ray API only, but for one constant, see :func:`_loopback_alone`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import ray
+import torch
+
+from engine.base.devices import cores
+from engine.base.errors import ResourceError
+from engine.data import Dataset
+from engine.experiment import Execution, no_gpu
+from engine.worker.ray.errors import FULL, NO_ROOM
+
+log = logging.getLogger("fedskew")
+
+# Private to Ray, read by it at import as RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER. tests/ray/test_private_api.py holds that
+# the installed Ray has it.
+CONSTANTS, MAY_LISTEN = "ray._private.ray_constants", "ENABLE_RAY_CLUSTER"
+VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+
+
+def connect(execution: Execution, address: str | None = None, crowd: bool = True) -> None:
+    """Use the Ray that is there, or start one on this machine.
+
+    ``crowd``: with room for the actors asked for, even where they are more than the machine has cores. Raises
+    :class:`ResourceError` if no Ray answers at the address, and the error of ``no_gpu`` if a GPU share is asked for on
+    a machine without a GPU.
+    """
+    if ray.is_initialized():
+        return
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address or os.environ.get("RAY_ADDRESS"):
+        try:
+            ray.init(address=address, **quiet)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise ResourceError(f"no Ray answers at {address or os.environ['RAY_ADDRESS']}: {error}") from None
+        return
+    if execution.gpus_per_actor > 0 and not torch.cuda.is_available():
+        raise no_gpu(execution)
+    there = cores()
+    wanted = math.ceil(execution.actors * execution.cpus_per_actor)
+    if crowd and wanted > there:
+        log.warning(
+            "%d actors want %d CPUs and this machine has %d: slower, the same bits",
+            execution.actors,
+            wanted,
+            there,
+        )
+    with _loopback_alone():
+        ray.init(address="local", num_cpus=max(there, wanted) if crowd else there, include_dashboard=False, **quiet)
+
+
+@contextmanager
+def _loopback_alone() -> Iterator[None]:
+    """Let what Ray starts meanwhile be reached from this machine only.
+
+    Who reaches a port of Ray can run code. On Linux Ray takes the machine's own address even where it is asked for
+    127.0.0.1, and its processes then listen on all; with this variable it does as on macOS and Windows. Its processes
+    read it when they start, this one has read it at import. A Ray on several nodes is never started in here.
+    """
+    constants: Any = sys.modules.get(CONSTANTS, SimpleNamespace())
+    before = os.environ.get(VARIABLE), getattr(constants, MAY_LISTEN, True)
+    os.environ[VARIABLE] = "0"
+    setattr(constants, MAY_LISTEN, False)
+    try:
+        yield
+    finally:
+        setattr(constants, MAY_LISTEN, before[1])
+        if before[0] is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before[0]
+
+
+def resources() -> dict[str, float]:
+    """Return what the Ray that :func:`connect` found has: nodes, and CPUs and GPUs over all of them."""
+    total = ray.cluster_resources()
+    nodes = sum(node["Alive"] for node in ray.nodes())
+    return {"nodes": nodes, "cpus": total.get("CPU", 0.0), "gpus": total.get("GPU", 0.0)}
+
+
+def share(dataset: Dataset) -> Any:
+    """Put the data into Ray's store and return a reference to the one copy that each node will hold.
+
+    Raises :class:`ResourceError` if there is no room for them.
+    """
+    try:
+        return ray.put(dataset)
+    except FULL:
+        raise ResourceError(f"the data have no room: {NO_ROOM}") from None
+
+
+def object_store_bytes() -> float:
+    """Return the size of Ray's object store on this node."""
+    here = ray.get_runtime_context().get_node_id()
+    [found] = [node["Resources"] for node in ray.nodes() if node["NodeID"] == here]
+    return found["object_store_memory"]
+
+
+def gpu_share(asked: float) -> float:
+    """Return ``asked`` snapped to 1/n, by the largest number n of actors that fit on one card side by side.
+
+    0.3 becomes 1/3 (three per card), since a share of 0.3 would leave a tenth of each card to nobody.
+    """
+    if asked == 0:
+        return 0.0
+    per_card = math.floor(1 / asked + 1e-6)
+    return math.floor(1e4 / per_card) / 1e4  # Ray counts in ten-thousandths
+
+
+def check_resources(execution: Execution) -> None:
+    """Refuse a GPU share where there is no GPU; say how a share is snapped."""
+    cards = ray.cluster_resources().get("GPU", 0)
+    if execution.gpus_per_actor > 0 and cards == 0:
+        raise no_gpu(execution)
+    snapped = gpu_share(execution.gpus_per_actor)
+    if abs(snapped - execution.gpus_per_actor) > 1e-3:
+        log.warning(
+            "execution.gpus_per_actor=%g is taken as 1/%d, so that %d actors share a card",
+            execution.gpus_per_actor,
+            round(1 / snapped),
+            round(1 / snapped),
+        )

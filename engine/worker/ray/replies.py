@@ -1,0 +1,61 @@
+"""The reply of an actor to the calls that were sent to it together, or why none came."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import ray
+import ray.exceptions
+
+from engine.client.failures import is_of_memory
+from engine.worker.ray.errors import cause_of, first_line, state_lost
+
+NO_MEMORY = ("low on memory", "memory pressure")  # in Ray's messages of an actor that its memory monitor has killed
+
+
+class CallReply(NamedTuple):
+    """The message that an actor sends back for a call batch."""
+
+    values: list[Any]  # the first result of each call
+    seconds: float  # of work
+    sizes: list[int]  # bytes of each of these results
+    kind: str  # the actor's device class
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The reason why an actor gave no reply; its calls have to run again."""
+
+    reason: str
+    of_memory: bool  # whether there was too little memory for the calls
+
+
+def reply_or_loss(ref: Any, number: int, what: str) -> CallReply | Loss:
+    """Return the reply of actor ``number`` that ``ref`` stands for, or why there is none.
+
+    Raises what a call raised (see :func:`~engine.worker.ray.errors.cause_of`), unless that was want of memory, and
+    :class:`RunError` if client state that it needs was lost; ``what`` says in messages what is being done.
+    """
+    try:
+        return ray.get(ref)
+    except ray.exceptions.RayTaskError as error:  # first: it may be of the other types too
+        if isinstance(error.cause, ray.exceptions.ObjectLostError):  # an argument that could not be fetched
+            raise state_lost(what) from None
+        if isinstance(error.cause, BaseException) and is_of_memory(error.cause):
+            return Loss(str(error.cause), of_memory=True)
+        raise cause_of(error) from None
+    except ray.exceptions.OutOfMemoryError as error:
+        return Loss(_killed_for_memory(number, error), of_memory=True)
+    except ray.exceptions.RayActorError as error:
+        if any(text in str(error) for text in NO_MEMORY):
+            return Loss(_killed_for_memory(number, error), of_memory=True)
+        return Loss(f"actor {number} died ({first_line(error)})", of_memory=False)
+    except ray.exceptions.ObjectLostError:  # it had computed, and its node is gone with the result
+        return Loss(f"what actor {number} had computed was lost with its node", of_memory=False)
+
+
+def _killed_for_memory(number: int, error: Exception) -> str:
+    used = re.search(r"was (\S+ used / \S+ limit)", str(error))
+    return f"actor {number} was killed, since its node was low on memory" + (f" ({used[1]})" if used else "")
