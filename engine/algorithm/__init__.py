@@ -28,6 +28,8 @@ from engine.algorithm.contract import (
     Workbench,
     accumulation,
 )
+from engine.algorithm.local import Local
+from engine.algorithm.setting import PlannedStage, Setting
 
 __all__ = [
     "Algorithm",
@@ -42,12 +44,15 @@ __all__ = [
     "Finisher",
     "Kind",
     "Layout",
+    "Local",
     "LocalRun",
     "Merge",
     "Net",
     "Phase",
+    "PlannedStage",
     "Pooled",
     "Scalar",
+    "Setting",
     "Statistics",
     "Tensors",
     "Workbench",

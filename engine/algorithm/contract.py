@@ -24,14 +24,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from engine.experiment import Experiment, Local
+from engine.algorithm.local import Local
+from engine.algorithm.setting import Setting
 
 Tensors = dict[str, Tensor]
 Statistics = Literal["batch", "running"]  # what a sub-network's BatchNorm layers normalise by, in training mode
@@ -381,11 +381,8 @@ class Algorithm(ABC):
     mixed_models: ClassVar[bool] = False  # True: nothing shaped like a model travels, so clients' models may differ
     shares_buffers: ClassVar[bool] = True  # False: clients' buffers are not sent, the server keeps those it has
 
-    def check(self, experiment: Experiment, local: Local) -> None:  # noqa: B027 (most refuse nothing)
-        """Refuse, with a :class:`~engine.base.errors.ConfigError`, a setting this algorithm cannot run in.
-
-        ``local`` is the section of the stage that the algorithm runs in.
-        """
+    def check(self, setting: Setting) -> None:  # noqa: B027 (most refuse nothing)
+        """Refuse, with a :class:`~engine.base.errors.ConfigError`, a setting this algorithm cannot run in."""
 
     def check_change(self, later: Algorithm) -> None:  # noqa: B027
         """Refuse, as :meth:`check`, that a schedule makes ``later`` of this one within a stage.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.inaturalist import FIELDS, LIMITS, Peak, States, judged, judged_states, states_of, workload, write_data
-from engine.experiment import Checkpoint
+from engine.experiment import Checkpointing
 from engine.record.state_projection import most_files, size_text
 from engine.run.driver import draw_cohort
 from engine.run.run import LocalDriver, prepare
@@ -61,7 +61,7 @@ def test_states_on_the_disk_are_counted_exactly(data: Path, tmp_path: Path, meth
     assert (found.clients, found.files, found.numbers) == (len(touched), len(touched), (4 * PARAMETERS,))
     assert found.size == pytest.approx(len(touched) * 4 * PARAMETERS, rel=0.02)  # the files' headers
     assert found.projected.startswith(f"up to 64 clients x {size_text(4 * PARAMETERS)}")
-    assert most_files(CLIENTS, 23 / CLIENTS, 3, Checkpoint()) == pytest.approx(3 * 23)
+    assert most_files(CLIENTS, 23 / CLIENTS, 3, Checkpointing()) == pytest.approx(3 * 23)
 
 
 def test_every_bound_is_judged() -> None:
