@@ -139,7 +139,7 @@ def sweep(
 def tables(
     title: str, rows: tuple[str, ...], columns: tuple[str, ...], metrics: Mapping[str, str]
 ) -> tuple[Layout, ...]:
-    """One for each of ``metrics``: figure -> what the title says of it."""
+    """Return one table for each of ``metrics``: figure -> what the title says of it."""
     return tuple(Layout(f"{told} {title}", rows, columns, metric) for metric, told in metrics.items())
 
 
@@ -153,7 +153,7 @@ def ahead(
     where: Mapping[str, Any] = {},
     **more: Any,
 ) -> Claim:
-    """Of one value of an axis over another."""
+    """Return the claim that one value of an axis is ahead of another."""
     return Claim(text, source, {axis: better}, {axis: worse}, dict(where), metric, **more)
 
 
@@ -311,7 +311,7 @@ def per_class(profile: str) -> Sweep:
 def _curve(
     profile: str, space: dict[str, Any], source: str, claims: tuple[Claim, ...], where: Mapping[str, Any] = {}
 ) -> Sweep:
-    """All methods along the axis of ``space``; by the paper's profile in both configurations."""
+    """Return the sweep of all methods along the axis of ``space``; by the paper's profile in both configurations."""
     (axis,), paper = space, profile == "paper"
     of_both, across = (configs(profile), (axis, "name")) if paper else ({}, (axis,))
     weak = {} if paper else {on(*ALIKE): "Accuracy on classes 2, 4, 6"}
