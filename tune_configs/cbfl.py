@@ -366,7 +366,7 @@ def table11(profile: str) -> Sweep:
 
 
 def long(profile: str, model: dict[str, Any]) -> Experiment:
-    """Return the base in twice as many rounds: those of table 12, where CBFL passes its target soon after the warm-up."""
+    """Return the base in twice as many rounds, for table 12, where CBFL passes its target soon after the warm-up."""
     changes = {"model": model, **({"data.name": "cifar100"} if profile == "paper" else {})}
     return base(profile, changes, 2 * ROUNDS[profile])
 
