@@ -1,35 +1,35 @@
 """The contract: what a federated algorithm is to the engine, and the types that it speaks of.
 
-It offers :class:`Algorithm` and everything that its methods are given or return; it knows no config, no Ray and no
-algorithm. Read ``contract.py`` first; ``algorithms/fedavg.py`` is the shortest example of its use.
+It offers :class:`Algorithm`, the mixins :class:`Personalised` and :class:`Generative`, and everything that their
+methods are given or return; it knows no config, no Ray and no algorithm. Read ``contract.py`` first;
+``algorithms/fedavg.py`` is the shortest example of its use.
 """
 
-from engine.algorithm.contract import (
-    Algorithm,
+from engine.algorithm.contract import Algorithm, PostTraining
+from engine.algorithm.generative import Generative
+from engine.algorithm.local import Local
+from engine.algorithm.local_run import LocalRun, PhaseResult, accumulation
+from engine.algorithm.net import Net, Statistics
+from engine.algorithm.personalised import Personalised
+from engine.algorithm.services import Clients, ClientView, Compute, Merge, TrainingTools
+from engine.algorithm.setting import PlannedStage, Setting
+from engine.algorithm.types import (
     Batch,
     Client,
-    Clients,
-    ClientView,
     Cohort,
-    Compute,
     Context,
-    Ended,
-    Finisher,
+    Entries,
+    Entry,
     Kind,
-    Layout,
-    LocalRun,
-    Merge,
-    Net,
+    ModelState,
+    ParamLayout,
     Phase,
     Pooled,
+    Requires,
     Scalar,
-    Statistics,
     Tensors,
-    Workbench,
-    accumulation,
+    Traffic,
 )
-from engine.algorithm.local import Local
-from engine.algorithm.setting import PlannedStage, Setting
 
 __all__ = [
     "Algorithm",
@@ -40,21 +40,28 @@ __all__ = [
     "Cohort",
     "Compute",
     "Context",
-    "Ended",
-    "Finisher",
+    "Entries",
+    "Entry",
+    "Generative",
     "Kind",
-    "Layout",
     "Local",
     "LocalRun",
     "Merge",
+    "ModelState",
     "Net",
+    "ParamLayout",
+    "Personalised",
     "Phase",
+    "PhaseResult",
     "PlannedStage",
     "Pooled",
+    "PostTraining",
+    "Requires",
     "Scalar",
     "Setting",
     "Statistics",
     "Tensors",
-    "Workbench",
+    "Traffic",
+    "TrainingTools",
     "accumulation",
 ]

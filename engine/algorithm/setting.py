@@ -6,11 +6,11 @@ An algorithm knows no experiment: ``engine/experiment`` builds a :class:`Setting
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from engine.algorithm.local import Local
+from engine.algorithm.types import Requires
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class PlannedStage:
     rounds: int  # 0: nothing but what the algorithm does before its first and after its last round
     algorithm: object  # an Algorithm; which class it is of is all that others may ask
     algorithm_name: str  # the value of algorithm.name
-    model_needs: Mapping[str, Any]  # fields of the model, and the values that the algorithm needs them to have
+    requires: Requires  # by the algorithm
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from algorithms import ALGORITHMS
-from engine.algorithm import Algorithm, Finisher, PlannedStage, Setting
+from engine.algorithm import Algorithm, PlannedStage, PostTraining, Setting
+from engine.algorithm.personalised import has_global_model
 from engine.base.errors import ConfigError, nearest, require
 from engine.data import Partition
 from engine.experiment.keys import whole_numbers
@@ -66,7 +67,7 @@ def check_written(stages: Sequence[WrittenStage], algorithm: Algorithm) -> None:
         seen.append(stage.name)
         needed = any(stage.name in other.needs for other in stages)
         require(
-            not stage.is_idle or (needed and not isinstance(stage.algorithm or algorithm, Finisher)),
+            not stage.is_idle or (needed and not isinstance(stage.algorithm or algorithm, PostTraining)),
             f"stages.{stage.name}.rounds",
             0,
             "a stage without rounds goes on from another one",
@@ -109,7 +110,7 @@ def check_fine_tuning(evaluation: Evaluation, client_models: Sequence[ModelSpec]
     """Refuse to fine-tune clients' own models at the end where ``last``, the last stage's algorithm, leaves none."""
     tuned = "fine_tune_epochs" if evaluation.fine_tune_steps is None else "fine_tune_steps"
     require(
-        evaluation.fine_tuning is None or not client_models or not last.global_model,
+        evaluation.fine_tuning is None or not client_models or not has_global_model(last),
         f"evaluation.{tuned}",
         getattr(evaluation, tuned),
         "is of clients' own models, and the last stage's is of an architecture that is not theirs",
@@ -138,7 +139,7 @@ def settings_of(chain: Sequence[Stage], model: ModelSpec) -> list[Setting]:
             rounds=stage.rounds,
             algorithm=stage.algorithm,
             algorithm_name=ALGORITHMS.name_of(stage.algorithm),
-            model_needs=stage.algorithm.model_needs,
+            requires=stage.algorithm.requires,
         )
         for stage in chain
     )
@@ -159,7 +160,7 @@ def _check_requirements(stage: Stage, model: ModelSpec, client_models: Sequence[
         f"is not for {name}, by which weights travel from one client to others",
         "leave it out, so that clients have the architecture of the section model",
     )
-    if algorithm.linear_optimizer:
+    if algorithm.requires.linear_optimizer:
         require(
             stage.local.optimizer == "sgd",
             "local.optimizer",
@@ -167,7 +168,7 @@ def _check_requirements(stage: Stage, model: ModelSpec, client_models: Sequence[
             f"{name} reads gradients off the path of SGD",
             "set local.optimizer=sgd",
         )
-    for field, value in algorithm.model_needs.items():
+    for field, value in algorithm.requires.model.items():
         require(
             getattr(model, field) == value,
             f"model.{field}",
@@ -180,7 +181,7 @@ def _check_requirements(stage: Stage, model: ModelSpec, client_models: Sequence[
 def _check_rounds(stage: Stage, chain: Sequence[Stage], written: Sequence[WrittenStage]) -> None:
     """Refuse a stage without rounds, or an algorithm without them, that comes after no stage that has trained."""
     algorithm = ALGORITHMS.name_of(stage.algorithm)
-    if isinstance(stage.algorithm, Finisher) and (stage.rounds or not written):
+    if isinstance(stage.algorithm, PostTraining) and (stage.rounds or not written):
         require(
             bool(written),
             "algorithm.name",
@@ -210,10 +211,10 @@ def _check_rounds(stage: Stage, chain: Sequence[Stage], written: Sequence[Writte
         f"{algorithm} asks clients for what only its rounds use",
         f"set stages.{stage.name}.algorithm to fedavg, which hands the model on as it is",
     )
-    if isinstance(stage.algorithm, Finisher) and stage.algorithm.keeps_head:
+    if isinstance(stage.algorithm, PostTraining) and stage.algorithm.keeps_head:
         before = next(other for other in chain if other.name == stage.needs[0]).algorithm
         require(
-            before.global_model,
+            has_global_model(before),
             f"stages.{stage.name}.algorithm",
             algorithm,
             f"goes on from a global model's head, and {ALGORITHMS.name_of(before)} has none",

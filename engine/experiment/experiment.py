@@ -23,6 +23,7 @@ from pydantic import Field
 
 from algorithms import ALGORITHMS
 from engine.algorithm import Local
+from engine.algorithm.personalised import has_global_model
 from engine.base import safe_yaml
 from engine.base.errors import ConfigError, nearest, require
 from engine.base.section import Section
@@ -192,7 +193,7 @@ class Experiment(Section):
 
     def has_server_model(self, stage: Stage) -> bool:
         """Return whether the server has weights in ``stage``: not if architectures are clients' own and none is its."""
-        return stage.algorithm.global_model or not self.client_models
+        return has_global_model(stage.algorithm) or not self.client_models
 
     def resolve(self) -> Experiment:
         """Return the experiment with ``auto`` replaced by what it stands for: the device here, the executor on it.

@@ -26,6 +26,13 @@ from engine.experiment import Experiment, Stage
 # Modules that a result's bits go through, beside the stage's algorithm and the packages of data and models.
 NUMERIC_PATH = (
     "engine.algorithm",
+    "engine.algorithm.contract",
+    "engine.algorithm.generative",
+    "engine.algorithm.local_run",
+    "engine.algorithm.net",
+    "engine.algorithm.personalised",
+    "engine.algorithm.services",
+    "engine.algorithm.types",
     "engine.client.failures",
     "engine.client.blocks",
     "engine.server.evaluation_schedule",

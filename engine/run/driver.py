@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from engine import __version__
-from engine.algorithm import Algorithm, Client, Cohort, Context, Kind, Layout, Pooled, Tensors, seeds
+from engine.algorithm import Algorithm, Client, Cohort, Context, Kind, ParamLayout, Pooled, Tensors, personalised, seeds
 from engine.base.errors import MemoryShort, ResourceError, RunError, RunFolderError
 from engine.base.files import link_or_copy, remove_left_behind, writing
 from engine.client.blocks import added, cut_blocks
@@ -193,7 +193,7 @@ class Driver:
         return self._position.round
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> ParamLayout:
         """Of the server's weights in this stage."""
         has_model = self.experiment.has_server_model(self.stage)
         return self._model_layout if has_model else without_model(self._model_layout)
@@ -393,7 +393,7 @@ class Driver:
         calls = self._calls(cohort, addressed, stateful, work, self._together(algorithm))
         if stateful:
             calls = [replace(call, handles=len(call.args[0])) for call in calls]
-        known = algorithm.uncounted | algorithm.sent_once
+        known = algorithm.with_traffic("derivable") | algorithm.with_traffic("once")
         outcome = Outcome(
             floats_down=floats({name: t for name, t in received.items() if name not in known})
             + sum(int(np.prod(array.shape[1:])) for array in addressed.values())
@@ -479,7 +479,7 @@ class Driver:
     def _addressed(self, algorithm: Algorithm, server: Tensors, ids: tuple[int, ...], context: Context) -> Arrays:
         """What is meant for each of these clients alone, [K, ...]."""
         members = Cohort(ids, tuple(int(self._sizes[client]) for client in ids))
-        return to_numpy(self._checked_rows(algorithm, algorithm.address(server, members, context), len(ids)))
+        return to_numpy(self._checked_rows(algorithm, algorithm.broadcast_to(server, members, context), len(ids)))
 
     def _together(self, algorithm: Algorithm) -> bool:
         """Whether clients of a block are trained in one pass."""
@@ -489,7 +489,7 @@ class Driver:
         """Who trains clients; if it is not the one that was asked for, why."""
         asked = self.experiment.execution.executor
         assert asked != "auto", "the experiment is resolved"
-        return in_place_of(asked, algorithm.one_by_one, bool(self.experiment.client_models))
+        return in_place_of(asked, algorithm.requires.no_vmap, bool(self.experiment.client_models))
 
     def _calls(
         self,
@@ -577,7 +577,7 @@ class Driver:
             "scalars": [
                 (name, float(tensor))
                 for name, tensor in self._server.items()
-                if stage.algorithm.entries.get(name) is Kind.SCALAR
+                if stage.algorithm.kinds.get(name) is Kind.SCALAR
             ],
             "seconds": seconds,
         }
@@ -585,11 +585,11 @@ class Driver:
     def _evaluate(self) -> Row:
         """Measure what is due after the last round; the row of ``evaluations.parquet``, or nothing."""
         algorithm, place, row = self.stage.at(self.round).algorithm, self._place, Row()
-        if algorithm.global_model and self._cadence.headline(self._position):
+        if personalised.has_global_model(algorithm) and self._cadence.headline(self._position):
             row = self._measurements.global_model(place, algorithm, self._server)
         if self._cadence.personal(self._position):
             scores = self._measure_own_models()
-            if not algorithm.global_model:
+            if not personalised.has_global_model(algorithm):
                 row = self._measurements.headline(place, "personal", scores)
         return row
 
@@ -599,7 +599,7 @@ class Driver:
         algorithm = stage.algorithm
         shared = to_numpy(self._broadcast(algorithm, self._server, context))
         fine_tuning = self.experiment.evaluation.fine_tuning if self._cadence.fine_tuned(self._position) else None
-        phases = algorithm.adapt(context) + ((fine_tuning,) if fine_tuning else ())
+        phases = personalised.personalise_phases(algorithm, context) + ((fine_tuning,) if fine_tuning else ())
         work = {
             client: cost.training(phases, stage.local, int(self._sizes[client])) + cost.forward(self._tests[client])
             for client in ids
@@ -623,7 +623,7 @@ class Driver:
         empty = int((self._sizes == 0).sum())
         files = self._state_files()
         states = json.dumps(sorted(files.items()))
-        matrices.save(self.folder.path, self.stage.name, self.stage.algorithm.entries, self._server)
+        matrices.save(self.folder.path, self.stage.name, self.stage.algorithm.kinds, self._server)
         return self.folder.summarise(
             self.experiment,
             {
@@ -677,14 +677,15 @@ class Driver:
         return server if len(server["weights"]) else server | self._fresh
 
     def _every_client(self, context: Context, when: Literal["prepare", "finish"]) -> EveryClient:
-        kinds = self.stage.algorithm.entries
+        kinds = self.stage.algorithm.kinds
         return EveryClient(self._exchanges, self.stage.name, context, when, self._read_states, kinds)
 
     def _send_once(self, algorithm: Algorithm, context: Context) -> None:
         """Count what every client gets at the stage's start and keeps, though here it comes with each broadcast."""
-        if algorithm.sent_once:
+        once = algorithm.with_traffic("once")
+        if once:
             sent = self._broadcast(algorithm, self._server, context)
-            count = floats({name: tensor for name, tensor in sent.items() if name in algorithm.sent_once})
+            count = floats({name: tensor for name, tensor in sent.items() if name in once})
             if count:
                 numbers = dict.fromkeys(self._clients, (0, count))
                 self._exchanges.record(self.stage.name, context.round, "start", 1, numbers)
