@@ -29,7 +29,7 @@ def measures_own_models(experiment: Experiment, algorithm: Algorithm) -> bool:
     return isinstance(algorithm, Personalised)
 
 
-class Cadence:
+class EvaluationSchedule:
     """The section ``evaluation``, for the stages of an experiment."""
 
     def __init__(self, experiment: Experiment) -> None:

@@ -15,12 +15,12 @@ from algorithms.fedavg import FedAvg
 from algorithms.generators import GeneratorSpec, images, train_against
 from engine.algorithm import Batch, Cohort, Tensors, seeds
 from engine.base.errors import ConfigError
-from engine.client.trainer import Visit
+from engine.client.client_round import ClientRound
 from engine.client.training_tools import FlatTrainingTools
 from engine.experiment import Experiment, Local
 from engine.models import MLP, ResNet8
 from tests.support.bench import Bench
-from tests.support.tiny import BATCHNORM, CLASSES, drive, experiment, open_driver
+from tests.support.tiny import BATCHNORM, CLASSES, context_of, drive, experiment, open_driver
 
 FIELDS: dict[str, Any] = {"fake_batch": 6, "gen_steps": 3, "gen_batch": 8, "gen_width": 4, "noise": 5}
 
@@ -96,7 +96,7 @@ def test_the_teacher_is_of_the_last_refresh_or_of_now(tmp_path: Path) -> None:
     after = []
     while not driver.finished:
         driver.advance()
-        after.append({name: tensor.clone() for name, tensor in driver._server.items()})
+        after.append({name: tensor.clone() for name, tensor in driver.lineage.server.items()})
     warm, second, third, last = after
     for server in (second, third):
         assert torch.equal(server["teacher"], warm["weights"])
@@ -181,10 +181,9 @@ def test_a_dcgan_is_lent_in_turn() -> None:
     """Kills: one client's generator for all, or the same one each round."""
     bench, algorithm = Bench(ResNet8()), Cbfl(generator="dcgan", **FIELDS)
     server: Tensors = {**bench.start, "generators": torch.arange(3.0)[:, None]}
-    lent = [
-        algorithm.address(server, Cohort((0, 2), (12, 9)), replace(bench.context, round=number))["lent"][:, 0].tolist()
-        for number in (3, 4)
-    ]
+    cohort = Cohort((0, 2), (12, 9))
+    rows = [algorithm.broadcast_to(server, cohort, replace(bench.context, round=number))["lent"] for number in (3, 4)]
+    lent = [row[:, 0].tolist() for row in rows]
     assert lent == [[0, 2], [1, 0]]
 
 
@@ -195,11 +194,11 @@ def test_a_clients_dcgan_is_trained_on_its_own_rows(tmp_path: Path) -> None:
         driver.advance()
     algorithm, trainer = driver.stage.algorithm, driver.pool._workers[0].trainer  # type: ignore[attr-defined]
     assert isinstance(algorithm, Cbfl)
-    context = replace(driver._context(1, 0), round=1)
+    context = replace(context_of(driver, 1), round=1)
     for number in (0, 3):
         view = _Rows(trainer, number, torch.as_tensor(driver.pool._workers[0].assignment.clients[number]), context)  # type: ignore[attr-defined]
         alone = own_generator(view, {}, algorithm.spec(driver.layout), 3, 8, algorithm.gen_lr)["generators"]
-        assert torch.equal(driver._server["generators"][number], alone[0])
+        assert torch.equal(driver.lineage.server["generators"][number], alone[0])
 
 
 class _Rows:
@@ -342,7 +341,7 @@ def test_training_changes_neither_teacher_nor_generator(generator: str) -> None:
     bench, received, _ = ready(algorithm)
     before = {name: tensor.clone() for name, tensor in received.items()}
     local = Local(epochs=2, batch_size=4, lr=0.1)
-    bench.trainer.train(Visit(algorithm, local, 0, bench.parts[0], bench.context, received, {}))
+    bench.trainer.train(ClientRound(algorithm, local, 0, bench.parts[0], bench.context, received, {}))
     assert all(torch.equal(received[name], before[name]) for name in before)
 
 

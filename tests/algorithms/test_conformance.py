@@ -17,10 +17,11 @@ from algorithms.distillation import Distillation
 from engine.algorithm import Algorithm, Context, Generative, Kind, ParamLayout, PostTraining, Tensors, seeds
 from engine.algorithm.generative import own_classes
 from engine.base.errors import ConfigError
+from engine.client.client_round import ClientRound, Streams
 from engine.client.entries import kept
 from engine.client.flat_net import FlatNet, NetAt
 from engine.client.jobs import _View
-from engine.client.trainer import Streams, Trainer, Visit
+from engine.client.trainer import Trainer
 from engine.client.training_tools import FlatTrainingTools
 from engine.data import Assignment
 from engine.data.batches import Rows
@@ -203,7 +204,7 @@ def test_batchnorm_buffers_are_the_plain_sample_mean(tmp_path: Path, name: str) 
     driver = open_driver(tmp_path, settings)
     driver.advance()
     shares_buffers = driver.stage.algorithm.shares_buffers  # of the stage that trains
-    before = {key: tensor.clone() for key, tensor in driver._server.items()}
+    before = {key: tensor.clone() for key, tensor in driver.lineage.server.items()}
     trained: list[tuple[int, torch.Tensor]] = []
     trainer = driver.pool._workers[0].trainer  # type: ignore[attr-defined]
     original = trainer.train
@@ -214,16 +215,16 @@ def test_batchnorm_buffers_are_the_plain_sample_mean(tmp_path: Path, name: str) 
         return result
 
     trainer.train = spy
-    driver._next(None)
+    driver.next()
     if not shares_buffers:
         assert all(len(buffers) == 0 for _, buffers in trained)
-        assert torch.equal(driver._server["buffers"], before["buffers"])
+        assert torch.equal(driver.lineage.server["buffers"], before["buffers"])
         return
     total = sum(count for count, _ in trained)
     mean = sum(count * buffers.double() for count, buffers in trained) / total
-    torch.testing.assert_close(driver._server["buffers"], mean.float(), rtol=0, atol=0)
-    assert not torch.equal(driver._server["buffers"], before["buffers"])
-    assert (driver._server["buffers"][16:32] >= 0).all()  # the stem's running variances
+    torch.testing.assert_close(driver.lineage.server["buffers"], mean.float(), rtol=0, atol=0)
+    assert not torch.equal(driver.lineage.server["buffers"], before["buffers"])
+    assert (driver.lineage.server["buffers"][16:32] >= 0).all()  # the stem's running variances
 
 
 # With BatchNorm in training mode, and without it; a frozen body has none. The others train for two epochs.
@@ -257,24 +258,24 @@ def test_a_stage_without_rounds_is_one_step(tmp_path: Path, name: str, stop: int
     end that writes to what it is given; a row or an evaluation that is missing."""
     driver = open_driver(tmp_path, config(name, **BATCHNORM, evaluation={"every": 0}))
     while driver.round < stop:
-        driver._next(None)
+        driver.next()
     assert not driver.finished
     driver.close()
     driver = open_driver(tmp_path, config(name, **BATCHNORM, evaluation={"every": 0}))
     given: list[dict[str, torch.Tensor]] = []
-    finish = driver._finish_stage
+    finish = driver.lineage.finish
 
     def spy() -> None:
-        kept, before = driver._server, {key: value.clone() for key, value in driver._server.items()}
+        kept, before = driver.lineage.server, {key: value.clone() for key, value in driver.lineage.server.items()}
         finish()
         assert all(torch.equal(kept[key], before[key]) for key in before)
         given.append(before)
 
-    driver._finish_stage = spy  # type: ignore[method-assign]
+    driver.lineage.finish = spy  # type: ignore[method-assign]
     while not driver.finished:
         driver.advance()
     summary = driver.close()
-    check_end(ALGORITHMS[name], given[-1], driver._server, driver.layout)
+    check_end(ALGORITHMS[name], given[-1], driver.lineage.server, driver.layout)
     stages = [stage.name for stage in driver.experiment.chain]
     rounds, evaluations = (driver.folder.frame(table) for table in ("rounds", "evaluations"))
     ends = [(stage, 4) for stage in stages]
@@ -344,7 +345,7 @@ def test_inputs_are_not_written_to(name: str) -> None:
     state = kept(algorithm.kinds, algorithm.init_state(received, {}, client), client)
     given = {f"{which}/{key}": value for which, part in (("r", received), ("s", state)) for key, value in part.items()}
     before = {key: value.clone() for key, value in given.items()}
-    trained = trainer.train(Visit(algorithm, Local(), 0, indices, context, received, state))
+    trained = trainer.train(ClientRound(algorithm, Local(), 0, indices, context, received, state))
     for key, value in given.items():
         assert torch.equal(value, before[key]), key
     for key, value in trained.upload.items():
@@ -373,7 +374,7 @@ def test_without_steps_nothing_moves(tmp_path: Path, name: str, monkeypatch: pyt
     monkeypatch.setattr(ALGORITHMS[name], "phases", idle)
     run = drive(tmp_path, config(name, **BATCHNORM, rounds=2))
     for entry in ("weights", "buffers"):
-        assert torch.equal(run.server[entry], run.driver._fresh[entry])
+        assert torch.equal(run.server[entry], run.driver.federation.fresh[entry])
 
 
 @ALL
@@ -387,9 +388,12 @@ def test_running_variances_stay_positive(tmp_path: Path, name: str) -> None:
     while not driver.finished:
         driver.advance()
         kept = [
-            state[entry] for state in driver._states.read(range(len(sizes))) if state for entry in own & state.keys()
+            state[entry]
+            for state in driver.lineage.states.store.read(range(len(sizes)))
+            if state
+            for entry in own & state.keys()
         ]
-        for buffers in (driver._server["buffers"], *map(torch.as_tensor, kept)):
+        for buffers in (driver.lineage.server["buffers"], *map(torch.as_tensor, kept)):
             assert (buffers[variances] > 0).all()
             assert len(buffers) == driver.layout.buffers  # floating ones alone: counters never travel
     driver.close()

@@ -116,7 +116,7 @@ def test_server_follows_what_clients_keep_in_a_run(tmp_path: Path, weighting: st
     sizes = torch.tensor(SIZES, dtype=torch.float64)
     kept = {"control": torch.zeros_like(done.server["weights"]), "drift": torch.zeros_like(done.server["weights"])}
     for client, size in enumerate(sizes / sizes.sum()):
-        state = done.driver._states.read([client])[0]
+        state = done.driver.lineage.states.store.read([client])[0]
         if state is not None:
             kept["control"] += size * torch.tensor(state["control"])
             kept["drift"] += (size if weighting == "samples" else 1 / len(SIZES)) * torch.tensor(state["drift"])
@@ -153,7 +153,7 @@ def test_the_released_normaliser(monkeypatch: pytest.MonkeyPatch) -> None:
     for client, trained in enumerate(federation.round()):
         steps = 3 * -(-len(TARGETS[client]) // 2)
         wanted = TARGETS[client][0] * steps / 6 * 0.01 / 0.04
-        assert trained.state["control"][0].item() == pytest.approx(wanted, rel=1e-12)
+        assert trained.new_state["control"][0].item() == pytest.approx(wanted, rel=1e-12)
 
 
 def test_clipping_bounds_the_corrected_gradient(monkeypatch: pytest.MonkeyPatch) -> None:

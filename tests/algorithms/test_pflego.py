@@ -20,13 +20,13 @@ from algorithms.fedper import FedPer
 from algorithms.pflego import Pflego
 from engine.algorithm import Algorithm, Context, Pooled, Tensors
 from engine.base.errors import ClientError, ConfigError
+from engine.client.client_round import ClientRound, Streams
 from engine.client.entries import opened
-from engine.client.trainer import Streams, Trained, Visit
 from engine.experiment import Experiment, Local
 from engine.models import Model, ModelSpec
 from tests.support.bench import Bench
 from tests.support.pencil import pool
-from tests.support.tiny import dataset, drive, experiment, open_driver
+from tests.support.tiny import context_of, dataset, drive, experiment, open_driver
 
 HIDDEN = 6
 SIZES = (12, 5, 9, 3, 7)
@@ -53,16 +53,16 @@ class Federation(Bench):
         self.stored: list[Tensors] = [{} for _ in sizes]
         self.new = [True] * len(sizes)
 
-    def one(self, number: int) -> Trained:
+    def one(self, number: int) -> ClientRound:
         received = {**self.algorithm.broadcast(self.server, self.context), "buffers": self.start["buffers"]}
         rows, stored, new = self.parts[number], self.stored[number], self.new[number]
-        return self.trainer.train(Visit(self.algorithm, FULL, number, rows, self.context, received, stored, new))
+        return self.trainer.train(ClientRound(self.algorithm, FULL, number, rows, self.context, received, stored, new))
 
-    def round(self, cohort: Sequence[int] | None = None) -> list[Trained]:
+    def round(self, cohort: Sequence[int] | None = None) -> list[ClientRound]:
         ids = list(range(len(self.parts))) if cohort is None else list(cohort)
         trained = [self.one(number) for number in ids]
         for number, one in zip(ids, trained, strict=True):
-            self.stored[number], self.new[number] = one.state, False
+            self.stored[number], self.new[number] = one.new_state, False
         if ids:
             self.server = {**self.algorithm.aggregate(self.server, pool(trained, tuple(ids)), self.context)}
         return trained
@@ -154,13 +154,13 @@ def test_a_full_round_of_a_run_is_that_step_too(tmp_path: Path) -> None:
     run = drive(tmp_path, settings)
     data = dataset()
     net, worker = run.driver.pool._workers[0].net, run.driver.pool._workers[0]  # type: ignore[attr-defined]
-    before = run.driver._fresh["weights"]
+    before = run.driver.federation.fresh["weights"]
     layout, total, gradient = net.layout, len(data.train), torch.zeros(net.layout.body, dtype=torch.float64)
     for number, rows in enumerate(worker.assignment.clients):
-        client = worker.trainer.client(number, torch.as_tensor(rows), run.driver._context(1, 0))
+        client = worker.trainer.client(number, torch.as_tensor(rows), context_of(run.driver, 1))
         received = {"body": layout.body_of(before), "buffers": net.buffers}
         algorithm = run.driver.stage.algorithm
-        visit = Visit(algorithm, FULL, number, torch.as_tensor(rows), client.context, received, {}, newcomer=True)
+        visit = ClientRound(algorithm, FULL, number, torch.as_tensor(rows), client.context, received, {}, newcomer=True)
         state = worker.trainer.state_of(visit, client)
         net.load(layout.join(received["body"], state["head"]), net.buffers)
         x, y = worker.trainer.rows.batch(torch.as_tensor(rows))
@@ -473,9 +473,9 @@ def test_personal_layers_below_the_head(tmp_path: Path) -> None:
     )
     run = drive(tmp_path, settings)
     assert set(run.folder.frame("clients")["floats_up"]) == {64 * 10 + 10 + 10 * 8 + 8}
-    state = run.driver.pool.fetch(run.driver._states.read([0])[0])
+    state = run.driver.pool.fetch(run.driver.lineage.states.store.read([0])[0])
     assert state["top"].shape == (8 * 6 + 6,)
-    assert not (state["top"] == run.driver._fresh["weights"][738:792].numpy()).all()
+    assert not (state["top"] == run.driver.federation.fresh["weights"][738:792].numpy()).all()
 
 
 def test_fully_connected_layers_go_with_the_last_block(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

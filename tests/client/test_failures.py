@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import pickle
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,12 @@ import torch
 from algorithms.fedavg import FedAvg
 from algorithms.scaffold import Scaffold
 from engine.base.errors import ClientError, MemoryShort, ResourceError, RunError
-from engine.client.trainer import Arrival, Trainer, Visit
+from engine.client.client_round import ClientRound
+from engine.client.trainer import Trainer
 from engine.experiment import Experiment, Participation
 from engine.record.run_folder import RunFolder
-from engine.run import driver as driver_module
-from engine.run.run import Messages
+from engine.run.log import Messages
+from engine.server import federation
 from engine.worker.pool import Deadline
 from tests.support.tiny import SIZES, drive, experiment, open_driver
 
@@ -31,19 +31,19 @@ DROP = {"on_client_error": "drop"}
 
 def fails(monkeypatch: pytest.MonkeyPatch, clients: Iterable[int], error: Callable[[], Exception] | None) -> None:
     """From here on these clients raise ``error`` when they begin, or begin with a weight that is no number."""
-    arrive = Trainer._arrive
+    begun = Trainer._begun
 
-    def arrived(trainer: Trainer, visit: Visit) -> Arrival:
-        arrival = arrive(trainer, visit)
-        if visit.number in clients:
+    def spoilt(trainer: Trainer, task: ClientRound) -> ClientRound:
+        ours = begun(trainer, task)
+        if task.number in clients:
             if error is not None:
                 raise error()
-            start = arrival.start.clone()
-            start[3] = torch.nan
-            return replace(arrival, start=start)
-        return arrival
+            weights = ours.start.weights.clone()
+            weights[3] = torch.nan
+            ours.start = ours.start._replace(weights=weights)
+        return ours
 
-    monkeypatch.setattr(Trainer, "_arrive", arrived)
+    monkeypatch.setattr(Trainer, "_begun", spoilt)
 
 
 def failing(executor: str = "loop", algorithm: str = "fedavg", **changes: Any) -> Experiment:
@@ -88,9 +88,9 @@ def test_clients_that_are_left_out_were_not_there(
     is left out in silence. Blocks of one client are cut alike with and without those that fail."""
     config = failing(executor, algorithm, participation=DROP).replace({"execution.block": 1})
     with monkeypatch.context() as patched:
-        everyone = driver_module.draw_cohort
+        everyone = federation.draw_cohort
         without = lambda *drawn: tuple(client for client in everyone(*drawn) if client not in BAD)  # noqa: E731
-        patched.setattr(driver_module, "draw_cohort", without)
+        patched.setattr(federation, "draw_cohort", without)
         expected = drive(tmp_path / "without", config)
     fails(monkeypatch, BAD, error)
     found = drive(tmp_path / "run", config)

@@ -19,8 +19,9 @@ from engine.algorithm import seeds
 from engine.analysis.claims import Claim, judge
 from engine.analysis.tables import load
 from engine.base.errors import ConfigError, RunError, RunFolderError
+from engine.client.client_round import ClientRound
 from engine.client.flat_net import FlatNet
-from engine.client.jobs import Worker
+from engine.client.jobs import JobRunner
 from engine.client.trainer import Trainer
 from engine.data.batches import Rows
 from engine.experiment import Experiment
@@ -92,15 +93,14 @@ def content(folder: Path) -> dict[str, str]:
 def trained(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, int], tuple[np.ndarray, np.ndarray]]:
     """What every training in this process ended with, by round and client: seen from outside the engine's own path."""
     seen: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
-    original = Trainer._leave
+    original = Trainer._end
 
-    def leave(self: Trainer, arrival: Any, *rest: Any) -> Any:
+    def leave(self: Trainer, ours: ClientRound, *rest: Any) -> None:
         weights = self.net.weights.numpy().copy()
-        found = original(self, arrival, *rest)
-        seen[arrival.client.context.round, arrival.visit.number] = weights, found.buffers.numpy().copy()
-        return found
+        original(self, ours, *rest)
+        seen[ours.context.round, ours.number] = weights, ours.buffers.numpy().copy()
 
-    monkeypatch.setattr(Trainer, "_leave", leave)
+    monkeypatch.setattr(Trainer, "_end", leave)
     return seen
 
 
@@ -148,7 +148,7 @@ def test_nothing_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def scores(*args: Any) -> Any:
         pytest.fail("something is measured")
 
-    monkeypatch.setattr(Worker, "_scores", scores)
+    monkeypatch.setattr(JobRunner, "_scores", scores)
     for number in (1, 6):
         with local_models(find(tmp_path, number)) as models:
             assert models.clients
