@@ -13,25 +13,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from algorithms.personal_model import PersonalModel
-from engine.algorithm import Algorithm, Clients, ClientView, Compute, Context, Entries, Kind, Net, PostTraining, Tensors
+from engine.algorithm import Clients, ClientView, Compute, Context, Entries, Kind, Net, PostTraining, Setting, Tensors
 from engine.base.errors import ConfigError, RunError, require
 
-if TYPE_CHECKING:
-    from engine.experiment import Experiment, Local, Stage
-
 CHUNK_ROWS = 500  # of one forward pass
-
-
-def stages_before(experiment: Experiment, algorithm: Algorithm) -> list[Stage]:
-    """Return the stages that those with ``algorithm`` go on from."""
-    stages = {stage.name: stage for stage in experiment.chain}
-    return [stages[need] for stage in stages.values() if stage.algorithm == algorithm for need in stage.needs]
 
 
 def own_model(view: ClientView) -> Net | None:
@@ -79,12 +70,12 @@ class Answers(PostTraining, PersonalModel):
         count, repair = self.per_class, "for example 100"
         require(count >= 1, "per_class", count, "must be at least 1 public sample of each class", repair)
 
-    def check(self, experiment: Experiment, local: Local) -> None:
-        for before in stages_before(experiment, self):
+    def check(self, setting: Setting) -> None:
+        for before in setting.before:
             if not isinstance(before.algorithm, PersonalModel):
                 field = f"stages.{before.name}.algorithm.name"
                 rule = "leaves clients no whole models of their own that could answer"
-                raise ConfigError(field, experiment.value_of(field), rule, "set it to local")
+                raise ConfigError(field, before.algorithm_name, rule, "set it to local")
 
     @property
     def public_per_class(self) -> int:

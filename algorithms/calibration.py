@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.algorithm import Compute, Net, ParamLayout, PostTraining, Tensors, TrainingTools
+from engine.algorithm import Compute, Net, ParamLayout, PostTraining, Setting, Tensors, TrainingTools
 from engine.base.errors import RunError, require
-
-if TYPE_CHECKING:
-    from engine.experiment import Experiment, Local
 
 
 def random_head(tools: TrainingTools, shared: Tensors, layout: ParamLayout) -> Tensors:
@@ -53,10 +50,10 @@ class HeadCalibration(PostTraining):
         require(self.batch_size >= 1, "batch_size", self.batch_size, "must be at least 1", "for example 64")
         require(self.epochs >= 0, "epochs", self.epochs, "must be at least 0", "0 leaves the model as it is")
 
-    def check(self, experiment: Experiment, local: Local) -> None:
-        head = getattr(experiment.model, "head", "linear")
-        for stage in experiment.chain:
-            needed = stage.algorithm.requires.model.get("head", "linear")
+    def check(self, setting: Setting) -> None:
+        head = getattr(setting.model, "head", "linear")
+        for stage in setting.chain:
+            needed = stage.requires.model.get("head", "linear")
             if needed != "linear":
                 rule = f"is what stage {stage.name} needs, and a calibration needs a linear one"
                 repair = "they cannot be combined: take another algorithm for one of the two"

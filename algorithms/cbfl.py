@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -52,14 +52,12 @@ from engine.algorithm import (
     Kind,
     Net,
     ParamLayout,
+    Setting,
     Tensors,
     TrainingTools,
 )
 from engine.base.errors import ConfigError, nearest, require
 from engine.models.outline import outline
-
-if TYPE_CHECKING:
-    from engine.experiment import Experiment, Local
 
 LEAST = {  # of fields that have one; a batch of one image has no moments, and half a channel is none
     **dict.fromkeys(("lam", "beta", "gamma", "gen_bn_eps"), 0),
@@ -141,25 +139,24 @@ class Cbfl(Generative, FedAvg):
             "set teacher=current",
         )
 
-    def check(self, experiment: Experiment, local: Local) -> None:
-        for stage in experiment.chain:
-            if stage.algorithm == self:
-                rule = "leaves no round for cbfl after the warm-up"
-                require(stage.rounds > 0, f"stages.{stage.name}.rounds", stage.rounds, rule, "lower R_w below R")
+    def check(self, setting: Setting) -> None:
+        stage, batch_size = setting.stage, setting.local.batch_size
+        rule = "leaves no round for cbfl after the warm-up"
+        require(stage.rounds > 0, f"stages.{stage.name}.rounds", stage.rounds, rule, "lower R_w below R")
         rule, repair = "has no size that generated rows could be beside", "for example local.batch_size=50"
-        require(local.batch_size != "full", "local.batch_size", local.batch_size, rule, repair)
-        model = outline(experiment.model)
+        require(batch_size != "full", "local.batch_size", batch_size, rule, repair)
+        model = outline(setting.model)
         if self.gamma > 0 and self.generator == "cbfl" and not model.has_batchnorm:
-            rule = f"weighs BatchNorm's statistics, and model.name={experiment.value_of('model.name')} has no BatchNorm"
+            rule = f"weighs BatchNorm's statistics, and model.name={setting.model_name} has no BatchNorm"
             repair = "set algorithm.gamma=0, or for example model.name=resnet20"
             raise ConfigError("algorithm.gamma", self.gamma, rule, repair)
         if self.compares_maps and not model.tap_names:
-            rule = f"weighs attention maps, and model.name={experiment.value_of('model.name')} has no block with one"
+            rule = f"weighs attention maps, and model.name={setting.model_name} has no block with one"
             repair = "set algorithm.beta=0, or for example model.name=resnet20"
             raise ConfigError("algorithm.beta", self.beta, rule, repair)
         for layer in self.attention_layers:
             if layer not in model.tap_names:
-                rule = f"is no block of model.name={experiment.value_of('model.name')}"
+                rule = f"is no block of model.name={setting.model_name}"
                 raise ConfigError("algorithm.attention_layers", layer, rule, nearest(layer, model.tap_names))
 
     def check_change(self, later: Algorithm) -> None:

@@ -15,18 +15,15 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from algorithms.calibration import HeadCalibration
-from engine.algorithm import Clients, ClientView, Compute, Context, Net, ParamLayout, Tensors, TrainingTools
+from engine.algorithm import Clients, ClientView, Compute, Context, Net, ParamLayout, Setting, Tensors, TrainingTools
 from engine.algorithm.moments import Moments, from_message, merge, moments_of, to_message, unpack, words
 from engine.base.errors import RunError, require
-
-if TYPE_CHECKING:
-    from engine.experiment import Experiment, Local
 
 log = logging.getLogger("fedskew")
 CHUNK_BYTES = 8 * 2**20  # of a client's message: classes are asked for in groups of about this size
@@ -119,9 +116,9 @@ class Ccvr(HeadCalibration):
         least = self.min_cov_count
         require(least >= 2, "min_cov_count", least, "must be at least 2: one row has no covariance", "for example 2")
 
-    def check(self, experiment: Experiment, local: Local) -> None:
-        super().check(experiment, local)
-        projected = getattr(experiment.model, "projection", False)
+    def check(self, setting: Setting) -> None:
+        super().check(setting)
+        projected = getattr(setting.model, "projection", False)
         repair = "set model.projection=false or clip_nonneg=false"
         rule = "cuts off half of a projection's features, which have both signs"
         require(not (self.clip_nonneg and projected), "clip_nonneg", True, rule, repair)

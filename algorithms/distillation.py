@@ -22,13 +22,13 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from algorithms.answers import Answers, stages_before
+from algorithms.answers import Answers
 from engine.algorithm import (
     Algorithm,
     Clients,
@@ -38,14 +38,11 @@ from engine.algorithm import (
     Kind,
     Net,
     PostTraining,
+    Setting,
     Tensors,
     TrainingTools,
 )
 from engine.base.errors import ConfigError, RunError, require
-
-if TYPE_CHECKING:
-    from engine.experiment import Experiment, Local
-
 
 # --- losses of single samples ---------------------------------------------------------------------------------
 
@@ -170,14 +167,14 @@ class Distillation(PostTraining):
     def keeps_head(self) -> bool:
         return False
 
-    def check(self, experiment: Experiment, local: Local) -> None:
-        for before in stages_before(experiment, self):
+    def check(self, setting: Setting) -> None:
+        for before in setting.before:
             if isinstance(before.algorithm, Answers):
                 continue
             rule = "is not answers, and a student learns from what that stage asks of clients"
             repair = "write three stages: one of algorithm local, one of answers, and this one"
             field = f"stages.{before.name}.algorithm.name"
-            raise ConfigError(field, experiment.value_of(field), rule, repair)
+            raise ConfigError(field, before.algorithm_name, rule, repair)
 
     # --- of a method ------------------------------------------------------------------------------------
 

@@ -14,17 +14,14 @@ clients it held (``scalars``: ``held``), and single uploads are kept for it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from algorithms.fedavgm import FedAvgM
-from engine.algorithm import Client, Context, Entries, Kind, LocalRun, Pooled, Requires, Scalar, Tensors
+from engine.algorithm import Client, Context, Entries, Kind, LocalRun, Pooled, Requires, Scalar, Setting, Tensors
 from engine.base.errors import require
-
-if TYPE_CHECKING:
-    from engine.experiment import Experiment, Local
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,8 @@ class FedNova(FedAvgM):
             "null is none",
         )
 
-    def check(self, experiment: Experiment, local: Local) -> None:
+    def check(self, setting: Setting) -> None:
+        local = setting.local
         require(
             self.mu == 0 or local.momentum == 0,
             "algorithm.mu",

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -35,12 +35,9 @@ from torch import Tensor
 
 from algorithms.batch_transforms import BatchTransforms
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Batch, Client, Net, Requires, Statistics, Tensors
+from engine.algorithm import Batch, Client, Net, Requires, Setting, Statistics, Tensors
 from engine.base.errors import ConfigError, require
 from engine.models.outline import outline
-
-if TYPE_CHECKING:
-    from engine.experiment import Experiment, Local
 
 
 @dataclass(frozen=True)
@@ -65,15 +62,15 @@ class FedSer(FedAvg, BatchTransforms):
         require(self.mu >= 0, "mu", self.mu, "must be at least 0", "0 is FedAvg")
         require(self.width_divisor >= 1, "width_divisor", self.width_divisor, "must be at least 1", "1 is none")
 
-    def check(self, experiment: Experiment, local: Local) -> None:
+    def check(self, setting: Setting) -> None:
         if not self.regularises:
             return
-        model = outline(experiment.model)
+        model = outline(setting.model)
         if model.not_narrowed is not None:
             reason = model.not_narrowed
-            raise ConfigError("model.name", experiment.value_of("model.name"), reason.rule, reason.repair)
+            raise ConfigError("model.name", setting.model_name, reason.rule, reason.repair)
         if self.changes_size and not model.any_resolution:
-            rule = f"is not for model {experiment.value_of('model.name')}, which takes images of one size"
+            rule = f"is not for model {setting.model_name}, which takes images of one size"
             raise ConfigError("algorithm.transform", self.transform, rule, "set algorithm.transform=resize_back")
 
     @property

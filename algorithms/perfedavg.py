@@ -16,16 +16,13 @@ outer step and of the adapting one. The paper's mean is uniform; ours is by samp
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Batch, Context, Net, Personalised, Phase, Requires, Tensors
+from engine.algorithm import Batch, Context, Net, Personalised, Phase, Requires, Setting, Tensors
 from engine.base.errors import require
-
-if TYPE_CHECKING:
-    from engine.experiment import Experiment, Local
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,8 @@ class PerFedAvg(Personalised, FedAvg):
         super().__post_init__()
         require(self.alpha >= 0, "alpha", self.alpha, "must be at least 0", "0 is FedAvg")
 
-    def check(self, experiment: Experiment, local: Local) -> None:
+    def check(self, setting: Setting) -> None:
+        local = setting.local
         rule = "is not for perfedavg, whose loss of many rows is no mean over parts of them"
         full = self.alpha > 0 and local.batch_size == "full"
         require(not full, "local.batch_size", local.batch_size, rule, "set it to a number")

@@ -26,12 +26,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from algorithms.personal_head import PersonalHead
 from algorithms.server_steps import ServerSteps
-from engine.algorithm import Context, Entries, Kind, LocalRun, ModelState, Phase, Pooled, Tensors
+from engine.algorithm import Context, Entries, Kind, LocalRun, ModelState, Phase, Pooled, Setting, Tensors
 from engine.base.errors import require
 
 if TYPE_CHECKING:
     from engine.algorithm import Algorithm
-    from engine.experiment import Experiment, Local
 
 
 @dataclass(frozen=True)
@@ -60,9 +59,9 @@ class Pflego(ServerSteps, PersonalHead):
             "null is all rows",
         )
 
-    def check(self, experiment: Experiment, local: Local) -> None:
+    def check(self, setting: Setting) -> None:
         for field, value in {"optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.0, "augment": "none"}.items():
-            found = getattr(local, field)
+            found = getattr(setting.local, field)
             rule = "is not for pflego, whose clients take plain gradients of plain rows"
             require(found == value, f"local.{field}", found, rule, f"set local.{field}={value}")
 

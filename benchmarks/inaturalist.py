@@ -34,7 +34,7 @@ from rich.table import Table
 from benchmarks.common import RESULTS, save, verdict
 from benchmarks.memory import Peaks, actors_of
 from engine.base.sizes import size_text
-from engine.experiment import Checkpoint, Experiment
+from engine.experiment import Checkpointing, Experiment
 from engine.record.run_folder import RunFolder
 from engine.record.state_projection import most_files, touched
 from engine.run.run import Run
@@ -242,7 +242,7 @@ def main() -> int:
     results = report(peaks, base, Console(width=100))
     if options.quick:
         return 0
-    share, checkpoint, one = COHORT / CLIENTS, Checkpoint(), results["model_bytes"]
+    share, checkpoint, one = COHORT / CLIENTS, Checkpointing(), results["model_bytes"]
     results["paper_rounds_of_scaffold"] = {
         "rounds": PAPER_ROUNDS,
         "clients": touched(CLIENTS, share, PAPER_ROUNDS),

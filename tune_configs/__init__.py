@@ -1,6 +1,8 @@
-"""What to run: functions that return experiments and sweeps, by the names that the command line knows them by.
+"""Experiments and sweeps that are ready to run, by the names that the command line knows them by.
 
-A sweep's module is imported when the sweep is asked for: an experiment alone needs no Ray Tune.
+It offers the names of functions: those of ``EXPERIMENTS`` return an experiment, those of ``SWEEPS`` a sweep for the
+profile laptop or paper, one module a paper and one function a table or figure. Read ``drift.py`` first; a sweep's
+module is imported when the sweep is asked for, so that an experiment alone needs no Ray Tune.
 """
 
 from tune_configs.quickstart import cifar10, fashion_mnist, quickstart, scaling, small_cbfl, small_cbhma

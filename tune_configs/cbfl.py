@@ -63,13 +63,13 @@ MESSAGES = "0.3 million weights a message there, and no running statistics"
 
 
 def cbfl(profile: str, data: str = "cifar10", **options: Any) -> dict[str, Any]:
-    """CBFL with the data set's own fields; ``options`` come first, where a label that is cut still has them."""
+    """Return CBFL with the data set's own fields; ``options`` come first, where a label that is cut still has them."""
     own = OWN.get(data, {}) if profile == "paper" else SMALL_CBFL
     return {"name": "cbfl", **options, **{field: value for field, value in own.items() if field not in options}}
 
 
 def warm_up(profile: str, data: str) -> int:
-    """Its rounds, R_w."""
+    """Return the number of warm-up rounds R_w."""
     return WARM_UP[data] if profile == "paper" else 28
 
 
@@ -79,9 +79,9 @@ def base(
     rounds: int | None = None,
     algorithm: dict[str, Any] | None = None,
 ) -> Experiment:
-    """The experiment that all of these vary, two stages in ``rounds``; with dotted keys changed.
+    """Return the experiment that all of these vary, with dotted keys changed: two stages in ``rounds`` rounds.
 
-    ``algorithm``: of the second stage; none: CBFL with the fields of the data set.
+    algorithm: of the second stage; None: CBFL with the fields of the data set.
     """
     start = (cifar10() if profile == "paper" else small_cbfl()).to_mapping()
     evaluation = {**start["evaluation"], "every": 1, "local_every": 0}
@@ -98,7 +98,7 @@ def base(
 
 @dataclass(frozen=True)
 class _Rows:
-    """What the words of a table's rows stand for, for Tune's ``sample_from``: an algorithm, and its rounds.
+    """The meanings of the words in a table's rows, for Tune's ``sample_from``: an algorithm, and its rounds.
 
     Words of the axis ``algorithm.name`` are algorithms. Elsewhere "none" is FedAvg, "fewest_4" the sampler of the four
     rarest classes, and any other word the value of that field of CBFL.
@@ -131,7 +131,7 @@ class _Rows:
 
 
 def rows(profile: str, experiment: Experiment, axis: str, words: Iterable[str]) -> dict[str, Any]:
-    """A part of a search space: the rows of a table, and after it what each of them stands for as a whole."""
+    """Return a part of a search space: the rows of a table, and after it what each of them stands for as a whole."""
     total = sum(stage.rounds for stage in experiment.chain)
     meaning = _Rows(profile, axis, experiment.value_of("data.name"), total)
     return {
@@ -143,7 +143,7 @@ def rows(profile: str, experiment: Experiment, axis: str, words: Iterable[str]) 
 
 
 def networks(profile: str, large: str = "resnet20") -> list[dict[str, Any]]:
-    """The two of a table, both with BatchNorm."""
+    """Return the two networks of a table, both with BatchNorm."""
     small: list[dict[str, Any]] = [{"name": "resnet8"}, {"name": "cnn", "norm": "batch"}]
     return [{"name": large}, {"name": "mobilenetv2"}] if profile == "paper" else small
 
@@ -161,7 +161,7 @@ def sweep(
 def accuracies(
     title: str, down: str, across: tuple[str, ...] = (), source: str = "", found: tuple[Published, ...] = ()
 ) -> tuple[PaperTable, PaperTable]:
-    """A table of best rounds, with the paper's figures if it has some, and the same of the last ten rounds."""
+    """Return a table of best rounds, with the paper's figures if it has some, and the same of the last ten rounds."""
     return (
         PaperTable(f"{title}: best round", (down,), across, BEST, source, found),
         PaperTable(f"{title}: mean of the last ten rounds", (down,), across, LAST),
@@ -169,7 +169,7 @@ def accuracies(
 
 
 def column(profile: str, axis: str, table: Mapping[Any, float]) -> tuple[Published, ...]:
-    """The figures of a table of one column; on a laptop to look at."""
+    """Return the figures of a table of one column; on a laptop to look at."""
     found = [({axis: word}, figure / 100) for word, figure in table.items()]
     return printed.figures(found, lambda _: "" if profile == "paper" else ELSEWHERE)
 
@@ -178,7 +178,7 @@ Pair = tuple[str, Any, Any]  # an axis, and two of its values
 
 
 def ahead(text: str, source: str, pair: Pair, metric: str = BEST, **more: Any) -> Claim:
-    """Of the first value over the second."""
+    """Return the claim that the first value is ahead of the second."""
     axis, better, worse = pair
     return Claim(text, source, {axis: better}, {axis: worse}, metric=metric, **more)
 
@@ -188,7 +188,7 @@ def alike(text: str, source: str, pair: Pair, margin: float, metric: str = BEST,
 
 
 def over_fedavg(source: str) -> tuple[Claim, Claim]:
-    """CBFL against FedAvg: of best rounds, which flatter what swings most, and of the last ten."""
+    """Return the claims of CBFL over FedAvg: in best rounds, which flatter what swings most, and in the last ten."""
     return (
         ahead("CBFL is better than FedAvg in its best round.", source, (ROWS, "cbfl", "fedavg")),
         ahead("CBFL is better than FedAvg in the last ten rounds.", source, (ROWS, "cbfl", "fedavg"), LAST),
@@ -370,7 +370,7 @@ def table11(profile: str) -> Sweep:
 
 
 def long(profile: str, model: dict[str, Any]) -> Experiment:
-    """Of twice as many rounds, with the same warm-up: in table 12 CBFL passes its target soon after that."""
+    """Return the base in twice as many rounds, for table 12, where CBFL passes its target soon after the warm-up."""
     changes = {"model": model, **({"data.name": "cifar100"} if profile == "paper" else {})}
     return base(profile, changes, 2 * ROUNDS[profile])
 
@@ -386,7 +386,7 @@ def table12_mobilenetv2(profile: str) -> Sweep:
 
 
 def _to_target(profile: str, network: int, target: float, ahead_of: tuple[str, str]) -> Sweep:
-    """With one of the two :func:`networks`."""
+    """Return the sweep of a table 12 with one of the two :func:`networks`."""
     model = networks(profile)[network]
     experiment = long(profile, model)
     figures: tuple[Published, ...] = ()
@@ -579,7 +579,7 @@ def partition_only(profile: str) -> Experiment:
 
 
 def figure1(profile: str) -> Sweep:
-    """How skewed clients' labels are, by Dirichlet's alpha and the number of clients; no training."""
+    """The skew of clients' labels by Dirichlet's alpha and the number of clients; no training."""
     paper = profile == "paper"
     experiment, metric = partition_only(profile), "label_entropy"
     return sweep(
@@ -763,7 +763,7 @@ AS_PRINTED: dict[str, Any] = {  # the text's side of all of them at once
 
 
 def text_vs_code(profile: str) -> Sweep:
-    """Where the paper's text and the published code differ, one reading at a time, and the text as it is printed."""
+    """Differences of the paper's text and the published code, one reading at a time, and the text as it is printed."""
     axis, code = "algorithm", cbfl(profile)
     readings = {f"With {told}": cbfl(profile, **options) for told, options in READINGS.items()}
     twice = 2 * code.get("gen_steps", 1000)  # 2,000 in the text

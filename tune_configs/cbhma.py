@@ -143,7 +143,7 @@ def sweep(
 def tables(
     title: str, rows: tuple[str, ...], columns: tuple[str, ...], metrics: Mapping[str, str]
 ) -> tuple[PaperTable, ...]:
-    """One for each of ``metrics``: figure -> what the title says of it."""
+    """Return one table for each of ``metrics``: figure -> what the title says of it."""
     return tuple(PaperTable(f"{told} {title}", rows, columns, metric) for metric, told in metrics.items())
 
 
@@ -157,7 +157,7 @@ def ahead(
     where: Mapping[str, Any] = {},
     **more: Any,
 ) -> Claim:
-    """Of one value of an axis over another."""
+    """Return the claim that one value of an axis is ahead of another."""
     return Claim(text, source, {axis: better}, {axis: worse}, dict(where), metric, **more)
 
 
@@ -315,7 +315,7 @@ def per_class(profile: str) -> Sweep:
 def _curve(
     profile: str, space: dict[str, Any], source: str, claims: tuple[Claim, ...], where: Mapping[str, Any] = {}
 ) -> Sweep:
-    """All methods along the axis of ``space``; by the paper's profile in both configurations."""
+    """Return the sweep of all methods along the axis of ``space``; by the paper's profile in both configurations."""
     (axis,), paper = space, profile == "paper"
     of_both, across = (configs(profile), (axis, "name")) if paper else ({}, (axis,))
     weak = {} if paper else {on(*ALIKE): "Accuracy on classes 2, 4, 6"}

@@ -189,7 +189,7 @@ def remedies(profile: str) -> Sweep:
 
 
 def _head(spec: Any) -> str:
-    """Of the model, as the algorithm needs it."""
+    """Return the model's head that the algorithm needs, for ``sample_from``."""
     return "normalised" if spec.config["algorithm"]["name"] == "clsnorm" else "linear"
 
 
@@ -234,7 +234,7 @@ def main_cinic10(profile: str) -> Sweep:
 
 
 def _other(profile: str, data: str) -> dict[str, Any]:
-    """Of the experiment, for another data set. MOON needs the projection, and all are compared on one network."""
+    """Return what another data set changes. MOON needs the projection, and all methods are compared on one network."""
     if profile == "laptop":
         return {"data__name": data, "data__train_samples": 10_000}
     return {"data__name": data, "model__name": "mobilenetv2", "model__projection": True}

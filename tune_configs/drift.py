@@ -194,7 +194,7 @@ def headed(profile: str, **changes: object) -> Experiment:
 
 
 def _table(title: str, number: int, axis: str, printed: dict[Any, tuple[float, ...]], **options: Any) -> PaperTable:
-    """Methods down, ``axis`` across; ``printed``: value of the axis -> the paper's figures."""
+    """Return a table, methods down, ``axis`` across; ``printed``: value of the axis -> the paper's figures."""
     return PaperTable(
         title,
         rows=("algorithm",),
@@ -206,7 +206,7 @@ def _table(title: str, number: int, axis: str, printed: dict[Any, tuple[float, .
 
 
 def _elsewhere(profile: str) -> dict[str, Any]:
-    """Whether the paper's figures are of the same setting."""
+    """Return whether the paper's figures are of the same setting, with a note."""
     if profile == "paper":
         return {"same_setting": True, "note": fedser.INFERRED}
     return {"same_setting": False, "note": "CIFAR-100 and ResNet-56 there"}

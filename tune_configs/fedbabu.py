@@ -30,7 +30,7 @@ BEFORE, AFTER = "personal_client_accuracy", "fine_tuned_client_accuracy"
 
 
 def base(profile: str, epochs: int) -> Experiment:
-    """As many rounds of ``epochs`` local epochs as there are epochs in all."""
+    """Return the experiment with the rounds that all its epochs come to by ``epochs`` local ones in each."""
     paper = profile == "paper"
     rounds, lr = (320 if paper else 40) // epochs, 0.1 if paper else 0.01
     return Experiment(

@@ -145,7 +145,7 @@ def ahead(
 
 
 def rises(text: str, source: str, axis: str, better: Any, worse: Any, method: Choice) -> Claim:
-    """Of one method at two values of an axis."""
+    """Return the claim that one method is better at one value of an axis than at another."""
     return Claim(text, source, {axis: better}, {axis: worse}, {"algorithm": method}, METRIC)
 
 
@@ -154,7 +154,7 @@ def rises(text: str, source: str, axis: str, better: Any, worse: Any, method: Ch
 
 @dataclass(frozen=True)
 class Column:
-    """Of table 1. What is None is the base's."""
+    """A column of table 1; None stands for the base's value."""
 
     clients: int
     fraction: float = 1.0  # of them in a round
@@ -256,7 +256,7 @@ def table1_literal(profile: str) -> Sweep:
 
 
 def _notes(profile: str) -> dict[str, Any]:
-    """Whether the paper's figures are of the same setting."""
+    """Return whether the paper's figures are of the same setting, with a note."""
     if profile == "paper":
         return {"same_setting": True, "note": INFERRED}
     return {"same_setting": False, "note": f"CIFAR-100; {ELSEWHERE}"}
@@ -382,7 +382,7 @@ def figure3(profile: str) -> Sweep:
 
 
 def options(profile: str) -> Sweep:
-    """What FedSER's options do, each by itself beside the defaults."""
+    """FedSER's options, each by itself beside the defaults."""
     changed: list[Choice] = [
         *({"subnets": n} for n in (1, 3, 4)),
         *({"subnets": n, "normalise_by_n": True} for n in (2, 3, 4)),

@@ -89,7 +89,7 @@ def _ahead(
     where: dict[str, Any],
     margin: float = 0.0,
 ) -> Claim:
-    """Of one method over another."""
+    """Return the claim that one method is above another, by more than ``margin``."""
     return Claim(text, source, {"algorithm": better}, {"algorithm": worse}, where, metric, margin)
 
 
@@ -195,7 +195,7 @@ def at_or_above_fedper(where: dict[str, Any], pflego: dict[str, Any] = PFLEGO) -
 
 
 def _network(spec: Any) -> str:
-    """The published code's for the data."""
+    """Return the published code's network for the data, for ``sample_from``."""
     return "pflego_cifar" if spec.config["data.name"] == "cifar10" else "pflego_mlp"
 
 
@@ -289,7 +289,7 @@ def participation(profile: str) -> Sweep:
 
 
 def errata(profile: str) -> Sweep:
-    """How much PFLEGO's errata matter: the head's last step as printed or of the joint loss, by the server's optimizer.
+    """The effect of PFLEGO's errata: the head's last step as printed or of the joint loss, by the server's optimizer.
 
     The learning rate goes with the optimizer: 0.001 for Adam, 0.1 for SGD.
     """

@@ -115,7 +115,7 @@ def small_cbfl() -> Experiment:
 
 
 def scaling() -> Experiment:
-    """What 'fedskew scale' measures: 32 of 200 clients with 50 embedded images each, rounds of a fifth of a second."""
+    """The run of 'fedskew scale': 32 of 200 clients with 50 embedded images each, rounds of a fifth of a second."""
     return Experiment(
         name="scaling",
         rounds=20,

@@ -7,10 +7,12 @@ methods are given or return; it knows no config, no Ray and no algorithm. Read `
 
 from engine.algorithm.contract import Algorithm, PostTraining
 from engine.algorithm.generative import Generative
+from engine.algorithm.local import Local
 from engine.algorithm.local_run import LocalRun, PhaseResult, accumulation
 from engine.algorithm.net import Net, Statistics
 from engine.algorithm.personalised import Personalised
 from engine.algorithm.services import Clients, ClientView, Compute, Merge, TrainingTools
+from engine.algorithm.setting import PlannedStage, Setting
 from engine.algorithm.types import (
     Batch,
     Client,
@@ -42,6 +44,7 @@ __all__ = [
     "Entry",
     "Generative",
     "Kind",
+    "Local",
     "LocalRun",
     "Merge",
     "ModelState",
@@ -50,10 +53,12 @@ __all__ = [
     "Personalised",
     "Phase",
     "PhaseResult",
+    "PlannedStage",
     "Pooled",
     "PostTraining",
     "Requires",
     "Scalar",
+    "Setting",
     "Statistics",
     "Tensors",
     "Traffic",

@@ -24,7 +24,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -32,6 +32,7 @@ from torch import Tensor
 from engine.algorithm.local_run import LocalRun, PhaseResult
 from engine.algorithm.net import Net
 from engine.algorithm.services import Clients, Compute, TrainingTools
+from engine.algorithm.setting import Setting
 from engine.algorithm.types import (
     Batch,
     Client,
@@ -48,9 +49,6 @@ from engine.algorithm.types import (
     Tensors,
     Traffic,
 )
-
-if TYPE_CHECKING:
-    from engine.experiment import Experiment, Local
 
 
 @dataclass(frozen=True)
@@ -76,11 +74,8 @@ class Algorithm(ABC):
         entries = self.entries.items()
         return frozenset(name for name, entry in entries if isinstance(entry, Entry) and entry.traffic == traffic)
 
-    def check(self, experiment: Experiment, local: Local) -> None:  # noqa: B027 (most refuse nothing)
-        """Refuse, with a :class:`~engine.base.errors.ConfigError`, a setting this algorithm cannot run in.
-
-        ``local`` is the section of the stage that the algorithm runs in.
-        """
+    def check(self, setting: Setting) -> None:  # noqa: B027 (most refuse nothing)
+        """Refuse, with a :class:`~engine.base.errors.ConfigError`, a setting this algorithm cannot run in."""
 
     def check_change(self, later: Algorithm) -> None:  # noqa: B027
         """Refuse, as :meth:`check`, that a schedule makes ``later`` of this one within a stage.

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from engine.algorithm.local import Local
 from engine.algorithm.net import Net
 from engine.algorithm.types import Batch, Client, ModelState, Scalar
-
-if TYPE_CHECKING:
-    from engine.experiment import Local
 
 
 @dataclass(frozen=True)

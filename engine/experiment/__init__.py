@@ -1,27 +1,18 @@
-"""The config of a run: frozen, checked at construction, hashed, YAML in and out.
+"""The config of a run: everything that determines its result, checked before anything is computed.
 
-It offers :class:`Experiment` and its sections; every room above reads its settings from there and decides nothing of
-its own. Read ``experiment.py`` first.
+It offers :class:`Experiment`, its sections and stages, and the dotted keys by which all of it is set; rooms above read
+their settings from there, and it is the one room that knows which algorithms there are. Read ``experiment.py`` first:
+a file for each kind of part stands beside it, and ``checks.py`` holds the rules across sections.
 """
 
-from engine.experiment.experiment import (
-    CHOICES,
-    IDENTITY,
-    NEUTRAL,
-    SECTIONS,
-    Change,
-    Checkpoint,
-    Evaluation,
-    Execution,
-    Experiment,
-    Local,
-    Participation,
-    Stage,
-    keys,
-    lineage_of,
-    no_gpu,
-    parse_assignment,
-)
+from engine.algorithm import Local
+from engine.experiment.checks import settings_of
+from engine.experiment.choices import CHOICES
+from engine.experiment.execution import IDENTITY, NEUTRAL, Execution, no_gpu
+from engine.experiment.experiment import Experiment
+from engine.experiment.keys import keys, parse_assignment
+from engine.experiment.sections import SECTIONS, Checkpointing, Evaluation, Participation
+from engine.experiment.stages import Change, Stage, lineage_of
 
 __all__ = [
     "CHOICES",
@@ -29,7 +20,7 @@ __all__ = [
     "NEUTRAL",
     "SECTIONS",
     "Change",
-    "Checkpoint",
+    "Checkpointing",
     "Evaluation",
     "Execution",
     "Experiment",
@@ -40,4 +31,5 @@ __all__ = [
     "lineage_of",
     "no_gpu",
     "parse_assignment",
+    "settings_of",
 ]

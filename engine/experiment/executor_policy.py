@@ -1,4 +1,4 @@
-"""Which executor trains: what ``execution.executor=auto`` stands for, and what takes the place of one that cannot."""
+"""The choice of an executor: what ``execution.executor=auto`` stands for, and what replaces one that cannot train."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ STACKING: frozenset[Executor] = frozenset({"block", "block_graph"})  # train the
 def default_executor(
     models: Sequence[ModelSpec], batch_sizes: Sequence[int | Literal["full"]], device: str
 ) -> Literal["loop", "block"]:
-    """Of clients with these models and the batch sizes of a run's stages; a fixed rule, since it changes bits.
+    """Return the executor that ``auto`` stands for; the rule is fixed, since it changes bits.
+
+    models: of the clients. batch_sizes: of the run's stages. device: cpu or cuda.
 
     On a CPU ``block`` for networks of linear layers alone: small batches of those are bound by memory and by the time
     between operations, which is what stacking saves. A convolution keeps the processor busy as it is, and slows down
@@ -26,9 +28,10 @@ def default_executor(
 
 
 def in_place_of(executor: Executor, no_vmap: str, client_models: bool) -> tuple[Executor, str]:
-    """Who trains clients that ``executor`` was asked for, and if it is another one why.
+    """Return the executor that takes the place of ``executor``, and the reason; itself and "" if it can train.
 
-    no_vmap: the algorithm's reason not to be stacked, if it has one. client_models: clients' networks differ.
+    no_vmap: the algorithm's reason not to be stacked, if it has one. client_models: True if clients' networks
+    differ.
     """
     why = no_vmap or ("clients have networks of their own" if client_models else "")
     return ("loop", why) if why and executor != "loop" else (executor, "")

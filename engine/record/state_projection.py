@@ -19,14 +19,14 @@ from collections.abc import Callable
 from engine.algorithm import Context, Tensors
 from engine.base.errors import ResourceError
 from engine.base.sizes import size_text
-from engine.experiment import Checkpoint, Stage
+from engine.experiment import Checkpointing, Stage
 from engine.record.states import DiskStore, States
 
 log = logging.getLogger("fedskew")
 
 
 def check_room(
-    states: States, stage: Stage, context: Context, checkpoint: Checkpoint, first_state: Callable[[], Tensors]
+    states: States, stage: Stage, context: Context, checkpoint: Checkpointing, first_state: Callable[[], Tensors]
 ) -> None:
     """Log what the stage's states will come to; a :class:`ResourceError` if the disk has less than that free.
 
@@ -65,7 +65,7 @@ def touched(clients: int, participation: float, rounds: int) -> float:
     return clients * (1 - (1 - participation) ** max(rounds, 0))
 
 
-def most_files(clients: int, participation: float, rounds: int, checkpoint: Checkpoint) -> float:
+def most_files(clients: int, participation: float, rounds: int, checkpoint: Checkpointing) -> float:
     """How many files are expected just before the stage's last checkpoint is saved, when there are most.
 
     p K for each round since the checkpoint before it, in round R - E; the state of each client at that one; and for

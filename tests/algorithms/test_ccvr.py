@@ -28,7 +28,7 @@ from engine.algorithm.moments import from_message, merge, unpack
 from engine.base.errors import ConfigError, RunError
 from engine.client.messages import MapJob
 from engine.data import Assignment, Dataset, Split
-from engine.experiment import Experiment
+from engine.experiment import Experiment, settings_of
 from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
 from engine.run.driver import Driver
@@ -698,11 +698,11 @@ def test_a_head_that_is_not_linear_is_refused() -> None:
     class Normalised:
         head: str = "normalised"
 
-    other = config.model_copy(update={"model": Normalised()})
+    setting = settings_of(config.chain, config.model)[-1]
     with pytest.raises(
         ConfigError, match=r"model.head=normalised: is not the linear head that is trained anew; set it"
     ):
-        Ccvr().check(other, config.local)
+        Ccvr().check(dataclasses.replace(setting, model=Normalised()))
 
 
 def test_clipping_is_for_features_that_are_not_negative() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.inaturalist import FIELDS, LIMITS, Peak, States, judged, judged_states, states_of, workload, write_data
 from engine.base.sizes import size_text
-from engine.experiment import Checkpoint
+from engine.experiment import Checkpointing
 from engine.record.state_projection import most_files
 from engine.run.local_driver import LocalDriver
 from engine.run.preparing import prepare
@@ -65,7 +65,7 @@ def test_states_on_the_disk_are_counted_exactly(data: Path, tmp_path: Path, meth
     assert (found.clients, found.files, found.numbers) == (len(touched), len(touched), (4 * PARAMETERS,))
     assert found.size == pytest.approx(len(touched) * 4 * PARAMETERS, rel=0.02)  # the files' headers
     assert found.projected.startswith(f"up to 64 clients x {size_text(4 * PARAMETERS)}")
-    assert most_files(CLIENTS, 23 / CLIENTS, 3, Checkpoint()) == pytest.approx(3 * 23)
+    assert most_files(CLIENTS, 23 / CLIENTS, 3, Checkpointing()) == pytest.approx(3 * 23)
 
 
 def test_every_bound_is_judged() -> None:

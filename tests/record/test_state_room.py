@@ -13,7 +13,7 @@ import pytest
 
 from engine.base.errors import ResourceError
 from engine.base.sizes import size_text
-from engine.experiment import Checkpoint
+from engine.experiment import Checkpointing
 from engine.record import state_projection
 from engine.record.state_projection import most_files, touched
 from engine.run.lineage import Lineage
@@ -33,13 +33,13 @@ def test_clients_touched_by_hand() -> None:
 
 def test_files_by_hand() -> None:
     """Kills: one version of each state; a kept checkpoint more or less; a window that is longer than the stage."""
-    every_two = Checkpoint(every=2, keep=2)
+    every_two = Checkpointing(every=2, keep=2)
     assert most_files(8, 1.0, 1, every_two) == 8
     assert most_files(8, 1.0, 2, every_two) == 16
     assert most_files(8, 1.0, 4, every_two) == 16 + 8
     assert most_files(8, 1.0, 6, every_two) == 16 + 8 + 8
-    assert most_files(8, 1.0, 6, Checkpoint(every=2, keep=1)) == 16 + 8
-    assert most_files(8, 1.0, 3, Checkpoint(every=10, keep=2)) == 24
+    assert most_files(8, 1.0, 6, Checkpointing(every=2, keep=1)) == 16 + 8
+    assert most_files(8, 1.0, 3, Checkpointing(every=10, keep=2)) == 24
     # 2 rounds of 5 files; 10 (1 - 1/4) at the checkpoint before; at the one before that the same, 3/4 of it changed
     assert most_files(10, 0.5, 6, every_two) == pytest.approx(10 + 10 * 15 / 16 + 7.5 * 0.75)
 
@@ -57,7 +57,7 @@ def test_files_of_many_rounds() -> None:
         if number % every == 0:
             saved = [*saved, dict(newest)][-keep:]
             files = {pair for one in saved for pair in one.items()}
-    assert most_files(clients, share, rounds, Checkpoint(every=every, keep=keep)) == pytest.approx(most, 0.02)
+    assert most_files(clients, share, rounds, Checkpointing(every=every, keep=keep)) == pytest.approx(most, 0.02)
 
 
 @pytest.mark.parametrize("keep", [1, 2])
@@ -73,7 +73,7 @@ def test_the_store_has_as_many_files_as_projected(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(Lineage, "save", counted)
     checkpoint = {"every": 2, "keep": keep}
     drive(tmp_path, on_disk(rounds=6, checkpoint=checkpoint))
-    expected = [most_files(len(SIZES), 1.0, rounds, Checkpoint(**checkpoint)) for rounds in (2, 4, 6)]
+    expected = [most_files(len(SIZES), 1.0, rounds, Checkpointing(**checkpoint)) for rounds in (2, 4, 6)]
     assert seen == expected
 
 

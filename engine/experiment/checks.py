@@ -1,0 +1,222 @@
+"""Rules across sections: what fits together in one experiment. Each check raises ConfigError, or does nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from algorithms import ALGORITHMS
+from engine.algorithm import Algorithm, PlannedStage, PostTraining, Setting
+from engine.algorithm.personalised import has_global_model
+from engine.base.errors import ConfigError, nearest, require
+from engine.data import Partition
+from engine.experiment.keys import whole_numbers
+from engine.experiment.sections import Evaluation, Participation
+from engine.experiment.stages import Change, Stage, WrittenStage
+from engine.models import MODELS, ModelSpec
+
+MOST_OF_ALL = 2**63 - 1  # the largest whole number that tables, tensors and generators can hold
+
+
+def check_numbers(values: Mapping[str, Any]) -> None:
+    """Refuse whole numbers beyond 64 bits anywhere in an experiment as data."""
+    for key, number in whole_numbers(values):
+        require(abs(number) <= MOST_OF_ALL, key, number, "is larger than any number of a run can be", "lower it")
+
+
+def check_cohort(participation: Participation, partition: Partition) -> None:
+    """Refuse cohorts of more clients than there are."""
+    count, clients = participation.count, partition.clients
+    if count is not None and clients:  # natural partitions learn their number of clients from the data
+        require(
+            count <= clients,
+            "participation.count",
+            count,
+            f"must be at most partition.clients={clients}",
+            f"set participation.count={clients}",
+        )
+
+
+def check_written(stages: Sequence[WrittenStage], algorithm: Algorithm) -> None:
+    """Refuse stages with each other's names, or that need none that comes before; ``algorithm``: the experiment's."""
+    seen: list[str] = []
+    for stage in stages:
+        require(stage.name not in seen, "stages.name", stage.name, "is used twice", "name each stage once")
+        require(
+            stage.rounds >= 0,
+            f"stages.{stage.name}.rounds",
+            stage.rounds,
+            "must be at least 0",
+            "give it some; where it is what a warm-up leaves, lower R_w below R",
+        )
+        for need in stage.needs:
+            require(
+                need in seen,
+                f"stages.{stage.name}.needs",
+                need,
+                "names no earlier stage",
+                nearest(need, seen),
+            )
+        require(
+            len(stage.needs) <= 1,
+            f"stages.{stage.name}.needs",
+            list(stage.needs),
+            "a train stage starts from one stage",
+            "keep one",
+        )
+        seen.append(stage.name)
+        needed = any(stage.name in other.needs for other in stages)
+        require(
+            not stage.is_idle or (needed and not isinstance(stage.algorithm or algorithm, PostTraining)),
+            f"stages.{stage.name}.rounds",
+            0,
+            "a stage without rounds goes on from another one",
+            f"name that one in stages.{stage.name}.needs",
+        )
+
+
+def check_order(schedule: Sequence[Change]) -> None:
+    """Refuse changes in mid-run that are not in the order of their rounds."""
+    rounds = [change.round for change in schedule]
+    require(
+        rounds == sorted(set(rounds)),
+        "schedule",
+        rounds,
+        "must name each round once, ascending",
+        "sort the changes",
+    )
+
+
+def check_schedule(schedule: Sequence[Change], spans: Sequence[range], key_of: Callable[[str], str]) -> None:
+    """Refuse changes beyond the last round, and of anything but fields of algorithm and local sections.
+
+    spans: the rounds of each stage. key_of: symbol -> dotted key.
+    """
+    last = max(span.stop for span in spans) - 1
+    for change in schedule:
+        require(change.round <= last, "schedule", change.round, f"is beyond the last round, {last}", "lower it")
+        for key in map(key_of, change.set):
+            parts = key.split(".")[2:] if key.startswith("stages.") else key.split(".")
+            require(
+                len(parts) == 2 and parts[0] in ("algorithm", "local") and parts[1] != "name",
+                "schedule",
+                key,
+                "cannot change in mid-run",
+                "change only fields of algorithm and local",
+            )
+
+
+def check_fine_tuning(evaluation: Evaluation, client_models: Sequence[ModelSpec], last: Algorithm) -> None:
+    """Refuse to fine-tune clients' own models at the end where ``last``, the last stage's algorithm, leaves none."""
+    tuned = "fine_tune_epochs" if evaluation.fine_tune_steps is None else "fine_tune_steps"
+    require(
+        evaluation.fine_tuning is None or not client_models or not has_global_model(last),
+        f"evaluation.{tuned}",
+        getattr(evaluation, tuned),
+        "is of clients' own models, and the last stage's is of an architecture that is not theirs",
+        "set evaluation.fine_tune_epochs=0 and evaluation.fine_tune_steps=null",
+    )
+
+
+def check_chain(
+    chain: Sequence[Stage], written: Sequence[WrittenStage], model: ModelSpec, client_models: Sequence[ModelSpec]
+) -> None:
+    """Refuse a stage whose algorithm cannot run there; ``written``: the stages as the config has them."""
+    for stage, setting in zip(chain, settings_of(chain, model), strict=True):
+        _check_requirements(stage, model, client_models)
+        stage.algorithm.check(setting)
+        _check_rounds(stage, chain, written)
+        for change in stage.changes:
+            stage.algorithm.check_change(change.algorithm)
+
+
+def settings_of(chain: Sequence[Stage], model: ModelSpec) -> list[Setting]:
+    """Return what each stage's algorithm may know of the experiment when it checks whether it can run there."""
+    planned = tuple(
+        PlannedStage(
+            name=stage.name,
+            needs=stage.needs,
+            rounds=stage.rounds,
+            algorithm=stage.algorithm,
+            algorithm_name=ALGORITHMS.name_of(stage.algorithm),
+            requires=stage.algorithm.requires,
+        )
+        for stage in chain
+    )
+    name = MODELS.name_of(model)
+    return [
+        Setting(stage=own, local=stage.local, chain=planned, model=model, model_name=name)
+        for stage, own in zip(chain, planned, strict=True)
+    ]
+
+
+def _check_requirements(stage: Stage, model: ModelSpec, client_models: Sequence[ModelSpec]) -> None:
+    """Refuse models and an optimizer that the stage's algorithm is declared not to work with."""
+    algorithm, name = stage.algorithm, ALGORITHMS.name_of(stage.algorithm)
+    require(
+        algorithm.mixed_models or not client_models,
+        "client_models",
+        [MODELS.name_of(model) for model in client_models],
+        f"is not for {name}, by which weights travel from one client to others",
+        "leave it out, so that clients have the architecture of the section model",
+    )
+    if algorithm.requires.linear_optimizer:
+        require(
+            stage.local.optimizer == "sgd",
+            "local.optimizer",
+            stage.local.optimizer,
+            f"{name} reads gradients off the path of SGD",
+            "set local.optimizer=sgd",
+        )
+    for field, value in algorithm.requires.model.items():
+        require(
+            getattr(model, field) == value,
+            f"model.{field}",
+            getattr(model, field),
+            f"must be {value} for {name}",
+            f"set model.{field}={value}",
+        )
+
+
+def _check_rounds(stage: Stage, chain: Sequence[Stage], written: Sequence[WrittenStage]) -> None:
+    """Refuse a stage without rounds, or an algorithm without them, that comes after no stage that has trained."""
+    algorithm = ALGORITHMS.name_of(stage.algorithm)
+    if isinstance(stage.algorithm, PostTraining) and (stage.rounds or not written):
+        require(
+            bool(written),
+            "algorithm.name",
+            algorithm,
+            "has no rounds of its own, it goes on from a stage that has trained",
+            "write stages, the last one with needs: [the one before] and rounds: 0",
+        )
+        field, rule = f"stages.{stage.name}.rounds", f"must be 0, for {algorithm} has no rounds"
+        require(False, field, stage.rounds, rule, f"set {field}=0")
+    needs = {other.name: other.needs for other in written}.get(stage.name, ())
+    if stage.rounds == 0 and needs and not stage.needs:
+        [idle] = needs
+        rule = f"leaves nothing trained that stage {stage.name} could go on from"
+        raise ConfigError(f"stages.{idle}.rounds", 0, rule, "give it some rounds")
+    require(
+        stage.rounds > 0 or bool(stage.needs),
+        f"stages.{stage.name}.rounds",
+        stage.rounds,
+        "a stage without rounds goes on from another one",
+        f"name that one in stages.{stage.name}.needs",
+    )
+    kind = type(stage.algorithm)
+    require(
+        stage.rounds > 0 or kind.prepare is Algorithm.prepare or kind.finish is not Algorithm.finish,
+        f"stages.{stage.name}.rounds",
+        stage.rounds,
+        f"{algorithm} asks clients for what only its rounds use",
+        f"set stages.{stage.name}.algorithm to fedavg, which hands the model on as it is",
+    )
+    if isinstance(stage.algorithm, PostTraining) and stage.algorithm.keeps_head:
+        before = next(other for other in chain if other.name == stage.needs[0]).algorithm
+        require(
+            has_global_model(before),
+            f"stages.{stage.name}.algorithm",
+            algorithm,
+            f"goes on from a global model's head, and {ALGORITHMS.name_of(before)} has none",
+            f"train with a method that has a global model, or set stages.{stage.name}.algorithm.init=random",
+        )

@@ -1,0 +1,92 @@
+"""The sections ``participation``, ``evaluation`` and ``checkpoint``, and the table of all sections."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import pydantic
+from pydantic import Field
+
+from engine.algorithm import Local, Phase
+from engine.base.errors import require
+from engine.base.section import Section
+from engine.experiment.execution import Execution
+
+
+class Participation(Section):
+    """The clients that take part in a round; with neither count nor fraction every client that holds data."""
+
+    count: int | None = Field(default=None, ge=1)  # clients per round
+    fraction: float | None = Field(default=None, gt=0, le=1)  # of the clients that hold data
+    scheme: Literal["fixed", "binomial"] = "fixed"  # binomial: each client on its own, with that probability
+    on_client_error: Literal["fail", "drop"] = "fail"  # of a client that raises or diverges: end the run, or leave it
+    # out of the round; a worker or a disk that fails is never a client's error
+    min_success: float = Field(default=0.5, gt=0, le=1)  # with drop: the share of a cohort that must not fail
+
+    @pydantic.model_validator(mode="after")
+    def _one_of_two(self) -> Participation:
+        require(
+            self.count is None or self.fraction is None,
+            "count",
+            self.count,
+            "cannot be set beside participation.fraction",
+            "set one of the two",
+        )
+        return self
+
+    def identity(self) -> dict[str, Any]:
+        """Return the fields that a result depends on.
+
+        Where the first client that fails ends the run, a run that came to its end had none, whatever these say.
+        """
+        return self.model_dump(exclude={"on_client_error", "min_success"} if self.on_client_error == "fail" else None)
+
+    def least(self, cohort: int) -> int:
+        """Return the number of clients that must not fail in a cohort of ``cohort`` clients."""
+        return math.ceil(self.min_success * cohort - 1e-9)  # 0.29 * 100 is 28.999999999999996
+
+
+class Evaluation(Section):
+    """The models that are measured, and every how many rounds (0 is never). The last round is always evaluated."""
+
+    every: int = Field(default=1, ge=0)  # the global model on the test set
+    local_every: int = Field(default=0, ge=0)  # each local model on the test set, before aggregation
+    personal_every: int | None = Field(default=None, ge=0)  # each client's own model on its share of the test set;
+    # null: as every for algorithms by which clients use something else than the global model, else never
+    fine_tune_epochs: int = Field(default=0, ge=0)  # at the end, of each client's own model, which is measured before
+    # and after, whatever personal_every is
+    fine_tune_steps: int | None = Field(default=None, ge=1)  # or optimizer steps
+    fine_tune_part: Literal["head", "body", "all"] = "head"
+    fine_tune_lr: float | None = Field(default=None, gt=0)  # null: the last round's
+    client_loss: bool = True  # loss of a client's first batch before and after training; costs one forward pass
+    batch_size: int = Field(default=500, ge=1)
+
+    @property
+    def fine_tuning(self) -> Phase | None:
+        """The training of clients' own models before they are measured once more at the end; None: there is none."""
+        if self.fine_tune_epochs == 0 and self.fine_tune_steps is None:
+            return None
+        return Phase(
+            epochs=self.fine_tune_epochs,
+            steps=self.fine_tune_steps,
+            trainable=self.fine_tune_part,
+            features="cached" if self.fine_tune_part == "head" else "live",
+            lr=self.fine_tune_lr,
+        )
+
+
+class Checkpointing(Section):
+    """The rounds at which a run writes a checkpoint, and the number of checkpoints that it keeps."""
+
+    every: int = Field(default=10, ge=1)  # rounds; also after the last round and on Ctrl-C
+    keep: int = Field(default=2, ge=1)  # how many are kept
+
+
+SECTIONS: dict[str, type[Section]] = {
+    "local": Local,
+    "participation": Participation,
+    "evaluation": Evaluation,
+    "execution": Execution,
+    "checkpoint": Checkpointing,
+}
