@@ -56,7 +56,7 @@ from engine.base.errors import RunFolderError, nearest, require
 from engine.base.files import write_atomically
 from engine.experiment import Experiment
 from engine.record import matrices
-from engine.record.personal import EVERY_CLIENT, PLACE, at_the_end, by_round
+from engine.record.personal_metrics import EVERY_CLIENT, PLACE, at_the_end, by_round
 from engine.record.run_folder import RunFolder
 
 log = logging.getLogger("fedskew")

@@ -23,7 +23,7 @@ from engine.base import parquet
 from engine.base.errors import RunFolderError
 from engine.base.files import link_or_copy, write_atomically
 from engine.record.checkpoints import Checkpoint, decode, encode
-from engine.record.run_folder import SCHEMAS, Row
+from engine.record.schemas import SCHEMAS, Row
 
 OWNER = "snapshot"  # in the place of an experiment's digest: a snapshot belongs to whoever may use it
 

@@ -48,7 +48,8 @@ from engine.experiment import Experiment, Participation, Stage
 from engine.experiment.executor_policy import STACKING, Executor, in_place_of
 from engine.record import matrices, snapshots
 from engine.record.checkpoints import Checkpoint, Checkpoints, Position, last_of_stages
-from engine.record.hashing import mixed, stage_hash
+from engine.record.hashing import stage_hash
+from engine.record.numerics import mixed
 from engine.record.run_folder import PARTS, Row, RunFolder
 from engine.record.snapshots import Snapshot
 from engine.record.state_projection import check_room

@@ -17,8 +17,8 @@ from engine.algorithm import Context, Kind, Merge, Tensors
 from engine.client.blocks import added, cut_blocks
 from engine.client.entries import floats, to_numpy
 from engine.client.jobs import ComputeJob, MapJob
-from engine.record.run_folder import Table
 from engine.record.states import Handle
+from engine.record.tables import Table
 from engine.worker.pool import Call, Pool
 
 When = Literal["prepare", "start", "finish"]

@@ -13,7 +13,8 @@ import numpy as np
 from engine.algorithm import Algorithm, Tensors
 from engine.client.entries import Arrays, to_numpy
 from engine.client.jobs import OwnScores, PersonalJob, Scores
-from engine.record.run_folder import Row, RunFolder, finite
+from engine.record.run_folder import Row, RunFolder
+from engine.record.schemas import finite
 from engine.worker.pool import Call, Pool
 
 BLOCK_ROWS = 2000  # test rows of one block

@@ -28,11 +28,10 @@ from engine.analysis.settings import SMALLER_IS_BETTER, setting_label
 from engine.analysis.trials import LAYER, METRICS, ON_REQUEST, RESERVED
 from engine.base.errors import ConfigError, FedskewError, nearest, require
 from engine.experiment import Experiment, parse_assignment
-from engine.record.personal import FIGURES as PERSONAL
+from engine.record.metrics import PERSONAL, REPORTED
 from engine.sweeps.space import axis, drawn_from, is_drawn, is_empty, is_grid, plain
 from engine.sweeps.user_file import load_module, told
 
-REPORTED = ("last10_accuracy", "accuracy", "best_accuracy", "loss", *PERSONAL)  # by a trial while it runs
 PROFILES = ("laptop", "paper")
 
 

@@ -28,8 +28,9 @@ from engine.base.errors import FedskewError, ResourceError, RunFolderError
 from engine.data import Dataset
 from engine.experiment import Change, Execution, Experiment
 from engine.record.last_rounds import comparable, of_last_rounds
-from engine.record.personal import by_round, figures_of_rounds, of_stages
-from engine.record.run_folder import SCHEMAS, Row, RunFolder
+from engine.record.personal_metrics import by_round, figures_of_rounds, of_stages
+from engine.record.run_folder import Row, RunFolder
+from engine.record.schemas import SCHEMAS
 from engine.record.store import StageStore
 from engine.run.driver import weights_sha256
 from engine.run.run import LocalDriver, Prepared, prepare

@@ -19,8 +19,11 @@ from engine.analysis import curves
 from engine.base.errors import ConfigError
 from engine.cli import main as cli
 from engine.experiment import Experiment
-from engine.record.personal import FIGURES, at_the_end, by_round, figures, tenth
-from engine.record.run_folder import SCHEMAS, RunFolder
+from engine.record.metrics import METRICS
+from engine.record.metrics import PERSONAL as FIGURES
+from engine.record.personal_metrics import at_the_end, by_round, figures, tenth
+from engine.record.run_folder import RunFolder
+from engine.record.schemas import SCHEMAS
 from engine.run.driver import Driver
 from engine.sweeps.definition import Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
@@ -181,9 +184,9 @@ def test_the_end_of_a_run_on_the_terminal(tmp_path: Path, monkeypatch: pytest.Mo
     assert rows["test accuracy, personal models"] == f"{100 * figure_of(tmp_path, 'accuracy'):.2f} %"
     headline = {"personal_accuracy", "personal_last10_accuracy"}  # the first rows, in other words
     assert rows["mean of the last 10 rounds"] == f"{100 * figure_of(tmp_path, 'last10_accuracy'):.2f} %"
-    assert not rows.keys() & {FIGURES[name].short for name in headline}
+    assert not rows.keys() & {METRICS[name].short for name in headline}
     for name in FIGURES.keys() - headline:
-        assert rows[FIGURES[name].short] == f"{100 * figure_of(tmp_path, name):.2f} %"
+        assert rows[METRICS[name].short] == f"{100 * figure_of(tmp_path, name):.2f} %"
     assert "personal" not in shown["plain"] and "test accuracy " in shown["plain"]
 
 

@@ -20,8 +20,9 @@ from engine.base.errors import ConfigError, ResourceError, RunError, RunFolderEr
 from engine.data import Assignment
 from engine.experiment import Participation
 from engine.record.checkpoints import Checkpoints, Position
-from engine.record.hashing import numerics
-from engine.record.run_folder import SCHEMAS, RunFolder
+from engine.record.numerics import numerics
+from engine.record.run_folder import RunFolder
+from engine.record.schemas import SCHEMAS
 from engine.record.states import DiskStore, MemoryStore
 from engine.run import driver as driver_module
 from engine.run.driver import draw_cohort, expected_cohort
@@ -516,7 +517,7 @@ def test_parquet_grows_in_parts_and_folds_into_bounded_groups(tmp_path: Path, mo
     rows lost at a border, or twice there after a fold that was killed."""
     import pyarrow.parquet as pq
 
-    from engine.record import run_folder as results
+    from engine.record import tables as results
 
     monkeypatch.setattr(results, "GROUP_ROWS", 10)
     monkeypatch.setattr(results, "PART_ROWS", 4)

@@ -20,26 +20,10 @@ from engine.analysis.scales import Setting, ranked
 from engine.analysis.settings import MARK, setting_label
 from engine.analysis.tables import Results
 from engine.analysis.trials import read_json
-from engine.record.personal import FIGURES as PERSONAL
+from engine.record.metrics import by_column
 
 MOST_SETTINGS = 15
-COLUMNS = (
-    "last10_accuracy",
-    "last10_std",
-    "local_last10_accuracy",
-    "accuracy",
-    "best_accuracy",
-    "best_round",
-    "worst_decile_accuracy",
-    "loss",
-    *PERSONAL,
-    "rounds_to_target",
-    "bytes_to_target",
-    "client_floats_to_best",
-    "rounds",
-    "rounds_computed",
-    "seconds",
-)
+COLUMNS = by_column()
 
 
 def best_settings(results: Results, settings: list[Setting]) -> Sheet | None:

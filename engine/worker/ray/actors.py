@@ -30,7 +30,7 @@ from engine.base.errors import ResourceError, RunError
 from engine.client.jobs import Worker
 from engine.data import Assignment, Dataset
 from engine.experiment import Execution, Experiment
-from engine.record.hashing import hardware_of, mixed, numerics
+from engine.record.numerics import hardware_of, mixed, numerics
 
 log = logging.getLogger("fedskew")
 FULL = (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError)
