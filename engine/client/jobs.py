@@ -35,6 +35,7 @@ from engine.algorithm import (
 from engine.base.errors import ClientError
 from engine.client import precision
 from engine.client.entries import Arrays, floats, not_finite, opened, to_numpy, to_torch
+from engine.client.executors import in_place_of
 from engine.client.failures import Outcome, attempt, naming
 from engine.client.flat_net import FlatNet
 from engine.client.nets import ClientNets, open_model
@@ -46,7 +47,7 @@ from engine.data import Assignment, Dataset
 from engine.data.batches import Rows
 from engine.data.public import PublicRows
 from engine.experiment import Experiment, Local
-from engine.experiment.executor_policy import CAPTURING, in_place_of
+from engine.experiment.executor_policy import CAPTURING
 from engine.worker.preflight import Peak, measured
 
 

@@ -1,4 +1,4 @@
-"""Which executor trains: what ``execution.executor=auto`` stands for, and what takes the place of one that cannot."""
+"""The executors by their names in a config, and the one that ``execution.executor=auto`` stands for."""
 
 from __future__ import annotations
 
@@ -23,12 +23,3 @@ def default_executor(
     """
     dense = len(set(models)) == 1 and models[0].linear_layers_only and "full" not in batch_sizes
     return "block" if dense and device == "cpu" else "loop"
-
-
-def in_place_of(executor: Executor, one_by_one: str, client_models: bool) -> tuple[Executor, str]:
-    """Who trains clients that ``executor`` was asked for, and if it is another one why.
-
-    one_by_one: the algorithm's reason not to be stacked, if it has one. client_models: clients' networks differ.
-    """
-    why = one_by_one or ("clients have networks of their own" if client_models else "")
-    return ("loop", why) if why and executor != "loop" else (executor, "")

@@ -26,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidat
 
 from algorithms import ALGORITHMS
 from engine.algorithm import Algorithm, Finisher, Phase
+from engine.algorithm.rates import decayed
 from engine.base import safe_yaml
 from engine.base.errors import ConfigError, nearest, require
 from engine.base.registry import Registry, config_error
@@ -97,7 +98,7 @@ class Local(Section):
 
     def lr_at(self, round: int) -> float:
         """The learning rate in ``round`` (from 1): lr * lr_decay^(round - 1)."""
-        return self.lr * self.lr_decay ** (round - 1)
+        return decayed(self.lr, self.lr_decay, round)
 
 
 class Participation(Section):

@@ -16,13 +16,12 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from engine.algorithm import Algorithm
 from engine.experiment import Experiment, Stage
 
-# The rooms that a result's bits go through, whole. What is not among them computes none: the values of an experiment are
-# hashed as its identity, and records, workers and the loop of a run carry numbers and change none.
+# The rooms that a result's bits go through, whole. The others compute none: an experiment's values are hashed as its
+# identity, and records, workers and the loop of a run carry numbers and change none.
 ROOMS = ("engine.algorithm", "engine.models", "engine.data", "engine.client", "engine.server")
 LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")  # methods of a logger
 
@@ -32,8 +31,8 @@ def stage_hash(
 ) -> str:
     """Return 16 hex digits that are equal for two stages only if their results are equal to the bit.
 
-    ``computed_by``: :func:`~engine.record.numerics.numerics`; ``data``: the data set's fingerprint; ``round`` (global): what counts is the
-    schedule up to it, None for all of it.
+    computed_by: see :func:`engine.record.numerics.numerics`. data: the data set's fingerprint. round (global): what
+    counts is the schedule up to it, None for all of it.
 
     The number of rounds is left out: a longer run of the same stage passes through the shorter one.
     """
@@ -100,8 +99,13 @@ def file_of(module: str) -> Path:
 
 @cache
 def source_digest(module: str) -> str:
-    """Hash a module's syntax tree with SHA-256, without comments, docstrings, layout and statements that only log."""
-    tree = ast.parse(file_of(module).read_text(encoding="utf-8"))
+    """Hash what a module computes, see :func:`digest_of`."""
+    return digest_of(file_of(module).read_text(encoding="utf-8"))
+
+
+def digest_of(source: str) -> str:
+    """Hash a source's syntax tree with SHA-256, without comments, docstrings, layout and statements that only log."""
+    tree = ast.parse(source)
     for node in ast.walk(tree):
         for name, field in ast.iter_fields(node):
             if isinstance(field, list) and field and isinstance(field[0], ast.stmt):

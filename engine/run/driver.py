@@ -31,6 +31,7 @@ from engine.base.errors import MemoryShort, ResourceError, RunError, RunFolderEr
 from engine.base.files import link_or_copy, remove_left_behind, writing
 from engine.client.blocks import added, cut_blocks
 from engine.client.entries import Arrays, cast, check_restored, checked, floats, not_finite, to_numpy
+from engine.client.executors import in_place_of
 from engine.client.jobs import (
     BlockSums,
     ClientFailure,
@@ -45,7 +46,7 @@ from engine.client.nets import ClientNets, open_model, without_model
 from engine.client.trainer import Streams, first_state
 from engine.data import Assignment, Dataset
 from engine.experiment import Experiment, Participation, Stage
-from engine.experiment.executor_policy import STACKING, Executor, in_place_of
+from engine.experiment.executor_policy import STACKING, Executor
 from engine.record import matrices, snapshots
 from engine.record.checkpoints import Checkpoint, Checkpoints, Position, last_of_stages
 from engine.record.hashing import stage_hash

@@ -680,61 +680,6 @@ def test_the_summary_of_stages_is_that_of_the_last(tmp_path: Path) -> None:
     assert run.summary["floats_up"] == run.folder.frame("rounds")["floats_up"].sum()
 
 
-def test_the_numeric_path_is_what_is_imported() -> None:
-    """Kills: a module that bits go through and that no stage hash knows."""
-    import ast
-    import importlib.util
-
-    from engine.record.hashing import NUMERIC_PATH
-
-    no_bits = {  # messages, files, dispatch: they carry numbers and change none
-        "engine",
-        "engine.record.checkpoints",
-        "engine.worker.cost",
-        "engine.data",
-        "engine.base.devices",
-        "engine.base.errors",
-        "engine.executors",
-        "engine.base.files",
-        "engine.server.class_balance",
-        "engine.record.last_rounds",
-        "engine.record.matrices",
-        "engine.models.cost",
-        "engine.models",
-        "engine.base.parquet",
-        "engine.record.personal",
-        "engine.base.writable",
-        "engine.base.safe_yaml",
-        "engine.worker.pool",
-        "engine.worker.preflight",
-        "engine.base.registry",
-        "engine.record.run_folder",
-        "engine.run.sharing",
-        "engine.worker.thread_count",
-        "engine.record.snapshots",
-        "engine.record.hashing",
-        "engine.record.state_projection",
-        "engine.record.states",
-        "engine.record.store",
-        "engine.data.torchvision_compat",
-        "engine.record.communication",
-    }
-    seen, open_ends = set[str](), ["engine.run.driver", "engine.client.jobs", "engine.data.sources"]
-    while open_ends:
-        module = open_ends.pop()
-        spec = importlib.util.find_spec(module)
-        if module in seen or not module.startswith("engine") or spec is None or spec.origin is None:
-            continue
-        seen.add(module)
-        for node in ast.walk(ast.parse(Path(spec.origin).read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("engine"):
-                names = [f"{node.module}.{alias.name}" for alias in node.names]
-                found = [name for name in names if (Path(spec.origin).parents[1] / name.replace(".", "/")).exists()]
-                open_ends += [node.module, *found]
-                open_ends += [name for name in names if node.module == "engine"]
-    assert seen - no_bits <= set(NUMERIC_PATH), seen - no_bits - set(NUMERIC_PATH)
-
-
 def test_a_start_that_was_killed_leaves_nothing_in_the_way(tmp_path: Path) -> None:
     """Kills: a folder that is refused for what a kill left of a file on its way to its place."""
     settings = experiment(rounds=1)
