@@ -1,4 +1,4 @@
-"""The figures of a trial as a reader meets them: what each is called, its unit, how its values are written."""
+"""The numbers of a trial as a reader meets them: their labels and units, and how values and differences are written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.record.metrics import METRICS, TARGET
 
 @dataclass(frozen=True)
 class Quantity:
-    """A column of the trials table: what it is called, its unit, and how its values are written."""
+    """A column of the trials table: its label, its unit, and the way its values are written."""
 
     column: str
     label: str
@@ -21,7 +21,7 @@ class Quantity:
 
     @property
     def short(self) -> str:
-        """For the head of a column."""
+        """The words for the head of a column."""
         if is_class_figure(self.column):
             return with_unit(class_short(self.column), self.unit)
         known = METRICS.get(self.column)
@@ -36,7 +36,7 @@ class Quantity:
         return "points" if self.unit == "%" else self.unit
 
     def text(self, value: float, unit: bool = False) -> str:
-        """A value as it is stored, a fraction for an accuracy."""
+        """Write a value that is given as it is stored, for an accuracy as a fraction."""
         if value is None or math.isnan(value):
             return "–"
         if math.isinf(value):
@@ -49,7 +49,7 @@ class Quantity:
         return f"{written} {self.unit}" if unit and self.unit else written
 
     def difference(self, value: float, unit: bool = False) -> str:
-        """A difference of two values: signed, of an accuracy in percentage points."""
+        """Write a difference of two values: signed, of an accuracy in percentage points."""
         if value is None or math.isnan(value):
             return "–"
         written = self.text(value)

@@ -88,7 +88,7 @@ RESERVED = (  # columns of the frames of this package, which no axis can be name
 
 
 class TrialReader:
-    """Makes rows of trials; what trials share is read once."""
+    """The reader that makes rows of trials; what trials share is read once."""
 
     def __init__(self, folder: Path, target: float | None) -> None:
         self.folder = folder
@@ -127,7 +127,7 @@ class TrialReader:
 
     @staticmethod
     def _evaluations(folder: Path, experiment: Mapping[str, Any]) -> pa.Table | None:
-        """Along the lineage."""
+        """Read the evaluations along the lineage; None where there are none."""
         path = folder / "evaluations.parquet"
         if not path.exists():
             return None
@@ -162,7 +162,7 @@ class TrialReader:
 
 
 def _on_request(folder: Path) -> dict[str, float]:
-    """The figures of the last round that was diagnosed, and of the last whose images were; none if no round was."""
+    """Return the metrics of the last round that was diagnosed, and of the last whose images were; {} without any."""
     figures: dict[str, float] = {}
     for kind in round_folders.KINDS:
         found = round_folders.latest(folder, kind)
@@ -175,13 +175,13 @@ def _on_request(folder: Path) -> dict[str, float]:
 
 
 def _of_matrices(folder: Path) -> dict[str, float]:
-    """The figures of what the server ended with, if it is costs."""
+    """Return the metrics of the matrices that the server ended with."""
     found = load(folder, COST)
     return {"cost_row_minimum": float(least_on_diagonal(found[COST]).mean())} if found else {}
 
 
 def worst_decile(class_counts: np.ndarray, class_accuracy: list[float | None]) -> float:
-    """The figure of a trial (see above). Classes without test data have no accuracy, and do not count in the shares.
+    """Compute worst_decile_accuracy. Classes without test data have no accuracy, and do not count in the shares.
 
     class_counts: int64 [K, C]. class_accuracy: [C]. NaN if no client holds data of a tested class.
     """
@@ -196,7 +196,7 @@ def worst_decile(class_counts: np.ndarray, class_accuracy: list[float | None]) -
 
 
 def personal_rows(folder: Path) -> pd.DataFrame:
-    """personal.parquet along the lineage of the run in ``folder``, in the order of the file; empty if it has none."""
+    """Read personal.parquet along the lineage of the run in ``folder``, in the order of the file; empty if it has none."""
     path = folder / "personal.parquet"
     names = ["stage", "round", "point", "client", "samples", "accuracy"]
     if not path.exists():
@@ -205,7 +205,7 @@ def personal_rows(folder: Path) -> pd.DataFrame:
 
 
 def local_rows(folder: Path) -> pd.DataFrame:
-    """stage, round and local_accuracy of the rounds that measured it, along the lineage of the run in ``folder``.
+    """Read stage, round and local_accuracy of the rounds that measured it, along the lineage of the run in ``folder``.
 
     Empty if none did: then the experiment, which takes longer to read, is left alone.
     """
@@ -220,7 +220,7 @@ def local_rows(folder: Path) -> pd.DataFrame:
 
 
 def class_counts(partition: Path, data: Mapping[str, Any]) -> np.ndarray:
-    """Samples of each client and class, int64 [K, C]; :class:`DataError` if partition or data are not there.
+    """Count the samples of each client and class, int64 [K, C]; :class:`DataError` if partition or data are not there.
 
     A partition's file names rows of the data set, so the labels are read from that: once, and the counts of trials
     that share a partition are made once.
@@ -248,7 +248,7 @@ _counts: dict[tuple[str, str], np.ndarray] = {}  # by the partition's bytes and 
 
 @lru_cache(maxsize=8)
 def _labels(section: str) -> tuple[np.ndarray, int, str] | Exception:
-    """Of the training split, with the number of classes and the data's fingerprint; or why not.
+    """Read the labels of the training split, the number of classes and the data's fingerprint; or return the error.
 
     An error is kept too, so that a sweep whose data are elsewhere does not look for them once a trial.
     """
@@ -260,7 +260,7 @@ def _labels(section: str) -> tuple[np.ndarray, int, str] | Exception:
 
 
 def _lineage(experiment: Mapping[str, Any]) -> set[str]:
-    """Of an experiment as data: to build one takes longer than all else for 500 trials."""
+    """Find the lineage of an experiment as data: to build one takes longer than all else for 500 trials."""
     return lineage_of({stage["name"]: stage["needs"] for stage in experiment["stages"]} or {"train": ()})
 
 
@@ -275,7 +275,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def read_experiment(path: Path) -> dict[str, Any]:
-    """An experiment as data, with the sections that are read of it."""
+    """Read an experiment as data; :class:`RunFolderError` if it lacks the sections that are read of it."""
     values = read_yaml(path)
     data, stages = values.get("data"), values.get("stages")
     whole = isinstance(stages, list) and all(

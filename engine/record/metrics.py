@@ -1,4 +1,4 @@
-"""The metrics of a run: one table of what each is called, how it is written, where it comes from and what it means.
+"""The metrics of a run: one table of their names and labels, their units and sources, and their meanings.
 
 Summaries and trial tables have a metric under its name, sweeps and claims ask for it by its name, reports and the
 command line show it by its label. ``docs/metrics.md`` is this table.
@@ -47,7 +47,7 @@ _OVER = {
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that a run comes to."""
+    """A number that describes a run, and all that is said about it anywhere."""
 
     name: str  # in summaries, in trials.parquet, in sweeps and claims
     label: str  # for axes and captions
@@ -376,3 +376,12 @@ ON_REQUEST = names("fedskew diagnose", "fedskew images", "matrices.parquet")  # 
 REPORTED = by_column(metric for metric in ALL if metric.reported)  # by a sweep's trial while it runs
 PERSONAL = {metric.name: metric.curve for metric in ALL if metric.curve is not None}  # of clients' own models
 SMALLER_IS_BETTER = tuple(metric.name for metric in ALL if metric.better == "min")
+
+
+def markdown() -> str:
+    """Write the table of ``docs/metrics.md``."""
+    lines = ["| metric | label | short | unit | better | live | from | meaning |", "|" + 8 * "---|"]
+    for metric in ALL:
+        words = (f"`{metric.name}`", metric.label, metric.short or metric.label, metric.unit, metric.better or "")
+        lines.append(f"| {' | '.join((*words, 'yes' if metric.reported else '', metric.source, metric.meaning))} |")
+    return "\n".join(lines) + "\n"

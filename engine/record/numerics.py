@@ -1,4 +1,4 @@
-"""Who computed: the machine's and the libraries' share in a result's bits."""
+"""The machine's and the libraries' share in a result's bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's folder: what is in it, and how it is written as the run goes.
+"""A run's folder: its files, and how they are locked, prepared, cleared and written as the run goes.
 
     experiment.yaml       the resolved experiment
     partition.parquet     which client has which rows                partition.png  a picture of the training rows
@@ -112,6 +112,7 @@ class RunFolder:
         return folder
 
     def has_experiment(self) -> bool:
+        """Return whether a run was begun here."""
         return os.path.exists(self.path / "experiment.yaml")
 
     def experiment(self) -> Experiment:
@@ -180,6 +181,7 @@ class RunFolder:
             yield
 
     def create(self, experiment: Experiment) -> None:
+        """Make the folder of ``experiment``."""
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(self.path / "experiment.yaml", experiment.to_yaml())
 
@@ -187,13 +189,16 @@ class RunFolder:
 
     @property
     def tables(self) -> tuple[Table, ...]:
+        """The tables that grow as the run goes."""
         return self.rounds, self.clients, self.evaluations, self.personal, self.exchanges, self.failures
 
     def flush(self) -> None:
+        """Append pending rows to all tables, see :meth:`Table.flush`."""
         for table in self.tables:
             table.flush()
 
     def fold(self) -> None:
+        """Put the parts of all tables into their tables, see :meth:`Table.fold`."""
         for table in self.tables:
             table.fold()
 

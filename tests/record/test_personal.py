@@ -19,7 +19,7 @@ from engine.analysis import curves
 from engine.base.errors import ConfigError
 from engine.cli import main as cli
 from engine.experiment import Experiment
-from engine.record.metrics import METRICS
+from engine.record.metrics import METRICS, REPORTED
 from engine.record.metrics import PERSONAL as FIGURES
 from engine.record.personal_metrics import at_the_end, by_round, figures, tenth
 from engine.record.run_folder import RunFolder
@@ -282,7 +282,8 @@ def test_a_trial_that_fails_has_all_keys(tmp_path: Path) -> None:
     experiment = base(**{"rounds": 2, "execution.actors": 0, "local.lr": 1e30})
     SweepFolder(tmp_path).write(TrialRecord("00000", {}, 0))
     report = Alone(tmp_path, experiment, personal=True).step()
-    assert report["failed"] and all(math.isnan(report[name]) for name in FIGURES)
+    assert report["failed"] and all(math.isnan(report[name]) for name in REPORTED)
+    assert set(FIGURES) <= set(REPORTED)
 
 
 def test_a_sweep_by_a_figure_of_personal_models() -> None:

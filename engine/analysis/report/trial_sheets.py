@@ -1,4 +1,4 @@
-"""Tables of what was run: the settings by rank, every trial, the failures by reason."""
+"""Tables of trials: the settings by rank, every trial, the failures by reason."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COLUMNS = by_column()
 
 
 def best_settings(results: Results, settings: list[Setting]) -> Sheet | None:
-    """The settings by rank: for a sweep whose hyper-parameters are drawn, and for a grid too large for a table."""
+    """Rank the settings: for a sweep whose hyper-parameters are drawn, and for a grid too large for a table."""
     finished = ranked(settings, results.mode)
     if not results.axes or not finished:
         return None
@@ -89,7 +89,7 @@ def trials_sheet(results: Results) -> Sheet:
 
 
 def schedules(results: Results) -> dict[str, str]:
-    """What changed in mid-run, for trials in which something did (population-based training)."""
+    """Describe what changed in mid-run, for trials in which something did (population-based training)."""
     found = {}
     for trial, folder in zip(results.trials["trial"], results.trials["folder"], strict=True):
         path = results.path / folder / "trial.json"
@@ -102,7 +102,7 @@ def schedules(results: Results) -> dict[str, str]:
 
 
 def failures(results: Results) -> list[tuple[str, str]]:
-    """Each reason with the trials that failed for it."""
+    """List each reason with the trials that failed for it."""
     by_reason: dict[str, list[str]] = {}
     names = [*(axis.name for axis in results.axes), "seed"]
     for row in results.trials.to_dict("records"):

@@ -33,7 +33,11 @@ class StageStore:
     def __init__(
         self, path: Path, limit_bytes: int = 20 * 2**30, heartbeat: float = 5.0, patience: float = 30.0
     ) -> None:
-        """``heartbeat``: seconds between a holder's beats; ``patience``: after how many without one it is given up."""
+        """Open the store in ``path``, which need not exist.
+
+        limit_bytes: size above which entries are evicted. heartbeat: seconds between a holder's beats. patience:
+        seconds without a beat after which a holder is given up.
+        """
         self.path = path
         self.limit_bytes = limit_bytes
         self.heartbeat = heartbeat
