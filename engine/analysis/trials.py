@@ -196,7 +196,7 @@ def worst_decile(class_counts: np.ndarray, class_accuracy: list[float | None]) -
 
 
 def personal_rows(folder: Path) -> pd.DataFrame:
-    """Read personal.parquet along the lineage of the run in ``folder``, in the order of the file; empty if it has none."""
+    """Read personal.parquet along the lineage of the run in ``folder``, in the file's order; empty if it has none."""
     path = folder / "personal.parquet"
     names = ["stage", "round", "point", "client", "samples", "accuracy"]
     if not path.exists():
