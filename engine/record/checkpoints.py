@@ -168,7 +168,7 @@ def encode(checkpoint: Checkpoint, owner: str) -> bytes:
 
 
 def decode(path: Path, owner: str) -> Checkpoint:
-    """Read what :func:`encode` wrote; raises :class:`RunFolderError` for a file that is not whole or belongs to another owner."""
+    """Read what :func:`encode` wrote; :class:`RunFolderError` for a file that is not whole or has another owner."""
     try:
         content = path.read_bytes()
     except OSError as error:  # perhaps only for now: not a reason to go back

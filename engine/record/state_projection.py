@@ -60,7 +60,7 @@ def check_room(
 
 
 def touched(clients: int, participation: float, rounds: int) -> float:
-    """Return K (1 - (1 - p)^rounds), the expected number of clients that took part in that many rounds; 0 before any."""
+    """Return K (1 - (1 - p)^rounds), the clients expected to have taken part in that many rounds; 0 before any."""
     return clients * (1 - (1 - participation) ** max(rounds, 0))
 
 
