@@ -24,7 +24,7 @@ from engine.record.store import Holder, Lease, StageStore, Watch
 from engine.record.store import leases as leases_module
 from engine.record.store import size as size_module
 from engine.record.store.size import SizeLimit
-from engine.run.run import Messages
+from engine.run.log import Messages
 
 KEY = "ab12cd-34_ef"
 BEAT, PATIENCE = 0.1, 0.6
