@@ -32,6 +32,7 @@ from rich.progress import (
 from rich.table import Table
 
 from engine import __version__
+from engine.algorithm.personalised import has_global_model
 from engine.base.errors import ConfigError, FedskewError, RunError, nearest, one_line, require
 from engine.base.writable import check_writable
 from engine.experiment import CHOICES, IDENTITY, Experiment
@@ -484,7 +485,7 @@ def _show(summary: dict[str, Any], folder: RunFolder, as_json: bool) -> None:
     is_personal = summary.get("scope") == "personal"
     of = ", personal models" if is_personal else ""
     whose = {
-        stage.name: "" if stage.algorithm.global_model or is_personal else ", own models"
+        stage.name: "" if has_global_model(stage.algorithm) or is_personal else ", own models"
         for stage in folder.experiment().chain
     }
     pictures = [folder.path / f"{name}.png" for name in ("curves", "partition", "classes", "matrices", "sampler")]

@@ -25,6 +25,7 @@ from engine.algorithm import (
     Context,
     Net,
     Tensors,
+    personalised,
     seeds,
 )
 from engine.base.errors import ClientError
@@ -49,7 +50,7 @@ from engine.client.nets import ClientNets, open_model
 from engine.client.sequential import RESIDENT_BYTES
 from engine.client.sums import BlockSums
 from engine.client.trainer import Trained, Trainer, Visit
-from engine.client.training_tools import FlatWorkbench
+from engine.client.training_tools import FlatTrainingTools
 from engine.client.vmap.cuda_graph import CudaRecorder, Programs
 from engine.data import Assignment, Dataset
 from engine.data.batches import Rows
@@ -145,7 +146,7 @@ class JobRunner:
                 with naming(f"client {number}'s own model in round {job.context.round}"):
                     self._trainer_of(number).personalise(visit)
                     personal.append(self._own_scores("received", algorithm, number, job.context, own_test))
-                    self._trainer_of(number).net.load(trained.personal["weights"], trained.personal["buffers"])
+                    self._trainer_of(number).net.load(*trained.personal)
                     personal.append(self._own_scores("post_local", algorithm, number, job.context, own_test))
         block = BlockResult(sums.sent(), reports, failures, stacked, models, personal)
         return (block, *new_states) if job.stateful else block
@@ -235,8 +236,8 @@ class JobRunner:
         self.net.train(False)
         seed = self.experiment.seed
         rng = partial(seeds.generator, seed, round=job.round)
-        bench = FlatWorkbench(self.net, rng, self.trainer.public)
-        return to_numpy(job.fn(bench, self._shared))
+        tools = FlatTrainingTools(self.net, rng, self.trainer.public)
+        return to_numpy(job.fn(tools, self._shared))
 
     # --- pieces ---------------------------------------------------------------------------------------
 
@@ -244,7 +245,7 @@ class JobRunner:
         """Each client, what its round came to, and the seconds it took: by its rows, of a common pass."""
         asked = self.experiment.execution.executor
         assert asked != "auto", "the experiment is resolved"
-        executor, _ = in_place_of(asked, job.algorithm.one_by_one, self.client_nets.differ)
+        executor, _ = in_place_of(asked, job.algorithm.requires.no_vmap, self.client_nets.differ)
 
         def train(group: Sequence[Visit]) -> Sequence[Outcome]:
             if executor == "loop":
@@ -300,7 +301,7 @@ class JobRunner:
 
     def _local_accuracy(self, job: TrainJob, number: int, trained: Trained) -> float:
         """On the whole test set, of what the client would use after its local work."""
-        self.client_nets.of(number).load(trained.personal["weights"], trained.personal["buffers"])
+        self.client_nets.of(number).load(*trained.personal)
         rows = torch.arange(len(self.test), device=self.device)
         scores = self._own_scores("post_local", job.algorithm, number, job.context, rows).scores
         return float(scores.correct.sum() / scores.count.sum())
@@ -309,7 +310,8 @@ class JobRunner:
         """Of the client's own model, which is in its net."""
         trainer = self._trainer_of(number)
         client = trainer.client(number, self._indices(number), self._context_of(number, context))
-        return OwnScores(number, point, self._scores(trainer.net, partial(algorithm.predict_own, client=client), rows))
+        predict = partial(personalised.predict_own, algorithm, client=client)
+        return OwnScores(number, point, self._scores(trainer.net, predict, rows))
 
     @torch.no_grad()
     def _scores(self, net: FlatNet, predict: Callable[[Net, Tensor], Tensor], rows: Tensor) -> Scores:

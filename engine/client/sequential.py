@@ -22,14 +22,16 @@ from engine.algorithm import (
     Batch,
     Client,
     Context,
-    Ended,
     LocalRun,
+    ModelState,
     Net,
     Phase,
+    PhaseResult,
     Pooled,
     Statistics,
     Tensors,
     accumulation,
+    personalised,
 )
 from engine.client.entries import is_finite, sliced
 from engine.client.jvp import jvp
@@ -112,8 +114,8 @@ class Tally:
         self.accumulated = 0.0
         self.lr = client.context.lr
         self.gradient: Tensor | None = None  # [P] of the last phase that emits one
-        self.ends: dict[str, Ended] = {}
-        self.previous: Ended | None = None
+        self.ends: dict[str, PhaseResult] = {}
+        self.previous: PhaseResult | None = None
 
 
 class NotFinite(Exception):
@@ -150,20 +152,21 @@ class Course(Tally):
     def run_all(self, phases: Sequence[Phase]) -> None:
         """All phases; the net is in eval mode after them."""
         hooks = type(self.algorithm)
-        remembers = hooks.enter is not Algorithm.enter or hooks.gradient is not Algorithm.gradient
+        remembers = hooks.phase_start is not Algorithm.phase_start or hooks.gradient is not Algorithm.gradient
         for number, phase in enumerate(phases):
             self.client = in_phase(self.round_client, phase.name)
             if number and self.previous is not None:
-                entry = self.algorithm.enter(self.previous, self.received, self.state, self.client)
-                if entry:
-                    self.net.load(entry["weights"], entry.get("buffers", self.net.buffers))
-                if "buffers" in entry:
+                entry = self.algorithm.phase_start(self.previous, self.received, self.state, self.client)
+                if isinstance(entry, ModelState):
+                    self.net.load(*entry)
                     self._first = None  # another model is trained from here on
+                elif entry is not None:
+                    self.net.load(entry, self.net.buffers)
             self._start = self.net.weights.clone() if remembers or phase.name else None
             self.run(phase)
-            if self._start is not None and (phase.name or hooks.enter is not Algorithm.enter):
+            if self._start is not None and (phase.name or hooks.phase_start is not Algorithm.phase_start):
                 rows = len(self.order.part(phase))
-                self.previous = Ended(self._start, self.net.weights.clone(), self.net.buffers.clone(), rows)
+                self.previous = PhaseResult(self._start, self.net.weights.clone(), self.net.buffers.clone(), rows)
                 if phase.name:
                     self.ends[phase.name] = self.previous
         self.net.train(False)
@@ -237,7 +240,7 @@ class Course(Tally):
 
     def _loss(self, net: Net, batch_of: BatchOf, positions: Tensor, phase: Phase) -> Tensor:
         batch = batch_of(positions)
-        drawn = self.algorithm.draw(self.client, len(batch.y), self.received)
+        drawn = self.algorithm.step_randomness(self.client, len(batch.y), self.received)
         if drawn:
             batch = replace(batch, drawn={name: moved(value, batch.x.device) for name, value in drawn.items()})
         with self.forward():
@@ -289,7 +292,7 @@ class FineTuning(Algorithm):
     of: Algorithm
 
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
-        return F.cross_entropy(self.of.predict_own(net, batch.x, batch.client), batch.y)
+        return F.cross_entropy(personalised.predict_own(self.of, net, batch.x, batch.client), batch.y)
 
     def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
         raise TypeError("fine-tuning is for the client alone")

@@ -24,15 +24,17 @@ from engine.algorithm import (
     Client,
     Context,
     LocalRun,
+    ModelState,
     Phase,
     Tensors,
+    personalised,
     seeds,
 )
 from engine.base.errors import ClientError
 from engine.client.entries import checked, is_finite, kept, not_finite, opened, sent
 from engine.client.flat_net import FlatNet
 from engine.client.sequential import CHUNK, Course, FineTuning, NotFinite, Tally
-from engine.client.training_tools import FlatWorkbench
+from engine.client.training_tools import FlatTrainingTools
 from engine.client.vmap.block import Member, Together
 from engine.client.vmap.cuda_graph import Programs
 from engine.data.batches import Rows
@@ -51,7 +53,7 @@ class Trained:
     weight: float
     num_examples: int
     steps: int
-    personal: Tensors  # "weights" and "buffers" that the client would use now
+    personal: ModelState  # that the client would use now
     loss_before: float | None = None  # the objective on the first batch, where the training of ``weights`` began
     loss_after: float | None = None  # the same batch, at the weights it ended with
 
@@ -64,8 +66,7 @@ class Arrival:
     client: Client
     received: Tensors
     state: Tensors
-    start: Tensor  # [P]
-    buffers: Tensor  # [Q]
+    start: ModelState
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def first_state(algorithm: Algorithm, client: Client, received: Tensors, parent:
     client: with ``rng`` as of round 0. parent: what it kept of the stage before.
     """
     first = checked(algorithm, "init_state", algorithm.init_state(received, parent, client), client.context.layout)
-    return kept(algorithm.entries, first, client)
+    return kept(algorithm.kinds, first, client)
 
 
 class Trainer:
@@ -139,7 +140,7 @@ class Trainer:
     def train(self, visit: Visit, probe: bool = False) -> Trained:
         """One client's round. ``probe`` fills the two losses."""
         arrival = self._arrive(visit)
-        self.net.load(arrival.start, arrival.buffers)
+        self.net.load(*arrival.start)
         course = self._course(visit, arrival.client, arrival.received, arrival.state)
         course.run_all(visit.algorithm.phases(visit.context))
         trained = self._leave(arrival, course, self.net.weights.clone(), self.net.buffers.clone())
@@ -158,7 +159,7 @@ class Trainer:
         order = sorted(range(len(visits)), key=lambda index: -visits[index].indices.numel())
         arrivals = [self._arrive(visits[index]) for index in order]
         members = [Member(local, a.client, a.visit.indices, a.received, a.state) for a in arrivals]
-        starts = [(arrival.start, arrival.buffers) for arrival in arrivals]
+        starts = [arrival.start for arrival in arrivals]
         together = Together(self.net, self.rows, algorithm, local, members, starts, self.forward, self.programs, probe)
         together.run_all()
         losses = together.losses() if probe else [None] * len(members)
@@ -181,16 +182,15 @@ class Trainer:
         """What a client begins its round with."""
         algorithm, client = visit.algorithm, self.client(visit.number, visit.indices, visit.context)
         state = self.state_of(visit, client)
-        received = {**visit.received, **self._equipment(algorithm, visit.received, state, client)}
-        start = algorithm.start(received, state, client)
-        return Arrival(visit, client, received, state, start, algorithm.start_buffers(received, state, client))
+        received = {**visit.received, **self._setup(algorithm, visit.received, state, client)}
+        return Arrival(visit, client, received, state, algorithm.start(received, state, client))
 
     def _leave(self, arrival: Arrival, course: Tally, end: Tensor, buffers: Tensor) -> Trained:
         """What a client's round comes to, with ``end`` [P] and ``buffers`` [Q] in the net."""
         visit, client, received, state = arrival.visit, arrival.client, arrival.received, arrival.state
         algorithm, context, num_examples = visit.algorithm, visit.context, visit.indices.numel()
         run = LocalRun(
-            start=arrival.start,
+            start=arrival.start.weights,
             end=end,
             buffers=buffers,
             gradient=course.gradient,
@@ -222,10 +222,10 @@ class Trainer:
             raise self._diverged(visit, course, "its upload's weight is")
         return Trained(
             upload=upload,
-            state=kept(algorithm.entries, new_state, client),
+            state=kept(algorithm.kinds, new_state, client),
             weights=run.end,
             buffers=run.buffers if algorithm.shares_buffers else run.buffers[:0],
-            personal=algorithm.personal_after(run, received, new_state),
+            personal=personalised.personal_after(algorithm, run, received, new_state),
             weight=weight,
             num_examples=num_examples,
             steps=course.steps,
@@ -247,7 +247,7 @@ class Trainer:
         """None where it is not a step that does it."""
         try:
             arrival = self._arrive(visit)
-            self.net.load(arrival.start, arrival.buffers)
+            self.net.load(*arrival.start)
             course = self._course(visit, arrival.client, arrival.received, arrival.state)
             course.stops_unless_finite = True
             course.run_all(visit.algorithm.phases(visit.context))
@@ -262,30 +262,29 @@ class Trainer:
     def state_of(self, visit: Visit, client: Client) -> Tensors:
         """A client's state from what is stored of it, or its first one."""
         algorithm, stored = visit.algorithm, visit.stored
-        stored = opened(algorithm.entries, stored, client) if stored else stored
+        stored = opened(algorithm.kinds, stored, client) if stored else stored
         if not visit.newcomer or type(algorithm).init_state is Algorithm.init_state:
             return {} if visit.newcomer else stored
         early = replace(client, rng=Streams(self.seed, 0, visit.number))  # the same whenever it first takes part
-        return opened(algorithm.entries, first_state(algorithm, early, visit.received, stored), client)
+        return opened(algorithm.kinds, first_state(algorithm, early, visit.received, stored), client)
 
-    def _equipment(self, algorithm: Algorithm, received: Tensors, state: Tensors, client: Client) -> Tensors:
-        if type(algorithm).equip is Algorithm.equip:
+    def _setup(self, algorithm: Algorithm, received: Tensors, state: Tensors, client: Client) -> Tensors:
+        if type(algorithm).client_setup is Algorithm.client_setup:
             return {}
         self.net.load(received["weights"], received["buffers"])
         self.net.train(False)
-        made = algorithm.equip(FlatWorkbench(self.net, client.rng, self.public), received, state, client)
-        return checked(algorithm, "equip", made, client.context.layout)
+        made = algorithm.client_setup(FlatTrainingTools(self.net, client.rng, self.public), received, state, client)
+        return checked(algorithm, "client_setup", made, client.context.layout)
 
     def personalise(self, visit: Visit) -> None:
         """Put into the net what the client would use with what it has received and keeps; neither is changed."""
         algorithm, received = visit.algorithm, visit.received
         client = self._aside(visit, "evaluation/")
         state = self.state_of(visit, client)
-        phases = algorithm.adapt(visit.context)
+        phases = personalised.personalise_phases(algorithm, visit.context)
         if phases:
-            received = {**received, **self._equipment(algorithm, received, state, client)}
-        model = algorithm.personal(received, state, client)
-        self.net.load(model["weights"], model["buffers"])
+            received = {**received, **self._setup(algorithm, received, state, client)}
+        self.net.load(*personalised.personal_model(algorithm, received, state, client))
         self._course(visit, client, received, state).run_all(phases)
 
     def fine_tune(self, visit: Visit, phase: Phase) -> None:

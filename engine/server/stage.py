@@ -30,7 +30,7 @@ class StageEnds:
         entries = {**algorithm.init_server(entries, context), "buffers": entries["buffers"]}
         entries = algorithm.prepare(entries, self.every_client(number, round, "prepare", states), context)
         server = settled(federation, number, round, algorithm, "prepare", entries)
-        if algorithm.sent_once:
+        if algorithm.with_traffic("once"):
             count = sent_once(algorithm, broadcast(algorithm, server, context))
             if count:
                 numbers = dict.fromkeys(federation.population.clients, (0, count))
@@ -50,7 +50,7 @@ class StageEnds:
     ) -> EveryClient:
         """``clients`` of the contract, after a round (global)."""
         stage, context = self._federation.chain[number], self._federation.context(number, round)
-        return EveryClient(self._exchanges, stage.name, context, when, states.read, stage.algorithm.entries)
+        return EveryClient(self._exchanges, stage.name, context, when, states.read, stage.algorithm.kinds)
 
     def largest_first_state(self, number: int, server: Tensors) -> Tensors:
         """What the client with most rows keeps at its first participation, as it is stored."""

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms.fedper import FedPer
-from engine.algorithm import Client, Layout, Tensors, seeds
+from engine.algorithm import Client, ParamLayout, Tensors, seeds
 from engine.algorithm.labels import own_logits, packed, spread, to_global, to_local, unpacked
 from engine.client.entries import kept, opened
 from engine.client.trainer import Visit
@@ -42,7 +42,7 @@ def test_heads_go_there_and_back(counts: torch.Tensor, features: int, bias: bool
     """Kills: rows of the wrong classes, a bias that goes to another row, a head without bias that gets one."""
     classes = len(counts)
     size = classes * (features + bias)
-    layout = Layout(body=3, head=size, buffers=0, classes=classes, features=features)
+    layout = ParamLayout(body=3, head=size, buffers=0, classes=classes, features=features)
     head = torch.arange(1.0, size + 1)
     rows = packed(head, counts, layout)
     assert rows.shape == (int((counts > 0).sum()), features + bias)
@@ -127,10 +127,10 @@ def test_other_entries_are_kept_as_they_are() -> None:
         "top": torch.arange(4.0),
         "of the stage before": torch.zeros(layout.head),
     }
-    stored = kept(FedPer.entries, state, client)
+    stored = kept(FedPer().kinds, state, client)
     assert torch.equal(stored["top"], state["top"])
     assert stored["of the stage before"].shape == (layout.head,)
-    assert opened(FedPer.entries, stored, client).keys() == state.keys()
+    assert opened(FedPer().kinds, stored, client).keys() == state.keys()
 
 
 @pytest.mark.parametrize("first", ["fedper", "pflego"])

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from algorithms.clsnorm import ClsNorm
 from algorithms.clsprox import ClsProx
-from engine.algorithm import Client, Context, Layout, Phase, Tensors, seeds
+from engine.algorithm import Client, Context, ParamLayout, Phase, Tensors, seeds
 from engine.base.errors import ConfigError
 from engine.client.flat_net import FlatNet
 from engine.client.trainer import Trainer, Visit
@@ -32,7 +32,7 @@ def network(spec: ModelSpec) -> FlatNet:
     return FlatNet(model, CPU, torch.float64)
 
 
-def client_of(layout: Layout) -> Client:
+def client_of(layout: ParamLayout) -> Client:
     context = Context(1, 0.1, 4, 120, 2, 2.0, 0.5, layout)
     return Client(20, torch.full((CLASSES,), 5), context, lambda purpose: torch.Generator())
 
@@ -107,7 +107,7 @@ def test_mu_0_adds_nothing() -> None:
     """The very tensor, so FedAvg to the bit. Kills: 0 times infinity."""
     grad = torch.tensor([1.0, torch.inf])
     for algorithm in (ClsProx(mu=0), ClsNorm()):
-        assert algorithm.gradient(grad, grad, {}, {}, client_of(Layout(1, 1, 0, 1, 1))) is grad
+        assert algorithm.gradient(grad, grad, {}, {}, client_of(ParamLayout(1, 1, 0, 1, 1))) is grad
 
 
 # --- in training --------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ def test_a_strong_pull_keeps_the_head(tmp_path: Path) -> None:
 
 def test_layout_of_a_slice() -> None:
     """Against labels of every number, for every slice. Kills: a bound that is off by one, a negative size."""
-    layout = Layout(body=4, head=3, buffers=2, classes=3, features=1, has_batchnorm=True)
+    layout = ParamLayout(body=4, head=3, buffers=2, classes=3, features=1, has_batchnorm=True)
     belongs = torch.tensor([0, 0, 0, 0, 1, 1, 1])
     for start in range(8):
         for stop in range(8):

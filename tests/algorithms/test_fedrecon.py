@@ -12,7 +12,7 @@ from torch import Tensor
 
 from algorithms.fedrecon import FedRecon
 from algorithms.pflego import Pflego
-from engine.algorithm import Batch, Client, Context, LocalRun, Phase, Pooled, Scalar, Tensors, seeds
+from engine.algorithm import Batch, Client, Context, LocalRun, ModelState, Phase, Pooled, Scalar, Tensors, seeds
 from engine.base.errors import ConfigError
 from engine.client.trainer import Visit
 from engine.experiment import Local
@@ -177,19 +177,19 @@ class Keeps(FedRecon):
 class DrawsAnew(FedRecon):
     """Bug (PFLEGO's code): another head at each visit."""
 
-    def start(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
+    def start(self, received: Tensors, state: Tensors, client: Client) -> ModelState:
         head = torch.rand(client.context.layout.head, generator=client.rng("head"))
         return super().start(received, {"head": head.to(received["body"])}, client)
 
 
 class NoReconstruction(FedRecon):
-    def adapt(self, context: Context) -> tuple[Phase, ...]:
+    def personalise_phases(self, context: Context) -> tuple[Phase, ...]:
         return ()
 
 
 class OnSupport(FedRecon):
-    def adapt(self, context: Context) -> tuple[Phase, ...]:
-        return tuple(replace(phase, rows="support") for phase in super().adapt(context))
+    def personalise_phases(self, context: Context) -> tuple[Phase, ...]:
+        return tuple(replace(phase, rows="support") for phase in super().personalise_phases(context))
 
 
 @pytest.mark.parametrize("bug", [BodyFirst, SameRows, ChangedPlaces, Joint, AllRows, WrongSign, Keeps, DrawsAnew])

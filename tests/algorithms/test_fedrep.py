@@ -128,8 +128,8 @@ class OldHead(FedRep):
         heads, body = super().phases(context)
         return replace(heads, name="heads"), replace(body, name="body")
 
-    def enter(self, previous: Any, received: Tensors, state: Tensors, client: Client) -> Tensors:
-        return {"weights": previous.start}
+    def phase_start(self, previous: Any, received: Tensors, state: Tensors, client: Client) -> Tensor:
+        return previous.start
 
 
 @pytest.mark.parametrize("bug", [BodyFirst, Joint, MeanOfClients, OldHead])

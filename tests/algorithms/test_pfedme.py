@@ -12,7 +12,7 @@ from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from algorithms.pfedme import PFedMe
-from engine.algorithm import Client, Context, Ended, LocalRun, Phase, Pooled, Tensors, seeds
+from engine.algorithm import Client, Context, LocalRun, Phase, PhaseResult, Pooled, Tensors, seeds
 from engine.base.errors import ConfigError
 from engine.data.batches import orders
 from engine.models import ResNet8
@@ -53,7 +53,7 @@ def check_by_hand(algorithm: PFedMe) -> None:
             mean += w * len(targets[client]) / sum(len(targets[other]) for other in cohort)
         server = (1 - algorithm.server_lr) * server + algorithm.server_lr * mean
         for client, trained in zip(cohort, federation.round(cohort), strict=True):
-            assert trained.personal["weights"][0].item() == pytest.approx(own[client], rel=1e-12)
+            assert trained.personal.weights[0].item() == pytest.approx(own[client], rel=1e-12)
         assert federation.weight == pytest.approx(server, rel=1e-12)
         for client, theta in own.items():
             known = federation.states[client] is not None
@@ -167,13 +167,13 @@ class SendsTheta(PFedMe):
 class StaysWhereItWas(PFedMe):
     """Each local round from the received weights."""
 
-    def enter(self, previous: Ended, received: Tensors, state: Tensors, client: Client) -> Tensors:
-        return {"weights": received["weights"]}
+    def phase_start(self, previous: PhaseResult, received: Tensors, state: Tensors, client: Client) -> Tensor:
+        return received["weights"]
 
 
 class GoesOnFromTheta(PFedMe):
-    def enter(self, previous: Ended, received: Tensors, state: Tensors, client: Client) -> Tensors:
-        return {}
+    def phase_start(self, previous: PhaseResult, received: Tensors, state: Tensors, client: Client) -> Tensor:
+        return previous.end
 
 
 class AnchoredAtTheReceived(PFedMe):
@@ -182,7 +182,7 @@ class AnchoredAtTheReceived(PFedMe):
 
 
 class InnerRateForBoth(PFedMe):
-    def outer(self, inner: Ended, client: Client) -> Tensor:
+    def outer(self, inner: PhaseResult, client: Client) -> Tensor:
         context = replace(client.context, lr=self.personal_lr)
         return super().outer(inner, replace(client, context=context))
 

@@ -79,7 +79,7 @@ class Federation(Bench):
             early = replace(client, rng=Streams(self.trainer.seed, 0, number))
             head = self.algorithm.init_state(received, {}, early)["head"]
             return own_rows(head, client.class_counts)
-        return opened(self.algorithm.entries, self.stored[number], client)["head"]
+        return opened(self.algorithm.kinds, self.stored[number], client)["head"]
 
     # --- the reference --------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Batch, Finisher, Net, Phase, Tensors
+from engine.algorithm import Batch, Net, Phase, PostTraining, Tensors
 from engine.base.errors import ConfigError, RunError
 from engine.client import sequential
 from engine.client.flat_net import FlatNet
@@ -41,7 +41,9 @@ from tests.algorithms.test_conformance import SHORT, come_to
 from tests.support.tiny import BATCHNORM, Driven, assignment, drive, experiment_of, open_driver
 
 CAPTURING = pytest.mark.parametrize("executor", ["graph", "block_graph"])
-STACKED = [name for name, kind in ALGORITHMS.items() if not issubclass(kind, Finisher) and not kind.one_by_one]
+STACKED = [
+    name for name, kind in ALGORITHMS.items() if not issubclass(kind, PostTraining) and not kind.requires.no_vmap
+]
 DECAY = {"lr_decay": 0.5, "epochs": 1}  # rates differ between rounds
 
 
@@ -250,7 +252,12 @@ def test_what_leaves_is_nobody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     def leave(self: Any, *args: Any) -> Trained:
         trained = original(self, *args)
-        for tensors in (trained.upload, trained.state, trained.personal, {"": trained.weights, "b": trained.buffers}):
+        for tensors in (
+            trained.upload,
+            trained.state,
+            trained.personal._asdict(),
+            {"": trained.weights, "b": trained.buffers},
+        ):
             outside.update(tensor.untyped_storage().data_ptr() for tensor in tensors.values() if tensor.numel())
         return trained
 
@@ -393,7 +400,7 @@ def test_a_smaller_block_is_trained_in_the_memory_of_a_larger(tmp_path: Path) ->
 
 
 @CAPTURING
-@pytest.mark.parametrize("name", [name for name, kind in ALGORITHMS.items() if kind.one_by_one])
+@pytest.mark.parametrize("name", [name for name, kind in ALGORITHMS.items() if kind.requires.no_vmap])
 def test_what_cannot_be_stacked_is_the_loops(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, executor: str
 ) -> None:
@@ -404,7 +411,7 @@ def test_what_cannot_be_stacked_is_the_loops(
     captured = drive(tmp_path / executor, config(name, executor))
     assert captured.shas == loop.shas
     told = [record.message for record in caplog.records if "trained by" in record.message]
-    assert told == [f"stage train: trained by loop and not by {executor}, since {ALGORITHMS[name].one_by_one}"]
+    assert told == [f"stage train: trained by loop and not by {executor}, since {ALGORITHMS[name].requires.no_vmap}"]
 
 
 @CAPTURING

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Batch, Client, Context, Ended, LocalRun, Net, Phase, Tensors
+from engine.algorithm import Batch, Client, Context, LocalRun, ModelState, Net, Phase, PhaseResult, Tensors
+from engine.algorithm.personalised import personal_model
 from engine.client.sequential import Course
 from engine.client.trainer import Visit
 from engine.experiment import Local
@@ -108,7 +109,7 @@ def test_an_algorithms_own_draws_are_apart_too() -> None:
     drawn: list[tuple[str, int]] = []
 
     class Drawing(Spy):
-        def draw(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
+        def step_randomness(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
             drawn.append((client.phase, int(torch.randint(10**9, (), generator=client.rng("own")))))
             return {}
 
@@ -123,15 +124,18 @@ def test_an_algorithms_own_draws_are_apart_too() -> None:
 # --- where a phase starts, and what it ends with ------------------------------------------------------
 
 
+Entry = ModelState | Tensor | None
+
+
 @dataclass(frozen=True)
 class Entering(Spy):
     """Notes each entry; ``entry`` says where the phase starts."""
 
-    entry: Callable[[Ended, Tensors, Client], Tensors] = lambda previous, received, client: {}
-    entered: list[tuple[str, Ended]] = field(default_factory=list)
+    entry: Callable[[PhaseResult, Tensors, Client], Entry] = lambda previous, received, client: None
+    entered: list[tuple[str, PhaseResult]] = field(default_factory=list)
     run: list[LocalRun] = field(default_factory=list)
 
-    def enter(self, previous: Ended, received: Tensors, state: Tensors, client: Client) -> Tensors:
+    def phase_start(self, previous: PhaseResult, received: Tensors, state: Tensors, client: Client) -> Entry:
         self.entered.append((client.phase, previous))
         return self.entry(previous, received, client)
 
@@ -173,9 +177,9 @@ def test_phases_follow_each_other() -> None:
 def test_a_phase_starts_where_it_is_told_to(with_buffers: bool) -> None:
     """Kills: an entry that is not loaded, statistics that are reset unasked, or kept where others are given."""
 
-    def entry(previous: Ended, received: Tensors, client: Client) -> Tensors:
-        given = {"weights": previous.start + 2 * (previous.end - previous.start)}
-        return {**given, "buffers": received["buffers"]} if with_buffers else given
+    def entry(previous: PhaseResult, received: Tensors, client: Client) -> Entry:
+        given = previous.start + 2 * (previous.end - previous.start)
+        return ModelState(given, received["buffers"]) if with_buffers else given
 
     bench, entering = Bench(ResNet8()), Entering(wanted=(*THREE[:1], Phase(name="b", steps=0)), entry=entry)
     trained = bench.train(entering, 0)
@@ -208,7 +212,10 @@ def test_another_model_has_its_own_losses() -> None:
 
     plain = losses(FedAvg())
     aside = Phase(name="aside", lr=0.5)
-    anew = Entering(wanted=(aside, Phase()), entry=lambda previous, received, client: dict(received))
+    anew = Entering(
+        wanted=(aside, Phase()),
+        entry=lambda previous, received, client: ModelState(received["weights"], received["buffers"]),
+    )
     assert losses(anew) == plain
     on = Entering(wanted=(aside, Phase()))
     assert losses(on)[0] == losses(Entering(wanted=(aside,)))[0]  # one model: where it all began
@@ -219,8 +226,8 @@ def test_a_round_starts_from_the_buffers_that_are_given() -> None:
     """Kills: weights of one model with statistics of another."""
 
     class Own(FedAvg):
-        def start_buffers(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
-            return received["buffers"] + 3
+        def start(self, received: Tensors, state: Tensors, client: Client) -> ModelState:
+            return ModelState(received["weights"], received["buffers"] + 3)
 
         def phases(self, context: Context) -> tuple[Phase, ...]:
             return (Phase(steps=0),)
@@ -228,9 +235,9 @@ def test_a_round_starts_from_the_buffers_that_are_given() -> None:
     bench = Bench(ResNet8())
     trained = bench.train(Own(), 0)
     assert torch.equal(trained.buffers, bench.start["buffers"] + 3)
-    assert torch.equal(trained.personal["buffers"], trained.buffers)
+    assert torch.equal(trained.personal.buffers, trained.buffers)
     client, received = bench.client(0), dict(bench.start)
-    assert torch.equal(Own().personal(received, {}, client)["buffers"], bench.start["buffers"] + 3)
+    assert torch.equal(personal_model(Own(), received, {}, client).buffers, bench.start["buffers"] + 3)
 
 
 def test_buffers_that_are_not_shared_are_not_sent() -> None:
@@ -241,7 +248,7 @@ def test_buffers_that_are_not_shared_are_not_sent() -> None:
 
     trained = Bench(ResNet8()).train(Own(), 0)
     assert len(trained.buffers) == 0
-    assert len(trained.personal["buffers"]) > 0
+    assert len(trained.personal.buffers) > 0
 
 
 @pytest.mark.parametrize("part", ["all", "body", "head"])

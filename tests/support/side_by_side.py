@@ -74,7 +74,7 @@ def assert_alike(found: Sequence[Trained], wanted: Sequence[Trained], tolerance:
 
 def tensors(trained: Trained) -> dict[str, Tensor]:
     """All that a client's round comes to, by name."""
-    groups = {"upload": trained.upload, "state": trained.state, "personal": trained.personal}
+    groups = {"upload": trained.upload, "state": trained.state, "personal": trained.personal._asdict()}
     found = {f"{group}/{name}": tensor for group, entries in groups.items() for name, tensor in entries.items()}
     return {**found, "weights": trained.weights, "buffers": trained.buffers}
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from engine.algorithm import Algorithm, Batch, Client, Ended, Net, Phase, Tensors, accumulation
+from engine.algorithm import Algorithm, Batch, Client, ModelState, Net, Phase, PhaseResult, Tensors, accumulation
 from engine.client.entries import sliced
 from engine.client.flat_net import FlatNet
 from engine.client.sequential import CHUNK, CachedNet, Tally, freezes_body, in_phase, least_rows, moved
@@ -82,8 +82,8 @@ class Together:
         self.members = members
         hooks = type(algorithm)
         self._hooked = hooks.gradient is not Algorithm.gradient
-        self._enters = hooks.enter is not Algorithm.enter
-        self._draws = hooks.draw is not Algorithm.draw
+        self._enters = hooks.phase_start is not Algorithm.phase_start
+        self._draws = hooks.step_randomness is not Algorithm.step_randomness
         self._probe = probe
         self.forward = forward
         with forward():
@@ -121,7 +121,7 @@ class Together:
                 for row, member in enumerate(self.members):
                     count = len(member.order.part(phase))
                     buffers = self.stack.buffers_of(row)
-                    member.previous = Ended(self._starts[row].clone(), self.stack.weights_of(row), buffers, count)
+                    member.previous = PhaseResult(self._starts[row].clone(), self.stack.weights_of(row), buffers, count)
                     if phase.name:
                         member.ends[phase.name] = member.previous
         self.net.train(False)
@@ -151,11 +151,12 @@ class Together:
 
     def _enter(self, row: int, member: Member) -> None:
         assert member.previous is not None
-        entry = self.algorithm.enter(member.previous, member.received, member.state, member.client)
-        if entry:
-            self.stack.load(row, entry["weights"], entry.get("buffers", self.stack.buffers_of(row)))
-        if "buffers" in entry:
+        entry = self.algorithm.phase_start(member.previous, member.received, member.state, member.client)
+        if isinstance(entry, ModelState):
+            self.stack.load(row, *entry)
             member.first = None  # another model is trained from here on
+        elif entry is not None:
+            self.stack.load(row, entry, self.stack.buffers_of(row))
 
     def _run(self, phase: Phase) -> None:
         frozen_body = freezes_body(phase)
@@ -251,8 +252,8 @@ class Together:
         if not self._draws:
             return Inputs(rows)
         members, size = self.members[first:last], places.shape[1]
-        draws = [self.algorithm.draw(member.client, size, member.received) for member in members]
-        drawn = stacked(f"{type(self.algorithm).__name__}.draw", draws)
+        draws = [self.algorithm.step_randomness(member.client, size, member.received) for member in members]
+        drawn = stacked(f"{type(self.algorithm).__name__}.step_randomness", draws)
         return Inputs(rows, {name: moved(tensor, self.net.weights.device) for name, tensor in drawn.items()})
 
     def _gradients(self, first: int, last: int, inputs: Inputs, phase: Phase, asked: bool) -> list[Gradient]:
@@ -467,4 +468,6 @@ def _plus(total: list[Gradient], grads: list[Gradient], share: float) -> list[Gr
 
 
 def _no_draws(purpose: str) -> torch.Generator:
-    raise TypeError(f"a loss or gradient draws nothing itself: what it needs of {purpose!r} comes from Algorithm.draw")
+    raise TypeError(
+        f"a loss or gradient draws nothing itself: what it needs of {purpose!r} comes from Algorithm.step_randomness"
+    )
