@@ -196,7 +196,7 @@ def test_a_run_carries_tensors_and_computes_with_none(path: Path) -> None:
     """Kills: sums, draws or weights that the loop of a run makes itself, where no hash covers them."""
     may = {  # and why
         "preparing": {"torch", "numpy"},  # looks for a card, and counts rows
-        "replay": {"numpy"},  # compares what was computed again with what is kept
+        "replay": {"numpy"},  # lays arrays out as files want them
     }.get(path.stem, set[str]())
     tree = ast.parse(path.read_text())
     found = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
