@@ -101,7 +101,7 @@ def cast(algorithm: Algorithm, entries: Tensors, dtype: torch.dtype) -> Tensors:
 
 
 def is_finite(tensor: Tensor) -> bool:
-    """Whether no number in it is infinite or none at all."""
+    """Return whether no number in it is infinite or NaN."""
     if not tensor.numel() or not tensor.is_floating_point():
         return True
     low, high = torch.aminmax(tensor)  # not a number if anything is; cheaper than isfinite

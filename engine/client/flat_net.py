@@ -170,12 +170,12 @@ class FlatNet:
         )
 
     def parameter_pieces(self, vector: Tensor) -> list[Tensor]:
-        """Of [P] a view for each of :attr:`parameters`, in their shapes."""
+        """Return views of a vector [P], one for each of :attr:`parameters`, in their shapes."""
         pieces = vector.split([p.numel() for p in self.parameters])
         return [piece.view(p.shape) for p, piece in zip(self.parameters, pieces, strict=True)]
 
     def buffer_pieces(self, vector: Tensor) -> list[Tensor]:
-        """Of [Q] a view for each of :attr:`buffer_names`."""
+        """Return views of a vector [Q], one for each of :attr:`buffer_names`."""
         return [view for *_, view in self._buffer_views(vector)]
 
     def _buffer_views(self, vector: Tensor) -> Iterator[tuple[str, nn.Module, str, Tensor]]:

@@ -1,4 +1,4 @@
-"""What travels between whoever runs a round and the workers that do it: jobs on the way out, results on the way back.
+"""The messages between whoever runs a round and the workers that do it: jobs on the way out, results on the way back.
 
 A job is what the blocks of a round have in common, beside what all clients receive; what is of single clients travels
 as arguments of a call. Results hold numpy arrays, which travel without a copy.
@@ -122,7 +122,7 @@ class BlockResult:
 
 @dataclass(frozen=True)
 class Mapped:
-    """What the clients of a block answered."""
+    """The answers of a block's clients."""
 
     results: list[Arrays]  # of each client, or one that they were merged into
     floats_up: list[int]  # of each client

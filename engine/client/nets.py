@@ -47,7 +47,7 @@ class ClientNets:
 
     @property
     def differ(self) -> bool:
-        """Whether clients have architectures of their own, so that no weights but their own fit them."""
+        """True if clients have architectures of their own, so that no weights but their own fit them."""
         return bool(self._specs)
 
     def of(self, client: int) -> FlatNet:
@@ -61,10 +61,10 @@ class ClientNets:
 
     @property
     def largest(self) -> FlatNet:
-        """Of the clients' networks, the one with the most weights."""
+        """The one of the clients' networks with the most weights."""
         return max(self._nets.values(), key=lambda net: net.layout.size, default=self._common)
 
 
 def without_model(layout: ParamLayout) -> ParamLayout:
-    """Of a server that has no weights: nothing in it is laid out."""
+    """Return the layout of a server that has no weights: nothing in it is laid out."""
     return replace(layout, body=0, head=0, buffers=0, units=())

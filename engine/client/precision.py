@@ -1,4 +1,4 @@
-"""Which arithmetic is done below float32, where it was asked for: TF32 on the GPU, or bfloat16 in forward passes.
+"""Arithmetic that is done below float32, where it was asked for: TF32 on the GPU, or bfloat16 in forward passes.
 
 Weights, gradients, optimizers, uploads and sums stay in ``execution.precision`` whatever is set here.
 
@@ -18,7 +18,7 @@ from engine.experiment import Execution
 
 
 def set_up(execution: Execution) -> None:
-    """Of this process, on CUDA; torch's own default is TF32 in convolutions."""
+    """Set this process up, on CUDA; torch's own default is TF32 in convolutions."""
     torch.backends.cuda.matmul.allow_tf32 = execution.tf32
     torch.backends.cudnn.allow_tf32 = execution.tf32
 

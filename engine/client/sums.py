@@ -1,4 +1,4 @@
-"""How uploads are added, from one client's to a cohort's: the only module that adds them.
+"""The sums of uploads, from one client's to a cohort's: the only module that adds them.
 
 A block's uploads are added where they were computed, in client order and in float64 (:class:`BlockSums`); blocks are
 added by the driver, in block order and in float64 (:class:`CohortSums`). So a sum does not depend on where blocks ran

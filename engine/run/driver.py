@@ -87,7 +87,7 @@ class Driver:
 
     @property
     def layout(self) -> ParamLayout:
-        """How the server's weights are laid out in this stage."""
+        """The layout of the server's weights in this stage."""
         return self.federation.layout(self.lineage.position.stage)
 
     @property

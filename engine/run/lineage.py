@@ -1,4 +1,4 @@
-"""Where a run stands in its chain of stages: a stage begun from the one it needs, restored from a checkpoint, saved.
+"""A run's place in its chain of stages: a stage begun from the one it needs, restored from a checkpoint, saved.
 
 A :class:`Lineage` holds all that a checkpoint does: the server's entries, clients' states, the position, and what the
 run was computed with so far.
@@ -66,7 +66,7 @@ class Lineage:
 
     @property
     def at_end(self) -> bool:
-        """Whether the stage has done its rounds."""
+        """True if the stage has done its rounds."""
         return self.position.round == self.federation.ends[self.position.stage]
 
     @property
@@ -75,7 +75,7 @@ class Lineage:
 
     @property
     def is_followed(self) -> bool:
-        """Whether a stage without rounds comes next."""
+        """True if a stage without rounds comes next."""
         return not self.finished and self.at_end and self.chain[self.position.stage + 1].rounds == 0
 
     @property

@@ -18,7 +18,7 @@ from engine.worker.pool import InProcessPool, Pool
 
 @dataclass(frozen=True)
 class Progress:
-    """What has happened since the last look."""
+    """The rounds and warnings since the last look."""
 
     rows: list[Row]
     round: int  # global: a stage counts on from the one it needs

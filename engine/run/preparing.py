@@ -1,4 +1,4 @@
-"""What is refused before a run's folder is made: a model that does not fit the data, a place that cannot compute."""
+"""Checks before a run's folder is made: a model that does not fit the data, a place that cannot compute."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_against_data(experiment: Experiment, dataset: Dataset, assignment: Ass
 
 
 def _check_public(experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
-    """Whether there are the public samples that a stage will ask for."""
+    """Refuse a stage that asks for more public samples than there are."""
     counts = np.bincount(dataset.train.labels[assignment.public], minlength=len(dataset.classes))
     least, there = int(counts.argmin()), int(counts.min())
     if there:

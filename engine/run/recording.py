@@ -1,4 +1,4 @@
-"""What is written down of rounds and of a whole run: rows of the tables, and ``summary.json``."""
+"""The records of rounds and of a whole run: rows of the tables, and ``summary.json``."""
 
 from __future__ import annotations
 

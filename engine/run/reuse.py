@@ -129,7 +129,7 @@ class Reuse:
             )
 
     def wanted(self, segments: Sequence[Segment], round: int) -> bool:
-        """Whether somebody asked for a snapshot of ``round``."""
+        """Return whether somebody asked for a snapshot of ``round``."""
         return self._lease is not None and round in self._store.wanted(_of(segments, round).key)
 
     def publish(self, segments: Sequence[Segment], round: int, wanted: bool, write: Callable[[Path], None]) -> None:
@@ -194,5 +194,5 @@ def _of(segments: Sequence[Segment], round: int) -> Segment:
 
 
 def may_share(computed_by: Mapping[str, str]) -> bool:
-    """Whether results are determined by their hash, so that they may be stored and taken from the store."""
+    """Return whether results are determined by their hash, so that they may be stored and taken from the store."""
     return not is_mixed(computed_by)

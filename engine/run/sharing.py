@@ -54,7 +54,7 @@ class Sharing:
         return rows
 
     def is_wanted(self) -> bool:
-        """Whether another run has asked for what the last round came to."""
+        """Return whether another run has asked for what the last round came to."""
         if self._reuse is None or not self._lineage.stage.rounds:
             return False
         return self._reuse.wanted(self._segments(), self._lineage.position.round)
@@ -161,7 +161,7 @@ class Sharing:
 
     @property
     def _has_end(self) -> bool:
-        """Whether there is more to the stage's end than its last round."""
+        """True if there is more to the stage's end than its last round."""
         stage = self._lineage.stage
         return stage.rounds == 0 or type(stage.algorithm).finish is not Algorithm.finish
 

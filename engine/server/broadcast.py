@@ -1,4 +1,4 @@
-"""What goes down: the broadcast to a cohort, what is meant for single clients, and the calls that carry blocks."""
+"""The way down: the broadcast to a cohort, what is meant for single clients, and the calls that carry blocks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def settled(
 
 
 def broadcast(algorithm: Algorithm, server: Tensors, context: Context) -> Tensors:
-    """What every client of a cohort receives alike: the algorithm's entries and the buffers."""
+    """Return what every client of a cohort receives alike: the algorithm's entries and the buffers."""
     entries = checked(algorithm, "broadcast", algorithm.broadcast(server, context), context.layout)
     return {**entries, "buffers": server["buffers"]}
 
@@ -43,7 +43,7 @@ def broadcast(algorithm: Algorithm, server: Tensors, context: Context) -> Tensor
 def addressed(
     federation: Federation, algorithm: Algorithm, server: Tensors, ids: tuple[int, ...], context: Context
 ) -> Arrays:
-    """What is meant for each of these clients alone, [K, ...]."""
+    """Return what is meant for each of these clients alone, [K, ...]."""
     members = Cohort(ids, tuple(int(federation.population.sizes[client]) for client in ids))
     rows = algorithm.broadcast_to(server, members, context)
     for name, tensor in rows.items():
@@ -57,14 +57,16 @@ def addressed(
 
 
 def floats_down(algorithm: Algorithm, received: Tensors, rows: Arrays) -> int:
-    """How many numbers each client of a round receives, but for what it can derive or has got once."""
+    """Count the numbers that each client of a round receives, but for what it can derive or has got once."""
     known = algorithm.with_traffic("derivable") | algorithm.with_traffic("once")
     shared = floats({name: tensor for name, tensor in received.items() if name not in known})
     return shared + sum(int(np.prod(array.shape[1:])) for array in rows.values())
 
 
 def sent_once(algorithm: Algorithm, received: Tensors) -> int:
-    """How many numbers every client gets at the stage's start and keeps, though here they come with each broadcast."""
+    """Count the numbers that every client gets at the stage's start and keeps, though here they come with each
+    broadcast.
+    """
     once = algorithm.with_traffic("once")
     return floats({name: tensor for name, tensor in received.items() if name in once})
 
@@ -79,7 +81,8 @@ def block_calls(
     together: bool = False,
     returns_states: bool = False,
 ) -> list[Call]:
-    """Calls for blocks of these clients: what is meant for each, whether it is new to the stage, and what it keeps.
+    """Make calls for blocks of these clients: what is meant for each, whether it is new to the stage, and what it
+    keeps.
 
     rows: [K, ...] by :func:`addressed`. work: what each client is expected to do. stateful: whether clients keep a
     state. returns_states: whether each client's new state comes back, as a handle beside the result.

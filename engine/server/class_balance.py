@@ -1,4 +1,4 @@
-"""How balanced classes are among clients' rows, and in what one of their local steps is expected to see.
+"""The balance of classes among clients' rows, and in what one of their local steps is expected to see.
 
 Of a client with class shares p the entropy H(p) = -sum_c p_c log p_c, by its maximum log C: 1 is balanced, 0 is a
 single class. A run has the mean over the clients that hold data, twice: of their rows, and of a local step, into which
@@ -63,6 +63,6 @@ def last_trained(experiment: Experiment) -> Stage:
 
 
 def changes_classes(experiment: Experiment) -> bool:
-    """Whether local steps see other shares of classes than clients hold."""
+    """Return whether local steps see other shares of classes than clients hold."""
     kind = type(last_trained(experiment).algorithm)
     return issubclass(kind, Generative) and kind.step_classes is not Generative.step_classes

@@ -1,4 +1,4 @@
-"""What an algorithm asks for outside rounds: passes over every client, counted as traffic, and server-side work.
+"""Work that an algorithm asks for outside rounds: passes over every client, counted as traffic, and server-side work.
 
 ``prepare`` and ``finish`` of the contract are given a :class:`EveryClient` and a :class:`ServerSide`.
 """

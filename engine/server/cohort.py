@@ -1,4 +1,4 @@
-"""Which clients take part in a round: a keyed draw among those that hold data."""
+"""The clients that take part in a round: a keyed draw among those that hold data."""
 
 from __future__ import annotations
 

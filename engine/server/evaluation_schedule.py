@@ -18,7 +18,7 @@ DURING = ("received", "post_local")  # points that are measured while a round's 
 
 
 def measures_own_models(experiment: Experiment, algorithm: Algorithm) -> bool:
-    """Whether clients' own models of a stage are measured at all: at the end of the run, if not before."""
+    """Return whether clients' own models of a stage are measured at all: at the end of the run, if not before."""
     evaluation = experiment.evaluation
     if experiment.client_models and has_global_model(algorithm):  # the server's weights fit none of theirs
         return False
@@ -39,20 +39,20 @@ class EvaluationSchedule:
         self._ends = self._end_positions(experiment)
 
     def headline(self, at: Position) -> bool:
-        """Whether the round ends with a headline."""
+        """Return whether the round ends with a headline."""
         if not has_global_model(self._algorithm(at)):
             return self.personal(at)
         every = self._evaluation.every
         return at in self._ends or bool(every and at.round % every == 0)
 
     def personal(self, at: Position) -> bool:
-        """Whether clients' own models are measured after the round; at the end too, if they are at all."""
+        """Return whether clients' own models are measured after the round; at the end too, if they are at all."""
         if at in self._ends:
             return measures_own_models(self._experiment, self._algorithm(at))
         return self.participants(at)
 
     def participants(self, at: Position) -> bool:
-        """Whether the round's participants are measured before and after their local work.
+        """Return whether the round's participants are measured before and after their local work.
 
         Never merely because a run ends there: another one that takes this round over need not end.
         """
@@ -60,13 +60,13 @@ class EvaluationSchedule:
         return every > 0 and at.round % every == 0
 
     def fine_tuned(self, at: Position) -> bool:
-        """Whether clients' own models are measured once more after fine-tuning."""
+        """Return whether clients' own models are measured once more after fine-tuning."""
         return at in self._ends and self._evaluation.fine_tuning is not None
 
     # --- another run's rows, of an equal stage ----------------------------------------------------------
 
     def wants(self, row: Row, stage: int) -> bool:
-        """Whether a row of ``evaluations`` or ``personal`` is one that this run would have made.
+        """Return whether a row of ``evaluations`` or ``personal`` is one that this run would have made.
 
         The end of another run is measured whatever the cadence, and need not be the end of this one.
         """
@@ -77,7 +77,7 @@ class EvaluationSchedule:
         return {None: self.headline, "post_server": self.personal, "fine_tuned": self.fine_tuned}[point](at)
 
     def lacks(self, rows: Mapping[str, Sequence[Row]], at: Position) -> bool:
-        """Whether rows leave out something that is due after the round: this run's end may not be another's."""
+        """Return whether rows leave out something that is due after the round: this run's end may not be another's."""
         made = {row.get("point") for name in ("evaluations", "personal") for row in rows[name] if after(row, at)}
         due = {None: self.headline(at), "post_server": self.personal(at), "fine_tuned": self.fine_tuned(at)}
         return any(is_due and point not in made for point, is_due in due.items())
@@ -88,7 +88,7 @@ class EvaluationSchedule:
         return self._chain[at.stage].at(at.round).algorithm
 
     def _personal_rounds(self, at: Position) -> int:
-        """How often clients' own models are measured, in rounds; 0 is never."""
+        """Return how often clients' own models are measured, in rounds; 0 is never."""
         if not measures_own_models(self._experiment, self._algorithm(at)):
             return 0
         if self._evaluation.personal_every is not None:
@@ -106,5 +106,5 @@ class EvaluationSchedule:
 
 
 def after(row: Row, at: Position) -> bool:
-    """Whether a row of this stage measures what the round has come to."""
+    """Return whether a row of this stage measures what the round has come to."""
     return row["round"] == at.round and row.get("point") not in DURING

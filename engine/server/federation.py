@@ -1,4 +1,6 @@
-"""What does not change in a run: its clients and their rows, its stages, its models, and the pool that trains."""
+"""The parts of a run that do not change: its clients and their rows, its stages, its models, and the pool that
+trains.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,7 @@ class Federation:
         self.fresh: Tensors = {"weights": net.weights, "buffers": net.buffers}
 
     def layout(self, number: int) -> ParamLayout:
-        """How the server's weights are laid out in a stage."""
+        """The layout of the server's weights in a stage."""
         has_model = self.experiment.has_server_model(self.chain[number])
         return self.model_layout if has_model else without_model(self.model_layout)
 
@@ -93,7 +95,7 @@ class Federation:
         return draw_cohort(self.experiment.seed, round, self.population.drawn_from, self.experiment.participation)
 
     def context(self, number: int, round: int, cohort_size: int = 0) -> Context:
-        """Where the run stands in ``round`` (global) of a stage."""
+        """The context of ``round`` (global) of a stage."""
         clients = len(self.population.clients)
         expected = expected_cohort(clients, self.experiment.participation)
         return Context(
@@ -109,11 +111,11 @@ class Federation:
         )
 
     def executor(self, algorithm: Algorithm) -> tuple[Executor, str]:
-        """Who trains clients; if it is not the one that was asked for, why."""
+        """Return the executor that trains clients and, if it is not the one that was asked for, why."""
         asked = self.experiment.execution.executor
         assert asked != "auto", "the experiment is resolved"
         return in_place_of(asked, algorithm.requires.no_vmap, bool(self.experiment.client_models))
 
     def together(self, algorithm: Algorithm) -> bool:
-        """Whether clients of a block are trained in one pass."""
+        """Return whether clients of a block are trained in one pass."""
         return self.executor(algorithm)[0] in STACKING

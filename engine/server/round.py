@@ -36,7 +36,7 @@ Look = Callable[[int, Arrays], None]  # is shown a client and its local model: "
 
 @dataclass(frozen=True)
 class Asked:
-    """What a round measures beside training."""
+    """The measurements that a round makes beside training."""
 
     local_models: bool = False  # each local model on the test set
     own_models: bool = False  # clients' own models on their own test rows, before and after
@@ -45,7 +45,7 @@ class Asked:
 
 @dataclass
 class RoundResult:
-    """What a round came to."""
+    """The new server entries, and all that clients sent and reported."""
 
     server: Tensors  # the new entries
     context: Context

@@ -8,7 +8,8 @@ from typing import Literal
 import torch
 
 from engine.algorithm import Client, Tensors
-from engine.client.trainer import Streams, first_state
+from engine.client.client_round import Streams
+from engine.client.trainer import first_state
 from engine.record.stage_states import StageStates
 from engine.server.broadcast import addressed, broadcast, sent_once, settled
 from engine.server.client_map import EveryClient, Exchanges, ServerSide
@@ -53,7 +54,7 @@ class StageEnds:
         return EveryClient(self._exchanges, stage.name, context, when, states.read, stage.algorithm.kinds)
 
     def largest_first_state(self, number: int, server: Tensors) -> Tensors:
-        """What the client with most rows keeps at its first participation, as it is stored."""
+        """Return what the client with most rows keeps at its first participation, as it is stored."""
         federation, round = self._federation, self._federation.starts[number]
         algorithm, context = federation.chain[number].algorithm, federation.context(number, round)
         population, client = federation.population, federation.population.largest

@@ -17,10 +17,11 @@ from algorithms.distillation import Distillation
 from engine.algorithm import Algorithm, Context, Generative, Kind, ParamLayout, PostTraining, Tensors, seeds
 from engine.algorithm.generative import own_classes
 from engine.base.errors import ConfigError
+from engine.client.client_round import ClientRound, Streams
 from engine.client.entries import kept
 from engine.client.flat_net import FlatNet, NetAt
-from engine.client.jobs import _View
-from engine.client.trainer import Streams, Trainer, Visit
+from engine.client.mapped_client import MappedClient
+from engine.client.trainer import Trainer
 from engine.client.training_tools import FlatTrainingTools
 from engine.data import Assignment
 from engine.data.batches import Rows
@@ -315,7 +316,7 @@ def test_what_has_no_rounds_says_so(name: str) -> None:
 class OneClient:
     """``clients`` for ``prepare``, where there is one."""
 
-    def __init__(self, view: _View) -> None:
+    def __init__(self, view: MappedClient) -> None:
         self.view = view
 
     def map(self, fn: Any, shared: Tensors, reduce: str = "sum") -> Tensors:
@@ -336,7 +337,7 @@ def test_inputs_are_not_written_to(name: str) -> None:
     indices = torch.arange(20)
     bench = FlatTrainingTools(net, lambda purpose: seeds.generator(0, purpose, 1))
     server = {**algorithm.init_server(fresh, context), "buffers": fresh["buffers"]}
-    view = _View(trainer, trainer.client(0, indices, context), indices, {}, True)
+    view = MappedClient(trainer, trainer.client(0, indices, context), indices, {}, True)
     server = algorithm.prepare(server, OneClient(view), context)
     server = algorithm.before_round(server, lambda fn, shared: fn(bench, shared), context)
     received = {**algorithm.broadcast(server, context), "buffers": server["buffers"]}
@@ -344,7 +345,7 @@ def test_inputs_are_not_written_to(name: str) -> None:
     state = kept(algorithm.kinds, algorithm.init_state(received, {}, client), client)
     given = {f"{which}/{key}": value for which, part in (("r", received), ("s", state)) for key, value in part.items()}
     before = {key: value.clone() for key, value in given.items()}
-    trained = trainer.train(Visit(algorithm, Local(), 0, indices, context, received, state))
+    trained = trainer.train(ClientRound(algorithm, Local(), 0, indices, context, received, state))
     for key, value in given.items():
         assert torch.equal(value, before[key]), key
     for key, value in trained.upload.items():

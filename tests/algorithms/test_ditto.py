@@ -45,7 +45,7 @@ def check_by_hand(algorithm: Ditto) -> None:
             ends.append((len(TARGETS[client]), w))
         server = sum(size * w for size, w in ends) / sum(size for size, _ in ends)
         for client, trained in zip(cohort, federation.round(cohort), strict=True):
-            assert trained.state["personal"][0].item() == pytest.approx(own[client], rel=1e-12)
+            assert trained.new_state["personal"][0].item() == pytest.approx(own[client], rel=1e-12)
             assert trained.personal.weights[0].item() == pytest.approx(own[client], rel=1e-12)
         assert federation.weight == pytest.approx(server, rel=1e-12)
     for client, v in own.items():
@@ -66,7 +66,7 @@ def test_the_personal_model_lies_between() -> None:
     """Kills: a pull of the wrong size: the minimum of f_k + lambda/2 (v - w)^2 is (x + lambda w) / (1 + lambda)."""
     for lam in (0.0, 1.0, 99.0):
         federation = Federation(Ditto(lam=lam), [[3.0]], [40], lr=0.9 / (1 + lam), start=START)
-        own = federation.train(0).state["personal"][0].item()
+        own = federation.train(0).new_state["personal"][0].item()
         assert own == pytest.approx((3 + lam * START) / (1 + lam), rel=1e-12)
 
 

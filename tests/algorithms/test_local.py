@@ -34,7 +34,7 @@ def check_each_goes_on_alone(algorithm: Algorithm) -> None:
             done[client] += STEPS[client]
             target = TARGETS[client][0]
             wanted = target + 0.9 ** done[client] * (0.7 - target)
-            assert trained.state["personal"][0].item() == pytest.approx(wanted, rel=1e-12)
+            assert trained.new_state["personal"][0].item() == pytest.approx(wanted, rel=1e-12)
             assert federation.own(client) == pytest.approx(wanted, rel=1e-12)
             assert not trained.upload
         assert federation.weight == 0.7

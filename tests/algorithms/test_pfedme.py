@@ -69,7 +69,7 @@ def check_batches(algorithm: PFedMe) -> None:
     w, theta = local_rounds(algorithm, START, [targets[int(row)] for row in drawn])
     trained = federation.train(0)
     assert trained.upload["weights"][0].item() == pytest.approx(w, rel=1e-12)
-    assert trained.state["personal"][0].item() == pytest.approx(theta, rel=1e-12)
+    assert trained.new_state["personal"][0].item() == pytest.approx(theta, rel=1e-12)
     assert len(set(map(int, drawn))) > 1
 
 
@@ -97,7 +97,7 @@ def test_many_inner_steps_find_the_proximal_point() -> None:
     before, after = (4 + factor**count * (START - 4) for count in (rounds - 1, rounds))
     assert trained.upload["weights"][0].item() == pytest.approx(after, rel=1e-12)
     theta = (CURVATURE * 4 + lam * before) / (CURVATURE + lam)
-    assert trained.state["personal"][0].item() == pytest.approx(theta, rel=1e-12)
+    assert trained.new_state["personal"][0].item() == pytest.approx(theta, rel=1e-12)
 
 
 def test_one_inner_step_can_be_fedavg(tmp_path: Path) -> None:
@@ -114,9 +114,9 @@ def test_the_personal_model_has_its_statistics() -> None:
     """Kills: theta without the statistics that it was trained with."""
     bench = Bench(ResNet8())
     trained = bench.train(PFedMe(local_rounds=2, inner_steps=2), 0)
-    assert torch.equal(trained.state["personal_buffers"], trained.buffers)
+    assert torch.equal(trained.new_state["personal_buffers"], trained.buffers)
     assert not torch.equal(trained.buffers, bench.start["buffers"])
-    assert torch.equal(trained.state["personal"], trained.weights)
+    assert torch.equal(trained.new_state["personal"], trained.weights)
     assert not torch.equal(trained.upload["weights"], trained.weights)
 
 

@@ -237,9 +237,9 @@ def test_a_killed_run_goes_on_behind_its_teachers(tmp_path: Path, seeing: None) 
     parts, _ = set_aside()
     whole = drive(tmp_path / "whole", three_stages(), parts=parts)
     begun = open_driver(tmp_path / "cut", three_stages(), parts=parts)
-    begun._next(None)
+    begun.next()
     assert begun.stage.name == "teachers"
-    begun._next(None)
+    begun.next()
     assert begun.stage.name == "look"
     del begun  # as after SIGKILL: nothing is closed
     again = drive(tmp_path / "cut", three_stages(), parts=parts)

@@ -26,8 +26,9 @@ from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Net, Phase, PostTraining, Tensors
 from engine.base.errors import ConfigError, RunError
 from engine.client import sequential
+from engine.client.client_round import ClientRound
 from engine.client.flat_net import FlatNet
-from engine.client.trainer import Trained, Trainer
+from engine.client.trainer import Trainer
 from engine.client.vmap import block, cuda_graph
 from engine.client.vmap.cuda_graph import Captured, CudaRecorder, Program
 from engine.client.vmap.dense import Product
@@ -108,10 +109,10 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers record without a GPU; ``Recorder.made`` is all recorders of a test."""
     monkeypatch.setattr(Recorder, "made", [], raising=False)
     monkeypatch.setattr("engine.client.jobs.CudaRecorder", Recorder)
-    together, capture = block.Together.__init__, Program._capture
+    together, capture = block.VmapLoop.__init__, Program._capture
     always: list[Tensor] = []  # what a worker has from its start on
 
-    def opened(self: block.Together, net: FlatNet, rows: Rows, *rest: Any) -> None:
+    def opened(self: block.VmapLoop, net: FlatNet, rows: Rows, *rest: Any) -> None:
         always[:] = [*net.model.parameters(), *net.model.buffers(), rows.images, rows.labels, rows.scale, rows.shift]
         together(self, net, rows, *rest)
 
@@ -120,7 +121,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         self._recorder.kept = lambda: [*always, *self._held.values(), *found.inputs.named().values()]  # type: ignore[attr-defined]
         return found
 
-    monkeypatch.setattr(block.Together, "__init__", opened)
+    monkeypatch.setattr(block.VmapLoop, "__init__", opened)
     monkeypatch.setattr(Program, "_capture", captured)
 
 
@@ -244,25 +245,24 @@ def test_addresses_stay(tmp_path: Path, executor: str) -> None:
 def test_what_leaves_is_nobody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: an upload, a state or a model that is a view of memory that the next client is trained in."""
     inside, outside = set[int](), set[int]()
-    together, original = block.Together.run_all, Trainer._leave
+    together, original = block.VmapLoop.run_all, Trainer._end
 
     def spy(self: Any) -> None:
         together(self)
         inside.update(held.untyped_storage().data_ptr() for held in self._memory._held.values())
 
-    def leave(self: Any, *args: Any) -> Trained:
-        trained = original(self, *args)
+    def leave(self: Any, trained: ClientRound, *args: Any) -> None:
+        original(self, trained, *args)
         for tensors in (
             trained.upload,
-            trained.state,
+            trained.new_state,
             trained.personal._asdict(),
             {"": trained.weights, "b": trained.buffers},
         ):
             outside.update(tensor.untyped_storage().data_ptr() for tensor in tensors.values() if tensor.numel())
-        return trained
 
-    monkeypatch.setattr(Trainer, "_leave", leave)
-    monkeypatch.setattr(block.Together, "run_all", spy)
+    monkeypatch.setattr(Trainer, "_end", leave)
+    monkeypatch.setattr(block.VmapLoop, "run_all", spy)
     for name in ("pflego", "pfedme", "scaffold", "local"):
         inside.clear()
         outside.clear()
@@ -587,7 +587,7 @@ def test_places_are_taken_where_the_rows_are() -> None:
 
     with Asks():
         batches = [[torch.arange(4), torch.arange(2)], [torch.arange(4)]]
-        steps = list(block.Together._steps(together, Phase(), batches))
+        steps = list(block.VmapLoop._steps(together, Phase(), batches))
     assert [(first, last, tuple(rows.shape)) for first, last, rows in steps] == [(0, 2, (2, 4)), (0, 1, (1, 2))]
     assert asked == [far, far]
 

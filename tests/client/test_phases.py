@@ -14,8 +14,8 @@ from torch import Tensor
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Client, Context, LocalRun, ModelState, Net, Phase, PhaseResult, Tensors
 from engine.algorithm.personalised import personal_model
-from engine.client.sequential import Course
-from engine.client.trainer import Visit
+from engine.client.client_round import ClientRound
+from engine.client.sequential import SequentialLoop
 from engine.experiment import Local
 from engine.models import MLP, ModelSpec, ResNet8
 from tests.support.bench import Bench
@@ -207,7 +207,7 @@ def test_another_model_has_its_own_losses() -> None:
     def losses(algorithm: FedAvg) -> tuple[float | None, float | None]:
         received = {"weights": bench.start["weights"], "buffers": bench.start["buffers"]}
         about = (Local(batch_size=5, epochs=2), 0, bench.parts[0], bench.context, received, {})
-        trained = bench.trainer.train(Visit(algorithm, *about, newcomer=True), probe=True)
+        trained = bench.trainer.train(ClientRound(algorithm, *about, newcomer=True), probe=True)
         return trained.loss_before, trained.loss_after
 
     plain = losses(FedAvg())
@@ -276,8 +276,11 @@ def test_the_gradient_knows_where_its_phase_began(part: Any) -> None:
 def test_nothing_is_remembered_that_nobody_asks_for() -> None:
     """Kills: copies of a whole model for each phase of an algorithm that has no use for them."""
     bench = Bench(MLP(hidden=(4,)))
-    course = Course(bench.trainer, FedAvg(), Local(batch_size=5), bench.client(0), bench.parts[0], bench.start, {})
-    course.run_all((Phase(steps=1), Phase(steps=1)))
-    assert course._start is None
-    assert course.previous is None
-    assert course.ends == {}
+    client, trainer = bench.client(0), bench.trainer
+    ours = ClientRound(FedAvg(), Local(batch_size=5), 0, bench.parts[0], client.context, bench.start, {})
+    ours.begin(client, bench.start, {})
+    loop = SequentialLoop(trainer.net, trainer.rows, trainer.forward, ours)
+    loop.run_all((Phase(steps=1), Phase(steps=1)))
+    assert loop._start is None
+    assert ours.previous is None
+    assert ours.ends == {}

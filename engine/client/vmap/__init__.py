@@ -1,6 +1,6 @@
-"""How the clients of a block are trained: one after the other (``engine/client/sequential.py``), or several in one pass
-(``block.py``); and either way in steps that are captured once and replayed (``graph.py``).
+"""Several clients trained in one pass (``block.py``), and steps that are captured once and replayed
+(``cuda_graph.py``).
 
-An algorithm is written for one client and cannot tell. ``loop`` is the reference, to be stepped through; the others
-give what it gives up to rounding.
+An algorithm is written for one client and cannot tell. ``engine/client/sequential.py`` is the reference, to be stepped
+through; what is here gives what that gives, up to rounding. Read ``block.py`` first.
 """

@@ -1,44 +1,38 @@
 """Several clients in one pass: their weights are stacked, and the loss of one is mapped over all of them.
 
-The counterpart of ``phases.Course`` for K clients at once. What happens once a phase or once a round (draws of rows,
-entering a phase, states) happens client by client, as there; what happens once a step happens for all whose next batch
-has the same size. Clients are in descending order of rows, see ``ticks.py``.
+The counterpart of ``sequential.SequentialLoop`` for K clients at once. What happens once a phase or once a round
+(draws of rows, starts of phases, states) happens client by client, as there; what happens once a step happens for all
+whose next batch has the same size. Clients are in descending order of rows, see ``lockstep.py``.
 
 Shapes: K clients, k of them in a pass, B rows of a batch, P parameters, Q floating buffers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.func import vmap
 
-from engine.algorithm import Algorithm, Batch, Client, ModelState, Net, Phase, PhaseResult, Tensors, accumulation
+from engine.algorithm import Algorithm, Batch, Client, ModelState, Net, Phase, Tensors, accumulation
+from engine.client.cached_net import CachedNet
+from engine.client.client_round import ClientRound
 from engine.client.entries import sliced
 from engine.client.flat_net import FlatNet
-from engine.client.sequential import CHUNK, CachedNet, Tally, freezes_body, in_phase, least_rows, moved
+from engine.client.sequential import CHUNK, freezes_body, least_rows, moved
 from engine.client.vmap.block_inputs import OwnEntries, stacked
+from engine.client.vmap.block_rows import BlockRows, Take
 from engine.client.vmap.cuda_graph import Programs
 from engine.client.vmap.dense import Dense, Gradient, Product
-from engine.client.vmap.lockstep import ticks
 from engine.client.vmap.stack import Stack, StackedNet
 from engine.client.vmap.step_memory import Inputs, Memory
 from engine.client.vmap.steps import Rate, descend, optimizer
 from engine.client.vmap.vmap_rules import StackedRules
 from engine.data.batches import Rows
-from engine.experiment import Local
-
-
-class Member(Tally):
-    """One client of a block."""
-
-    first: FirstBatches | None = None
 
 
 @dataclass(frozen=True)
@@ -56,30 +50,28 @@ class FirstBatches:
     training: bool  # the mode of the modules
 
 
-class Together:
-    """The phases of a block of clients."""
+class VmapLoop:
+    """The phases of a block of clients, in one pass."""
 
     def __init__(
         self,
         net: FlatNet,
         rows: Rows,
-        algorithm: Algorithm,
-        local: Local,
-        members: Sequence[Member],
-        starts: Starts,
+        members: Sequence[ClientRound],
         forward: Callable[[], AbstractContextManager[object]] = nullcontext,
         programs: Programs | None = None,
         probe: bool = False,
     ) -> None:
-        """``starts``: weights [P] and buffers [Q] of each member. ``forward``, ``programs``: see ``Trainer``.
+        """Take in rounds that have begun, all of one algorithm and one local section, in descending order of rows.
 
-        ``probe``: whether :meth:`losses` will be asked for.
+        ``forward``, ``programs``: see ``Trainer``. ``probe``: whether :meth:`losses` will be asked for.
         """
+        algorithm, local = members[0].algorithm, members[0].local
         self.net = net
-        self.rows = rows
         self.algorithm = algorithm
         self.local = local
         self.members = members
+        self._firsts: list[FirstBatches | None] = [None] * len(members)
         hooks = type(algorithm)
         self._hooked = hooks.gradient is not Algorithm.gradient
         self._enters = hooks.phase_start is not Algorithm.phase_start
@@ -97,7 +89,9 @@ class Together:
         self._memory = Memory()
         if programs is not None:
             self._memory = programs.of(algorithm, local, self._in_place, clients, received, states)
-        self.stack = Stack(net, *zip(*starts, strict=True), by_layer=self._in_place, memory=self._memory)
+        starts = zip(*(member.start for member in members), strict=True)
+        self.stack = Stack(net, *starts, by_layer=self._in_place, memory=self._memory)
+        self._rows = BlockRows(net, rows, self.stack, members, forward)
         asked = self._dense is None or self._hooked or any(p.features == "cached" for p in phases)
         self._own = None
         if asked:
@@ -109,9 +103,9 @@ class Together:
 
     def run_all(self) -> None:
         """All phases; the modules are in eval mode after them."""
-        for number, phase in enumerate(self.algorithm.phases(self.members[0].client.context)):
+        for number, phase in enumerate(self.algorithm.phases(self.members[0].context)):
             for row, member in enumerate(self.members):
-                member.client = in_phase(member.round_client, phase.name)
+                member.enter(phase)
                 if number and member.previous is not None:
                     self._enter(row, member)
             needs_start = self._enters or self._hooked or bool(phase.name)
@@ -119,21 +113,18 @@ class Together:
             self._run(phase)
             if self._starts is not None and (phase.name or self._enters):
                 for row, member in enumerate(self.members):
-                    count = len(member.order.part(phase))
-                    buffers = self.stack.buffers_of(row)
-                    member.previous = PhaseResult(self._starts[row].clone(), self.stack.weights_of(row), buffers, count)
-                    if phase.name:
-                        member.ends[phase.name] = member.previous
+                    end = ModelState(self.stack.weights_of(row), self.stack.buffers_of(row))
+                    member.leave(phase, self._starts[row].clone(), end)
         self.net.train(False)
 
     def losses(self) -> list[tuple[float, float] | None]:
         """Each member's objective on its first batch, before its first step and now; to be asked for beforehand."""
         found: list[tuple[float, float] | None] = [None] * len(self.members)
-        for group in {id(member.first): member.first for member in self.members if member.first}.values():
+        for group in {id(group): group for group in self._firsts if group}.values():
             first, last = group.first, group.last
             self.net.train(group.training)
             leaves = self.stack.leaves(first, last, "all")
-            x, y = self._taken(group.inputs)
+            x, y = self._rows.taken(group.inputs)
             with torch.no_grad():
                 if self._dense is not None:
                     now = self._dense.losses(leaves, x, y)
@@ -142,19 +133,19 @@ class Together:
                     drawn = group.inputs.drawn
                     now = self._losses(first, last, group.client, leaves, buffers, x, y, drawn, cached=False)
             for row, pair in enumerate(zip(group.losses.tolist(), now.tolist(), strict=True), start=first):
-                if self.members[row].first is group:
+                if self._firsts[row] is group:
                     found[row] = pair
         self.net.train(False)
         return found
 
     # --- a phase ----------------------------------------------------------------------------------------
 
-    def _enter(self, row: int, member: Member) -> None:
+    def _enter(self, row: int, member: ClientRound) -> None:
         assert member.previous is not None
-        entry = self.algorithm.phase_start(member.previous, member.received, member.state, member.client)
+        entry = self.algorithm.phase_start(member.previous, member.received, member.state, member.phase_client)
         if isinstance(entry, ModelState):
             self.stack.load(row, *entry)
-            member.first = None  # another model is trained from here on
+            self._firsts[row] = None  # another model is trained from here on
         elif entry is not None:
             self.stack.load(row, entry, self.stack.buffers_of(row))
 
@@ -162,11 +153,13 @@ class Together:
         frozen_body = freezes_body(phase)
         self.net.train(not frozen_body, head=True)
         kept = self.stack.all_buffers() if phase.buffers == "keep" else None
-        take = self._cached(phase) if phase.features == "cached" else None
+        take = self._rows.cached(phase) if phase.features == "cached" else None
         if take is None and not frozen_body and self.local.augment != "none":
-            take = self._augmented
+            take = self._rows.augmented
         step = self._emitter(phase) if phase.emit == "gradient" else self._stepper(phase)
-        streams = [member.order.passes(phase, member.client, least_rows(self.net, phase)) for member in self.members]
+        streams = [
+            member.order.passes(phase, member.phase_client, least_rows(self.net, phase)) for member in self.members
+        ]
         taken = [0] * len(self.members)
         while True:
             ended = [phase.emit == "gradient" and count > 0 for count in taken]  # of the first batch alone
@@ -174,7 +167,7 @@ class Together:
             if all(one is None for one in passes):
                 break
             batches = [(one or [])[: 1 if phase.emit == "gradient" else None] for one in passes]
-            for first, last, places in self._steps(phase, batches):
+            for first, last, places in self._rows.steps(phase, batches):
                 self._tick(first, last, places, phase, take, step)
             taken = [count + len(own) for count, own in zip(taken, batches, strict=True)]
         if self._emitted is not None:
@@ -188,31 +181,6 @@ class Together:
         if kept is not None:
             for row, buffers in enumerate(kept):
                 self.stack.load(row, self.stack.weights_of(row), buffers)
-
-    def _steps(self, phase: Phase, batches: Sequence[Sequence[Tensor]]) -> Iterator[tuple[int, int, Tensor]]:
-        """Each step of a pass: clients [first, last), and their rows [k, B] of the data set; with cached features the
-        positions of these rows within the phase's.
-
-        batches: of each client, positions within its rows of the phase. The steps' rows are looked up together: some
-        operations a pass, and not some of every client.
-        """
-        plan = list(ticks([[batch.numel() for batch in own] for own in batches]))
-        left = [iter(own) for own in batches]
-        members = [row for first, last in plan for row in range(first, last)]
-        taken = [next(left[row]) for row in members]
-        if not taken:
-            return
-        places = torch.cat(taken)
-        if phase.features != "cached":
-            parts = [member.order.part(phase) for member in self.members]
-            begins = np.cumsum([0, *(part.numel() for part in parts[:-1])])
-            places += torch.from_numpy(np.repeat(begins[members], [batch.numel() for batch in taken]))
-            places = torch.cat(parts).index_select(0, places.to(parts[0].device))
-        done = 0
-        for first, last in plan:
-            size = taken[done].numel()
-            yield first, last, places[: (last - first) * size].view(last - first, size)
-            places, done = places[(last - first) * size :], done + last - first
 
     def _tick(self, first: int, last: int, places: Tensor, phase: Phase, take: Take | None, step: Step) -> None:
         """One step of clients [first, last)."""
@@ -240,19 +208,21 @@ class Together:
         step(first, last, total)
 
     def _asked(self, first: int, last: int) -> bool:
-        """Whether a step's losses are the first of one of clients [first, last)."""
-        return self._probe and any(member.first is None for member in self.members[first:last])
+        """Return whether a step's losses are the first of one of clients [first, last)."""
+        return self._probe and any(group is None for group in self._firsts[first:last])
 
     def _inputs(self, first: int, last: int, places: Tensor, take: Take | None, asked: bool) -> Inputs:
-        """What a step is given, with the draws that are its own; if it is ``asked`` for, what is needed once more."""
+        """Return what a step is given, with the draws that are its own; if it is ``asked`` for, what is needed once
+        more.
+        """
         rows = {"rows": places} if take is None else take(first, last, places)
         if asked and take is None:
-            x, y = self._taken(Inputs(rows))
+            x, y = self._rows.taken(Inputs(rows))
             rows = {"x": x, "y": y}
         if not self._draws:
             return Inputs(rows)
         members, size = self.members[first:last], places.shape[1]
-        draws = [self.algorithm.step_randomness(member.client, size, member.received) for member in members]
+        draws = [self.algorithm.step_randomness(member.phase_client, size, member.received) for member in members]
         drawn = stacked(f"{type(self.algorithm).__name__}.step_randomness", draws)
         return Inputs(rows, {name: moved(tensor, self.net.weights.device) for name, tensor in drawn.items()})
 
@@ -263,12 +233,12 @@ class Together:
         cached = phase.features == "cached"
         if not any(trained) and not asked:
             return [None] * len(leaves)
-        x, y = self._taken(inputs)
+        x, y = self._rows.taken(inputs)
         if self._dense is not None and not cached:
             with torch.no_grad():
                 grads, losses = self._dense.gradients(leaves, trained, x, y, with_losses=asked)
         else:
-            client, buffers = self.members[first].client, self.stack.buffers(first, last)
+            client, buffers = self.members[first].phase_client, self.stack.buffers(first, last)
             losses = self._losses(first, last, client, leaves, buffers, x, y, inputs.drawn, cached)
             wanted = [leaf for leaf in leaves if leaf.requires_grad]
             found = iter(torch.autograd.grad(losses.sum(), wanted, allow_unused=True) if wanted else ())
@@ -316,7 +286,7 @@ class Together:
             return vmap(loss, randomness="error")(leaves, buffers, x, y, drawn, *own)
 
     def _template(self, client: Client) -> Client:
-        """What a mapped function sees of a client, but for what is each client's own."""
+        """Return what a mapped function sees of a client, but for what is each client's own."""
         return replace(client, context=self._memory.watched(client.context), rng=_no_draws)
 
     def _remember(self, first: int, last: int, places: Tensor, phase: Phase, inputs: Inputs) -> None:
@@ -326,9 +296,8 @@ class Together:
             inputs = replace(inputs, rows={"rows": torch.stack(parts)})
         training = self.net.model.training and phase.features == "live"
         losses = self._first_losses[first:last].clone()
-        group = FirstBatches(first, last, self.members[first].client, inputs, losses, training)
-        for member in self.members[first:last]:
-            member.first = member.first or group
+        group = FirstBatches(first, last, self.members[first].phase_client, inputs, losses, training)
+        self._firsts[first:last] = [earlier or group for earlier in self._firsts[first:last]]
 
     # --- gradients and steps ------------------------------------------------------------------------------
 
@@ -343,7 +312,7 @@ class Together:
         return torch.cat(pieces, dim=1) if pieces else self.stack.weights.new_zeros(last - first, 0)
 
     def _stepper(self, phase: Phase) -> Step:
-        lr = self.members[0].client.context.lr if phase.lr is None else phase.lr
+        lr = self.members[0].phase_client.context.lr if phase.lr is None else phase.lr
         for member in self.members:
             member.lr = lr
         rate = self._memory.number("lr", lr, like=self.net.weights)
@@ -387,7 +356,7 @@ class Together:
         assert self._starts is not None and self._own is not None
         starts, own = self._starts[:, where], self._own
         shared_received = sliced(self.algorithm, own.shared, where)
-        client = self.members[0].client
+        client = self.members[0].phase_client
         context = replace(client.context, layout=client.context.layout.part(where))
         template = self._template(replace(client, context=context))
 
@@ -407,48 +376,10 @@ class Together:
         mapped = vmap(one, randomness="error")
         return lambda first, last, grad, weights: mapped(grad, weights, starts[first:last], *own.of(first, last))
 
-    # --- rows -----------------------------------------------------------------------------------------
-
-    def _taken(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
-        """x [k, B, ...] and y [k, B]."""
-        if "rows" not in inputs.rows:
-            return inputs.rows["x"], inputs.rows["y"]
-        shape = inputs.rows["rows"].shape
-        x, y = self.rows.batch(inputs.rows["rows"].flatten())
-        return x.unflatten(0, shape), y.unflatten(0, shape)
-
-    def _augmented(self, first: int, last: int, places: Tensor) -> Tensors:
-        parts = [
-            self.rows.batch(own, self.local.augment, self.members[row].client.rng("augment"))
-            for row, own in zip(range(first, last), places, strict=True)
-        ]
-        return {"x": torch.stack([x for x, _ in parts]), "y": torch.stack([y for _, y in parts])}
-
-    def _cached(self, phase: Phase) -> Take:
-        features, labels = [], []
-        for row, member in enumerate(self.members):
-            self.net.load(self.stack.weights_of(row), self.stack.buffers_of(row))
-            part = member.order.part(phase)
-            with torch.no_grad(), self.forward():
-                parts = [self.net.features(self.rows.batch(own)[0]) for own in part.split(CHUNK)]
-            features.append(torch.cat(parts).to(self.net.weights.dtype))
-            labels.append(self.rows.labels[part])
-
-        def take(first: int, last: int, places: Tensor) -> Tensors:
-            chosen = list(zip(range(first, last), places, strict=True))
-            return {
-                "x": torch.stack([features[row][own] for row, own in chosen]),
-                "y": torch.stack([labels[row][own] for row, own in chosen]),
-            }
-
-        return take
-
     def _size(self, phase: Phase) -> Any:
         return self.members[0].order.batch_size(phase)
 
 
-Starts = Sequence[tuple[Tensor, Tensor]]
-Take = Callable[[int, int, Tensor], Tensors]  # "x" and "y" of clients [first, last), made outside of the step
 Step = Callable[[int, int, list[Gradient]], None]  # of clients [first, last), by the gradient of each parameter
 
 

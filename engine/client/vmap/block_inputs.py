@@ -1,4 +1,4 @@
-"""What the clients of a block have received and keep: what is the same for all once, the rest stacked."""
+"""The entries that a block's clients have received and keep: what is the same for all once, the rest stacked."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def shared(received: Sequence[Tensors]) -> tuple[str, ...]:
 
 
 def stacked(what: str, entries: Sequence[Mapping[str, Any]]) -> Tensors:
-    """Of K clients' entries each [K, ...]."""
+    """Stack K clients' entries, each [K, ...]."""
     found: Tensors = {}
     for name in {name: None for own in entries for name in own}:
         try:

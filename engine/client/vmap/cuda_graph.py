@@ -42,7 +42,7 @@ Work = Callable[[], None]
 
 
 class Recorder(Protocol):
-    """How work is captured."""
+    """A way to capture work."""
 
     def warm_up(self, work: Work) -> None:
         """Do the work, where it is to be captured later."""

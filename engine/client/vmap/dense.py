@@ -66,7 +66,7 @@ class Dense:
     def gradients(
         self, parameters: Sequence[Tensor], trained: Sequence[bool], x: Tensor, y: Tensor, with_losses: bool
     ) -> tuple[list[Gradient], Tensor | None]:
-        """Of the sum over clients of :meth:`losses`, for the parameters that are trained; and those losses."""
+        """Return the gradient of the sum of :meth:`losses` for each trained parameter, and those losses."""
         values = self._forward(parameters, x)
         logits = values[-1]
         losses = _cross_entropy(logits, y) if with_losses else None
@@ -88,7 +88,7 @@ class Dense:
         return grads, losses
 
     def _forward(self, parameters: Sequence[Tensor], x: Tensor) -> list[Tensor]:
-        """What goes into each layer [K, I, B], and the logits [K, C, B]."""
+        """Return what goes into each layer [K, I, B], and the logits [K, C, B]."""
         values = [x.flatten(2).mT]
         for layer, relu in enumerate(self.relus):
             weight, bias = parameters[2 * layer], parameters[2 * layer + 1]

@@ -1,4 +1,5 @@
-"""Where a block's steps find what they read and write: in tensors made for the block, as here, or at fixed addresses.
+"""The memory in which a block's steps find what they read and write: in tensors made for the block, as here, or at
+fixed addresses.
 
 A step that is captured once and replayed for other clients sees the same addresses each time (``graph.py``). So all
 that it reads beside the weights of the program goes through one object: what is kept is copied there before the first
@@ -17,7 +18,7 @@ from engine.algorithm import Context, Tensors
 
 @dataclass(frozen=True)
 class Inputs:
-    """What one step of k clients is given."""
+    """The rows and draws that one step of k clients is given."""
 
     rows: Tensors  # "rows" [k, B], places in the data set; or what was made of them, "x" [k, B, ...] and "y" [k, B]
     drawn: Tensors = field(default_factory=dict)  # [k, ...] what Algorithm.step_randomness drew

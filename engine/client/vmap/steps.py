@@ -22,7 +22,9 @@ Optimize = Callable[[int, int, Tensor], None]  # a step of clients [first, last)
 
 
 def optimizer(local: Local, weights: Tensor, lr: Rate, memory: Memory, part: str) -> Optimize:
-    """Of ``weights`` [K, n], the ``part`` of the model that is trained; fresh, so that no client keeps momentum."""
+    """Make an optimizer of ``weights`` [K, n], the ``part`` that is trained; fresh, so that no client keeps
+    momentum.
+    """
     made = _adam if local.optimizer == "adam" else _sgd
     return made(local, weights, lr, memory, part)
 

@@ -1,4 +1,4 @@
-"""What torch's own ``vmap`` does badly, as a pass over several clients wants it."""
+"""Rules for what torch's own ``vmap`` does badly in a pass over several clients."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ PLAIN = {
 
 
 def _is_plain(kwargs: dict[str, Any] | None) -> bool:
-    """Whether cross entropy is asked for without options; torch passes all of them on."""
+    """Return whether cross entropy is asked for without options; torch passes all of them on."""
     return all(name in PLAIN and PLAIN[name] == value for name, value in (kwargs or {}).items())
