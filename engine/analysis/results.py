@@ -40,7 +40,7 @@ from engine.analysis.trials import (
 from engine.base.errors import nearest, require
 from engine.experiment import Experiment
 from engine.record import matrices
-from engine.record.personal import EVERY_CLIENT, PLACE, at_the_end, by_round
+from engine.record.personal_metrics import EVERY_CLIENT, PLACE, at_the_end, by_round
 from engine.record.run_folder import RunFolder
 
 

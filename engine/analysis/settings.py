@@ -14,20 +14,10 @@ import pandas as pd
 
 from engine.analysis.class_figures import STD
 from engine.experiment import CHOICES
+from engine.record import metrics
 
 MARK = "breaks-privacy"  # of an oracle, wherever it is named; one word, since labels name cells as well
-SMALLER_IS_BETTER = (
-    "loss",
-    "last10_std",
-    STD,
-    "participants_std",
-    "rounds_to_target",
-    "bytes_to_target",
-    "client_floats_to_best",
-    "seconds",
-    "floats_up",
-    "floats_down",
-)
+SMALLER_IS_BETTER = (*metrics.SMALLER_IS_BETTER, STD)
 
 
 def key(value: Any) -> Hashable:

@@ -1,47 +1,15 @@
 """A trial's folder as one row of figures.
 
-Accuracies are fractions.
+Its metrics, their sources and what they mean are those of :mod:`engine.record.metrics`: those of summary.json and
+trial.json are taken over, those to the target, of the worst tenth of clients and of the cost matrix are made here from
+the run's tables. Accuracies are fractions. Beside them a row has
 
 scope                     what accuracies without a further word are of: "global", the global model on the test set;
                           "personal", the personal models of an algorithm that has no global one, each on its client's
                           own test rows, the rows of all clients together. Where stages differ, that of the last one.
-accuracy, loss, class_accuracy              after the last round
-best_accuracy, best_round, last10_accuracy  last10: mean over the evaluations of the last ten rounds
-last10_std                their standard deviation over these evaluations (n - 1); NaN of a single one
-local_last10_accuracy     mean over those of the last ten rounds that measured it (evaluation.local_every) of the mean
-                          accuracy of the cohort's local models, before aggregation, on the whole test set
-rounds                    the last round, global: a stage counts on from the one it needs
-rounds_asked, rounds_computed   over all stages; what a stored prefix gave was not computed
-rounds_to_target          the first round, global and of the lineage (the last stage and those it comes from), whose
-                          accuracy (of that scope) is at least the sweep's target_accuracy; NaN if it never is
-bytes_to_target           4 bytes (8 in float64) for each float sent up or down in the lineage's rounds up to that one,
-                          and in the exchanges outside rounds before it was evaluated
-client_floats_to_best     floats up and down of one client that takes part in every round of the lineage up to the best
-                          one, and in the exchanges outside rounds before that: what CBFL's Table 13 calls communication
-worst_decile_accuracy     the mean over the worst tenth, ceil(K / 10) of the K clients that hold data, of the sum over
-                          classes of (the client's share of the class) * (test accuracy on the class): the accuracy to
-                          expect of the final global model on test data distributed as that client's classes are. It
-                          knows nothing of how clients differ within a class. NaN where the scope is "personal".
-label_entropy, step_label_entropy   how balanced classes are: mean over the clients that hold data of the entropy of
-                          class shares, by its maximum log C; of what a client holds, and of what one of its local
-                          steps is expected to see, as generated rows change it: see label_entropy.py
-personal_accuracy, personal_last10_accuracy, personal_client_accuracy, personal_worst_decile_accuracy
-                          of what each client would receive next with what it keeps, on the client's own test rows: by
-                          test rows, the same as the mean of the last ten rounds, the mean over clients, the mean over
-                          the worst tenth of clients
-participants_accuracy, participants_std     of the cohorts' clients after local work, before the server's step: mean and
-                          standard deviation over the last ten rounds, in each of them by test rows
-fine_tuned_accuracy, fine_tuned_client_accuracy   after each client's fine-tuning: by test rows, the mean over clients
-                          (these eight are NaN unless the run has personal.parquet with such rows: see personal.py)
+class_accuracy            after the last round, of each class
 class_accuracy[1], class_accuracy[2,4,6], class_std   on one class, on some, and how far classes are apart: see
                           class_figures.py; of a sweep that asks for them
-seconds, floats_up, floats_down   over all stages; floats with those of exchanges outside rounds
-cka_logits, cka_lowest_other, cka_logits_margin, cka_mean, norm_correlation   of trials that ``fedskew diagnose`` has
-                          looked into, in the last round that it has: see diagnosis.py
-generated_agreement, nearest_distance, nearest_distance_test, nearest_ratio   of trials that ``fedskew images`` has
-                          looked into, in the last round that it has: see generated.py
-cost_row_minimum          of trials whose server ends with a matrix "cost" (matrices.parquet): the share of its rows
-                          whose strict minimum is on the diagonal
 breaks_privacy            whether a stage of the lineage is an oracle that no client would take part in
 
 A trial that failed has its reason and no figures (NaN); so has one without a summary, which was killed or is under
@@ -71,65 +39,29 @@ from engine.base import parquet, safe_yaml
 from engine.base.errors import DataError, FedskewError, RunFolderError
 from engine.data import SOURCES, Assignment
 from engine.experiment import lineage_of
-from engine.record import communication
+from engine.record import communication, metrics
 from engine.record.last_rounds import comparable
 from engine.record.matrices import COST, least_on_diagonal, load
-from engine.record.personal import FIGURES as PERSONAL
-from engine.record.personal import of_stages, tenth
-from engine.record.run_folder import SCHEMAS
+from engine.record.personal_metrics import of_stages, tenth
+from engine.record.schemas import SCHEMAS
 
 MOST_COUNTS = 64  # partitions whose counts are kept in memory
 
-SUMMARY = (  # what a trial's row has from its summary.json
-    "accuracy",
-    "best_accuracy",
-    "best_round",
-    "last10_accuracy",
-    "last10_std",
-    "local_last10_accuracy",
-    "loss",
-    "client_floats_to_best",
-    "label_entropy",
-    "step_label_entropy",
-    "seconds",
-    "floats_up",
-    "floats_down",
-    *PERSONAL,
-)
+SUMMARY = metrics.names("summary.json")  # what a trial's row has from its summary.json
+METRICS = metrics.OF_RUN
+_COSTS = METRICS.index("seconds")  # the first of those that close the row
 FIGURES = (
-    "accuracy",
-    "best_accuracy",
-    "best_round",
-    "last10_accuracy",
-    "last10_std",
-    "local_last10_accuracy",
-    "loss",
-    "rounds",
-    "rounds_asked",
-    "rounds_computed",
-    "rounds_to_target",
-    "bytes_to_target",
-    "client_floats_to_best",
-    "worst_decile_accuracy",
-    "label_entropy",
-    "step_label_entropy",
-    *PERSONAL,
+    *METRICS[:_COSTS],
     "class_accuracy",
-    "seconds",
-    "floats_up",
-    "floats_down",
+    *METRICS[_COSTS:],
     "scope",
     "breaks_privacy",
     "weights_sha256",
     "folder",
 )
-DIAGNOSED = ("cka_logits", "cka_lowest_other", "cka_logits_margin", "cka_mean", "norm_correlation")
-GENERATED = ("generated_agreement", "nearest_distance", "nearest_distance_test", "nearest_ratio")
-OF_MATRICES = ("cost_row_minimum",)
-ON_REQUEST = (*DIAGNOSED, *GENERATED, *OF_MATRICES)  # columns of a sweep that has a trial with what they are made of
+GENERATED = metrics.names("fedskew images")
+ON_REQUEST = metrics.ON_REQUEST  # columns of a sweep that has a trial with what they are made of
 LAYER = "cka_of_"  # and a layer's name: its mean CKA between clients, of a trial that was diagnosed
-NO_METRICS = ("class_accuracy", "scope", "breaks_privacy", "weights_sha256", "folder")
-METRICS = tuple(name for name in FIGURES if name not in NO_METRICS)
 RESERVED = (  # columns of the frames of this package, which no axis can be named after
     *(
         "trial",
@@ -156,7 +88,7 @@ RESERVED = (  # columns of the frames of this package, which no axis can be name
 
 
 class TrialReader:
-    """Makes rows of trials; what trials share is read once."""
+    """The reader that makes rows of trials; what trials share is read once."""
 
     def __init__(self, folder: Path, target: float | None) -> None:
         self.folder = folder
@@ -195,7 +127,7 @@ class TrialReader:
 
     @staticmethod
     def _evaluations(folder: Path, experiment: Mapping[str, Any]) -> pa.Table | None:
-        """Along the lineage."""
+        """Read the evaluations along the lineage; None where there are none."""
         path = folder / "evaluations.parquet"
         if not path.exists():
             return None
@@ -230,7 +162,7 @@ class TrialReader:
 
 
 def _on_request(folder: Path) -> dict[str, float]:
-    """The figures of the last round that was diagnosed, and of the last whose images were; none if no round was."""
+    """Return the metrics of the last round that was diagnosed, and of the last whose images were; {} without any."""
     figures: dict[str, float] = {}
     for kind in round_folders.KINDS:
         found = round_folders.latest(folder, kind)
@@ -243,13 +175,13 @@ def _on_request(folder: Path) -> dict[str, float]:
 
 
 def _of_matrices(folder: Path) -> dict[str, float]:
-    """The figures of what the server ended with, if it is costs."""
+    """Return the metrics of the matrices that the server ended with."""
     found = load(folder, COST)
     return {"cost_row_minimum": float(least_on_diagonal(found[COST]).mean())} if found else {}
 
 
 def worst_decile(class_counts: np.ndarray, class_accuracy: list[float | None]) -> float:
-    """The figure of a trial (see above). Classes without test data have no accuracy, and do not count in the shares.
+    """Compute worst_decile_accuracy. Classes without test data have no accuracy, and do not count in the shares.
 
     class_counts: int64 [K, C]. class_accuracy: [C]. NaN if no client holds data of a tested class.
     """
@@ -264,7 +196,7 @@ def worst_decile(class_counts: np.ndarray, class_accuracy: list[float | None]) -
 
 
 def personal_rows(folder: Path) -> pd.DataFrame:
-    """personal.parquet along the lineage of the run in ``folder``, in the order of the file; empty if it has none."""
+    """Read personal.parquet along the lineage of the run in ``folder``, in the file's order; empty if it has none."""
     path = folder / "personal.parquet"
     names = ["stage", "round", "point", "client", "samples", "accuracy"]
     if not path.exists():
@@ -273,7 +205,7 @@ def personal_rows(folder: Path) -> pd.DataFrame:
 
 
 def local_rows(folder: Path) -> pd.DataFrame:
-    """stage, round and local_accuracy of the rounds that measured it, along the lineage of the run in ``folder``.
+    """Read stage, round and local_accuracy of the rounds that measured it, along the lineage of the run in ``folder``.
 
     Empty if none did: then the experiment, which takes longer to read, is left alone.
     """
@@ -288,7 +220,7 @@ def local_rows(folder: Path) -> pd.DataFrame:
 
 
 def class_counts(partition: Path, data: Mapping[str, Any]) -> np.ndarray:
-    """Samples of each client and class, int64 [K, C]; :class:`DataError` if partition or data are not there.
+    """Count the samples of each client and class, int64 [K, C]; :class:`DataError` if partition or data are not there.
 
     A partition's file names rows of the data set, so the labels are read from that: once, and the counts of trials
     that share a partition are made once.
@@ -316,7 +248,7 @@ _counts: dict[tuple[str, str], np.ndarray] = {}  # by the partition's bytes and 
 
 @lru_cache(maxsize=8)
 def _labels(section: str) -> tuple[np.ndarray, int, str] | Exception:
-    """Return the labels of the training split, with the number of classes and the data's fingerprint; or why not.
+    """Read the labels of the training split, the number of classes and the data's fingerprint; or return the error.
 
     An error is kept too, so that a sweep whose data are elsewhere does not look for them once a trial.
     """
@@ -328,7 +260,7 @@ def _labels(section: str) -> tuple[np.ndarray, int, str] | Exception:
 
 
 def _lineage(experiment: Mapping[str, Any]) -> set[str]:
-    """Return the lineage of an experiment as data: to build one takes longer than all else for 500 trials."""
+    """Find the lineage of an experiment as data: to build one takes longer than all else for 500 trials."""
     return lineage_of({stage["name"]: stage["needs"] for stage in experiment["stages"]} or {"train": ()})
 
 
@@ -343,7 +275,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def read_experiment(path: Path) -> dict[str, Any]:
-    """An experiment as data, with the sections that are read of it."""
+    """Read an experiment as data; :class:`RunFolderError` if it lacks the sections that are read of it."""
     values = read_yaml(path)
     data, stages = values.get("data"), values.get("stages")
     whole = isinstance(stages, list) and all(

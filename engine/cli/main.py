@@ -36,7 +36,7 @@ from engine.algorithm.personalised import has_global_model
 from engine.base.errors import ConfigError, FedskewError, RunError, nearest, one_line, require
 from engine.base.writable import check_writable
 from engine.experiment import CHOICES, IDENTITY, Experiment
-from engine.record.personal import FIGURES as PERSONAL
+from engine.record.metrics import METRICS, PERSONAL
 from engine.record.run_folder import BREAKS_PRIVACY, Row, RunFolder
 from engine.record.store import StageStore
 from engine.run.run import Run
@@ -490,11 +490,7 @@ def _show(summary: dict[str, Any], folder: RunFolder, as_json: bool) -> None:
     }
     pictures = [folder.path / f"{name}.png" for name in ("curves", "partition", "classes", "matrices", "sampler")]
     said_above = ("personal_accuracy", "personal_last10_accuracy") if is_personal else ()
-    own = [
-        (figure.short, _percent(summary[name]))
-        for name, figure in PERSONAL.items()
-        if name in summary.keys() - said_above
-    ]
+    own = [(METRICS[name].short, _percent(summary[name])) for name in PERSONAL if name in summary.keys() - said_above]
     for label, value in (
         (f"test accuracy{of}", _percent(summary["accuracy"])),
         *((f"after stage {stage}{whose[stage]}", _percent(accuracy)) for stage, accuracy in before),

@@ -30,6 +30,7 @@ from engine.base.errors import ClientError
 from engine.client import precision
 from engine.client.client_round import ClientRound
 from engine.client.entries import Arrays, floats, not_finite, opened, to_numpy, to_torch
+from engine.client.executors import in_place_of
 from engine.client.failures import Attempted, attempt, naming
 from engine.client.flat_net import FlatNet
 from engine.client.mapped_client import MappedClient
@@ -56,7 +57,7 @@ from engine.data import Assignment, Dataset
 from engine.data.batches import Rows
 from engine.data.public import PublicRows
 from engine.experiment import Experiment
-from engine.experiment.executor_policy import CAPTURING, in_place_of
+from engine.experiment.executor_policy import CAPTURING
 
 
 def set_up_torch(experiment: Experiment) -> None:

@@ -1,4 +1,4 @@
-"""The choice of an executor: what ``execution.executor=auto`` stands for, and what replaces one that cannot train."""
+"""The executors by their names in a config, and the one that ``execution.executor=auto`` stands for."""
 
 from __future__ import annotations
 
@@ -25,13 +25,3 @@ def default_executor(
     """
     dense = len(set(models)) == 1 and models[0].linear_layers_only and "full" not in batch_sizes
     return "block" if dense and device == "cpu" else "loop"
-
-
-def in_place_of(executor: Executor, no_vmap: str, client_models: bool) -> tuple[Executor, str]:
-    """Return the executor that takes the place of ``executor``, and the reason; itself and "" if it can train.
-
-    no_vmap: the algorithm's reason not to be stacked, if it has one. client_models: True if clients' networks
-    differ.
-    """
-    why = no_vmap or ("clients have networks of their own" if client_models else "")
-    return ("loop", why) if why and executor != "loop" else (executor, "")

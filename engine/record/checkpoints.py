@@ -39,7 +39,7 @@ class Damaged(RunFolderError):
 
 @dataclass(frozen=True)
 class Position:
-    """How far a run has come: after ``round`` (global) of the stage with number ``stage``."""
+    """The point that a run has reached: after ``round`` (global) of the stage with number ``stage``."""
 
     stage: int
     round: int
@@ -72,7 +72,7 @@ class Checkpoints:
         return self.folder / name
 
     def paths(self) -> list[Path]:
-        """Newest first."""
+        """List the checkpoints' files, the newest first."""
         found = ((_NAME.fullmatch(path.name), path) for path in self.folder.glob("[0-9]*.safetensors"))
         numbered = [(int(named[1]), int(named[2]), path) for named, path in found if named]
         return [path for *_, path in sorted(numbered, reverse=True)]
@@ -84,7 +84,7 @@ class Checkpoints:
         self._states[path.name] = frozenset(checkpoint.states.values())
 
     def load(self, path: Path) -> Checkpoint:
-        """Raises :class:`RunFolderError` for a file that is not whole or belongs to another experiment."""
+        """Read a checkpoint; :class:`RunFolderError` for a file that is not whole or belongs to another experiment."""
         return decode(path, self.digest)
 
     def check_folder(self) -> None:
@@ -93,7 +93,7 @@ class Checkpoints:
             raise RunFolderError(f"{self.folder} is not a folder; move it away and resume")
 
     def latest(self, parents: Mapping[int, Path]) -> Checkpoint | None:
-        """The newest one that is whole; None to start afresh. Says so when it had to go further back.
+        """Read the newest checkpoint that is whole; None to start afresh. Logs when it had to go further back.
 
         ``parents``: for the stages that start from another one, that one's last checkpoint.
         """
@@ -143,13 +143,13 @@ class Checkpoints:
 
 
 def last_of_stages(checkpoints: Checkpoints, experiment: Experiment) -> dict[str, Path]:
-    """For each stage, where the checkpoint after its last round lies, once there is one."""
+    """Find the checkpoint after each stage's last round, once there is one."""
     stages = enumerate(zip(experiment.chain, experiment.spans, strict=True))
     return {stage.name: checkpoints.path(Position(number, span.stop - 1)) for number, (stage, span) in stages}
 
 
 def encode(checkpoint: Checkpoint, owner: str) -> bytes:
-    """The content of a checkpoint file of ``owner``."""
+    """Make the content of a checkpoint file of ``owner``."""
     tensors = {f"server/{name}": tensor.contiguous() for name, tensor in checkpoint.server.items()}
     ids = sorted(checkpoint.states)
     tensors["states/ids"] = torch.tensor(ids, dtype=torch.int64)
@@ -168,7 +168,7 @@ def encode(checkpoint: Checkpoint, owner: str) -> bytes:
 
 
 def decode(path: Path, owner: str) -> Checkpoint:
-    """The inverse; raises :class:`RunFolderError` for a file that is not whole or belongs to another owner."""
+    """Read what :func:`encode` wrote; :class:`RunFolderError` for a file that is not whole or has another owner."""
     try:
         content = path.read_bytes()
     except OSError as error:  # perhaps only for now: not a reason to go back
@@ -205,7 +205,7 @@ def _checkpoint(tensors: dict[str, Tensor], metadata: Mapping[str, str]) -> Chec
 
 
 def _metadata(content: bytes) -> dict[str, str]:
-    """Of a safetensors file: its header is JSON behind eight bytes of length."""
+    """Read the metadata of a safetensors file: its header is JSON behind eight bytes of length."""
     size = int.from_bytes(content[:8], "little")
     return dict(json.loads(content[8 : 8 + size])["__metadata__"])
 

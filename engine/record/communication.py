@@ -16,7 +16,7 @@ BOTH_WAYS = ["floats_up", "floats_down"]
 
 
 def until(rows: pd.DataFrame, order: Mapping[str, int], stage: str, round: int) -> pd.DataFrame:
-    """The rows along the lineage up to ``round`` (global) of ``stage``, those of that round included.
+    """Return the rows along the lineage up to ``round`` (global) of ``stage``, those of that round included.
 
     An exchange before a stage's first round has the last round of the stage before, and its own stage.
     """
@@ -26,12 +26,12 @@ def until(rows: pd.DataFrame, order: Mapping[str, int], stage: str, round: int) 
 
 
 def of_all(rows: pd.DataFrame) -> int:
-    """Floats up and down, of every client together."""
+    """Add up the floats sent up and down by every client."""
     return int(rows[BOTH_WAYS].to_numpy().sum())
 
 
 def of_one_client(rounds: pd.DataFrame, exchanges: pd.DataFrame) -> float:
-    """Floats up and down of one client that takes part in every round and exchange: the mean over those that did.
+    """Add up the floats of one client that takes part in every round and exchange: the means over those that did.
 
     What CBFL's Table 13 calls communication: 2 * 0.3 M * 974 rounds = 584.4 M. A round of an empty cohort has none.
     """

@@ -1,7 +1,8 @@
-"""What a stage's result depends on, as one hash.
+"""The hash of all that a stage's result depends on.
 
-The hash covers the experiment's identity, the stage with its ancestors, and the numerics: the sources on the numeric
-path (comments and docstrings apart), torch and numpy versions, device type, CPU capability or GPU name.
+The hash covers the experiment's identity, the stage with its ancestors, the numerics (torch and numpy versions, device
+type, CPU capability or GPU name), and the sources that compute: those of whole rooms and of the stage's algorithm,
+without comments, docstrings and log messages.
 """
 
 from __future__ import annotations
@@ -15,130 +16,23 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import torch
 
 from engine.algorithm import Algorithm
 from engine.experiment import Experiment, Stage
 
-# Modules that a result's bits go through, beside the stage's algorithm and the packages of data and models.
-NUMERIC_PATH = (
-    "engine.client.messages",
-    "engine.client.sums",
-    "engine.record.stage_states",
-    "engine.run.lineage",
-    "engine.run.recording",
-    "engine.run.sharing",
-    "engine.server.broadcast",
-    "engine.server.cohort",
-    "engine.server.federation",
-    "engine.server.round",
-    "engine.server.stage",
-    "engine.algorithm",
-    "engine.algorithm.contract",
-    "engine.algorithm.generative",
-    "engine.algorithm.local_run",
-    "engine.algorithm.net",
-    "engine.algorithm.personalised",
-    "engine.algorithm.services",
-    "engine.algorithm.types",
-    "engine.client.failures",
-    "engine.client.blocks",
-    "engine.server.evaluation_schedule",
-    "engine.data.assignment",
-    "engine.data.batches",
-    "engine.data.dataset",
-    "engine.data.partitions.cbfl_code",
-    "engine.data.partitions.class_sets",
-    "engine.data.partitions.dealing",
-    "engine.data.partitions.dirichlet",
-    "engine.data.partitions.few_classes",
-    "engine.data.partitions.natural",
-    "engine.data.partitions.partition",
-    "engine.data.partitions.replacement",
-    "engine.data.partitions.sizes",
-    "engine.data.public",
-    "engine.data.sources.cifar",
-    "engine.data.sources.finding",
-    "engine.data.sources.formats",
-    "engine.data.sources.image_folders",
-    "engine.data.sources.inaturalist",
-    "engine.data.sources.mnist",
-    "engine.data.sources.pickled",
-    "engine.data.sources.synthetic",
-    "engine.data.sources.user_data",
-    "engine.run.driver",
-    "engine.client.entries",
-    "engine.server.client_map",
-    "engine.client.vmap.block",
-    "engine.client.vmap.dense",
-    "engine.client.vmap.cuda_graph",
-    "engine.client.vmap.step_memory",
-    "engine.client.vmap.block_inputs",
-    "engine.experiment.executor_policy",
-    "engine.client.vmap.vmap_rules",
-    "engine.client.vmap.stack",
-    "engine.client.vmap.steps",
-    "engine.client.vmap.lockstep",
-    "engine.experiment",
-    "engine.models.heads",
-    "engine.client.jvp",
-    "engine.algorithm.labels",
-    "engine.models.layers",
-    "engine.models.mobilenet",
-    "engine.models.model",
-    "engine.models.narrow",
-    "engine.models.networks",
-    "engine.models.personalised",
-    "engine.models.resnet",
-    "engine.models.resnet_imagenet",
-    "engine.server.evaluation",
-    "engine.algorithm.moments",
-    "engine.client.nets",
-    "engine.algorithm.seeds",
-    "engine.client.sequential",
-    "engine.client.precision",
-    "engine.client.trainer",
-    "engine.client.flat_net",
-    "engine.client.training_tools",
-    "engine.client.jobs",
-)
-
-
-def numerics(experiment: Experiment, hardware: str) -> dict[str, str]:
-    """The machine's and the libraries' share in a result's bits; ``hardware`` is that of the workers."""
-    return {
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "device": experiment.execution.device,
-        "hardware": hardware,
-    }
-
-
-def mixed(*values: str) -> str:
-    """What took part, where not all of it was the same."""
-    return " | ".join(sorted({part for value in values for part in value.split(" | ")}))
-
-
-def is_mixed(computed_by: Mapping[str, str]) -> bool:
-    """Whether bits may depend on who computed what, so that nothing of it may be shared."""
-    return any(" | " in value for value in computed_by.values())
-
-
-def hardware_of(device: str) -> str:
-    """What this process computes on: the GPU's name, or the CPU's vector instructions."""
-    return torch.cuda.get_device_name() if device == "cuda" else torch.backends.cpu.get_cpu_capability()
+# The rooms that a result's bits go through, whole. The others compute none: an experiment's values are hashed as its
+# identity, and records, workers and the loop of a run carry numbers and change none.
+ROOMS = ("engine.algorithm", "engine.models", "engine.data", "engine.client", "engine.server")
+LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")  # methods of a logger
 
 
 def stage_hash(
     experiment: Experiment, stage: Stage, computed_by: Mapping[str, str], data: str, round: int | None = None
 ) -> str:
-    """16 hex digits that are equal for two stages only if their results are equal to the bit.
+    """Return 16 hex digits that are equal for two stages only if their results are equal to the bit.
 
-    ``computed_by``: :func:`numerics`; ``data``: the data set's fingerprint; ``round`` (global): what counts is the
-    schedule up to it, None for all of it.
+    computed_by: see :func:`engine.record.numerics.numerics`. data: the data set's fingerprint. round (global): what
+    counts is the schedule up to it, None for all of it.
 
     The number of rounds is left out: a longer run of the same stage passes through the shorter one.
     """
@@ -156,7 +50,7 @@ def stage_hash(
         del own[key]
     by_name = {other.name: other for other in experiment.chain}
     parents = [[stage_hash(experiment, by_name[need], computed_by, data), by_name[need].rounds] for need in stage.needs]
-    modules = {*NUMERIC_PATH, *_behind(type(stage.algorithm))}
+    modules = {*numeric_path(), *_behind(type(stage.algorithm))}
     text = json.dumps(
         {
             "experiment": identity,
@@ -173,7 +67,7 @@ def stage_hash(
 
 @cache
 def _behind(algorithm: type[Algorithm]) -> frozenset[str]:
-    """The modules of an algorithm's classes, and those beside them that they take something from."""
+    """Find the modules of an algorithm's classes, and those beside them that they take something from."""
     found, package = set[str](), algorithm.__module__.rpartition(".")[0]
     new = {cls.__module__ for cls in algorithm.__mro__ if not cls.__module__.startswith(("builtins", "abc"))}
     while new:
@@ -185,17 +79,54 @@ def _behind(algorithm: type[Algorithm]) -> frozenset[str]:
 
 
 @cache
-def source_digest(module: str) -> str:
-    """SHA-256 of a module's syntax tree, in which comments, docstrings and layout do not appear."""
+def numeric_path() -> tuple[str, ...]:
+    """List the modules of :data:`ROOMS`, their ``__init__`` included."""
+    found = []
+    for room in ROOMS:
+        folder = file_of(room).parent
+        for path in folder.rglob("*.py"):
+            parts = path.relative_to(folder).with_suffix("").parts
+            found.append(".".join((room, *parts)).removesuffix(".__init__"))
+    return tuple(sorted(found))
+
+
+def file_of(module: str) -> Path:
+    """Find the source of a module, of a package its ``__init__.py``."""
     spec = importlib.util.find_spec(module)
     assert spec is not None and spec.origin is not None
-    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    return Path(spec.origin)
+
+
+@cache
+def source_digest(module: str) -> str:
+    """Hash what a module computes, see :func:`digest_of`."""
+    return digest_of(file_of(module).read_text(encoding="utf-8"))
+
+
+def digest_of(source: str) -> str:
+    """Hash a source's syntax tree with SHA-256, without comments, docstrings, layout and statements that only log."""
+    tree = ast.parse(source)
     for node in ast.walk(tree):
-        body: Any = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr) and _is_text(body[0].value):
-            node.body = body[1:]  # type: ignore[attr-defined]
+        for name, field in ast.iter_fields(node):
+            if isinstance(field, list) and field and isinstance(field[0], ast.stmt):
+                first = 1 if name == "body" and _is_text(field[0]) else 0
+                setattr(node, name, [statement for statement in field[first:] if not _only_logs(statement)])
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
 
 
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+def _is_text(statement: ast.stmt) -> bool:
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
+def _only_logs(statement: ast.stmt) -> bool:
+    """Tell ``log.info(...)``, ``log = logging.getLogger(...)`` and ``import logging`` from statements that compute."""
+    if isinstance(statement, ast.Import):
+        return [alias.name for alias in statement.names] == ["logging"]
+    if isinstance(statement, ast.Assign):
+        return ast.unparse(statement).startswith("log = logging.getLogger(")
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+        return False
+    called = ast.unparse(statement.value.func)
+    assigns = any(isinstance(node, ast.NamedExpr) for node in ast.walk(statement))
+    return called.startswith("log.") and called.removeprefix("log.") in LEVELS and not assigns

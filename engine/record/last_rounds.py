@@ -1,4 +1,4 @@
-"""Which evaluations the figures over rounds are of: the best, and the mean and spread of the last ten."""
+"""The evaluations that metrics over several rounds are taken from: those of one scope, those of the last ten rounds."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 
 def comparable(evaluations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Those of the same scope as the last one: accuracies of global and of personal models do not compare."""
+    """Select those of the same scope as the last one: accuracies of global and of personal models do not compare."""
     return [row for row in evaluations if row["scope"] == evaluations[-1]["scope"]]
 
 
 def of_last_rounds(
     evaluations: Sequence[Mapping[str, Any]], last: int, without_rounds: Collection[str] = ()
 ) -> list[float]:
-    """The accuracies in the ten rounds up to ``last``, of a lineage's evaluations in their order.
+    """Return the accuracies in the ten rounds up to ``last``, of a lineage's evaluations in their order.
 
-    Where a stage without rounds came last, its accuracy alone: it is of another model than those of the rounds.
+    Where a stage without rounds came last, that is its accuracy alone: it is of another model than those of the rounds.
     """
     if evaluations and evaluations[-1]["stage"] in without_rounds:
         return [evaluations[-1]["accuracy"]]
@@ -25,7 +25,7 @@ def of_last_rounds(
 
 
 def local_of_last_rounds(rounds: Sequence[Mapping[str, Any]], last: int) -> list[float]:
-    """The local models' mean accuracies in the ten rounds up to ``last``, of those that measured them.
+    """Return the local models' mean accuracies in the ten rounds up to ``last``, of those that measured them.
 
     rounds: a lineage's rows of rounds.parquet. A stage without rounds trains nobody, so it does not stand alone here.
     """

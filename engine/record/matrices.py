@@ -1,4 +1,4 @@
-"""Numbers of pairs of classes: what a server has of kind matrix when its run ends.
+"""Matrices over classes: the server's entries of kind matrix when its run ends.
 
     matrices.parquet      one row per pair of classes of each matrix: stage, name, row, column, value
 
@@ -55,7 +55,7 @@ def _table(stage: str, name: str, matrix: Tensor) -> pa.Table:
 
 
 def load(folder: Path, name: str | None = None) -> dict[str, np.ndarray]:
-    """Each matrix, or the one of that name, float64 [C, C]; nothing where the run in ``folder`` has none.
+    """Read each matrix, or the one of that name, float64 [C, C]; {} where the run in ``folder`` has none.
 
     Raises :class:`RunFolderError` for a file that cannot be read.
     """
@@ -84,6 +84,6 @@ def _square(table: pa.Table) -> np.ndarray:
 
 
 def least_on_diagonal(matrix: np.ndarray) -> np.ndarray:
-    """Which rows of a [C, C] have their strict minimum on the diagonal, bool [C]."""
+    """Mark the rows of a [C, C] matrix that have their strict minimum on the diagonal, bool [C]."""
     others = np.where(np.eye(len(matrix), dtype=bool), np.inf, matrix)
     return np.diagonal(matrix) < others.min(axis=1)

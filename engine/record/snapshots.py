@@ -1,4 +1,4 @@
-"""What a stage has come to, as a folder that another run can go on from.
+"""Snapshots of a stage: the folders that another run goes on from.
 
     checkpoint.safetensors                              server entries and the names of the clients' states
     states/                                             those states
@@ -23,7 +23,7 @@ from engine.base import parquet
 from engine.base.errors import RunFolderError
 from engine.base.files import link_or_copy, write_atomically
 from engine.record.checkpoints import Checkpoint, decode, encode
-from engine.record.run_folder import SCHEMAS, Row
+from engine.record.schemas import SCHEMAS, Row
 
 OWNER = "snapshot"  # in the place of an experiment's digest: a snapshot belongs to whoever may use it
 
@@ -60,7 +60,7 @@ def write(
 
 
 def read(folder: Path) -> Snapshot:
-    """Raises :class:`RunFolderError` for a folder that is no whole snapshot."""
+    """Read a snapshot; :class:`RunFolderError` for a folder that is no whole one."""
     try:
         about: dict[str, Any] = json.loads((folder / "snapshot.json").read_text())
         rows = {name: parquet.read(folder / f"{name}.parquet").to_pylist() for name in SCHEMAS}

@@ -1,4 +1,4 @@
-"""Whether clients' states will fit on the disk, projected before a stage's first round.
+"""The room that clients' states will take on the disk, projected before a stage's first round.
 
 K clients, of which each takes part in a round with probability p, whatever it did in other rounds; R rounds in the
 stage; a checkpoint every E rounds, of which the last k are kept.
@@ -61,12 +61,12 @@ def check_room(
 
 
 def touched(clients: int, participation: float, rounds: int) -> float:
-    """K (1 - (1 - p)^rounds): how many clients are expected to have taken part after that many rounds; 0 before any."""
+    """Return K (1 - (1 - p)^rounds), the clients expected to have taken part in that many rounds; 0 before any."""
     return clients * (1 - (1 - participation) ** max(rounds, 0))
 
 
 def most_files(clients: int, participation: float, rounds: int, checkpoint: Checkpointing) -> float:
-    """How many files are expected just before the stage's last checkpoint is saved, when there are most.
+    """Return the number of files expected just before the stage's last checkpoint is saved, when there are most.
 
     p K for each round since the checkpoint before it, in round R - E; the state of each client at that one; and for
     each older one that is kept, the versions that a client had there and has changed before the next.

@@ -39,7 +39,7 @@ class States(ABC):
 
     @abstractmethod
     def read(self, ids: Iterable[int]) -> list[Handle | None]:
-        """Handles to the states at the start of a round; None for a client's first participation."""
+        """Return handles to the states at the start of a round; None for a client's first participation."""
 
     @abstractmethod
     def commit(self, states: Mapping[int, Handle]) -> None:
@@ -47,7 +47,7 @@ class States(ABC):
 
     @abstractmethod
     def save(self) -> dict[int, str]:
-        """Write what changed; client -> SHA-256 of all states."""
+        """Write what changed; return client -> SHA-256 of all states."""
 
     @abstractmethod
     def restore(self, files: Mapping[int, str]) -> None:
@@ -72,7 +72,7 @@ class States(ABC):
         return digest
 
     def load(self, digest: str) -> Arrays:
-        """The state in the file of that name; verified."""
+        """Read and verify the state in the file of that name; :class:`RunFolderError` if it is damaged."""
         path = self.folder / f"{digest}.safetensors"
         try:
             content = path.read_bytes()

@@ -17,7 +17,7 @@ from engine.base.files import remove_left_behind, writing
 from engine.client.entries import check_restored
 from engine.experiment import Stage
 from engine.record.checkpoints import Checkpoint, Checkpoints, Position, last_of_stages
-from engine.record.hashing import mixed
+from engine.record.numerics import mixed
 from engine.record.run_folder import PARTS, RunFolder
 from engine.record.stage_states import StageStates, open_states
 from engine.record.state_projection import check_room

@@ -19,7 +19,8 @@ from pathlib import Path
 from engine.base.errors import RunFolderError
 from engine.experiment import Experiment, Stage
 from engine.record import snapshots
-from engine.record.hashing import is_mixed, stage_hash
+from engine.record.hashing import stage_hash
+from engine.record.numerics import is_mixed
 from engine.record.snapshots import Snapshot
 from engine.record.store import Lease, StageStore, Watch
 

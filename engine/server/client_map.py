@@ -18,8 +18,8 @@ from engine.client.blocks import cut_blocks
 from engine.client.entries import floats, to_numpy
 from engine.client.messages import ComputeJob, MapJob
 from engine.client.sums import added
-from engine.record.run_folder import Table
 from engine.record.states import Handle
+from engine.record.tables import Table
 from engine.worker.pool import Call, Pool
 
 When = Literal["prepare", "start", "finish"]

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 
 from engine.algorithm import Algorithm, Context, ParamLayout, Tensors
+from engine.client.executors import in_place_of
 from engine.client.nets import ClientNets, open_model, without_model
 from engine.data import Assignment, Dataset
 from engine.experiment import Experiment, Stage
-from engine.experiment.executor_policy import STACKING, Executor, in_place_of
+from engine.experiment.executor_policy import STACKING, Executor
 from engine.server.cohort import draw_cohort, expected_cohort
 from engine.worker.pool import Pool
 

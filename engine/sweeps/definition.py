@@ -23,10 +23,8 @@ from engine.analysis.settings import SMALLER_IS_BETTER, setting_label
 from engine.analysis.trials import LAYER, METRICS, ON_REQUEST, RESERVED
 from engine.base.errors import nearest, require
 from engine.experiment import Experiment
-from engine.record.personal import FIGURES as PERSONAL
+from engine.record.metrics import PERSONAL, REPORTED
 from engine.sweeps.space import axis, drawn_from, is_drawn, is_empty, is_grid, plain
-
-REPORTED = ("last10_accuracy", "accuracy", "best_accuracy", "loss", *PERSONAL)  # by a trial while it runs
 
 
 @dataclass(frozen=True)

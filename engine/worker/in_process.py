@@ -15,7 +15,7 @@ from engine.client.entries import Arrays
 from engine.client.jobs import JobRunner
 from engine.data import Assignment, Dataset
 from engine.experiment import Experiment
-from engine.record.hashing import hardware_of, numerics
+from engine.record.numerics import hardware_of, numerics
 from engine.record.states import Handle
 from engine.worker.pool import Call, Pool, Result
 from engine.worker.thread_count import workers_of

@@ -15,7 +15,8 @@ from engine.analysis.comparing.ranking import settings_of
 from engine.analysis.quantities import quantity
 from engine.analysis.report import write
 from engine.base.errors import RunFolderError
-from engine.record.personal import FIGURES, by_round
+from engine.record.metrics import PERSONAL as FIGURES
+from engine.record.personal_metrics import by_round
 from engine.record.run_folder import RunFolder
 from tests.support.report_pages import page_of, tips_of
 from tests.support.sweep_folders import MU, POINTS, make_run, make_sweep
@@ -124,7 +125,7 @@ def test_the_curve_behind_a_figure_is_drawn(swept: Path, metric: str) -> None:
     figure = FIGURES[metric]
     drawings, frame = figures.curves(results, settings_of(results))
     assert [drawing.name for drawing in drawings] == [f"curves-{figure.point}"]
-    assert figure.curve[1:] in drawings[0].caption
+    assert figure.label[1:] in drawings[0].caption
     curves = results.personal_curves()
     for (mu, number), part in frame.groupby(["mu", "round"]):
         wanted = curves[(curves["mu"] == mu) & (curves["round"] == number) & (curves["point"] == figure.point)]

@@ -149,9 +149,10 @@ def _of_runs() -> list[Reader]:
     from engine.experiment import Experiment
     from engine.record import checkpoints, matrices, snapshots
     from engine.record.checkpoints import Checkpoint, Position, decode, encode
-    from engine.record.run_folder import SCHEMAS, Table
+    from engine.record.schemas import SCHEMAS
     from engine.record.states import MemoryStore
     from engine.record.store import StageStore
+    from engine.record.tables import Table
 
     found = Checkpoint(
         Position(0, 2), {"weights": torch.arange(6.0), "buffers": torch.zeros(0)}, {1: "ab" * 32}, {"torch": "2"}

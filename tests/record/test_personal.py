@@ -20,8 +20,11 @@ from engine.base.errors import ConfigError
 from engine.cli import main as cli
 from engine.experiment import Experiment
 from engine.record.checkpoints import Position
-from engine.record.personal import FIGURES, at_the_end, by_round, figures, tenth
-from engine.record.run_folder import SCHEMAS, RunFolder
+from engine.record.metrics import METRICS, REPORTED
+from engine.record.metrics import PERSONAL as FIGURES
+from engine.record.personal_metrics import at_the_end, by_round, figures, tenth
+from engine.record.run_folder import RunFolder
+from engine.record.schemas import SCHEMAS
 from engine.server.evaluation import Evaluation
 from engine.sweeps.definition import Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
@@ -182,9 +185,9 @@ def test_the_end_of_a_run_on_the_terminal(tmp_path: Path, monkeypatch: pytest.Mo
     assert rows["test accuracy, personal models"] == f"{100 * figure_of(tmp_path, 'accuracy'):.2f} %"
     headline = {"personal_accuracy", "personal_last10_accuracy"}  # the first rows, in other words
     assert rows["mean of the last 10 rounds"] == f"{100 * figure_of(tmp_path, 'last10_accuracy'):.2f} %"
-    assert not rows.keys() & {FIGURES[name].short for name in headline}
+    assert not rows.keys() & {METRICS[name].short for name in headline}
     for name in FIGURES.keys() - headline:
-        assert rows[FIGURES[name].short] == f"{100 * figure_of(tmp_path, name):.2f} %"
+        assert rows[METRICS[name].short] == f"{100 * figure_of(tmp_path, name):.2f} %"
     assert "personal" not in shown["plain"] and "test accuracy " in shown["plain"]
 
 
@@ -280,7 +283,8 @@ def test_a_trial_that_fails_has_all_keys(tmp_path: Path) -> None:
     experiment = base(**{"rounds": 2, "execution.actors": 0, "local.lr": 1e30})
     SweepFolder(tmp_path).write(TrialRecord("00000", {}, 0))
     report = Alone(tmp_path, experiment, personal=True).step()
-    assert report["failed"] and all(math.isnan(report[name]) for name in FIGURES)
+    assert report["failed"] and all(math.isnan(report[name]) for name in REPORTED)
+    assert set(FIGURES) <= set(REPORTED)
 
 
 def test_a_sweep_by_a_figure_of_personal_models() -> None:

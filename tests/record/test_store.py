@@ -20,8 +20,10 @@ from typing import Any
 import pytest
 
 from engine.base.errors import RunFolderError
-from engine.record import store as store_module
 from engine.record.store import Holder, Lease, StageStore, Watch
+from engine.record.store import leases as leases_module
+from engine.record.store import size as size_module
+from engine.record.store.size import SizeLimit
 from engine.run.log import Messages
 
 KEY = "ab12cd-34_ef"
@@ -447,7 +449,7 @@ def test_patience_is_counted_by_the_waiters_clock_since_the_last_beat(
     os.kill(process.pid, signal.SIGSTOP)
     age(lease_file(store), 10 * DAY)
     clock = Clock()
-    monkeypatch.setattr(store_module, "time", clock)
+    monkeypatch.setattr(leases_module, "time", clock)
     watch = store.watch(KEY)
     clock.now += 0.9 * PATIENCE
     assert not watch.expired() and watch.take_over() is None
@@ -586,7 +588,7 @@ def test_a_lease_killed_at_its_creation_expires(store: StageStore, monkeypatch: 
     (store.path / KEY[:2] / KEY / "lease-000001").touch()
     assert store.lease(KEY) is None and store.holder(KEY) == Holder("", 0)
     clock = Clock()
-    monkeypatch.setattr(store_module, "time", clock)
+    monkeypatch.setattr(leases_module, "time", clock)
     watch = store.watch(KEY)
     assert not watch.expired()
     clock.now += 2 * PATIENCE
@@ -736,14 +738,14 @@ for number in range(20):
 def test_publishing_looks_at_all_entries_rarely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a cost that grows with the square of the trials, below the limit or at it."""
     visits = itertools.count()
-    entries = StageStore._entries
+    entries = SizeLimit.entries
 
-    def counted(store: StageStore, now: float) -> Iterator[Any]:
+    def counted(store: SizeLimit, now: float) -> Iterator[Any]:
         for each in entries(store, now):
             next(visits)
             yield each
 
-    monkeypatch.setattr(StageStore, "_entries", counted)
+    monkeypatch.setattr(SizeLimit, "entries", counted)
     for number in range(60):
         publish(StageStore(tmp_path / "store", 40 * 1300), f"key{number % 7}", number)
         if number == 30:
@@ -773,16 +775,16 @@ def test_an_entry_that_comes_while_another_process_has_the_total_is_counted_by_i
     publish(store, "a", 1)
     tally = store.path / "tally"
     age(tally / "total", 100 * PATIENCE)
-    marks = store_module._marks
+    marks = size_module.marks_in
 
     def overtaken(folder: Path) -> list[str]:
         found = marks(folder)
-        monkeypatch.setattr(store_module, "_marks", marks)
+        monkeypatch.setattr(size_module, "marks_in", marks)
         publish(StageStore(store.path, patience=PATIENCE), "b", 1)
         assert len(marks(tally)) == 2  # left to us
         return found
 
-    monkeypatch.setattr(store_module, "_marks", overtaken)
+    monkeypatch.setattr(size_module, "marks_in", overtaken)
     publish(store, "c", 1)
     assert os.listdir(tally) == ["total"]
     assert int((tally / "total").read_text()) == store.size()
@@ -793,16 +795,16 @@ def test_a_process_that_was_only_stopped_does_not_put_its_old_total_back(
 ) -> None:
     """Kills: a total of long ago over the present one, an error in the process that wakes up."""
     tally = store.path / "tally"
-    make_room = StageStore._make_room
+    make_room = SizeLimit.make_room
 
-    def stopped(self: StageStore, now: float) -> int:
-        monkeypatch.setattr(StageStore, "_make_room", make_room)
+    def stopped(self: SizeLimit, now: float) -> int:
+        monkeypatch.setattr(SizeLimit, "make_room", make_room)
         (held,) = tally.glob("held-*")
         age(held, 11 * PATIENCE)
         publish(StageStore(store.path, patience=PATIENCE), "b", 1)
         return 1
 
-    monkeypatch.setattr(StageStore, "_make_room", stopped)
+    monkeypatch.setattr(SizeLimit, "make_room", stopped)
     publish(store, "a", 1)
     assert os.listdir(tally) == ["total"]
     assert int((tally / "total").read_text()) == store.size()
@@ -858,7 +860,7 @@ def test_a_size_in_the_middle_of_an_eviction(store: StageStore, monkeypatch: pyt
     """Kills: an error when an entry goes while sizes are added up."""
     for key in "abc":
         publish(store, key, 1)
-    files = store_module._files
+    files = size_module.files_of
 
     def evicted(folder: Path) -> list[Path]:
         found = files(folder)
@@ -866,5 +868,5 @@ def test_a_size_in_the_middle_of_an_eviction(store: StageStore, monkeypatch: pyt
             StageStore(store.path).discard("b", 1)
         return found
 
-    monkeypatch.setattr(store_module, "_files", evicted)
+    monkeypatch.setattr(size_module, "files_of", evicted)
     assert 2000 < store.size() < 3000

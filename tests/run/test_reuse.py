@@ -11,7 +11,7 @@ import pytest
 
 from engine.base.errors import RunFolderError
 from engine.record import snapshots
-from engine.record.hashing import mixed
+from engine.record.numerics import mixed
 from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
 from engine.run.driver import Driver

@@ -21,8 +21,10 @@ from engine.algorithm.seeds import numpy_generator
 from engine.data import Assignment, Dataset
 from engine.experiment import CHOICES, Experiment
 from engine.record import matrices as of_pairs
-from engine.record.personal import EVERY_CLIENT
-from engine.record.run_folder import SCHEMAS, Row, RunFolder, Table
+from engine.record.personal_metrics import EVERY_CLIENT
+from engine.record.run_folder import Row, RunFolder
+from engine.record.schemas import SCHEMAS
+from engine.record.tables import Table
 
 Accuracy = Callable[[Mapping[str, Any], int], float]
 Matrices = Callable[[Mapping[str, Any], int], Mapping[str, np.ndarray]]

@@ -19,7 +19,7 @@ from engine.analysis.figures.lines import Line, panels_of_lines
 from engine.analysis.figures.panels import PANEL, limits, name_lines
 from engine.analysis.quantities import Quantity, quantity, with_unit
 from engine.analysis.settings import setting_frame
-from engine.record.personal import FIGURES as PERSONAL
+from engine.record.metrics import PERSONAL
 
 if TYPE_CHECKING:
     from engine.analysis.results import Results
@@ -108,11 +108,11 @@ def curves(results: Results, settings: list[Setting]) -> tuple[list[Drawing], pd
 
 def _shown(results: Results) -> list[_Series]:
     """Return what is drawn, and in a note what of a run's evaluations is not, if anything."""
-    figure = PERSONAL.get(results.metric)
-    if figure is not None:
+    curve = PERSONAL.get(results.metric)
+    if curve is not None:
         frame = results.personal_curves()
-        frame = _once_a_round(frame.loc[frame["point"] == figure.point])
-        return [_Series(figure.point, figure.curve, "accuracy", figure.column, quantity("accuracy"), frame)]
+        frame = _once_a_round(frame.loc[frame["point"] == curve.point])
+        return [_Series(curve.point, curve.label, "accuracy", curve.column, quantity("accuracy"), frame)]
     every = results.curves()
     frame = every.loc[every["scope"] == every.groupby("trial")["scope"].transform("last")]
     note = "" if len(frame) == len(every) else LEFT_OUT

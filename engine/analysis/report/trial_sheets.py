@@ -1,4 +1,4 @@
-"""Tables of what was run: the settings by rank, every trial, the failures by reason."""
+"""Tables of trials: the settings by rank, every trial, the failures by reason."""
 
 from __future__ import annotations
 
@@ -20,30 +20,14 @@ from engine.analysis.report.sheets import (
 from engine.analysis.results import Results
 from engine.analysis.settings import MARK, setting_label
 from engine.analysis.trials import read_json
-from engine.record.personal import FIGURES as PERSONAL
+from engine.record.metrics import by_column
 
 MOST_SETTINGS = 15
-COLUMNS = (
-    "last10_accuracy",
-    "last10_std",
-    "local_last10_accuracy",
-    "accuracy",
-    "best_accuracy",
-    "best_round",
-    "worst_decile_accuracy",
-    "loss",
-    *PERSONAL,
-    "rounds_to_target",
-    "bytes_to_target",
-    "client_floats_to_best",
-    "rounds",
-    "rounds_computed",
-    "seconds",
-)
+COLUMNS = by_column()
 
 
 def best_settings(results: Results, settings: list[Setting]) -> Sheet | None:
-    """The settings by rank: for a sweep whose hyper-parameters are drawn, and for a grid too large for a table."""
+    """Rank the settings: for a sweep whose hyper-parameters are drawn, and for a grid too large for a table."""
     finished = ranked(settings, results.mode)
     if not results.axes or not finished:
         return None
@@ -105,7 +89,7 @@ def trials_sheet(results: Results) -> Sheet:
 
 
 def schedules(results: Results) -> dict[str, str]:
-    """Say what changed in mid-run, for trials in which something did (population-based training)."""
+    """Describe what changed in mid-run, for trials in which something did (population-based training)."""
     found = {}
     for trial, folder in zip(results.trials["trial"], results.trials["folder"], strict=True):
         path = results.path / folder / "trial.json"
@@ -118,7 +102,7 @@ def schedules(results: Results) -> dict[str, str]:
 
 
 def failures(results: Results) -> list[tuple[str, str]]:
-    """Each reason with the trials that failed for it."""
+    """List each reason with the trials that failed for it."""
     by_reason: dict[str, list[str]] = {}
     names = [*(axis.name for axis in results.axes), "seed"]
     for row in results.trials.to_dict("records"):

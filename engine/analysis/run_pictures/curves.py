@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from engine.record.personal import by_round
+from engine.record.personal_metrics import by_round
 from engine.record.run_folder import BREAKS_PRIVACY, RunFolder
 
 BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#8a8a8a"  # of Okabe and Ito, told apart by everybody

@@ -42,7 +42,6 @@ ACTIVATION_BYTES = 256 * 2**20  # of the layers that one pass over the probe kee
 PROFILE_BYTES = 1024 * 2**20  # of all networks that are compared at a time
 CHUNK = 250  # rows of one forward pass
 Layers = Literal["taps", "weights"]
-FIGURES = ("cka_logits", "cka_lowest_other", "cka_logits_margin", "cka_mean", "norm_correlation")
 
 
 @dataclass(frozen=True)

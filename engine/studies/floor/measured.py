@@ -16,7 +16,7 @@ from engine.client.nets import DTYPES
 from engine.data import Assignment
 from engine.experiment import CHOICES, Evaluation, Experiment, Stage, lineage_of
 from engine.models.cost import ModelCost, model_cost
-from engine.record.hashing import hardware_of, numerics
+from engine.record.numerics import hardware_of, numerics
 from engine.record.run_folder import Row
 from engine.run.run import Run
 from engine.server.cohort import draw_cohort

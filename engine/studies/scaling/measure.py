@@ -26,7 +26,7 @@ from engine.base.errors import require
 from engine.client.entries import Arrays
 from engine.data import Dataset
 from engine.experiment import Execution, Experiment
-from engine.record.hashing import hardware_of
+from engine.record.numerics import hardware_of
 from engine.record.run_folder import RunFolder
 from engine.record.states import Handle
 from engine.run.local_driver import LocalDriver

@@ -17,7 +17,7 @@ import ray.exceptions
 
 from engine.base.errors import ResourceError
 from engine.experiment import Execution
-from engine.record.hashing import mixed
+from engine.record.numerics import mixed
 from engine.worker.ray.errors import first_line
 
 log = logging.getLogger("fedskew")

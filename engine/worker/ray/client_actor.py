@@ -16,7 +16,7 @@ from engine.base.devices import device_class
 from engine.client.jobs import JobRunner
 from engine.data import Assignment, Dataset
 from engine.experiment import Experiment
-from engine.record.hashing import hardware_of, numerics
+from engine.record.numerics import hardware_of, numerics
 from engine.worker.ray.replies import CallReply
 
 

@@ -1,4 +1,4 @@
-"""What the evaluations of clients one by one come to: curves over rounds, and the figures of a run.
+"""Metrics of clients' own models: curves over rounds, and the metrics of a run that are taken from them.
 
 A row of personal.parquet is the model of one client at some point of a round, on the client's own test rows:
 
@@ -7,7 +7,7 @@ A row of personal.parquet is the model of one client at some point of a round, o
     post_server  what every client would receive next, with what it keeps: its personal model
     fine_tuned   the same after fine-tuning by the client
 
-Papers differ in which of these they print, so a run has a figure for each. PFLEGO's is of the round's participants
+Papers differ in which of these they print, so a run has a metric for each. PFLEGO's is of the round's participants
 after their local work; it does not say whether its ± is over rounds or seeds: over rounds it is ``participants_std``,
 over seeds the report has it. FedBABU's is after fine-tuning, with the same weight for every client.
 """
@@ -16,68 +16,24 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 
 from engine.record.last_rounds import of_last_rounds
+from engine.record.metrics import PERSONAL
 
 PLACE = ["stage", "round", "point"]
 EVERY_CLIENT = ("post_server", "fine_tuned")  # points at which all clients with test rows are evaluated
-_OVER = {
-    "last": "",
-    "mean": ", mean of the last 10 rounds",
-    "std": ", standard deviation over the last 10 rounds",
-}
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure of a run, and the curve over rounds that it is taken from."""
-
-    curve: str  # what is drawn over rounds, in words
-    short: str  # of the figure, for a table
-    point: str
-    column: str = "accuracy"  # of :func:`by_round`
-    over: Literal["last", "mean", "std"] = "last"  # of the last evaluated round, or of those in the last ten
-
-    @property
-    def label(self) -> str:
-        return self.curve + _OVER[self.over]
-
-
-_PERSONAL = "accuracy of personal models"
-_PARTICIPANTS = "accuracy of a round's participants after local work"
-_FINE_TUNED = "accuracy of personal models after fine-tuning"
-FIGURES = {
-    "personal_accuracy": Figure(_PERSONAL, "personal models", "post_server"),
-    "personal_last10_accuracy": Figure(_PERSONAL, "personal models, last 10", "post_server", over="mean"),
-    "personal_client_accuracy": Figure(
-        f"{_PERSONAL}, mean over clients", "personal models, by client", "post_server", "client_accuracy"
-    ),
-    "personal_worst_decile_accuracy": Figure(
-        "accuracy of the worst tenth of clients, personal models",
-        "personal models, worst tenth",
-        "post_server",
-        "worst_decile_accuracy",
-    ),
-    "participants_accuracy": Figure(_PARTICIPANTS, "participants", "post_local", over="mean"),
-    "participants_std": Figure(_PARTICIPANTS, "participants, std", "post_local", over="std"),
-    "fine_tuned_accuracy": Figure(_FINE_TUNED, "fine-tuned", "fine_tuned"),
-    "fine_tuned_client_accuracy": Figure(
-        f"{_FINE_TUNED}, mean over clients", "fine-tuned, by client", "fine_tuned", "client_accuracy"
-    ),
-}
 
 
 def tenth(clients: Any) -> Any:
-    """ceil(K / 10): the size of the worst tenth of K clients; of a whole number, or of a series of them."""
+    """Return ceil(K / 10), the size of the worst tenth of K clients; of a whole number, or of a series of them."""
     return -(-clients // 10)
 
 
 def by_round(rows: pd.DataFrame) -> pd.DataFrame:
-    """One row for each stage, round and point, in the order in which they appear in ``rows`` (of personal.parquet).
+    """Make one row for each stage, round and point, in the order of ``rows`` (of personal.parquet).
 
     samples; accuracy, by samples; client_accuracy, every client with the same weight; worst_decile_accuracy, the mean
     over the worst tenth of clients, every one with the same weight.
@@ -100,33 +56,33 @@ def of_stages(rows: pd.DataFrame, stages: Collection[str]) -> pd.DataFrame:
 
 
 def at_the_end(rows: pd.DataFrame, point: str) -> pd.DataFrame:
-    """The rows of ``point`` in the last round that has any, one for each client."""
+    """Return the rows of ``point`` in the last round that has any, one for each client."""
     own = rows.loc[rows["point"] == point]
     return own.loc[(own[["stage", "round"]] == own[["stage", "round"]].iloc[-1]).all(axis=1)] if len(own) else own
 
 
 def figures(rows: pd.DataFrame, last: int, without_rounds: Collection[str] = ()) -> dict[str, float | None]:
-    """The figures of a run, :data:`FIGURES`; None for one that ``rows`` do not tell.
+    """Compute the metrics :data:`~engine.record.metrics.PERSONAL` of a run; None for one that ``rows`` do not tell.
 
     rows: of personal.parquet along the run's lineage, in the order of the file. last: the run's last round.
     without_rounds: stages that are one evaluation, and no rounds to take a mean over.
 
-    A figure "of the last evaluated round" is of the last in which its point was evaluated. A standard deviation has
+    A metric of the last evaluated round is of the last in which its point was evaluated. A standard deviation has
     n - 1 in the denominator, and needs two rounds.
     """
     return figures_of_rounds(by_round(rows), last, without_rounds)
 
 
 def figures_of_rounds(rounds: pd.DataFrame, last: int, without_rounds: Collection[str] = ()) -> dict[str, float | None]:
-    """The same, from what :func:`by_round` makes of the rows."""
+    """Compute the same from what :func:`by_round` makes of the rows."""
     found: dict[str, float | None] = {}
-    for name, figure in FIGURES.items():
-        curve: list[dict[str, Any]] = rounds.loc[rounds["point"] == figure.point].to_dict("records")
-        if figure.over == "last":
-            found[name] = curve[-1][figure.column] if curve else None
+    for name, curve in PERSONAL.items():
+        rows: list[dict[str, Any]] = rounds.loc[rounds["point"] == curve.point].to_dict("records")
+        if curve.over == "last":
+            found[name] = rows[-1][curve.column] if rows else None
             continue
-        values = of_last_rounds(curve, last, without_rounds)
-        if figure.over == "mean":
+        values = of_last_rounds(rows, last, without_rounds)
+        if curve.over == "mean":
             found[name] = statistics.fmean(values) if values else None
         else:
             found[name] = statistics.stdev(values) if len(values) > 1 else None

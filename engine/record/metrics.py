@@ -1,0 +1,387 @@
+"""The metrics of a run: one table of their names and labels, their units and sources, and their meanings.
+
+Summaries and trial tables have a metric under its name, sweeps and claims ask for it by its name, reports and the
+command line show it by its label. ``docs/metrics.md`` is this table.
+
+Accuracies and shares are stored as fractions. The *lineage* is the last stage and the stages that it comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Source = Literal[
+    "summary.json",  # of the run's folder
+    "trial.json",  # of a sweep's trial; summary.json of a run
+    "evaluations.parquet",  # and what the analysis makes of it with rounds, exchanges or the partition
+    "rounds.parquet",  # of each round, not of a run
+    "fedskew diagnose",  # of the last round that it has looked into
+    "fedskew images",  # likewise
+    "matrices.parquet",
+]
+TARGET = "the target accuracy"  # stands in labels for the sweep's ``target_accuracy``
+
+
+@dataclass(frozen=True)
+class ClientCurve:
+    """The curve over rounds that a metric of clients' own models is taken from, see ``personal_metrics.py``."""
+
+    label: str  # in words
+    point: str  # of personal.parquet
+    column: str = "accuracy"  # of :func:`engine.record.personal_metrics.by_round`
+    over: Literal["last", "mean", "std"] = "last"  # of the last evaluated round, or of those in the last ten
+
+    @property
+    def label_of_metric(self) -> str:
+        return self.label + _OVER[self.over]
+
+
+_OVER = {
+    "last": "",
+    "mean": ", mean of the last 10 rounds",
+    "std": ", standard deviation over the last 10 rounds",
+}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that describes a run, and all that is said about it anywhere."""
+
+    name: str  # in summaries, in trials.parquet, in sweeps and claims
+    label: str  # for axes and captions
+    source: Source
+    meaning: str  # in a sentence
+    short: str = ""  # for the head of a column; none: the label
+    unit: str = ""
+    scale: float = 1.0  # from the stored value to the unit
+    better: Literal["max", "min"] | None = None  # None: neither more nor less is better by itself
+    whole: bool = False  # a count, of rounds say
+    reported: bool = False  # by a sweep's trial while it runs
+    column: int | None = None  # its place in a report's table of trials; None: it is not there
+    curve: ClientCurve | None = None  # of a metric of clients' own models
+
+
+def _share(name: str, label: str, source: Source, meaning: str, **fields: object) -> Metric:
+    """Make the metric of a fraction, written in percent; more is better unless ``fields`` say otherwise."""
+    return Metric(name, label, source, meaning, **{"unit": "%", "scale": 100.0, "better": "max", **fields})  # type: ignore[arg-type]
+
+
+def _own_models(name: str, short: str, column: int, curve: ClientCurve, meaning: str) -> Metric:
+    """Make a metric of clients' own models, of a run that evaluated them (personal.parquet)."""
+    better = "min" if curve.over == "std" else "max"
+    fields = {"short": short, "better": better, "reported": True, "column": column, "curve": curve}
+    return _share(name, curve.label_of_metric, "summary.json", meaning, **fields)
+
+
+_PERSONAL = "accuracy of personal models"
+_PARTICIPANTS = "accuracy of a round's participants after local work"
+_FINE_TUNED = "accuracy of personal models after fine-tuning"
+_LOCAL = "test accuracy of local models before aggregation"
+
+ALL = (
+    _share(
+        "accuracy",
+        "final test accuracy",
+        "summary.json",
+        "Test accuracy after the last round.",
+        short="final",
+        reported=True,
+        column=4,
+    ),
+    _share(
+        "best_accuracy",
+        "best test accuracy",
+        "summary.json",
+        "The highest test accuracy of an evaluation of the lineage in the last scope.",
+        short="best",
+        reported=True,
+        column=5,
+    ),
+    Metric(
+        "best_round",
+        "best round",
+        "summary.json",
+        "The round (global) of the best accuracy; the first one of several.",
+        whole=True,
+        column=6,
+    ),
+    _share(
+        "last10_accuracy",
+        "test accuracy, mean of the last 10 rounds",
+        "summary.json",
+        "Mean test accuracy over the evaluations of the last ten rounds.",
+        short="last 10 rounds",
+        reported=True,
+        column=1,
+    ),
+    _share(
+        "last10_std",
+        "test accuracy, standard deviation over the last 10 rounds",
+        "summary.json",
+        "Standard deviation (n - 1) of the test accuracy over these evaluations; NaN of a single one.",
+        short="last 10 rounds, std",
+        better="min",
+        column=2,
+    ),
+    _share(
+        "local_last10_accuracy",
+        f"{_LOCAL}, mean of the last 10 rounds",
+        "summary.json",
+        "Mean over those of the last ten rounds that measured it (`evaluation.local_every`) of the mean accuracy of "
+        "the cohort's local models on the whole test set, before aggregation.",
+        short="local models, last 10",
+        column=3,
+    ),
+    Metric(
+        "loss",
+        "test loss",
+        "summary.json",
+        "Mean cross entropy on the test set after the last round.",
+        short="loss",
+        better="min",
+        reported=True,
+        column=8,
+    ),
+    Metric(
+        "rounds",
+        "rounds",
+        "trial.json",
+        "The last round (global): a stage counts on from the one that it needs.",
+        whole=True,
+        column=20,
+    ),
+    Metric("rounds_asked", "rounds asked", "trial.json", "Rounds of all stages together, as asked for.", whole=True),
+    Metric(
+        "rounds_computed",
+        "rounds computed",
+        "trial.json",
+        "Rounds of all stages that were computed; those taken from a store were not.",
+        short="computed",
+        whole=True,
+        column=21,
+    ),
+    Metric(
+        "rounds_to_target",
+        f"rounds to {TARGET}",
+        "evaluations.parquet",
+        "The first round (global) of the lineage whose accuracy, in the last scope, is at least the sweep's "
+        "`target_accuracy`; NaN if it never is.",
+        short="rounds to target",
+        better="min",
+        whole=True,
+        column=17,
+    ),
+    Metric(
+        "bytes_to_target",
+        f"traffic to {TARGET}",
+        "evaluations.parquet",
+        "4 bytes (8 in float64) for each float sent up or down in the lineage's rounds up to that one, and in the "
+        "exchanges outside rounds before it was evaluated.",
+        short="to target",
+        unit="MB",
+        scale=1e-6,
+        better="min",
+        column=18,
+    ),
+    Metric(
+        "client_floats_to_best",
+        "floats of one client up to the best round",
+        "summary.json",
+        "Floats up and down of one client that takes part in every round of the lineage up to the best one, and in the "
+        "exchanges outside rounds before that: what CBFL's Table 13 calls communication.",
+        short="a client's floats to best",
+        unit="M",
+        scale=1e-6,
+        better="min",
+        column=19,
+    ),
+    _share(
+        "worst_decile_accuracy",
+        "accuracy of the worst tenth of clients",
+        "evaluations.parquet",
+        "Mean over the worst tenth, ceil(K / 10), of the K clients that hold data of the sum over classes of (the "
+        "client's share of the class) * (test accuracy on the class): the accuracy to expect of the final global model "
+        "on test data distributed as that client's classes are. It knows nothing of how clients differ within a class. "
+        "NaN where the scope is personal.",
+        short="worst tenth",
+        column=7,
+    ),
+    Metric(
+        "label_entropy",
+        "class balance of clients' data",
+        "summary.json",
+        "Mean over the clients that hold data of the entropy of their class shares, divided by its maximum log C.",
+        short="class balance of data",
+    ),
+    Metric(
+        "step_label_entropy",
+        "class balance of what a local step sees",
+        "summary.json",
+        "The same of the rows that one local step is expected to see, as generated rows change it.",
+        short="class balance of a step",
+    ),
+    _own_models(
+        "personal_accuracy",
+        "personal models",
+        9,
+        ClientCurve(_PERSONAL, "post_server"),
+        "Accuracy of what each client would receive next with what it keeps, on its own test rows, by test rows.",
+    ),
+    _own_models(
+        "personal_last10_accuracy",
+        "personal models, last 10",
+        10,
+        ClientCurve(_PERSONAL, "post_server", over="mean"),
+        "The mean of that over the last ten rounds.",
+    ),
+    _own_models(
+        "personal_client_accuracy",
+        "personal models, by client",
+        11,
+        ClientCurve(f"{_PERSONAL}, mean over clients", "post_server", "client_accuracy"),
+        "The same as `personal_accuracy`, every client with the same weight.",
+    ),
+    _own_models(
+        "personal_worst_decile_accuracy",
+        "personal models, worst tenth",
+        12,
+        ClientCurve("accuracy of the worst tenth of clients, personal models", "post_server", "worst_decile_accuracy"),
+        "The mean of that over the worst tenth of clients.",
+    ),
+    _own_models(
+        "participants_accuracy",
+        "participants",
+        13,
+        ClientCurve(_PARTICIPANTS, "post_local", over="mean"),
+        "Accuracy of the cohorts' clients after local work and before the server's step, by test rows: mean over the "
+        "last ten rounds.",
+    ),
+    _own_models(
+        "participants_std",
+        "participants, std",
+        14,
+        ClientCurve(_PARTICIPANTS, "post_local", over="std"),
+        "Standard deviation (n - 1) of that over the last ten rounds.",
+    ),
+    _own_models(
+        "fine_tuned_accuracy",
+        "fine-tuned",
+        15,
+        ClientCurve(_FINE_TUNED, "fine_tuned"),
+        "Accuracy after each client's fine-tuning, by test rows.",
+    ),
+    _own_models(
+        "fine_tuned_client_accuracy",
+        "fine-tuned, by client",
+        16,
+        ClientCurve(f"{_FINE_TUNED}, mean over clients", "fine_tuned", "client_accuracy"),
+        "The same, every client with the same weight.",
+    ),
+    Metric(
+        "seconds",
+        "seconds",
+        "summary.json",
+        "Time of the rounds and evaluations of all stages.",
+        unit="s",
+        better="min",
+        column=22,
+    ),
+    Metric(
+        "floats_up",
+        "floats up",
+        "summary.json",
+        "Floats that clients sent in all stages, those of exchanges outside rounds included.",
+        better="min",
+    ),
+    Metric(
+        "floats_down",
+        "floats down",
+        "summary.json",
+        "Floats that clients received in all stages, those of exchanges outside rounds included.",
+        better="min",
+    ),
+    Metric(
+        "cka_logits", "cka logits", "fedskew diagnose", "Mean CKA between pairs of clients' local models at the logits."
+    ),
+    Metric(
+        "cka_lowest_other",
+        "cka lowest other",
+        "fedskew diagnose",
+        "The lowest mean CKA between pairs of clients of the layers below the logits.",
+    ),
+    Metric("cka_logits_margin", "cka logits margin", "fedskew diagnose", "`cka_lowest_other` minus `cka_logits`."),
+    Metric("cka_mean", "cka mean", "fedskew diagnose", "Mean over layers of the mean CKA between pairs of clients."),
+    Metric(
+        "norm_correlation",
+        "norm correlation",
+        "fedskew diagnose",
+        "Mean over clients of the correlation between a class's rows and the norm of its weights in the local head.",
+    ),
+    _share(
+        "generated_agreement",
+        "generated images taken for the class asked for",
+        "fedskew images",
+        "Share of the generated images that the model takes for the class that was asked for.",
+    ),
+    Metric(
+        "nearest_distance",
+        "generated images' distance to training",
+        "fedskew images",
+        "Mean distance of a generated image to the nearest training image.",
+    ),
+    Metric(
+        "nearest_distance_test",
+        "test images' distance to training",
+        "fedskew images",
+        "Mean distance of a test image to the nearest training image.",
+    ),
+    Metric(
+        "nearest_ratio",
+        "generated by test images' distance to training",
+        "fedskew images",
+        "`nearest_distance` by `nearest_distance_test`.",
+    ),
+    _share(
+        "cost_row_minimum",
+        "rows of the cost matrix that are least on the diagonal",
+        "matrices.parquet",
+        "Share of the rows whose strict minimum is on the diagonal, of a server that ends with a matrix `cost`.",
+        short="least cost on the diagonal",
+    ),
+    _share(
+        "local_accuracy",
+        _LOCAL,
+        "rounds.parquet",
+        "Mean accuracy of the cohort's local models on the whole test set, before aggregation, of one round.",
+    ),
+)
+METRICS = {metric.name: metric for metric in ALL}
+
+
+def names(*sources: Source) -> tuple[str, ...]:
+    """Name the metrics from these sources, in the order of the table."""
+    return tuple(metric.name for metric in ALL if metric.source in sources)
+
+
+def by_column(metrics: Iterable[Metric] = ALL) -> tuple[str, ...]:
+    """Name the metrics that a report's table of trials has, in the order of its columns."""
+    placed = [(metric.column, metric.name) for metric in metrics if metric.column is not None]
+    return tuple(name for _, name in sorted(placed))
+
+
+OF_RUN = names("summary.json", "trial.json", "evaluations.parquet")  # that every run may have
+ON_REQUEST = names("fedskew diagnose", "fedskew images", "matrices.parquet")  # if the run has what they are made of
+REPORTED = by_column(metric for metric in ALL if metric.reported)  # by a sweep's trial while it runs
+PERSONAL = {metric.name: metric.curve for metric in ALL if metric.curve is not None}  # of clients' own models
+SMALLER_IS_BETTER = tuple(metric.name for metric in ALL if metric.better == "min")
+
+
+def markdown() -> str:
+    """Write the table of ``docs/metrics.md``."""
+    lines = ["| metric | label | short | unit | better | live | from | meaning |", "|" + 8 * "---|"]
+    for metric in ALL:
+        words = (f"`{metric.name}`", metric.label, metric.short or metric.label, metric.unit, metric.better or "")
+        lines.append(f"| {' | '.join((*words, 'yes' if metric.reported else '', metric.source, metric.meaning))} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,126 @@
+"""A store's entries: published whole, verified when they are read."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from engine.base.files import link_or_copy
+from engine.record.store.folder import MANIFEST, WANTED, StoreFolder, files_of, in_folder, numbered, put, token
+
+log = logging.getLogger("fedskew")
+
+
+class Entries:
+    """Entries by key and round; see :class:`~engine.record.store.StageStore` for the methods of the same names."""
+
+    def __init__(self, folder: StoreFolder) -> None:
+        self._folder = folder
+
+    def rounds(self, key: str) -> list[int]:
+        folder = self._folder.key_folder(key)
+        with self._folder.explained():
+            return [round for round in numbered(folder) if (folder / f"{round:06d}" / MANIFEST).exists()]
+
+    def open(self, key: str, round: int) -> Path | None:
+        entry = self._folder.entry(key, round)
+        with self._folder.explained():
+            return entry if self._verify(entry, entry, key, round) else None
+
+    def fetch(self, key: str, round: int, target: Path) -> bool:
+        entry = self._folder.entry(key, round)
+        copy = target.with_name(f".{target.name}.{token()}.tmp")
+        with self._folder.explained():
+            try:
+                for file in files_of(entry):
+                    link_or_copy(entry / file, copy / file)
+                if not self._verify(entry, copy, key, round):
+                    return False
+                (copy / MANIFEST).unlink()
+                os.rename(copy, target)
+                return True
+            except FileNotFoundError:  # evicted meanwhile
+                return False
+            finally:
+                shutil.rmtree(copy, ignore_errors=True)
+
+    def publish(self, key: str, round: int, write: Callable[[Path], None]) -> int | None:
+        """Store what ``write`` puts into the folder it is given; its bytes, None if there is such an entry already."""
+        entry = self._folder.entry(key, round)
+        with self._folder.explained():
+            if (entry / MANIFEST).exists():
+                return None
+            if entry.exists():  # nobody would use it, and it would be in the way
+                self._folder.drop(entry)
+            folder = self._folder.temporary()
+            try:
+                folder.mkdir()
+                write(folder)
+                manifest = _manifest(folder, key, round)
+                size = (folder / MANIFEST).write_text(json.dumps(manifest))
+                size += sum(length for length, _ in manifest["files"].values())
+                for path in [*folder.rglob("*"), folder]:
+                    _sync(path)
+                if not put(folder, entry):
+                    return None
+                _sync(entry.parent)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            return size
+
+    def discard(self, key: str, round: int) -> None:
+        entry = self._folder.entry(key, round)
+        with self._folder.explained():
+            self._folder.drop(entry)
+
+    def want(self, key: str, round: int) -> None:
+        entry = self._folder.entry(key, round)
+        with self._folder.explained():
+            in_folder(entry.parent, entry.with_name(f"{WANTED}{entry.name}").touch)
+
+    def wanted(self, key: str) -> frozenset[int]:
+        folder = self._folder.key_folder(key)
+        with self._folder.explained():
+            return frozenset(numbered(folder, WANTED))
+
+    def _verify(self, entry: Path, content: Path, key: str, round: int) -> bool:
+        """Compare ``content``, the entry or a copy of it, with its manifest.
+
+        True: the entry counts as used now. False: it is gone.
+        """
+        try:
+            whole = json.loads((content / MANIFEST).read_bytes()) == _manifest(content, key, round)
+        except (FileNotFoundError, ValueError, RecursionError):
+            whole = False
+        if whole:
+            with contextlib.suppress(OSError):  # evicted meanwhile, or a store that may only be read
+                os.utime(entry / MANIFEST)
+        elif self._folder.drop(entry):
+            log.warning("stored round %d of %s was damaged; it is put away and computed again", round, entry.parent)
+        return whole
+
+
+def _manifest(folder: Path, key: str, round: int) -> dict[str, Any]:
+    """Describe an entry: its key and round, and its files' sizes and SHA-256."""
+    files = {}
+    for path in files_of(folder):
+        if str(path) != MANIFEST:
+            with open(folder / path, "rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                files[path.as_posix()] = [os.fstat(file.fileno()).st_size, digest]
+    return {"key": key, "round": round, "files": files}
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
