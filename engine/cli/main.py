@@ -11,7 +11,7 @@ from rich.logging import RichHandler
 
 from engine import __version__
 from engine.base.errors import FedskewError, one_line
-from engine.cli import listing, run, studies, sweep
+from engine.cli import doctor, listing, run, studies, sweep
 from engine.cli.show import console
 from engine.cli.unforeseen import unforeseen
 
@@ -32,6 +32,7 @@ app.command("embed")(studies.embed_command)
 app.command("images")(studies.images_command)
 app.command("scale")(studies.scale_command)
 app.command("list")(listing.list_command)
+app.command("doctor")(doctor.doctor_command)
 
 
 @app.callback(invoke_without_command=True)

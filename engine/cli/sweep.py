@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from engine.sweeps.definition import NamedSweep
     from engine.sweeps.running import How, Outcome
 
+STORE_GB = 20.0  # the store's limit, by default
+
 
 def sweep_command(
     name: Annotated[str, typer.Argument(help="see 'fedskew list sweeps', or FILE.py:function")],
@@ -29,7 +31,7 @@ def sweep_command(
     profile: Profile = "laptop",
     out: Annotated[Path | None, typer.Option(help="the sweep's folder; none: runs/<name>-<profile>-<hash>")] = None,
     store: Annotated[Path | None, typer.Option(help="where rounds are shared; none: 'store' beside the folder")] = None,
-    store_limit: Annotated[float, typer.Option(help="GB that the store may hold")] = 20.0,
+    store_limit: Annotated[float, typer.Option(help="GB that the store may hold")] = STORE_GB,
     reuse: Annotated[
         bool, typer.Option("--reuse/--no-reuse", help="share the rounds that trials have in common")
     ] = True,
