@@ -9,8 +9,8 @@ import numpy as np
 
 from benchmarks.common import write_inputs
 from engine.experiment import Experiment
-from engine.run.driver import draw_cohort
-from engine.run.run import prepare
+from engine.run.preparing import prepare
+from engine.server.cohort import draw_cohort
 
 ENDLESS = 10**9  # rounds: no run ends while it is measured
 

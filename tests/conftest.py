@@ -17,7 +17,7 @@ import pytest
 import torch
 from xdist.scheduler import LoadScopeScheduling
 
-from engine.run.run import Messages
+from engine.run.log import Messages
 
 # Two Rays would share the cores and see each other's actors.
 WITH_RAY = (

@@ -1,4 +1,4 @@
-"""Blocks of clients: how a cohort is cut, and how what blocks sent is added. Knows nothing of workers."""
+"""Blocks of clients: how a cohort is cut, by a rule that knows nothing of workers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-import torch
 
 AUTO_BLOCKS = 16  # blocks in a round: enough to balance a few actors, few enough that dispatch costs little
 TOGETHER = 32  # clients of a block that are trained in one pass, at most: from there on a step gains little
@@ -25,12 +24,3 @@ def cut_blocks(cohort: Sequence[int], block: int | Literal["auto"], together: bo
         return []
     cuts = np.array_split(np.arange(count), -(-count // block))
     return [tuple(cohort[part[0] : part[-1] + 1]) for part in cuts]
-
-
-def added(total: np.ndarray | None, array: np.ndarray, weight: float) -> np.ndarray:
-    """``total + weight * array`` in float64, into ``total``."""
-    term = torch.tensor(array, dtype=torch.float64)
-    if total is None:
-        return term.mul_(weight).numpy()
-    torch.from_numpy(total).add_(term, alpha=weight)
-    return total

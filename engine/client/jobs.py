@@ -1,20 +1,20 @@
-"""What a process that trains clients holds: the data set on its device, one network, and the jobs it can do.
+"""The jobs that a worker can do: train a block of clients, score rows, measure own models, map a function, compute.
 
-A worker is stateless between calls: everything a job needs arrives with it, so any worker can do any block, and a
-block that was lost with its worker is simply run again. It knows no Ray; ``ray_pool.py`` puts it into actors.
+A :class:`JobRunner` holds the data set on its device and one network. It is stateless between calls: everything a job
+needs arrives with it, so any worker can do any block, and a block that was lost with its worker is simply run again.
+Where it runs is not known here: ``engine/worker`` puts it into threads and into Ray actors.
 
-What all blocks of a round share is received once, by :meth:`Worker.receive`, before any of them is worked on.
+What all blocks of a round share is received once, by :meth:`JobRunner.receive`, before any of them is worked on.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,14 +22,9 @@ from engine.algorithm import (
     Algorithm,
     Batch,
     Client,
-    ClientView,
     Context,
-    Kind,
-    Merge,
     Net,
-    Phase,
     Tensors,
-    Workbench,
     seeds,
 )
 from engine.base.errors import ClientError
@@ -37,129 +32,30 @@ from engine.client import precision
 from engine.client.entries import Arrays, floats, not_finite, opened, to_numpy, to_torch
 from engine.client.failures import Outcome, attempt, naming
 from engine.client.flat_net import FlatNet
+from engine.client.messages import (
+    BlockResult,
+    ClientFailure,
+    ClientReport,
+    ComputeJob,
+    MapJob,
+    Mapped,
+    OwnScores,
+    PersonalJob,
+    Scores,
+    TrainJob,
+)
 from engine.client.nets import ClientNets, open_model
 from engine.client.sequential import RESIDENT_BYTES
-from engine.client.trainer import Sums, Trained, Trainer, Visit
+from engine.client.sums import BlockSums
+from engine.client.trainer import Trained, Trainer, Visit
 from engine.client.training_tools import FlatWorkbench
 from engine.client.vmap.cuda_graph import CudaRecorder, Programs
 from engine.data import Assignment, Dataset
 from engine.data.batches import Rows
 from engine.data.public import PublicRows
-from engine.experiment import Experiment, Local
+from engine.experiment import Experiment
 from engine.experiment.executor_policy import CAPTURING, in_place_of
 from engine.worker.preflight import Peak, measured
-
-
-@dataclass(frozen=True)
-class TrainJob:
-    """What the blocks of a round have in common, beside what the clients receive."""
-
-    algorithm: Algorithm
-    local: Local
-    context: Context
-    stateful: bool  # return the clients' new states beside the sums
-    probe: bool  # measure the objective before and after
-    test_locally: bool  # measure each local model on the test set
-    keep_models: bool = False  # return each local model, as it ended, beside the sums
-    test_own: bool = False  # measure clients' own models on their own test rows, before and after
-    together: bool = False  # train the clients of a block in one pass
-    drop: bool = False  # leave out clients that fail; otherwise the first one's error is raised
-
-
-@dataclass(frozen=True)
-class PersonalJob:
-    """Clients' own models, on their own test rows."""
-
-    algorithm: Algorithm
-    local: Local
-    context: Context
-    fine_tuning: Phase | None  # none: they are measured as they are, and not once more
-
-
-@dataclass(frozen=True)
-class MapJob:
-    """A pure function of every client."""
-
-    fn: Callable[[ClientView, Tensors], Tensors]
-    context: Context
-    merge: Merge | None = None  # the results of a block into one
-    stateful: bool = False  # whether the clients' states came along
-    kinds: Mapping[str, Kind] = field(default_factory=dict)  # of these states' entries
-
-
-@dataclass(frozen=True)
-class Mapped:
-    """What the clients of a block sent."""
-
-    results: list[Arrays]  # of each client, or one that they were merged into
-    floats_up: list[int]  # of each client
-
-
-@dataclass(frozen=True)
-class ComputeJob:
-    """Server-side work."""
-
-    fn: Callable[[Workbench, Tensors], Tensors]
-    round: int
-
-
-@dataclass(frozen=True)
-class ClientReport:
-    """One client's row of ``clients.parquet``."""
-
-    client: int
-    num_examples: int
-    steps: int
-    loss_before: float | None
-    loss_after: float | None
-    local_accuracy: float | None
-    floats_up: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class ClientFailure:
-    """One client's row of ``failures.parquet``."""
-
-    client: int
-    step: int | None  # see ClientError
-    reason: str
-
-
-@dataclass(frozen=True)
-class OwnScores:
-    """A client's own model on its own test rows."""
-
-    client: int
-    point: str  # received | post_local | post_server | fine_tuned, see results.py
-    scores: Scores
-
-
-@dataclass(frozen=True)
-class BlockSums:
-    """A block's sums on the wire; see :class:`~engine.client.trainer.Sums`. Of clients that failed nothing is in
-    them.
-    """
-
-    uploads: Arrays
-    buffers: np.ndarray
-    scaled: bool
-    weight: float
-    num_examples: int
-    stacked: list[Arrays]
-    reports: list[ClientReport]  # of each client in them
-    failures: list[ClientFailure]
-    models: list[Arrays] = field(default_factory=list)  # "weights" and "buffers" of each client, if asked for
-    personal: list[OwnScores] = field(default_factory=list)  # of clients' own models, if asked for
-
-
-@dataclass
-class Scores:
-    """Sums over test rows; added in row order."""
-
-    loss: float = 0.0
-    correct: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # [C]
-    count: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # [C]
 
 
 def set_up_torch(experiment: Experiment) -> None:
@@ -171,8 +67,8 @@ def set_up_torch(experiment: Experiment) -> None:
         precision.set_up(experiment.execution)
 
 
-class Worker:
-    """The jobs, on one device."""
+class JobRunner:
+    """Does jobs on one device."""
 
     def __init__(self, experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
         set_up_torch(experiment)
@@ -212,7 +108,7 @@ class Worker:
         stage; its state is then what it kept of the stage before, if anything.
         """
         algorithm = job.algorithm
-        sums, stacked, models = Sums(), list[Arrays](), list[Arrays]()
+        sums, stacked, models = BlockSums(), list[Arrays](), list[Arrays]()
         reports: list[ClientReport] = []
         new_states: list[Arrays] = []
         failures: list[ClientFailure] = []
@@ -226,7 +122,7 @@ class Worker:
                 new_states.append({})
                 continue
             own_test = self._own_test(number) if job.test_own else None
-            sums.add(trained)
+            sums.add(trained.upload, trained.buffers, trained.weight, trained.num_examples)
             if algorithm.stack_uploads:
                 stacked.append(to_numpy(trained.upload))
             if job.keep_models:
@@ -250,18 +146,7 @@ class Worker:
                     personal.append(self._own_scores("received", algorithm, number, job.context, own_test))
                     self._trainer_of(number).net.load(trained.personal["weights"], trained.personal["buffers"])
                     personal.append(self._own_scores("post_local", algorithm, number, job.context, own_test))
-        block = BlockSums(
-            uploads=to_numpy(sums.uploads),
-            buffers=sums.buffers.cpu().numpy(),
-            scaled=sums.scaled,
-            weight=sums.weight,
-            num_examples=sums.num_examples,
-            stacked=stacked,
-            reports=reports,
-            failures=failures,
-            models=models,
-            personal=personal,
-        )
+        block = BlockResult(sums.sent(), reports, failures, stacked, models, personal)
         return (block, *new_states) if job.stateful else block
 
     def peak(self, job: TrainJob, ids: tuple[int, ...], addressed: Arrays, rows: int, clients: int) -> Peak:

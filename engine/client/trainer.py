@@ -1,7 +1,7 @@
 """Local training: a client's round from what it received to what it sends.
 
 ``Trainer.train`` gives an algorithm's hooks what they need, with the loop of ``phases.py`` in the middle, and
-``Trainer.train_together`` several clients' with ``executors/block.py``; ``Sums`` adds the uploads of a block. None
+``Trainer.train_together`` several clients' with ``executors/block.py``; neither
 knows in which process it runs.
 
 Shapes: n rows of a client, B of a batch, P parameters, Q floating buffers.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -81,40 +81,6 @@ class Visit:
     received: Tensors
     stored: Tensors  # its state, as it is stored
     newcomer: bool = False
-
-
-@dataclass
-class Sums:
-    """A block's uploads, added in client order in float64; blocks are added in block order.
-
-    A block of one client holds what the client uploads, in the run's precision and half the size: whoever adds it
-    up multiplies it by its weight first. ``scaled`` says that this has been done.
-    """
-
-    uploads: Tensors = field(default_factory=dict)  # sum of weight * upload
-    buffers: Tensor = field(default_factory=lambda: torch.zeros(0))  # sum of num_examples * buffers
-    weight: float = 0.0
-    num_examples: int = 0
-    members: int = 0
-
-    @property
-    def scaled(self) -> bool:
-        return self.members > 1
-
-    def add(self, trained: Trained) -> None:
-        if self.members == 0:
-            self.uploads, self.buffers = trained.upload, trained.buffers
-        else:
-            if self.members == 1:
-                self.uploads = {name: tensor.double() * self.weight for name, tensor in self.uploads.items()}
-                self.buffers = self.buffers.double() * self.num_examples
-            for name, tensor in trained.upload.items():
-                self.uploads[name].add_(tensor, alpha=trained.weight)  # in float64, as the sum is
-            if trained.buffers.numel():
-                self.buffers.add_(trained.buffers, alpha=trained.num_examples)
-        self.members += 1
-        self.weight += trained.weight
-        self.num_examples += trained.num_examples
 
 
 class Streams:

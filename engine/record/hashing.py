@@ -25,6 +25,17 @@ from engine.experiment import Experiment, Stage
 
 # Modules that a result's bits go through, beside the stage's algorithm and the packages of data and models.
 NUMERIC_PATH = (
+    "engine.client.messages",
+    "engine.client.sums",
+    "engine.record.stage_states",
+    "engine.run.lineage",
+    "engine.run.recording",
+    "engine.run.sharing",
+    "engine.server.broadcast",
+    "engine.server.cohort",
+    "engine.server.federation",
+    "engine.server.round",
+    "engine.server.stage",
     "engine.algorithm",
     "engine.client.failures",
     "engine.client.blocks",

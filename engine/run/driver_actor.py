@@ -21,7 +21,9 @@ from engine.experiment import Experiment
 from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
 from engine.run.driver import Driver
-from engine.run.run import Messages, Prepared, Progress, log_to, reuse_for
+from engine.run.local_driver import Progress, reuse_for
+from engine.run.log import Messages, log_to
+from engine.run.preparing import Prepared
 
 log = logging.getLogger("fedskew")
 

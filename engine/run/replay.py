@@ -26,7 +26,7 @@ from engine.experiment import Experiment, lineage_of
 from engine.record.checkpoints import Checkpoint, Checkpoints
 from engine.record.run_folder import Row, RunFolder
 from engine.run.driver import Driver
-from engine.run.run import Prepared, check_place, prepare
+from engine.run.preparing import Prepared, check_place, prepare
 from engine.worker.pool import InProcessPool, Pool
 
 log = logging.getLogger("fedskew")

@@ -9,189 +9,22 @@ summary = run.close()
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
-
-import numpy as np
-import torch
+from typing import Any
 
 from engine.base.allocator import give_back_freed_memory
-from engine.base.errors import ConfigError, DataError, FedskewError, require
+from engine.base.errors import FedskewError
 from engine.base.files import writing
-from engine.data import Assignment, Dataset
-from engine.experiment import Execution, Experiment, no_gpu
-from engine.models import check_size
+from engine.experiment import Experiment
 from engine.record import matrices
-from engine.record.run_folder import Row, RunFolder
+from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
-from engine.run.driver import Driver
-from engine.run.sharing import Reuse
+from engine.run.local_driver import DriverLike, LocalDriver, Progress
+from engine.run.preparing import Prepared, check_place, prepare
 from engine.server.class_balance import changes_classes, last_trained, step_classes
-from engine.server.evaluation_schedule import measures_own_models
-from engine.worker.pool import InProcessPool, Pool
 
 log = logging.getLogger("fedskew")
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What has happened since the last look."""
-
-    rows: list[Row]
-    round: int  # global: a stage counts on from the one it needs
-    done: int  # rounds of this run, over all its stages
-    finished: bool
-    messages: tuple[str, ...] = ()  # warnings of another process; those of this one are logged as they come
-
-
-class DriverLike(Protocol):
-    """The driver, in this process or as an actor."""
-
-    opened: Progress
-
-    def advance(self, seconds: float, until: int | None = None) -> Progress: ...
-
-    def close(self) -> dict[str, Any]: ...
-
-
-class Messages(logging.Handler):
-    """Keeps warnings until somebody shows them."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self._texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._texts.append(record.getMessage())
-
-    def drain(self) -> list[str]:
-        texts, self._texts = self._texts, []
-        return texts
-
-
-class LogFile(logging.FileHandler):
-    """A run goes on without its log where the disk does not take it."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            super().emit(record)
-        except OSError:  # of opening the file
-            self.handleError(record)
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        if self in _handlers:
-            _handlers.remove(self)
-            log.removeHandler(self)
-            log.warning("%s cannot be written; the run goes on without it", self.baseFilename)
-
-
-def log_to(folder: Path) -> None:
-    """Log to ``folder/log.txt`` until :func:`stop_logging`, or the next run of this process."""
-    file = LogFile(folder / "log.txt", encoding="utf-8", delay=True)
-    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    stop_logging()
-    _handlers.append(file)
-    log.addHandler(file)
-    log.setLevel(logging.INFO)
-
-
-def stop_logging() -> None:
-    while _handlers:
-        handler = _handlers.pop()
-        log.removeHandler(handler)
-        handler.close()
-
-
-_handlers: list[logging.Handler] = []  # of the run that this process drives
-
-
-def check_against_data(experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
-    """Refuse what only the data can tell: a model that does not fit them, a cohort larger than the clients."""
-    check_size(experiment.model, dataset.shape, len(dataset.classes))
-    for model in experiment.client_models:
-        try:
-            check_size(model, dataset.shape, len(dataset.classes))
-        except ConfigError as error:
-            field = error.field.replace("model", "client_models", 1)
-            raise ConfigError(field, error.value, error.rule, "for example client_models=[mlp]") from None
-    _check_public(experiment, dataset, assignment)
-    holders = int((assignment.sizes() > 0).sum())
-    own = any(measures_own_models(experiment, stage.algorithm) for stage in experiment.chain)
-    if own and not any(map(len, assignment.tests)):
-        raise DataError("no client has a test row to measure its own model on: keep more test samples")
-    count = experiment.participation.count
-    require(
-        count is None or count <= holders,
-        "participation.count",
-        count,
-        f"must be at most {holders}, the number of clients that hold data",
-        f"set participation.count={holders}",
-    )
-
-
-def _check_public(experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
-    """Whether there are the public samples that a stage will ask for."""
-    counts = np.bincount(dataset.train.labels[assignment.public], minlength=len(dataset.classes))
-    least, there = int(counts.argmin()), int(counts.min())
-    if there:
-        repair = f"set it to {there} or less, or raise partition.public_per_class"
-    elif counts.any():
-        repair = "take partition.sets that have every class"
-    elif hasattr(experiment.partition, "public_per_class"):
-        repair = "raise partition.public_per_class"
-    else:
-        repair = "set partition.name=class_sets"
-    rule = f"asks for more public samples of each class than there are: class {least} has {there}"
-    for stage in experiment.chain:
-        wanted = stage.algorithm.public_per_class
-        require(wanted <= there, f"stages.{stage.name}.algorithm.per_class", wanted, rule, repair)
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A run that nothing speaks against, before its folder is made."""
-
-    experiment: Experiment
-    folder: RunFolder
-    dataset: Dataset
-    assignment: Assignment
-
-    def write(self) -> None:
-        """The experiment last: a folder that has one can be gone on with."""
-        self.folder.path.mkdir(parents=True, exist_ok=True)
-        self.assignment.save(self.folder.path / "partition.parquet")
-        self.folder.create(self.experiment)
-
-
-def prepare(experiment: Experiment, out: Path | None, overwrite: bool, dataset: Dataset | None = None) -> Prepared:
-    """Refuse what can be refused, resolve what is ``auto``; ``dataset`` if it is loaded already."""
-    experiment = experiment.resolve()
-    folder = RunFolder.for_experiment(experiment, out)
-    # As saved: a run goes on with the partition it began with. What cannot be read is refused before data are.
-    begun = folder.has_experiment() and not overwrite
-    saved = Assignment.load(folder.path / "partition.parquet") if begun else None
-    dataset = dataset or experiment.data.load()
-    fingerprint = dataset.fingerprint
-    if saved is None:
-        assignment = experiment.partition.assign(dataset.train.labels, len(dataset.classes), dataset.train.owners)
-        assignment = experiment.partition.share_tests(replace(assignment, data=fingerprint), dataset)
-    else:
-        assignment = saved
-        root = getattr(experiment.data, "root", None)
-        require(
-            assignment.data == fingerprint,
-            "data.root",
-            root,
-            "holds other data than this run began with",
-            "name another folder with --out, or put the data back",
-        )
-        assignment.check_rows(len(dataset.train), len(dataset.test))
-    check_against_data(experiment, dataset, assignment)
-    return Prepared(experiment, folder, dataset, assignment)
 
 
 class Run:
@@ -268,73 +101,6 @@ class Run:
     def _note(self, progress: Progress) -> Progress:
         self.round, self.done, self.finished = progress.round, progress.done, progress.finished
         return progress
-
-
-def check_place(execution: Execution, address: str | None = None) -> None:
-    """Refuse what this process cannot do where it is to compute, and say what it leaves unused."""
-    if execution.actors:
-        return
-    if execution.device == "cuda" and not torch.cuda.is_available():
-        raise no_gpu(execution)
-    require(
-        address is None,
-        "--address",
-        address,
-        "is of a Ray cluster, and execution.actors=0 computes in this process",
-        "set execution.actors, for example to 8",
-    )
-    if os.environ.get("RAY_ADDRESS"):
-        log.warning("execution.actors=0 computes in this process, and not on the Ray at RAY_ADDRESS")
-    if execution.gpus_per_actor > 0:
-        log.warning(
-            "execution.actors=0 computes in this process, on a whole GPU: execution.gpus_per_actor is of actors"
-        )
-
-
-class LocalDriver:
-    """The driver in this process."""
-
-    def __init__(
-        self,
-        prepared: Prepared,
-        store: StageStore | None = None,
-        make_pool: Callable[[], Pool] | None = None,
-        keep_all: bool = False,
-        patience: float = 0.0,
-    ) -> None:
-        """``make_pool``: where blocks run; none: in this process. ``keep_all``: see :class:`~engine.run.sharing.Reuse`.
-
-        ``patience``: seconds to wait for a process that still holds the folder.
-        """
-        self._stack = ExitStack()
-        experiment, folder = prepared.experiment, prepared.folder
-        with ExitStack() as stack:  # what was begun is undone if the rest fails
-            stack.enter_context(folder.locked(patience))
-            log_to(folder.path)
-            stack.callback(stop_logging)
-            data = (prepared.dataset, prepared.assignment)
-            pool = make_pool() if make_pool else InProcessPool(experiment, *data)
-            stack.callback(pool.close)
-            self.driver = Driver(experiment, folder, *data, pool, reuse_for(folder, store, keep_all))
-            self._stack = stack.pop_all()
-        self.opened = self._progress([])
-
-    def advance(self, seconds: float, until: int | None = None) -> Progress:
-        return self._progress(self.driver.advance(seconds, until))
-
-    def close(self) -> dict[str, Any]:
-        with self._stack:
-            return self.driver.close()
-
-    def _progress(self, rows: list[Row]) -> Progress:
-        return Progress(rows, self.driver.round, self.driver.rounds_done, self.driver.finished)
-
-
-def reuse_for(folder: RunFolder, store: StageStore | None, keep_all: bool = False) -> Reuse | None:
-    """The dealings of the run in ``folder`` with a store, if there is one."""
-    if store is None:
-        return None
-    return Reuse(store, folder.path / "fetched", note=str(folder.path), keep_all=keep_all)
 
 
 def draw_pictures(experiment: Experiment, folder: RunFolder, counts: Any, classes: tuple[str, ...]) -> None:

@@ -1,197 +1,174 @@
-"""Rounds that another run has computed already, and rounds that others may want from this one.
-
-A run asks before every round whether somebody has stored a longer prefix of what it is about to compute. If not, it
-takes the lease on that prefix and computes; if somebody else holds the lease it waits, and continues from what the
-holder publishes, or takes over when the holder is gone.
+"""Rounds shared with other runs: taken over from the store of stages where another run has computed them, left there
+where this one has.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
-import shutil
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from engine.base.errors import RunFolderError
-from engine.experiment import Experiment, Stage
+from engine.algorithm import Algorithm
+from engine.base.files import link_or_copy, writing
 from engine.record import snapshots
-from engine.record.hashing import is_mixed, stage_hash
+from engine.record.checkpoints import Position
+from engine.record.run_folder import Row, RunFolder
 from engine.record.snapshots import Snapshot
-from engine.record.store import Lease, StageStore, Watch
+from engine.run.lineage import Lineage
+from engine.run.recording import with_headline
+from engine.run.reuse import Reuse, Segment, segments_of
+from engine.server.evaluation import Evaluation
+from engine.server.evaluation_schedule import after
 
 log = logging.getLogger("fedskew")
-POLL = 0.1  # seconds between two looks of a run that waits for another one
-WAIT = 1.0  # seconds after which a run that waits lets its caller look up
-LONG = 60.0  # seconds of waiting after which the user is told
 
 
-class NotYet(Exception):
-    """Somebody else is computing the next round: ask again."""
+class Sharing:
+    """A run's rounds as other runs see them, and theirs as this one does. Without a store it shares nothing."""
 
+    def __init__(
+        self, lineage: Lineage, evaluation: Evaluation, folder: RunFolder, data: str, reuse: Reuse | None
+    ) -> None:
+        """``data``: the data set's fingerprint."""
+        self._lineage = lineage
+        self._evaluation = evaluation
+        self._folder = folder
+        self._data = data
+        self._reuse = reuse
+        self._keys: dict[int, list[Segment]] = {}  # of each stage, in the store
 
-@dataclass(frozen=True)
-class Segment:
-    """Rounds of a stage without a change of hyper-parameters: one key of the store."""
+    def taken_over(self, until: int | None) -> list[Row] | None:
+        """Go on from the longest stored continuation, up to ``until``; its rounds for display, None if there is none.
 
-    key: str
-    first: int  # global
-    last: int
-
-
-def segments_of(
-    experiment: Experiment, stage: Stage, span: range, computed_by: Mapping[str, str], data: str
-) -> list[Segment]:
-    """The keys under which a stage's rounds are stored, in order.
-
-    A key is the stage's hash and a digest of what is measured on the way, since rows are stored with the weights.
-    """
-    recorded = hashlib.sha256(json.dumps(experiment.evaluation.model_dump(), sort_keys=True).encode()).hexdigest()[:8]
-    firsts = [span.start, *(change.round for change in stage.changes)]
-    lasts = [*(first - 1 for first in firsts[1:]), span.stop - 1]
-    return [
-        Segment(f"{stage_hash(experiment, stage, computed_by, data, first)}-{recorded}", first, last)
-        for first, last in zip(firsts, lasts, strict=True)
-    ]
-
-
-class Reuse:
-    """One run's dealings with a stage store."""
-
-    def __init__(self, store: StageStore, scratch: Path, note: str = "", keep_all: bool = False) -> None:
-        """``scratch``: where fetched snapshots lie for a moment; ``note``: who computes, for those who wait.
-
-        ``keep_all``: keep every snapshot that is published, not only the latest, those asked for and the ends.
+        Raises :class:`~engine.run.reuse.NotYet` while another run computes what this one can take over.
         """
-        self._store = store
-        self._scratch = scratch
-        self._note = note
-        self._keep_all = keep_all
-        self._lease: Lease | None = None
-        self._leased = ""
-        self._passing: tuple[str, int] | None = None  # (key, round) of our last snapshot that nobody asked for
-        self._watched: tuple[str, Watch] | None = None  # the lease that this run waits for
-        self._waiting = 0.0  # seconds, since it began to wait
-        self.waited = 0.0  # seconds in all
-
-    def before(self, segments: Sequence[Segment], round: int, until: int, ends: bool) -> Snapshot | None:
-        """The longest stored continuation of ``round``, up to ``until``; None when it is this run's turn to compute.
-
-        ``ends``: the stage ends with more than its last round, stored under another name; one without rounds, with
-        nothing else. Raises :class:`NotYet` every second in which somebody else computes.
-        """
-        ahead = next((segment for segment in segments if segment.last > round), segments[-1])
-        if self._lease is not None and self._leased == ahead.key and not self._lease.lost:
+        if self._reuse is None:
             return None
-        self.release()
-        wanted = min(until, ahead.last)
-        began = time.monotonic()
-        while True:
-            found = self._longest(segments, round, until, ends)
-            if found is not None:
-                break
-            if self._take(ahead.key):
-                found = self._longest(segments, round, until, ends)  # published before the lease was let go
-                break
-            holder = self._store.holder(ahead.key)
-            if holder is not None and holder.round >= wanted:
-                break  # it has passed us without leaving a snapshot: compute the few rounds between
-            if self._watched is None or self._watched[0] != ahead.key:
-                self._store.want(ahead.key, wanted)
-                self._watched = (ahead.key, self._store.watch(ahead.key))
-            if time.monotonic() - began > WAIT:
-                self._wait(time.monotonic() - began, f"rounds {round + 1} to {wanted}", holder and holder.note)
-                raise NotYet
-            time.sleep(POLL)
-        self.waited += time.monotonic() - began
-        self._watched, self._waiting = None, 0.0
-        return found
+        lineage = self._lineage
+        end = lineage.federation.ends[lineage.position.stage]
+        until = end if until is None else min(until, end)
+        found = self._reuse.before(self._segments(), lineage.position.round, until, self._has_end)
+        if found is None:
+            return None
+        rows = self._adopt(found)
+        self._reuse.done_with(found)
+        return rows
 
-    def _take(self, key: str) -> bool:
-        """The lease, if nobody has it or its holder is gone."""
-        self._lease = self._store.lease(key, self._note)
-        if self._lease is None and self._watched is not None and self._watched[0] == key:
-            watch = self._watched[1]
-            self._lease = watch.take_over(self._note) if watch.expired() else None
-        self._leased = key if self._lease is not None else ""
-        return self._lease is not None
+    def is_wanted(self) -> bool:
+        """Whether another run has asked for what the last round came to."""
+        if self._reuse is None or not self._lineage.stage.rounds:
+            return False
+        return self._reuse.wanted(self._segments(), self._lineage.position.round)
 
-    def _wait(self, seconds: float, what: str, note: str | None) -> None:
-        before, self._waiting = self._waiting, self._waiting + seconds
-        self.waited += seconds
-        if before < LONG <= self._waiting:
-            log.warning(
-                "waiting for %s, which %s computes; without reuse they would be computed here", what, note or "another"
-            )
+    def share(self, due: bool, wanted: bool) -> None:
+        """Store what the last round came to, if a checkpoint was ``due`` or another run ``wanted`` it."""
+        if self._reuse is None:
+            return
+        position = self._lineage.position
 
-    def wanted(self, segments: Sequence[Segment], round: int) -> bool:
-        """Whether somebody asked for a snapshot of ``round``."""
-        return self._lease is not None and round in self._store.wanted(_of(segments, round).key)
+        def write(folder: Path) -> None:
+            self._write_snapshot(folder, position.stage)
 
-    def publish(self, segments: Sequence[Segment], round: int, wanted: bool, write: Callable[[Path], None]) -> None:
-        """Store what a round has come to."""
-        here = _of(segments, round)
-        mine = self._store.publish(here.key, round, write)
-        if self._passing is not None and not self._keep_all:
-            self._store.discard(*self._passing)
-        # What another run has published is its own to discard.
-        self._passing = (here.key, round) if mine and not wanted and round != here.last else None
-
-    def ended(self, segments: Sequence[Segment], write: Callable[[Path], None]) -> None:
-        """Store a stage that its algorithm has finished with something of its own."""
-        self._store.publish(f"{segments[-1].key}-ended", segments[-1].last, write)
-
-    def reached(self, round: int) -> None:
-        """Let those who wait know how far this run is."""
-        if self._lease is not None:
-            self._lease.reached(round)
+        if self._lineage.at_end and self._has_end:
+            self._reuse.ended(self._segments(), write)
+        elif due or wanted:
+            self._reuse.publish(self._segments(), position.round, wanted, write)
+        self._reuse.reached(position.round)
 
     def release(self) -> None:
-        """Let others compute on."""
-        if self._lease is not None:
-            self._lease.release()
-        self._lease, self._leased = None, ""
+        """Let others compute on: nobody knows whether this run will."""
+        if self._reuse is not None:
+            self._reuse.release()
 
-    def _longest(self, segments: Sequence[Segment], round: int, until: int, ends: bool) -> Snapshot | None:
-        last = segments[-1]
-        if ends and until >= last.last:
-            found = self._fetch(f"{last.key}-ended", last.last)
-            if found is not None:
-                return found
-        for segment in reversed(segments):
-            # A stage that its algorithm finishes is not finished by having passed its last round.
-            at_most = min(until, segment.last - (1 if ends and segment is last else 0))
-            stored = self._store.longest(segment.key, max(round, segment.first - 1), at_most)
-            if stored is not None:
-                found = self._fetch(segment.key, stored)
-                if found is not None:
-                    return found
-        return None
+    # --- snapshots --------------------------------------------------------------------------------------
 
-    def _fetch(self, key: str, round: int) -> Snapshot | None:
-        target = self._scratch / f"{key}-{round:06d}"
-        shutil.rmtree(target, ignore_errors=True)
-        if not self._store.fetch(key, round, target):
-            return None
-        try:
-            return snapshots.read(target)
-        except RunFolderError as error:
-            log.warning("%s; computing it again", error)
-            self._store.discard(key, round)
-            return None
+    def write_snapshots(self, folder: Path) -> None:
+        """Write what the run has come to, a snapshot for each stage of its lineage so far: ``00``, ``01``, ..."""
+        lineage = self._lineage
+        lineage.save_what_is_not()
+        by_name = {stage.name: number for number, stage in enumerate(lineage.chain)}
+        number: int | None = lineage.position.stage
+        while number is not None:
+            self._write_snapshot(folder / f"{number:02d}", number)
+            needs = lineage.chain[number].needs
+            number = by_name[needs[0]] if needs else None
 
-    def done_with(self, snapshot: Snapshot) -> None:
-        """Its files have been taken over."""
-        shutil.rmtree(snapshot.folder, ignore_errors=True)
+    def adopt_snapshots(self, folder: Path) -> list[Row]:
+        """Go on from what :meth:`write_snapshots` of a run with equal stages wrote; a run that has done nothing yet."""
+        rows = []
+        for path in sorted(folder.glob("[0-9]*")):
+            while self._lineage.position.stage != int(path.name):
+                self._lineage.begin(self._lineage.position.stage + 1)
+            rows += self._adopt(snapshots.read(path))
+        return rows
 
+    def _write_snapshot(self, folder: Path, number: int) -> None:
+        """Write the current stage as it is, or an earlier one as it ended; both are saved in the run's folder."""
+        lineage = self._lineage
+        stage, end, checkpoints = lineage.chain[number], lineage.federation.ends[number], lineage.checkpoints
+        round = min(lineage.position.round, end)
+        checkpoint = checkpoints.load(checkpoints.path(Position(number, round)))
+        rows = {table.name: table.read(stage.name, round) for table in self._folder.tables}
+        snapshots.write(folder, stage.name, round == end, checkpoint, checkpoints.states_folder, rows)
 
-def _of(segments: Sequence[Segment], round: int) -> Segment:
-    return next(segment for segment in reversed(segments) if segment.first <= round)
+    def _adopt(self, found: Snapshot) -> list[Row]:
+        """Go on from a snapshot of this stage, and count its rounds as done; its rows, for display."""
+        lineage = self._lineage
+        stage, checkpoint = lineage.stage, found.checkpoint
+        began = lineage.position.round if stage.rounds else -1  # one without rounds has rows of the round it began with
+        lineage.torn = True
+        states = lineage.checkpoints.states_folder
+        with writing(self._folder.path):
+            for digest in set(checkpoint.states.values()):
+                link_or_copy(found.states / f"{digest}.safetensors", states / f"{digest}.safetensors")
+        failed = {row["client"] for row in found.rows["failures"] if row["round"] == found.round}
+        lineage.adopt(checkpoint, found.round, failed)
+        if lineage.at_end and not found.ended:
+            lineage.finish()
+        measured = self._copy_rows(found, began)
+        lineage.torn = False
+        lineage.save()
+        rounds = f"rounds {began + 1} to {found.round} were" if stage.rounds else "it was"
+        log.info("stage %s: %s there already", stage.name, rounds)
+        rows = [row for row in found.rows["rounds"] if row["round"] > began]
+        return [with_headline({**row, "reused": True}, measured.get(row["round"], {})) for row in rows]
 
+    def _copy_rows(self, found: Snapshot, began: int) -> dict[int, Row]:
+        """Add the rows after round ``began`` that this run would have made; round -> its row of evaluations.
 
-def may_share(computed_by: Mapping[str, str]) -> bool:
-    """Whether results are determined by their hash, so that they may be stored and taken from the store."""
-    return not is_mixed(computed_by)
+        What was not measured and is due here is measured.
+        """
+        lineage, schedule, tables = self._lineage, self._evaluation.schedule, self._folder
+        measured: dict[int, Row] = {}
+        lacking = schedule.lacks(found.rows, lineage.position)
+        for table in tables.tables:
+            for row in found.rows[table.name]:
+                if row["round"] <= began:
+                    continue
+                if table is tables.exchanges and row["when"] != "finish":  # this run's own beginning counted it
+                    continue
+                if table in (tables.evaluations, tables.personal):
+                    if not schedule.wants(row, lineage.position.stage) or (lacking and after(row, lineage.position)):
+                        continue
+                    if table is tables.evaluations:
+                        measured[row["round"]] = row
+                table.add({**row, "stage": lineage.stage.name, "reused": True})
+        if lacking:
+            row = self._evaluation.after(lineage.position, lineage.server, lineage.states, lineage.left_out)
+            measured[lineage.position.round] = row
+        return measured
+
+    # --- pieces -----------------------------------------------------------------------------------------
+
+    @property
+    def _has_end(self) -> bool:
+        """Whether there is more to the stage's end than its last round."""
+        stage = self._lineage.stage
+        return stage.rounds == 0 or type(stage.algorithm).finish is not Algorithm.finish
+
+    def _segments(self) -> list[Segment]:
+        lineage = self._lineage
+        number, experiment = lineage.position.stage, lineage.federation.experiment
+        if number not in self._keys:
+            span = experiment.spans[number]
+            self._keys[number] = segments_of(experiment, lineage.chain[number], span, lineage.numerics, self._data)
+        return self._keys[number]

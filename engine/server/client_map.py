@@ -14,9 +14,10 @@ import numpy as np
 import torch
 
 from engine.algorithm import Context, Kind, Merge, Tensors
-from engine.client.blocks import added, cut_blocks
+from engine.client.blocks import cut_blocks
 from engine.client.entries import floats, to_numpy
-from engine.client.jobs import ComputeJob, MapJob
+from engine.client.messages import ComputeJob, MapJob
+from engine.client.sums import added
 from engine.record.run_folder import Table
 from engine.record.states import Handle
 from engine.worker.pool import Call, Pool

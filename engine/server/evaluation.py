@@ -1,66 +1,90 @@
 """Models measured on the pool, and the rows that come of it: ``evaluations.parquet`` and ``personal.parquet``.
 
-When something is measured: ``cadence.py``.
+Which measurements are due: ``evaluation_schedule.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
 from engine.algorithm import Algorithm, Tensors
-from engine.client.entries import Arrays, to_numpy
-from engine.client.jobs import OwnScores, PersonalJob, Scores
-from engine.record.run_folder import Row, RunFolder, finite
-from engine.worker.pool import Call, Pool
+from engine.client.entries import to_numpy
+from engine.client.messages import OwnScores, PersonalJob, Scores
+from engine.record.checkpoints import Position
+from engine.record.run_folder import Row, Table, finite
+from engine.record.stage_states import StageStates
+from engine.server.broadcast import addressed, block_calls, broadcast
+from engine.server.evaluation_schedule import EvaluationSchedule
+from engine.server.federation import Federation
+from engine.worker import cost
+from engine.worker.pool import Call
 
 BLOCK_ROWS = 2000  # test rows of one block
 
 
-class Place(NamedTuple):
-    """Where a run stands."""
+class Evaluation:
+    """Measures a run's models when they are due, and adds the rows to the run's tables."""
 
-    stage: str
-    round: int  # global
-
-
-class Measurements:
-    """Of one run."""
-
-    def __init__(self, folder: RunFolder, pool: Pool, test_rows: int) -> None:
-        self._folder = folder
-        self._pool = pool
+    def __init__(self, federation: Federation, evaluations: Table, personal: Table, test_rows: int) -> None:
+        self.schedule = EvaluationSchedule(federation.experiment)
+        self._federation = federation
+        self._evaluations = evaluations
+        self._personal = personal
         self._test_rows = test_rows
 
-    def global_model(self, place: Place, algorithm: Algorithm, server: Tensors) -> Row:
+    def after(self, at: Position, server: Tensors, states: StageStates, left_out: Collection[int]) -> Row:
+        """Measure what is due after a round; the row of ``evaluations.parquet``, or nothing.
+
+        left_out: clients of the round's cohort that failed.
+        """
+        algorithm, row = self._federation.stage(at.stage, at.round).algorithm, Row()
+        if algorithm.global_model and self.schedule.headline(at):
+            row = self.global_model(at, algorithm, server)
+        if self.schedule.personal(at):
+            scores = self._own_models(at, server, states, left_out)
+            if not algorithm.global_model:
+                row = self.headline(at, "personal", scores)
+        return row
+
+    def global_model(self, at: Position, algorithm: Algorithm, server: Tensors) -> Row:
         """The headline: the server's model on the test set, in blocks of rows."""
         calls = []
         for start in range(0, self._test_rows, BLOCK_ROWS):
             end = min(start + BLOCK_ROWS, self._test_rows)
             calls.append(Call(label=f"test rows from {start}", args=(start, end), cost=end - start))
         shared = to_numpy({name: server[name] for name in ("weights", "buffers")})
-        results = self._pool.run("evaluate", shared, algorithm, calls, what=f"evaluation after round {place.round}")
-        return self.headline(place, "global", [result.value for result in results])
+        what = f"evaluation after round {at.round}"
+        results = self._federation.pool.run("evaluate", shared, algorithm, calls, what=what)
+        return self.headline(at, "global", [result.value for result in results])
 
-    def own_models(
-        self, place: Place, job: PersonalJob, shared: Arrays, calls: Sequence[Call], participants: Collection[int]
-    ) -> list[Scores]:
-        """Clients' own models on their own test rows; the scores of those that were not fine-tuned."""
-        results = self._pool.run("measure", shared, job, calls, what=f"clients' own models after round {place.round}")
-        found: list[OwnScores] = [one for result in results for one in result.value]
-        self.record(place, found, participants)
-        return [one.scores for one in found if one.point == "post_server"]
+    def headline(self, at: Position, scope: Literal["global", "personal"], scores: Sequence[Scores]) -> Row:
+        """Add the round's row of ``evaluations.parquet``, of all these test rows together."""
+        correct = np.sum([score.correct for score in scores], axis=0)
+        count = np.sum([score.count for score in scores], axis=0)
+        row = {
+            "stage": self._name(at),
+            "round": at.round,
+            "scope": scope,
+            "accuracy": float(correct.sum() / count.sum()),
+            "loss": finite(sum(score.loss for score in scores) / float(count.sum())),
+            "samples": int(count.sum()),
+            "class_accuracy": [float(c / n) if n else None for c, n in zip(correct, count, strict=True)],
+            "class_samples": count.tolist(),
+        }
+        self._evaluations.add(row)
+        return row
 
-    def record(self, place: Place, found: Sequence[OwnScores], participants: Collection[int]) -> None:
-        """Add rows of clients' own models; ``participants``: the round's cohort."""
+    def record_own(self, at: Position, found: Sequence[OwnScores], participants: Collection[int]) -> None:
+        """Add rows of clients' own models; ``participants``: the round's cohort, without those that failed."""
         for one in found:
             samples = int(one.scores.count.sum())
-            self._folder.personal.add(
+            self._personal.add(
                 {
-                    "stage": place.stage,
-                    "round": place.round,
+                    "stage": self._name(at),
+                    "round": at.round,
                     "client": one.client,
                     "point": one.point,
                     "participant": one.client in participants,
@@ -70,19 +94,30 @@ class Measurements:
                 }
             )
 
-    def headline(self, place: Place, scope: Literal["global", "personal"], scores: Sequence[Scores]) -> Row:
-        """Add the round's row of evaluations, of all these test rows together."""
-        correct = np.sum([score.correct for score in scores], axis=0)
-        count = np.sum([score.count for score in scores], axis=0)
-        row = {
-            "stage": place.stage,
-            "round": place.round,
-            "scope": scope,
-            "accuracy": float(correct.sum() / count.sum()),
-            "loss": finite(sum(score.loss for score in scores) / float(count.sum())),
-            "samples": int(count.sum()),
-            "class_accuracy": [float(c / n) if n else None for c, n in zip(correct, count, strict=True)],
-            "class_samples": count.tolist(),
+    def _own_models(
+        self, at: Position, server: Tensors, states: StageStates, left_out: Collection[int]
+    ) -> list[Scores]:
+        """Measure clients' own models with what they would receive now; the scores of those not fine-tuned."""
+        federation, ids = self._federation, self._federation.population.testers
+        stage, context = federation.stage(at.stage, at.round), federation.context(at.stage, at.round)
+        algorithm = stage.algorithm
+        shared = to_numpy(broadcast(algorithm, server, context))
+        tuning = federation.experiment.evaluation.fine_tuning if self.schedule.fine_tuned(at) else None
+        phases = algorithm.adapt(context) + ((tuning,) if tuning else ())
+        population = federation.population
+        work = {
+            client: cost.training(phases, stage.local, int(population.sizes[client]))
+            + cost.forward(population.tests[client])
+            for client in ids
         }
-        self._folder.evaluations.add(row)
-        return row
+        rows = addressed(federation, algorithm, server, ids, context)
+        calls = block_calls(federation, ids, rows, work, states, algorithm.stateful)
+        job = PersonalJob(algorithm, stage.local, context, tuning)
+        what = f"clients' own models after round {at.round}"
+        results = federation.pool.run("measure", shared, job, calls, what=what)
+        found: list[OwnScores] = [one for result in results for one in result.value]
+        self.record_own(at, found, set(federation.cohort(at.round) if stage.rounds else ()) - set(left_out))
+        return [one.scores for one in found if one.point == "post_server"]
+
+    def _name(self, at: Position) -> str:
+        return self._federation.chain[at.stage].name

@@ -35,7 +35,7 @@ def _differ_from_the_global_model(algorithm: Algorithm) -> bool:
     return own or not algorithm.global_model
 
 
-class Cadence:
+class EvaluationSchedule:
     """The section ``evaluation``, for the stages of an experiment."""
 
     def __init__(self, experiment: Experiment) -> None:

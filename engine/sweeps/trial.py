@@ -31,8 +31,9 @@ from engine.record.last_rounds import comparable, of_last_rounds
 from engine.record.personal import by_round, figures_of_rounds, of_stages
 from engine.record.run_folder import SCHEMAS, Row, RunFolder
 from engine.record.store import StageStore
-from engine.run.driver import weights_sha256
-from engine.run.run import LocalDriver, Prepared, prepare
+from engine.run.local_driver import LocalDriver
+from engine.run.preparing import Prepared, prepare
+from engine.run.recording import weights_sha256
 from engine.sweeps.folder import SweepFolder, TrialRecord
 from engine.worker.pool import Pool
 from engine.worker.ray.pool import RayPool

@@ -1,6 +1,6 @@
 """Where blocks run. One interface, two places: this process (here) and Ray actors (``ray_pool.py``).
 
-A pool gets a list of calls to one method of :class:`~engine.client.jobs.Worker` and yields their results in the
+A pool gets a list of calls to one method of :class:`~engine.client.jobs.JobRunner` and yields their results in the
 order of the calls, whatever order they finish in. That order is all that the sums of a round depend on; and since
 each result is yielded as soon as those before it are there, a driver adds while workers train, and holds few results
 at once.
@@ -23,7 +23,7 @@ import torch
 from engine.base.errors import RunError
 from engine.client.blocks import AUTO_BLOCKS
 from engine.client.entries import Arrays
-from engine.client.jobs import Worker
+from engine.client.jobs import JobRunner
 from engine.data import Assignment, Dataset
 from engine.experiment import Experiment
 from engine.record.hashing import hardware_of, numerics
@@ -107,7 +107,7 @@ class InProcessPool(Pool):
 
     def __init__(self, experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
         count = workers_of(experiment, dataset.shape, len(dataset.classes), assignment)
-        self._workers = [Worker(experiment, dataset, assignment) for _ in range(count)]
+        self._workers = [JobRunner(experiment, dataset, assignment) for _ in range(count)]
         threads = partial(torch.set_num_threads, experiment.execution.threads)
         self._threads = ThreadPoolExecutor(count, "worker", threads) if count > 1 else None
         self._numerics = numerics(experiment, hardware_of(experiment.execution.device))

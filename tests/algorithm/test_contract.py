@@ -60,4 +60,4 @@ def test_what_is_not_kept_is_made_for_every_round(tmp_path: Path, monkeypatch: p
     done = drive(tmp_path, experiment(rounds=3, participation={}), dataset(sum(FEW)), assignment(FEW))
     assert rounds[:3] == rounds[3:6] == rounds[6:]
     assert len(set(rounds)) == len(FEW)
-    assert done.driver._states.read(range(len(FEW))) == [None] * len(FEW)
+    assert done.driver.lineage.states.store.read(range(len(FEW))) == [None] * len(FEW)

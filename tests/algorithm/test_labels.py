@@ -21,7 +21,7 @@ from engine.data import Assignment
 from engine.experiment import Local
 from engine.models import MLP
 from tests.support.bench import Bench
-from tests.support.tiny import dataset, drive, experiment
+from tests.support.tiny import context_of, dataset, drive, experiment
 
 COUNTS = st.lists(st.integers(0, 3), min_size=2, max_size=12).filter(any).map(torch.tensor)
 
@@ -86,10 +86,10 @@ def test_absent_rows_stay_zero(tmp_path: Path, local: dict[str, object]) -> None
     settings = experiment(algorithm={"name": "fedper"}, local=local, rounds=2)
     run = drive(tmp_path, settings, parts=parts)
     for number in range(3):
-        state = run.driver.pool.fetch(run.driver._states.read([number])[0])
+        state = run.driver.pool.fetch(run.driver.lineage.states.store.read([number])[0])
         assert state["head"].shape == (1, 13)  # one class: its 12 weights and its bias
     trainer = run.driver.pool._workers[0].trainer  # type: ignore[attr-defined]
-    client = trainer.client(0, torch.as_tensor(parts.clients[0]), run.driver._context(1, 0))
+    client = trainer.client(0, torch.as_tensor(parts.clients[0]), context_of(run.driver, 1))
     body = run.driver.layout.body_of(run.server["weights"])
     received = {"base": body, "top": body[:0], "buffers": run.server["buffers"]}
     indices = torch.as_tensor(parts.clients[0])

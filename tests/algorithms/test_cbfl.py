@@ -20,7 +20,7 @@ from engine.client.training_tools import FlatWorkbench
 from engine.experiment import Experiment, Local
 from engine.models import MLP, ResNet8
 from tests.support.bench import Bench
-from tests.support.tiny import BATCHNORM, CLASSES, drive, experiment, open_driver
+from tests.support.tiny import BATCHNORM, CLASSES, context_of, drive, experiment, open_driver
 
 FIELDS: dict[str, Any] = {"fake_batch": 6, "gen_steps": 3, "gen_batch": 8, "gen_width": 4, "noise": 5}
 
@@ -96,7 +96,7 @@ def test_the_teacher_is_of_the_last_refresh_or_of_now(tmp_path: Path) -> None:
     after = []
     while not driver.finished:
         driver.advance()
-        after.append({name: tensor.clone() for name, tensor in driver._server.items()})
+        after.append({name: tensor.clone() for name, tensor in driver.lineage.server.items()})
     warm, second, third, last = after
     for server in (second, third):
         assert torch.equal(server["teacher"], warm["weights"])
@@ -195,11 +195,11 @@ def test_a_clients_dcgan_is_trained_on_its_own_rows(tmp_path: Path) -> None:
         driver.advance()
     algorithm, trainer = driver.stage.algorithm, driver.pool._workers[0].trainer  # type: ignore[attr-defined]
     assert isinstance(algorithm, Cbfl)
-    context = replace(driver._context(1, 0), round=1)
+    context = replace(context_of(driver, 1), round=1)
     for number in (0, 3):
         view = _Rows(trainer, number, torch.as_tensor(driver.pool._workers[0].assignment.clients[number]), context)  # type: ignore[attr-defined]
         alone = own_generator(view, {}, algorithm.spec(driver.layout), 3, 8, algorithm.gen_lr)["generators"]
-        assert torch.equal(driver._server["generators"][number], alone[0])
+        assert torch.equal(driver.lineage.server["generators"][number], alone[0])
 
 
 class _Rows:

@@ -26,21 +26,24 @@ from algorithms.iid_calibration import IidCalibration
 from engine.algorithm import Tensors, seeds
 from engine.algorithm.moments import from_message, merge, unpack
 from engine.base.errors import ConfigError, RunError
-from engine.client.jobs import MapJob
+from engine.client.messages import MapJob
 from engine.data import Assignment, Dataset, Split
 from engine.experiment import Experiment
 from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
-from engine.run.driver import Driver, weights_sha256
-from engine.run.sharing import Reuse
+from engine.run.driver import Driver
+from engine.run.recording import weights_sha256
+from engine.run.reuse import Reuse
 from engine.server.client_map import EveryClient, ServerSide
 from tests.support.tiny import (
     BATCHNORM,
     SIZES,
     Driven,
     assignment,
+    context_of,
     dataset,
     drive,
+    every_client,
     experiment,
     experiment_of,
     open_driver,
@@ -97,21 +100,21 @@ def at_calibration(folder: Path, fields: dict[str, Any] | None = None, data: Dat
     """A driver that has trained and not calibrated."""
     driver = open_driver(folder, experiment_of("ccvr", fields, **SETTING), data or gaussian_data(), parts_of(SPLIT))
     while driver.round < 2:
-        driver._next(None)
+        driver.next()
     return driver
 
 
 def virtual(driver: Driver, algorithm: Ccvr) -> dict[int, Tensor]:
     """By class."""
-    context = driver._context(driver.round, 0)
-    work = driver._every_client(context, "finish"), ServerSide(driver.pool, context), context
-    features, labels = algorithm.virtual_features(driver._server, *work)
+    context = context_of(driver, driver.round)
+    work = every_client(driver, context, "finish"), ServerSide(driver.pool, context), context
+    features, labels = algorithm.virtual_features(driver.lineage.server, *work)
     return {int(c): features[labels == c] for c in labels.unique()}
 
 
 def moments(driver: Driver, algorithm: Ccvr) -> dict[int, Any]:
-    context, found = driver._context(driver.round, 0), {}
-    for part in algorithm.moments(driver._server, driver._every_client(context, "finish"), driver.layout):
+    context, found = context_of(driver, driver.round), {}
+    for part in algorithm.moments(driver.lineage.server, every_client(driver, context, "finish"), driver.layout):
         found |= part
     return found
 
@@ -163,10 +166,10 @@ def test_a_client_sends_its_present_classes_and_nothing_else(tmp_path: Path) -> 
     a class that should be kept back."""
     driver = at_calibration(tmp_path)
     worker, labels = driver.pool._workers[0], gaussian_data().train.labels  # type: ignore[attr-defined]
-    ids = tuple(driver._clients)
+    ids = tuple(driver.federation.population.clients)
     for least, diagonal, words in ((1, False, 1 + D + D * (D + 1) // 2), (3, False, 153), (1, True, 1 + 2 * D)):
         ask = partial(class_moments, classes=range(C), least=least, diagonal=diagonal, power=1.0)
-        job = MapJob(ask, driver._context(2, 0), merge)
+        job = MapJob(ask, context_of(driver, 2), merge)
         mapped = worker.map(job, ids, *(None for _ in ids))
         counts = [np.bincount(labels[parts_of(SPLIT).clients[client]], minlength=C) for client in ids]
         assert mapped.floats_up == [int((count >= least).sum()) * words for count in counts]
@@ -468,7 +471,7 @@ def test_the_head_sees_every_feature_once_an_epoch(tmp_path: Path) -> None:
 
         return bench.fit(loss, 9, 2, 4, 0.1, trainable="head")
 
-    compute = ServerSide(driver.pool, driver._context(0, 0))
+    compute = ServerSide(driver.pool, context_of(driver, 0))
     compute(watched, {"weights": weights, "buffers": buffers, "features": torch.ones(9, layout.features)})
     assert sorted(seen) == sorted([*range(9)] * 2)
 
@@ -501,9 +504,9 @@ def test_tukeys_power_reaches_virtual_and_test_features_alike(tmp_path: Path) ->
 def sample(folder: Path, fraction: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     config = experiment_of("iid_calibration", seed=seed, **SETTING)
     driver = open_driver(folder, config, gaussian_data(), parts_of(SPLIT))
-    context = driver._context(2, 0)
-    clients, compute = driver._every_client(context, "finish"), ServerSide(driver.pool, context)
-    parts = list(IidCalibration(fraction=fraction).real_features(driver._server, clients, compute, context))
+    context = context_of(driver, 2)
+    clients, compute = every_client(driver, context, "finish"), ServerSide(driver.pool, context)
+    parts = list(IidCalibration(fraction=fraction).real_features(driver.lineage.server, clients, compute, context))
     return tuple(np.concatenate([part[name].numpy() for part in parts]) for name in ("features", "labels"))  # type: ignore[return-value]
 
 
@@ -735,7 +738,7 @@ from pathlib import Path
 from algorithms import ccvr
 from algorithms.ccvr import Ccvr
 from engine.data import Assignment, Dataset, Split
-from tests.support.tiny import experiment_of, open_driver
+from tests.support.tiny import context_of, every_client, experiment_of, open_driver
 
 D, C, K = 1280, int(sys.argv[1]), 3
 rng = np.random.default_rng(0)
@@ -745,7 +748,7 @@ data = Dataset("wide", tuple(map(str, range(C))), split, split, (0.5,), (0.5,))
 parts = Assignment(tuple(np.arange(k * C, (k + 1) * C) for k in range(K)))
 config = experiment_of("ccvr", model={"name": "mlp", "hidden": [D]})
 driver = open_driver(Path("."), config, data, parts)
-clients = driver._every_client(driver._context(1, 0), "finish")
+clients = every_client(driver, context_of(driver, 1), "finish")
 
 sizes = []
 def draw(bench, shared, sizes, **how):  # instead of eigendecompositions, which take a minute
@@ -755,7 +758,7 @@ def compute(fn, shared):
     sizes.append(sum(t.numel() for name, t in shared.items() if "covariance" in name))
     return fn(None, shared)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-features, labels = Ccvr().virtual_features(driver._server, clients, compute, driver._context(1, 0))
+features, labels = Ccvr().virtual_features(driver.lineage.server, clients, compute, context_of(driver, 1))
 after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 assert labels.tolist() == [c for c in range(C) for _ in range(100)]
 assert torch.isfinite(features).all()

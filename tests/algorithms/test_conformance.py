@@ -201,7 +201,7 @@ def test_batchnorm_buffers_are_the_plain_sample_mean(tmp_path: Path, name: str) 
     driver = open_driver(tmp_path, settings)
     driver.advance()
     shares_buffers = driver.stage.algorithm.shares_buffers  # of the stage that trains
-    before = {key: tensor.clone() for key, tensor in driver._server.items()}
+    before = {key: tensor.clone() for key, tensor in driver.lineage.server.items()}
     trained: list[tuple[int, torch.Tensor]] = []
     trainer = driver.pool._workers[0].trainer  # type: ignore[attr-defined]
     original = trainer.train
@@ -212,16 +212,16 @@ def test_batchnorm_buffers_are_the_plain_sample_mean(tmp_path: Path, name: str) 
         return result
 
     trainer.train = spy
-    driver._next(None)
+    driver.next()
     if not shares_buffers:
         assert all(len(buffers) == 0 for _, buffers in trained)
-        assert torch.equal(driver._server["buffers"], before["buffers"])
+        assert torch.equal(driver.lineage.server["buffers"], before["buffers"])
         return
     total = sum(count for count, _ in trained)
     mean = sum(count * buffers.double() for count, buffers in trained) / total
-    torch.testing.assert_close(driver._server["buffers"], mean.float(), rtol=0, atol=0)
-    assert not torch.equal(driver._server["buffers"], before["buffers"])
-    assert (driver._server["buffers"][16:32] >= 0).all()  # the stem's running variances
+    torch.testing.assert_close(driver.lineage.server["buffers"], mean.float(), rtol=0, atol=0)
+    assert not torch.equal(driver.lineage.server["buffers"], before["buffers"])
+    assert (driver.lineage.server["buffers"][16:32] >= 0).all()  # the stem's running variances
 
 
 # With BatchNorm in training mode, and without it; a frozen body has none. The others train for two epochs.
@@ -255,24 +255,24 @@ def test_a_stage_without_rounds_is_one_step(tmp_path: Path, name: str, stop: int
     end that writes to what it is given; a row or an evaluation that is missing."""
     driver = open_driver(tmp_path, config(name, **BATCHNORM, evaluation={"every": 0}))
     while driver.round < stop:
-        driver._next(None)
+        driver.next()
     assert not driver.finished
     driver.close()
     driver = open_driver(tmp_path, config(name, **BATCHNORM, evaluation={"every": 0}))
     given: list[dict[str, torch.Tensor]] = []
-    finish = driver._finish_stage
+    finish = driver.lineage.finish
 
     def spy() -> None:
-        kept, before = driver._server, {key: value.clone() for key, value in driver._server.items()}
+        kept, before = driver.lineage.server, {key: value.clone() for key, value in driver.lineage.server.items()}
         finish()
         assert all(torch.equal(kept[key], before[key]) for key in before)
         given.append(before)
 
-    driver._finish_stage = spy  # type: ignore[method-assign]
+    driver.lineage.finish = spy  # type: ignore[method-assign]
     while not driver.finished:
         driver.advance()
     summary = driver.close()
-    check_end(ALGORITHMS[name], given[-1], driver._server, driver.layout)
+    check_end(ALGORITHMS[name], given[-1], driver.lineage.server, driver.layout)
     stages = [stage.name for stage in driver.experiment.chain]
     rounds, evaluations = (driver.folder.frame(table) for table in ("rounds", "evaluations"))
     ends = [(stage, 4) for stage in stages]
@@ -371,7 +371,7 @@ def test_without_steps_nothing_moves(tmp_path: Path, name: str, monkeypatch: pyt
     monkeypatch.setattr(ALGORITHMS[name], "phases", idle)
     run = drive(tmp_path, config(name, **BATCHNORM, rounds=2))
     for entry in ("weights", "buffers"):
-        assert torch.equal(run.server[entry], run.driver._fresh[entry])
+        assert torch.equal(run.server[entry], run.driver.federation.fresh[entry])
 
 
 @ALL
@@ -385,9 +385,12 @@ def test_running_variances_stay_positive(tmp_path: Path, name: str) -> None:
     while not driver.finished:
         driver.advance()
         kept = [
-            state[entry] for state in driver._states.read(range(len(sizes))) if state for entry in own & state.keys()
+            state[entry]
+            for state in driver.lineage.states.store.read(range(len(sizes)))
+            if state
+            for entry in own & state.keys()
         ]
-        for buffers in (driver._server["buffers"], *map(torch.as_tensor, kept)):
+        for buffers in (driver.lineage.server["buffers"], *map(torch.as_tensor, kept)):
             assert (buffers[variances] > 0).all()
             assert len(buffers) == driver.layout.buffers  # floating ones alone: counters never travel
     driver.close()

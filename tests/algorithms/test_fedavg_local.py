@@ -46,7 +46,7 @@ def test_rows_beyond_a_clients_classes_do_not_move(tmp_path: Path) -> None:
     parts = Assignment(tuple(np.flatnonzero((labels == one) | (labels == one + 1))[:20] for one in range(3)))
     run = drive(tmp_path, experiment(algorithm={"name": "fedavg_local"}), parts=parts)
     layout = run.driver.layout
-    before, after = (layout.head_of(w) for w in (run.driver._fresh["weights"], run.server["weights"]))
+    before, after = (layout.head_of(w) for w in (run.driver.federation.fresh["weights"], run.server["weights"]))
     # Each client has two of the four classes, so the last two rows belong to nobody.
     width, two = layout.features, CLASSES - 2
     rest = torch.ones(layout.head, dtype=torch.bool)

@@ -10,10 +10,11 @@ import torch
 
 from algorithms.fedavg import FedAvg
 from algorithms.fedavgm import FedAvgM
-from engine.algorithm import Context, Pooled, Tensors
+from engine.algorithm import Pooled, Tensors
 from engine.base.errors import ConfigError
 from engine.record.run_folder import RunFolder
-from engine.run.driver import Driver, Outcome
+from engine.run.driver import Driver
+from engine.server.round import RoundResult, RoundRunner
 from engine.worker.pool import InProcessPool
 from tests.algorithms.test_conformance import variance_mask
 from tests.support.pencil import context, regression
@@ -141,33 +142,34 @@ def test_mutants_are_killed(mutant: Any, check: Any) -> None:
         check(mutant)
 
 
-class MomentumOnBuffers(Driver):
+class MomentumOnBuffers(RoundRunner):
     """G-07 (MOON's code), E-07 (FedNova's, by name of the layer): the rule for weights reaches running statistics."""
 
-    def _aggregate(self, algorithm: Any, server: Tensors, outcome: Outcome, context: Context) -> Tensors:
-        new = super()._aggregate(algorithm, server, outcome, context)
-        self.velocity = 0.9 * getattr(self, "velocity", 0.0) + (new["buffers"] - server["buffers"])
-        return {**new, "buffers": server["buffers"] + self.velocity}
+    def _aggregated(self, number: int, algorithm: Any, result: RoundResult, buffers: torch.Tensor) -> Tensors:
+        new = super()._aggregated(number, algorithm, result, buffers)
+        self.velocity = 0.9 * getattr(self, "velocity", 0.0) + (new["buffers"] - buffers)
+        return {**new, "buffers": buffers + self.velocity}
 
 
-def check_variances_stay_positive(folder: Path, cls: type[Driver]) -> None:
+def check_variances_stay_positive(folder: Path, cls: type[RoundRunner]) -> None:
     """O-5 on FedAvgM, with a small learning rate: the statistics of the images alone move the buffers."""
     config = experiment(
         algorithm={"name": "fedavgm"}, rounds=8, local={"lr": 1e-3, "batch_size": 64, "epochs": 3}, **BATCHNORM
     )
     data, parts, run_folder = dataset(), assignment([60, 60]), RunFolder(folder)
     run_folder.create(config)
-    driver = cls(config, run_folder, data, parts, InProcessPool(config, data, parts))
+    driver = Driver(config, run_folder, data, parts, InProcessPool(config, data, parts))
+    driver.rounds = cls(driver.federation)
     variances = variance_mask(driver.pool._workers[0].net)  # type: ignore[attr-defined]
     while not driver.finished:
         driver.advance()
-        assert (driver._server["buffers"][variances] > 0).all()
+        assert (driver.lineage.server["buffers"][variances] > 0).all()
     driver.close()
 
 
 def test_running_variances_are_means_and_no_sums(tmp_path: Path) -> None:
     """Kills: server momentum on BatchNorm's buffers (G-07, E-07), whose variances overshoot zero."""
-    check_variances_stay_positive(tmp_path / "ours", Driver)
+    check_variances_stay_positive(tmp_path / "ours", RoundRunner)
     with pytest.raises(AssertionError):
         check_variances_stay_positive(tmp_path / "mutant", MomentumOnBuffers)
 

@@ -29,7 +29,7 @@ def check_the_head_is_constant(folder: Path, monkeypatch: pytest.MonkeyPatch, cl
     """Oracle 9: to the bit the first one, on the server after every round and in every client's model."""
     monkeypatch.setitem(ALGORITHMS, "fedbabu", cls)
     driver = open_driver(folder, experiment(algorithm={"name": "fedbabu"}, local=HEAVY, **SOME))
-    size, first = driver.layout.head, driver.layout.head_of(driver._fresh["weights"]).clone()
+    size, first = driver.layout.head, driver.layout.head_of(driver.federation.fresh["weights"]).clone()
     models: list[np.ndarray] = []
     driver.watch(lambda client, model: models.append(model["weights"]))
     while not driver.finished:

@@ -116,7 +116,7 @@ def test_server_follows_what_clients_keep_in_a_run(tmp_path: Path, weighting: st
     sizes = torch.tensor(SIZES, dtype=torch.float64)
     kept = {"control": torch.zeros_like(done.server["weights"]), "drift": torch.zeros_like(done.server["weights"])}
     for client, size in enumerate(sizes / sizes.sum()):
-        state = done.driver._states.read([client])[0]
+        state = done.driver.lineage.states.store.read([client])[0]
         if state is not None:
             kept["control"] += size * torch.tensor(state["control"])
             kept["drift"] += (size if weighting == "samples" else 1 / len(SIZES)) * torch.tensor(state["drift"])

@@ -258,7 +258,7 @@ def test_nothing_is_kept_of_a_head_that_is_reset(tmp_path: Path) -> None:
         )
         while not driver.finished:
             driver.advance()
-        handles = driver._states.read(range(len(SIZES)))
+        handles = driver.lineage.states.store.read(range(len(SIZES)))
         assert [handle is None for handle in handles] == [reset] * len(SIZES)
         summary = driver.close()
         assert (summary["states_sha256"] is None) == reset

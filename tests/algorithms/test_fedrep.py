@@ -161,9 +161,9 @@ def test_heads_stay_with_their_clients(tmp_path: Path) -> None:
     layout = done.driver.layout
     rows = done.folder.frame("clients")
     assert set(rows["floats_up"]) == set(rows["floats_down"]) == {layout.body}
-    states = [done.driver.pool.fetch(handle) for handle in done.driver._states.read(range(len(SIZES)))]
+    states = [done.driver.pool.fetch(handle) for handle in done.driver.lineage.states.store.read(range(len(SIZES)))]
     assert len({state["head"].tobytes() for state in states}) == len(SIZES)
-    assert torch.equal(layout.head_of(done.server["weights"]), layout.head_of(done.driver._fresh["weights"]))
+    assert torch.equal(layout.head_of(done.server["weights"]), layout.head_of(done.driver.federation.fresh["weights"]))
 
 
 def test_what_is_refused() -> None:

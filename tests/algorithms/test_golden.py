@@ -19,7 +19,8 @@ from algorithms.fedprox import FedProx
 from algorithms.scaffold import Scaffold
 from engine.algorithm import Algorithm, Batch, Pooled, Tensors, accumulation, seeds
 from engine.client.flat_net import FlatNet
-from engine.client.trainer import Sums, Visit
+from engine.client.sums import BlockSums
+from engine.client.trainer import Visit
 from engine.data import Assignment, Dataset
 from engine.data.batches import Rows, orders
 from engine.experiment import Local
@@ -43,10 +44,10 @@ def test_sum_of_two_clients_by_hand() -> None:
 
     Client 0 with 1 row ends at (2, 4), client 1 with 3 rows at (6, 8): (1*2 + 3*6)/4 = 5, (1*4 + 3*8)/4 = 7.
     """
-    sums = Sums()
+    sums = BlockSums()
     for rows, end in ((1, [2.0, 4.0]), (3, [6.0, 8.0])):
         tensor = torch.tensor(end)
-        sums.add(_trained({"weights": tensor}, rows))
+        sums.add({"weights": tensor}, torch.zeros(0), float(rows), rows)
     mean = {"weights": sums.uploads["weights"] / sums.weight}
     server = {"weights": torch.zeros(2), "buffers": torch.zeros(0)}
     pooled = Pooled(mean=mean, weight=sums.weight, count=2)
@@ -56,18 +57,12 @@ def test_sum_of_two_clients_by_hand() -> None:
     assert half["weights"].tolist() == [2.5, 3.5]
 
 
-def _trained(upload: Tensors, rows: int) -> Any:
-    from engine.client.trainer import Trained
-
-    return Trained(upload, {}, torch.zeros(0), torch.zeros(0), float(rows), rows, 1, None, None, {})
-
-
 def test_identical_clients_give_the_same_model() -> None:
     """Kills: a mean that rounds (O-1): 3 and 7 rows of the same float32 vector must give that vector."""
     vector = torch.randn(1000, generator=seeds.generator(0, "test"))
-    sums = Sums()
+    sums = BlockSums()
     for rows in (3, 7, 1021):
-        sums.add(_trained({"weights": vector}, rows))
+        sums.add({"weights": vector}, torch.zeros(0), float(rows), rows)
     assert torch.equal((sums.uploads["weights"] / sums.weight).float(), vector)
 
 
@@ -155,7 +150,7 @@ def test_server_control_is_the_mean_of_all_clients(tmp_path: Path, weighting: st
     run = drive(tmp_path, settings)
     controls = torch.zeros_like(run.server["control"])
     for client, size in enumerate(SIZES):
-        state = run.driver._states.read([client])[0]
+        state = run.driver.lineage.states.store.read([client])[0]
         share = size / sum(SIZES) if weighting == "samples" else 1 / len(SIZES)
         if state is not None:
             controls += share * torch.tensor(state["control"])
@@ -184,14 +179,14 @@ def test_scaffold_reaches_the_optimum_where_fedavg_is_biased(monkeypatch: pytest
         server = algorithm.init_server({"weights": torch.zeros(2, dtype=torch.float64)}, where)
         states: list[Any] = [{}, {}]
         for number in range(300):
-            sums = Sums()
+            sums = BlockSums()
             received = {**algorithm.broadcast(server, where), "buffers": net.buffers}
             for client in (0, 1):
                 local = Local(steps=10, lr=0.05, batch_size=1)
                 about = (algorithm, local, client, torch.tensor([client]), where, received, states[client])
                 trained = trainer.train(Visit(*about, newcomer=number == 0))
                 states[client] = trained.state
-                sums.add(trained)
+                sums.add(trained.upload, trained.buffers, trained.weight, trained.num_examples)
             mean = {name: total / sums.weight for name, total in sums.uploads.items()}  # of two: scaled
             server = algorithm.aggregate(server, Pooled(mean, sums.weight, 2), where)
         ends[type(algorithm)] = server["weights"][0].item()

@@ -63,7 +63,7 @@ def test_a_client_is_a_federation_of_one(tmp_path: Path, model: dict[str, Any]) 
     for entry, wanted in (("personal", "weights"), ("personal_buffers", "buffers")):
         np.testing.assert_array_equal(run.states[0][entry], alone.server[wanted].numpy())
         assert not np.array_equal(run.states[1][entry], alone.server[wanted].numpy()) or not len(alone.server[wanted])
-        assert torch.equal(run.server[wanted], run.driver._fresh[wanted])
+        assert torch.equal(run.server[wanted], run.driver.federation.fresh[wanted])
 
 
 def test_nothing_travels_but_the_start(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_stage_goes_on_from_the_one_before(tmp_path: Path) -> None:
         {"name": "alone", "rounds": 1, "needs": ["together"], "algorithm": {"name": "local"}, "local": {"lr": 1e-30}},
     ]
     run = drive(tmp_path, experiment(stages=stages))
-    assert not torch.equal(run.server["weights"], run.driver._fresh["weights"])
+    assert not torch.equal(run.server["weights"], run.driver.federation.fresh["weights"])
     for state in run.states:
         np.testing.assert_array_equal(state["personal"], run.server["weights"].numpy())
 

@@ -202,7 +202,7 @@ def test_each_client_keeps_its_own(tmp_path: Path) -> None:
     fields = {"algorithm": {"name": "moon"}, "participation": {"count": 2}, "evaluation": {"local_every": 0}}
     run = drive(tmp_path, experiment(**SMALL, **fields), dataset(sum(FEW), PIXELS), assignment(FEW))
     taken = run.folder.frame("clients").groupby("client")["round"].count()
-    states = {client: run.driver._states.read([client])[0] for client in range(len(FEW))}
+    states = {client: run.driver.lineage.states.store.read([client])[0] for client in range(len(FEW))}
     states = {client: state for client, state in states.items() if state is not None}
     assert set(states) == set(taken.index)
     assert len({state["previous"].tobytes() for state in states.values()}) == len(states)

@@ -26,7 +26,7 @@ from engine.experiment import Experiment, Local
 from engine.models import Model, ModelSpec
 from tests.support.bench import Bench
 from tests.support.pencil import pool
-from tests.support.tiny import dataset, drive, experiment, open_driver
+from tests.support.tiny import context_of, dataset, drive, experiment, open_driver
 
 HIDDEN = 6
 SIZES = (12, 5, 9, 3, 7)
@@ -154,10 +154,10 @@ def test_a_full_round_of_a_run_is_that_step_too(tmp_path: Path) -> None:
     run = drive(tmp_path, settings)
     data = dataset()
     net, worker = run.driver.pool._workers[0].net, run.driver.pool._workers[0]  # type: ignore[attr-defined]
-    before = run.driver._fresh["weights"]
+    before = run.driver.federation.fresh["weights"]
     layout, total, gradient = net.layout, len(data.train), torch.zeros(net.layout.body, dtype=torch.float64)
     for number, rows in enumerate(worker.assignment.clients):
-        client = worker.trainer.client(number, torch.as_tensor(rows), run.driver._context(1, 0))
+        client = worker.trainer.client(number, torch.as_tensor(rows), context_of(run.driver, 1))
         received = {"body": layout.body_of(before), "buffers": net.buffers}
         algorithm = run.driver.stage.algorithm
         visit = Visit(algorithm, FULL, number, torch.as_tensor(rows), client.context, received, {}, newcomer=True)
@@ -473,9 +473,9 @@ def test_personal_layers_below_the_head(tmp_path: Path) -> None:
     )
     run = drive(tmp_path, settings)
     assert set(run.folder.frame("clients")["floats_up"]) == {64 * 10 + 10 + 10 * 8 + 8}
-    state = run.driver.pool.fetch(run.driver._states.read([0])[0])
+    state = run.driver.pool.fetch(run.driver.lineage.states.store.read([0])[0])
     assert state["top"].shape == (8 * 6 + 6,)
-    assert not (state["top"] == run.driver._fresh["weights"][738:792].numpy()).all()
+    assert not (state["top"] == run.driver.federation.fresh["weights"][738:792].numpy()).all()
 
 
 def test_fully_connected_layers_go_with_the_last_block(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -139,7 +139,7 @@ def test_a_sampled_cohort_reaches_the_optimum(monkeypatch: pytest.MonkeyPatch) -
 def test_control_variates_cover_weights_and_no_buffers(tmp_path: Path) -> None:
     """Kills: control variates of running statistics (O-S7)."""
     run = drive(tmp_path, experiment(algorithm={"name": "scaffold"}, rounds=1, **BATCHNORM))
-    states = [run.driver._states.read([client])[0] for client in range(8)]
+    states = [run.driver.lineage.states.store.read([client])[0] for client in range(8)]
     assert {tensor.shape for state in states if state for tensor in state.values()} == {(run.driver.layout.size,)}
     assert run.server["control"].shape == (run.driver.layout.size,)
     assert run.driver.layout.buffers > 0

@@ -33,7 +33,7 @@ from engine.base.errors import ConfigError, DataError, RunFolderError
 from engine.data import Assignment, FashionMnistSample
 from engine.experiment import Experiment
 from engine.record.run_folder import RunFolder
-from engine.run.run import Messages
+from engine.run.log import Messages
 from tests.support.sweep_folders import ALPHA, BASE, MU, make_run, make_sweep
 
 MU_OF_TWO = MU | {"values": [0.0, 0.1]}

@@ -10,8 +10,9 @@ import pytest
 from benchmarks.inaturalist import FIELDS, LIMITS, Peak, States, judged, judged_states, states_of, workload, write_data
 from engine.experiment import Checkpoint
 from engine.record.state_projection import most_files, size_text
-from engine.run.driver import draw_cohort
-from engine.run.run import LocalDriver, prepare
+from engine.run.local_driver import LocalDriver
+from engine.run.preparing import prepare
+from engine.server.cohort import draw_cohort
 
 CLIENTS, CLASSES, SIDE = 300, 40, 8
 MODEL = {"name": "mlp", "hidden": [8]}

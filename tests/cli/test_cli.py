@@ -326,7 +326,7 @@ def test_overwrite_keeps_the_old_run_until_the_new_one_is_open(
         def cannot(*_: Any) -> None:
             raise ResourceError("no actors today")
 
-        patch.setattr("engine.run.run.LocalDriver.__init__", cannot)
+        patch.setattr("engine.run.local_driver.LocalDriver.__init__", cannot)
         code, _, err = call("run", *words, "--overwrite")
         assert (code, "no actors today" in err) == (2, True)
     assert "is finished already" in call("run", *words)[2]

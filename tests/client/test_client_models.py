@@ -32,7 +32,7 @@ from engine.data import Assignment
 from engine.experiment import Experiment
 from engine.record.hashing import stage_hash
 from engine.record.store import StageStore
-from engine.run.run import check_against_data
+from engine.run.preparing import check_against_data
 from tests.support.tiny import SIZES, assignment, dataset, drive, drive_with_store, experiment, open_driver, with_tests
 
 MODELS = [{"name": "logistic"}, {"name": "mlp", "hidden": [5]}, {"name": "resnet8"}]

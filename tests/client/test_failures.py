@@ -19,8 +19,8 @@ from engine.base.errors import ClientError, MemoryShort, ResourceError, RunError
 from engine.client.trainer import Arrival, Trainer, Visit
 from engine.experiment import Experiment, Participation
 from engine.record.run_folder import RunFolder
-from engine.run import driver as driver_module
-from engine.run.run import Messages
+from engine.run.log import Messages
+from engine.server import federation
 from engine.worker.pool import Deadline
 from tests.support.tiny import SIZES, drive, experiment, open_driver
 
@@ -88,9 +88,9 @@ def test_clients_that_are_left_out_were_not_there(
     is left out in silence. Blocks of one client are cut alike with and without those that fail."""
     config = failing(executor, algorithm, participation=DROP).replace({"execution.block": 1})
     with monkeypatch.context() as patched:
-        everyone = driver_module.draw_cohort
+        everyone = federation.draw_cohort
         without = lambda *drawn: tuple(client for client in everyone(*drawn) if client not in BAD)  # noqa: E731
-        patched.setattr(driver_module, "draw_cohort", without)
+        patched.setattr(federation, "draw_cohort", without)
         expected = drive(tmp_path / "without", config)
     fails(monkeypatch, BAD, error)
     found = drive(tmp_path / "run", config)

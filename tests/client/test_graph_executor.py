@@ -229,7 +229,7 @@ def test_addresses_stay(tmp_path: Path, executor: str) -> None:
     driver = open_driver(tmp_path, config("ditto", executor, rounds=3, **BATCHNORM, participation={"count": 4}))
     seen: list[dict[str, int]] = []
     while not driver.finished:
-        driver._next(None)
+        driver.next()
         (program,) = driver.pool._workers[0].trainer.programs._programs.values()  # type: ignore[attr-defined]
         captured = program._captured.items()
         inputs = {f"{key} {name}": t for key, one in captured for name, t in one.inputs.named().items()}

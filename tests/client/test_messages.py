@@ -127,7 +127,7 @@ def check_messages(folder: Path, name: str, row: Row) -> None:
     run = drive(folder, config)
     layout = run.driver.layout
     clients = run.folder.frame("clients")
-    kept = [run.driver._states.read([client])[0] or {} for client in range(len(SIZES))]
+    kept = [run.driver.lineage.states.store.read([client])[0] or {} for client in range(len(SIZES))]
     extra = [tensor for key, tensor in run.server.items() if key not in ("weights", "buffers")]
     counted = {
         "down": set(clients["floats_down"]),

@@ -11,7 +11,7 @@ import pytest
 from engine.base.errors import ConfigError
 from engine.data import ClassSets, FashionMnistSample
 from engine.data.class_sets import SETTINGS, Sets
-from engine.run.run import prepare
+from engine.run.preparing import prepare
 from tests.support.tiny import experiment
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 60))

@@ -22,7 +22,7 @@ from engine.data import PARTITIONS, Assignment, CbflCode, Dataset, Iid, Natural,
 from engine.data.assignment import Parts
 from engine.data.dataset import AS_IS, largest_remainder
 from engine.data.partition import _deal
-from engine.run.run import prepare
+from engine.run.preparing import prepare
 from tests.support.tiny import experiment
 
 CIFAR10_LABELS = np.repeat(np.arange(10), 5000)  # the true counts; no rule but `iid` and `natural` sees the order

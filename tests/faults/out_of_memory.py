@@ -30,9 +30,9 @@ ACTORS = 3
 
 def take_memory() -> None:
     """In each worker process: training takes as much as the environment says, for a moment."""
-    from engine.client.jobs import Worker
+    from engine.client.jobs import JobRunner
 
-    train = Worker.train
+    train = JobRunner.train
 
     def hungry(*args: Any, **named: Any) -> Any:
         taken = np.ones(int(float(os.environ[VARIABLE]) * 2**27))
@@ -41,7 +41,7 @@ def take_memory() -> None:
         del taken
         return result
 
-    Worker.train = hungry  # type: ignore[method-assign]
+    JobRunner.train = hungry  # type: ignore[method-assign]
 
 
 def share_of(more: float) -> float:

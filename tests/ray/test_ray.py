@@ -18,7 +18,10 @@ from engine.algorithm import Finisher
 from engine.base.errors import ConfigError, ResourceError, RunError
 from engine.experiment import Experiment
 from engine.record.run_folder import RunFolder
-from engine.run.run import LocalDriver, Messages, Run, prepare, run
+from engine.run.local_driver import LocalDriver
+from engine.run.log import Messages
+from engine.run.preparing import prepare
+from engine.run.run import Run, run
 from tests.support.tiny import SUITED
 
 pytestmark = pytest.mark.usefixtures("ray_session")

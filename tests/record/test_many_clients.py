@@ -91,11 +91,11 @@ def test_states_on_disk_are_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyP
     while not driver.finished:
         driver.advance()
     gc.collect()
-    touched = len(driver._joined)
+    touched = len(driver.lineage.states.joined)
     alive = sum(array() is not None for array in made)
     assert len(made) == 8 * COHORT and touched > 5 * COHORT
     assert alive == (1 if store == "disk" else touched)  # the last one, however small the bound
-    assert len(driver._states.files) == touched
+    assert len(driver.lineage.states.store.files) == touched
     files = list((tmp_path / "checkpoints" / "states").iterdir())
     assert len(files) == touched
     assert max(path.stat().st_size for path in files) < 4 * driver.layout.size + 200

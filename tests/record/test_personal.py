@@ -19,9 +19,10 @@ from engine.analysis import curves
 from engine.base.errors import ConfigError
 from engine.cli import show
 from engine.experiment import Experiment
+from engine.record.checkpoints import Position
 from engine.record.personal import FIGURES, at_the_end, by_round, figures, tenth
 from engine.record.run_folder import SCHEMAS, RunFolder
-from engine.run.driver import Driver
+from engine.server.evaluation import Evaluation
 from engine.sweeps.definition import Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
 from tests.support.small_sweeps import Alone, base
@@ -217,18 +218,18 @@ def test_the_picture_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s
 
 def test_a_trial_reports_the_running_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: figures that come at the end alone, of rounds to come, of the round before; a failed trial's figures."""
-    evaluate = Driver._evaluate
+    evaluate = Evaluation.after
 
-    def one_by_one(self: Driver) -> Any:
-        due = self._cadence.headline(self._position)
+    def one_by_one(self: Evaluation, at: Position, *given: Any) -> Any:
+        due = self.schedule.headline(at)
         for point in ("post_local", "post_server") if due else ():
             for client in range(3):
                 row = {"client": client, "point": point, "participant": True, "samples": 1 + client, "loss": 1.0}
-                accuracy = self.round * (1 + client) / 40
-                self.folder.personal.add({**row, "stage": self.stage.name, "round": self.round, "accuracy": accuracy})
-        return evaluate(self)
+                accuracy = at.round * (1 + client) / 40
+                self._personal.add({**row, "stage": "train", "round": at.round, "accuracy": accuracy})
+        return evaluate(self, at, *given)
 
-    monkeypatch.setattr(Driver, "_evaluate", one_by_one)
+    monkeypatch.setattr(Evaluation, "after", one_by_one)
     experiment = base(**{"rounds": 6, "execution.actors": 0, "evaluation.every": 2})
     SweepFolder(tmp_path).write(TrialRecord("00000", {}, 0))
     trial = Alone(tmp_path, experiment, personal=True)

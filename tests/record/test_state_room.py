@@ -15,7 +15,7 @@ from engine.base.errors import ResourceError
 from engine.experiment import Checkpoint
 from engine.record import state_projection
 from engine.record.state_projection import most_files, size_text, touched
-from engine.run.driver import Driver
+from engine.run.lineage import Lineage
 from tests.support.tiny import SIZES, drive, experiment, open_driver
 
 Usage = namedtuple("Usage", "total used free")
@@ -63,13 +63,13 @@ def test_files_of_many_rounds() -> None:
 def test_the_store_has_as_many_files_as_projected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: int) -> None:
     """Kills: a projection of another store than the one there is. Every client takes part, so it is exact."""
     seen = []
-    save = Driver._save
+    save = Lineage.save
 
-    def counted(self: Driver) -> None:
-        seen.append(len(list(self._states.folder.glob("*.safetensors"))))
+    def counted(self: Lineage) -> None:
+        seen.append(len(list(self.states.store.folder.glob("*.safetensors"))))
         save(self)
 
-    monkeypatch.setattr(Driver, "_save", counted)
+    monkeypatch.setattr(Lineage, "save", counted)
     checkpoint = {"every": 2, "keep": keep}
     drive(tmp_path, on_disk(rounds=6, checkpoint=checkpoint))
     expected = [most_files(len(SIZES), 1.0, rounds, Checkpoint(**checkpoint)) for rounds in (2, 4, 6)]

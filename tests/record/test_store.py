@@ -22,7 +22,7 @@ import pytest
 from engine.base.errors import RunFolderError
 from engine.record import store as store_module
 from engine.record.store import Holder, Lease, StageStore, Watch
-from engine.run.run import Messages
+from engine.run.log import Messages
 
 KEY = "ab12cd-34_ef"
 BEAT, PATIENCE = 0.1, 0.6

@@ -23,9 +23,10 @@ from engine.record.checkpoints import Checkpoints, Position
 from engine.record.hashing import numerics
 from engine.record.run_folder import SCHEMAS, RunFolder
 from engine.record.states import DiskStore, MemoryStore
-from engine.run import driver as driver_module
-from engine.run.driver import draw_cohort, expected_cohort
-from engine.run.run import Messages, prepare
+from engine.run.log import Messages
+from engine.run.preparing import prepare
+from engine.run.recording import weights_sha256
+from engine.server.cohort import draw_cohort, expected_cohort
 from engine.worker import pool as pool_module
 from tests.support.tiny import SIZES, assignment, dataset, drive, experiment, open_driver
 
@@ -76,7 +77,7 @@ def test_an_empty_cohort_changes_nothing_and_counts(tmp_path: Path) -> None:
     run = drive(tmp_path, settings)
     assert run.summary["rounds"] == 3
     assert run.folder.frame("rounds")["clients"].tolist() == [0, 0, 0]
-    assert torch.equal(run.server["weights"], run.driver._fresh["weights"])
+    assert torch.equal(run.server["weights"], run.driver.federation.fresh["weights"])
     assert run.folder.frame("rounds")["loss_before"].isna().all()
 
 
@@ -209,9 +210,9 @@ def test_summary_has_what_is_promised(tmp_path: Path) -> None:
 def test_weights_sha256_is_of_weights_and_buffers() -> None:
     """Kills: a hash that leaves out BatchNorm or depends on the precision it is held in."""
     weights, buffers = torch.tensor([1.0, 2.0]), torch.tensor([3.0])
-    first = driver_module.weights_sha256(weights, buffers)
-    assert first == driver_module.weights_sha256(weights.double(), buffers.double())
-    assert first != driver_module.weights_sha256(weights, buffers + 1)
+    first = weights_sha256(weights, buffers)
+    assert first == weights_sha256(weights.double(), buffers.double())
+    assert first != weights_sha256(weights, buffers + 1)
     # struct.pack("<3f", 1, 2, 3) through sha256
     assert first == "8e628779e6a74ee0b36991c10158f63cafec7d340ad4e075592502c8708524dd"
 
@@ -310,13 +311,13 @@ def test_an_interrupted_commit_is_never_saved(tmp_path: Path) -> None:
     straight = drive(tmp_path / "straight", settings)
     driver = open_driver(tmp_path / "run", settings)
     driver.advance()
-    original = driver._states.commit
+    original = driver.lineage.states.store.commit
 
     def half(states: Any) -> None:
         original(dict(list(states.items())[:2]))
         raise KeyboardInterrupt
 
-    driver._states.commit = half  # type: ignore[method-assign]
+    driver.lineage.states.store.commit = half  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         driver.advance()
     driver.close()
@@ -507,7 +508,7 @@ def test_a_stage_is_offered_what_the_one_before_left(
         driver.close()
     run = drive(tmp_path, settings)
     assert run.server["old"] == 2
-    visits = [float(state["visits"]) for state in run.driver._states.read(range(8))]  # type: ignore[index]
+    visits = [float(state["visits"]) for state in run.driver.lineage.states.store.read(range(8))]  # type: ignore[index]
     assert visits == [204.0] * 8  # twice made from what there was, four rounds
 
 

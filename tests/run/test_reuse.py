@@ -15,7 +15,7 @@ from engine.record.hashing import mixed
 from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
 from engine.run.driver import Driver
-from engine.run.sharing import Reuse, may_share
+from engine.run.reuse import Reuse, may_share
 from engine.worker.pool import InProcessPool
 from tests.support.tiny import SIZES, assignment, dataset, drive_with_store, experiment
 

@@ -21,7 +21,18 @@ from engine.base.errors import RunError
 from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
 from engine.server.client_map import EveryClient
-from tests.support.tiny import CLASSES, SIZES, assignment, dataset, drive, drive_with_store, experiment, open_driver
+from tests.support.tiny import (
+    CLASSES,
+    SIZES,
+    assignment,
+    context_of,
+    dataset,
+    drive,
+    drive_with_store,
+    every_client,
+    experiment,
+    open_driver,
+)
 
 TABLES = ("rounds", "clients", "evaluations", "exchanges")
 D = 12  # features of the tiny network
@@ -174,8 +185,8 @@ def test_states_come_along_only_where_they_are_asked_for(tmp_path: Path) -> None
     """Kills: every client's state read for every pass of a calibration that never looks at one."""
     driver = open_driver(tmp_path, experiment(algorithm={"name": "scaffold"}, participation={"count": 3}))
     driver.advance()
-    context = driver._context(1, 0)
-    clients = driver._every_client(context, "finish")
+    context = context_of(driver, 1)
+    clients = every_client(driver, context, "finish")
     found = clients.map(kept, {}, reduce="stack", states=True)["kept"]
     assert (found > 0).sum() == 3
     with pytest.raises(RunError, match=r"TypeError: .*; call clients.map with states=True to use view.state"):
@@ -184,7 +195,7 @@ def test_states_come_along_only_where_they_are_asked_for(tmp_path: Path) -> None
     def nothing(ids: Any) -> Any:
         raise AssertionError("states were read")
 
-    unread = EveryClient(driver._exchanges, "train", context, "finish", nothing, {})
+    unread = EveryClient(driver.exchanges, "train", context, "finish", nothing, {})
     assert unread.map(count, {})["total"] == sum(SIZES)
 
 

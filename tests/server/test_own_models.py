@@ -20,10 +20,20 @@ from engine.client.entries import opened
 from engine.record.checkpoints import Position
 from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
-from engine.run.driver import draw_cohort
-from engine.run.run import check_against_data
-from engine.server.evaluation_schedule import Cadence
-from tests.support.tiny import SIZES, Driven, assignment, dataset, drive, drive_with_store, experiment, open_driver
+from engine.run.preparing import check_against_data
+from engine.server.cohort import draw_cohort
+from engine.server.evaluation_schedule import EvaluationSchedule
+from tests.support.tiny import (
+    SIZES,
+    Driven,
+    assignment,
+    context_of,
+    dataset,
+    drive,
+    drive_with_store,
+    experiment,
+    open_driver,
+)
 
 PART: dict[str, Any] = {"participation": {"count": 3}, "rounds": 4}
 PFLEGO: dict[str, Any] = {"name": "pflego", "tau": 3, "head_lr": 0.3, "server_lr": 0.02}
@@ -56,8 +66,8 @@ def test_after_the_server_by_hand(tmp_path: Path) -> None:
     layout, assigned = run.driver.layout, worker.assignment
     for row in rows[(rows["round"] == 4) & (rows["point"] == "post_server")].itertuples():
         number = int(row.client)  # type: ignore[arg-type]
-        client = worker.trainer.client(number, torch.as_tensor(assigned.clients[number]), run.driver._context(4, 0))
-        stored = run.driver._states.read([number])[0]
+        client = worker.trainer.client(number, torch.as_tensor(assigned.clients[number]), context_of(run.driver, 4))
+        stored = run.driver.lineage.states.store.read([number])[0]
         if stored is None:  # has never taken part
             continue
         tensors = {name: torch.as_tensor(array) for name, array in run.driver.pool.fetch(stored).items()}
@@ -146,7 +156,7 @@ def test_when_is_what_measured(
         assert rows[rows["point"] == point]["round"].drop_duplicates().tolist() == participants
     tuned = [5] if settings.evaluation.fine_tuning else []
     assert rows[rows["point"] == "fine_tuned"]["round"].drop_duplicates().tolist() == tuned
-    cadence = Cadence(settings)
+    cadence = EvaluationSchedule(settings)
     assert [round for round in range(1, 6) if cadence.headline(Position(0, round))] == headline
 
 
@@ -247,7 +257,7 @@ def test_no_test_rows_is_said(algorithm: dict[str, Any], evaluation: dict[str, i
     settings = experiment(algorithm=algorithm, evaluation=evaluation)
     with pytest.raises(DataError, match="no client has a test row") if said else nullcontext():
         check_against_data(settings, dataset(), parts)
-    cadence = Cadence(settings)
+    cadence = EvaluationSchedule(settings)
     assert any(cadence.personal(Position(0, number)) for number in (1, 2, 3)) == said
 
 
@@ -288,7 +298,7 @@ def test_a_thousand_personal_heads(tmp_path: Path) -> None:
     counts = parts.class_counts(data.train.labels, 4)
     numbers = 0
     for number in taken_part:
-        state = straight.driver.pool.fetch(straight.driver._states.read([number])[0])
+        state = straight.driver.pool.fetch(straight.driver.lineage.states.store.read([number])[0])
         assert {name: array.shape for name, array in state.items()} == {"head": ((counts[number] > 0).sum(), 8)}
         numbers += state["head"].size
     assert len(taken_part) > 600

@@ -20,7 +20,7 @@ from engine.analysis.claims import Claim, judge
 from engine.analysis.tables import load
 from engine.base.errors import ConfigError, RunError, RunFolderError
 from engine.client.flat_net import FlatNet
-from engine.client.jobs import Worker
+from engine.client.jobs import JobRunner
 from engine.client.trainer import Trainer
 from engine.data.batches import Rows
 from engine.experiment import Experiment
@@ -148,7 +148,7 @@ def test_nothing_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def scores(*args: Any) -> Any:
         pytest.fail("something is measured")
 
-    monkeypatch.setattr(Worker, "_scores", scores)
+    monkeypatch.setattr(JobRunner, "_scores", scores)
     for number in (1, 6):
         with local_models(find(tmp_path, number)) as models:
             assert models.clients

@@ -27,8 +27,8 @@ def second_round(folder: Path, config: Experiment) -> tuple[Trainer, list[Visit]
     config = config.replace({"execution.workers": 1})  # so that one trainer gets all visits
     driver = open_driver(folder, config, dataset(sum(sizes)), assignment(sizes))
     cohorts = {1: FIRST_COHORT, 2: tuple(range(len(sizes)))}
-    driver._cohort = cohorts.__getitem__  # type: ignore[method-assign]
-    driver._next(None)
+    driver.federation.cohort = cohorts.__getitem__  # type: ignore[method-assign]
+    driver.next()
     trainer: Trainer = driver.pool._workers[0].trainer  # type: ignore[attr-defined]
     visits, found = list[Visit](), list[Trained]()
     train = trainer.train
@@ -39,7 +39,7 @@ def second_round(folder: Path, config: Experiment) -> tuple[Trainer, list[Visit]
         return found[-1]
 
     trainer.train = spy  # type: ignore[method-assign]
-    driver._next(None)
+    driver.next()
     trainer.train = train  # type: ignore[method-assign]
     driver.pool.close()
     return trainer, visits, found

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from algorithms import ALGORITHMS
 from algorithms.answers import Answers
 from algorithms.distillation import Distillation
-from engine.algorithm import Finisher
+from engine.algorithm import Context, Finisher
 from engine.data import Assignment, Dataset, Split
 from engine.data.partition import Iid
 from engine.experiment import Experiment
 from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
 from engine.run.driver import Driver
-from engine.run.sharing import Reuse
+from engine.run.reuse import Reuse
+from engine.server.client_map import EveryClient
 from engine.worker.pool import InProcessPool
 
 CLASSES = 4
@@ -140,12 +141,12 @@ class Driven:
     def states(self) -> list[dict[str, Any]]:
         """What each client keeps, as arrays; empty for one that has not taken part."""
         driver = self.driver
-        handles = driver._states.read(range(len(driver._sizes)))
+        handles = driver.lineage.states.store.read(range(len(driver.federation.population.sizes)))
         return [{} if handle is None else driver.pool.fetch(handle) for handle in handles]
 
     @property
     def server(self) -> dict[str, Any]:
-        return self.driver._server
+        return self.driver.lineage.server
 
 
 def prepared(config: Experiment, data: Dataset, parts: Assignment) -> Assignment:
@@ -194,3 +195,14 @@ def drive_with_store(
     while not driver.finished and (until is None or driver.round < until):
         driver.advance(until=until)
     return driver.close()
+
+
+def context_of(driver: Driver, round: int) -> Context:
+    """Where the driver's stage stands in a round, before a cohort is drawn."""
+    return driver.federation.context(driver.lineage.position.stage, round)
+
+
+def every_client(driver: Driver, context: Context, when: Literal["prepare", "finish"]) -> EveryClient:
+    """``clients`` of the contract, as the driver's stage has them."""
+    states, kinds = driver.lineage.states, driver.stage.algorithm.entries
+    return EveryClient(driver.exchanges, driver.stage.name, context, when, states.read, kinds)

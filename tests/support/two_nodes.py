@@ -36,7 +36,7 @@ from engine.data import Dataset
 from engine.data.dataset import Source
 from engine.experiment import Experiment
 from engine.record.store import StageStore
-from engine.run.run import LocalDriver
+from engine.run.local_driver import LocalDriver
 from engine.sweeps import running
 from engine.sweeps.definition import NamedSweep, Sweep
 from engine.sweeps.folder import SweepFolder

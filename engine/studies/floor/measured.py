@@ -18,8 +18,8 @@ from engine.experiment import CHOICES, Evaluation, Experiment, Stage, lineage_of
 from engine.models.cost import ModelCost, model_cost
 from engine.record.hashing import hardware_of, numerics
 from engine.record.run_folder import Row
-from engine.run.driver import draw_cohort
 from engine.run.run import Run
+from engine.server.cohort import draw_cohort
 from engine.studies.floor.counts import Floor, RoundWork, Speed, least, round_work
 from engine.studies.floor.device_speed import measure
 from engine.worker.thread_count import workers_of

@@ -29,8 +29,9 @@ from engine.experiment import Execution, Experiment
 from engine.record.hashing import hardware_of
 from engine.record.run_folder import RunFolder
 from engine.record.states import Handle
-from engine.run.driver import expected_cohort
-from engine.run.run import LocalDriver, Prepared, check_place, prepare
+from engine.run.local_driver import LocalDriver
+from engine.run.preparing import Prepared, check_place, prepare
+from engine.server.cohort import expected_cohort
 from engine.studies.scaling.plan import Plan, Setting
 from engine.studies.scaling.study import Turn
 from engine.worker.pool import Call, InProcessPool, Pool, Result

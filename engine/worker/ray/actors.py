@@ -27,7 +27,7 @@ import torch
 from engine.base.allocator import keep_freed_memory
 from engine.base.devices import device_class
 from engine.base.errors import ResourceError, RunError
-from engine.client.jobs import Worker
+from engine.client.jobs import JobRunner
 from engine.data import Assignment, Dataset
 from engine.experiment import Execution, Experiment
 from engine.record.hashing import hardware_of, mixed, numerics
@@ -77,7 +77,7 @@ class ClientActor:
         if experiment.execution.device == "cuda" and torch.cuda.device_count() != 1:
             raise RuntimeError(f"execution.device=cuda, but torch sees {torch.cuda.device_count()} GPUs in the actor")
         keep_freed_memory()
-        self._worker = Worker(experiment, dataset, assignment)
+        self._worker = JobRunner(experiment, dataset, assignment)
         self._numerics = numerics(experiment, hardware_of(experiment.execution.device))
         self._kind = device_class(experiment.execution.device)
         self._token = 0

@@ -1,0 +1,125 @@
+"""What is refused before a run's folder is made: a model that does not fit the data, a place that cannot compute."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from engine.base.errors import ConfigError, DataError, require
+from engine.data import Assignment, Dataset
+from engine.experiment import Execution, Experiment, no_gpu
+from engine.models import check_size
+from engine.record.run_folder import RunFolder
+from engine.server.evaluation_schedule import measures_own_models
+
+log = logging.getLogger("fedskew")
+
+
+def check_against_data(experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
+    """Refuse what only the data can tell: a model that does not fit them, a cohort larger than the clients."""
+    check_size(experiment.model, dataset.shape, len(dataset.classes))
+    for model in experiment.client_models:
+        try:
+            check_size(model, dataset.shape, len(dataset.classes))
+        except ConfigError as error:
+            field = error.field.replace("model", "client_models", 1)
+            raise ConfigError(field, error.value, error.rule, "for example client_models=[mlp]") from None
+    _check_public(experiment, dataset, assignment)
+    holders = int((assignment.sizes() > 0).sum())
+    own = any(measures_own_models(experiment, stage.algorithm) for stage in experiment.chain)
+    if own and not any(map(len, assignment.tests)):
+        raise DataError("no client has a test row to measure its own model on: keep more test samples")
+    count = experiment.participation.count
+    require(
+        count is None or count <= holders,
+        "participation.count",
+        count,
+        f"must be at most {holders}, the number of clients that hold data",
+        f"set participation.count={holders}",
+    )
+
+
+def _check_public(experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
+    """Whether there are the public samples that a stage will ask for."""
+    counts = np.bincount(dataset.train.labels[assignment.public], minlength=len(dataset.classes))
+    least, there = int(counts.argmin()), int(counts.min())
+    if there:
+        repair = f"set it to {there} or less, or raise partition.public_per_class"
+    elif counts.any():
+        repair = "take partition.sets that have every class"
+    elif hasattr(experiment.partition, "public_per_class"):
+        repair = "raise partition.public_per_class"
+    else:
+        repair = "set partition.name=class_sets"
+    rule = f"asks for more public samples of each class than there are: class {least} has {there}"
+    for stage in experiment.chain:
+        wanted = stage.algorithm.public_per_class
+        require(wanted <= there, f"stages.{stage.name}.algorithm.per_class", wanted, rule, repair)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that nothing speaks against, before its folder is made."""
+
+    experiment: Experiment
+    folder: RunFolder
+    dataset: Dataset
+    assignment: Assignment
+
+    def write(self) -> None:
+        """The experiment last: a folder that has one can be gone on with."""
+        self.folder.path.mkdir(parents=True, exist_ok=True)
+        self.assignment.save(self.folder.path / "partition.parquet")
+        self.folder.create(self.experiment)
+
+
+def prepare(experiment: Experiment, out: Path | None, overwrite: bool, dataset: Dataset | None = None) -> Prepared:
+    """Refuse what can be refused, of a resolved experiment; ``dataset`` if it is loaded already."""
+    folder = RunFolder.for_experiment(experiment, out)
+    # As saved: a run goes on with the partition it began with. What cannot be read is refused before data are.
+    begun = folder.has_experiment() and not overwrite
+    saved = Assignment.load(folder.path / "partition.parquet") if begun else None
+    dataset = dataset or experiment.data.load()
+    fingerprint = dataset.fingerprint
+    if saved is None:
+        assignment = experiment.partition.assign(dataset.train.labels, len(dataset.classes), dataset.train.owners)
+        assignment = experiment.partition.share_tests(replace(assignment, data=fingerprint), dataset)
+    else:
+        assignment = saved
+        root = getattr(experiment.data, "root", None)
+        require(
+            assignment.data == fingerprint,
+            "data.root",
+            root,
+            "holds other data than this run began with",
+            "name another folder with --out, or put the data back",
+        )
+        assignment.check_rows(len(dataset.train), len(dataset.test))
+    check_against_data(experiment, dataset, assignment)
+    return Prepared(experiment, folder, dataset, assignment)
+
+
+def check_place(execution: Execution, address: str | None = None) -> None:
+    """Refuse what this process cannot do where it is to compute, and say what it leaves unused."""
+    if execution.actors:
+        return
+    if execution.device == "cuda" and not torch.cuda.is_available():
+        raise no_gpu(execution)
+    require(
+        address is None,
+        "--address",
+        address,
+        "is of a Ray cluster, and execution.actors=0 computes in this process",
+        "set execution.actors, for example to 8",
+    )
+    if os.environ.get("RAY_ADDRESS"):
+        log.warning("execution.actors=0 computes in this process, and not on the Ray at RAY_ADDRESS")
+    if execution.gpus_per_actor > 0:
+        log.warning(
+            "execution.actors=0 computes in this process, on a whole GPU: execution.gpus_per_actor is of actors"
+        )

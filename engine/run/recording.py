@@ -1,0 +1,117 @@
+"""What is written down of rounds and of a whole run: rows of the tables, and ``summary.json``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from engine import __version__
+from engine.algorithm import Kind, Tensors
+from engine.base.files import writing
+from engine.data import Assignment, Dataset
+from engine.experiment import Stage
+from engine.record import matrices
+from engine.record.hashing import stage_hash
+from engine.record.run_folder import Row, RunFolder
+from engine.run.lineage import Lineage
+from engine.server.class_balance import label_entropies
+from engine.server.federation import Federation
+from engine.server.round import RoundResult
+
+
+def weights_sha256(weights: Tensor, buffers: Tensor) -> str:
+    """Return the SHA-256 of the float32 vector and the float32 buffers, little-endian."""
+    digest = hashlib.sha256()
+    for vector in (weights, buffers):
+        digest.update(vector.detach().cpu().float().contiguous().numpy().astype("<f4", copy=False).data)
+    return digest.hexdigest()
+
+
+class Recorder:
+    """Writes down a run."""
+
+    def __init__(self, federation: Federation, folder: RunFolder, dataset: Dataset, assignment: Assignment) -> None:
+        self.data = dataset.fingerprint
+        self._federation = federation
+        self._folder = folder
+        self._dropped = len(assignment.dropped)
+
+    def round(self, stage: Stage, result: RoundResult, server: Tensors, update_norm: float, seconds: float) -> Row:
+        """Add the round's rows of ``clients.parquet`` and ``failures.parquet``; its row of ``rounds.parquet``.
+
+        server: the entries after the round.
+        """
+        number, rows = result.context.round, list[Row]()
+        for report, actor in result.reports:
+            row = dict(vars(report))
+            row["samples"] = row.pop("num_examples")
+            row |= {"stage": stage.name, "round": number, "actor": actor, "floats_down": result.floats_down}
+            rows.append(row)
+            self._folder.clients.add(row)
+        for failure in result.failures:
+            self._folder.failures.add({"stage": stage.name, "round": number, **vars(failure)})
+        samples = [row["samples"] for row in rows]
+        kinds = stage.algorithm.entries
+        return {
+            "stage": stage.name,
+            "round": number,
+            "lr": result.context.lr,
+            "clients": len(rows),
+            "failed": len(result.failures),
+            "samples": sum(samples),
+            "steps": sum(row["steps"] for row in rows),
+            "loss_before": _mean([row["loss_before"] for row in rows], samples),
+            "loss_after": _mean([row["loss_after"] for row in rows], samples),
+            "local_accuracy": _mean([row["local_accuracy"] for row in rows], [1] * len(rows)),
+            "update_norm": update_norm,
+            "weights_sha256": weights_sha256(server["weights"], server["buffers"]),
+            "floats_up": sum(row["floats_up"] for row in rows),
+            "floats_down": sum(row["floats_down"] for row in rows),
+            "scalars": [(name, float(tensor)) for name, tensor in server.items() if kinds.get(name) is Kind.SCALAR],
+            "seconds": seconds,
+        }
+
+    def summary(self, lineage: Lineage) -> dict[str, Any]:
+        """Write ``summary.json``, and the matrices that the server has; the summary as far as the run has come."""
+        with writing(self._folder.path):
+            return self._summarised(lineage)
+
+    def _summarised(self, lineage: Lineage) -> dict[str, Any]:
+        federation, stage, server = self._federation, lineage.stage, lineage.server
+        self._folder.fold()
+        files = lineage.state_files()
+        states = json.dumps(sorted(files.items()))
+        matrices.save(self._folder.path, stage.name, stage.algorithm.entries, server)
+        sizes, experiment = federation.population.sizes, federation.experiment
+        return self._folder.summarise(
+            experiment,
+            {
+                "status": "finished" if lineage.finished else "stopped",
+                "weights_sha256": weights_sha256(server["weights"], server["buffers"]),
+                "states_sha256": hashlib.sha256(states.encode()).hexdigest() if files else None,
+                "parameters": federation.model_layout.size,
+                "clients": len(sizes),
+                "empty_clients": int((sizes == 0).sum()),
+                "dropped_samples": self._dropped,
+                **label_entropies(experiment, federation.population.class_counts()),
+                "data_sha256": self.data,
+                "stages": {one.name: stage_hash(experiment, one, lineage.numerics, self.data) for one in lineage.chain},
+                "versions": {"fedskew": __version__, **lineage.numerics},
+            },
+        )
+
+
+def with_headline(row: Row, evaluation: Mapping[str, Any]) -> Row:
+    """A round's row for display, with its headline, if it has one."""
+    return {**row, **{name: evaluation.get(name) for name in ("scope", "accuracy", "loss", "class_accuracy")}}
+
+
+def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
+    """The weighted mean of the values that are there."""
+    present = [(value, weight) for value, weight in zip(values, weights, strict=True) if value is not None]
+    total = sum(weight for _, weight in present)
+    return sum(value * weight for value, weight in present) / total if total else None

@@ -1,0 +1,118 @@
+"""What does not change in a run: its clients and their rows, its stages, its models, and the pool that trains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+import torch
+
+from engine.algorithm import Algorithm, Context, Layout, Tensors
+from engine.client.nets import ClientNets, open_model, without_model
+from engine.data import Assignment, Dataset
+from engine.experiment import Experiment, Stage
+from engine.experiment.executor_policy import STACKING, Executor, in_place_of
+from engine.server.cohort import draw_cohort, expected_cohort
+from engine.worker.pool import Pool
+
+
+@dataclass(frozen=True)
+class Population:
+    """The clients of a run as the server knows them, by number from 0."""
+
+    sizes: np.ndarray  # [K] training rows
+    tests: tuple[int, ...]  # [K] test rows
+    class_counts: Callable[[], np.ndarray]  # [K, C] training rows of each class
+
+    @classmethod
+    def of(cls, dataset: Dataset, assignment: Assignment) -> Population:
+        sizes = assignment.sizes()
+        tests = tuple(len(rows) for rows in assignment.tests) or (0,) * len(sizes)
+        return cls(sizes, tests, partial(assignment.class_counts, dataset.train.labels, len(dataset.classes)))
+
+    @cached_property
+    def clients(self) -> list[int]:
+        """Those that hold data, ascending: the others are never sampled."""
+        return np.flatnonzero(self.sizes).tolist()
+
+    @cached_property
+    def drawn_from(self) -> np.ndarray:
+        """The same as an array, made once: there may be 100,000."""
+        return np.array(self.clients)
+
+    @cached_property
+    def testers(self) -> tuple[int, ...]:
+        """Those that hold data and have test rows of their own."""
+        return tuple(client for client in self.clients if self.tests[client])
+
+    @cached_property
+    def num_examples(self) -> int:
+        return int(self.sizes.sum())
+
+    @property
+    def largest(self) -> int:
+        """The client with most rows."""
+        return int(self.sizes.argmax())
+
+
+class Federation:
+    """A run's clients, stages and models, and the pool that its blocks run on."""
+
+    def __init__(self, experiment: Experiment, dataset: Dataset, assignment: Assignment, pool: Pool) -> None:
+        self.experiment = experiment
+        self.pool = pool
+        self.population = Population.of(dataset, assignment)
+        self.chain = experiment.chain
+        self.starts = [span.start - 1 for span in experiment.spans]  # the round after which each stage begins
+        self.ends = [span.stop - 1 for span in experiment.spans]
+        net = open_model(experiment, dataset, torch.device("cpu"))
+        self.model_layout = net.layout
+        self.largest_layout = ClientNets(experiment, dataset, net).largest.layout  # of the clients' networks
+        self.fresh: Tensors = {"weights": net.weights, "buffers": net.buffers}
+
+    def layout(self, number: int) -> Layout:
+        """How the server's weights are laid out in a stage."""
+        has_model = self.experiment.has_server_model(self.chain[number])
+        return self.model_layout if has_model else without_model(self.model_layout)
+
+    def with_model(self, number: int, server: Tensors) -> Tensors:
+        """Return the entries with weights as the stage has them: none, those there are, or fresh ones for none."""
+        if not self.experiment.has_server_model(self.chain[number]):
+            return server | {name: tensor[:0] for name, tensor in self.fresh.items()}
+        return server if len(server["weights"]) else server | self.fresh
+
+    def stage(self, number: int, round: int) -> Stage:
+        """The stage with that number in the chain, with what holds in ``round`` (global)."""
+        return self.chain[number].at(round)
+
+    def cohort(self, round: int) -> tuple[int, ...]:
+        """The clients of a round (global), ascending."""
+        return draw_cohort(self.experiment.seed, round, self.population.drawn_from, self.experiment.participation)
+
+    def context(self, number: int, round: int, cohort_size: int = 0) -> Context:
+        """Where the run stands in ``round`` (global) of a stage."""
+        clients = len(self.population.clients)
+        expected = expected_cohort(clients, self.experiment.participation)
+        return Context(
+            round=round,
+            lr=self.stage(number, round).local.lr_at(max(round, 1)),
+            num_clients=clients,
+            num_examples=self.population.num_examples,
+            cohort_size=cohort_size,
+            expected_cohort=expected,
+            participation=expected / clients,
+            layout=self.layout(number),
+            stage_round=round - self.starts[number],
+        )
+
+    def executor(self, algorithm: Algorithm) -> tuple[Executor, str]:
+        """Who trains clients; if it is not the one that was asked for, why."""
+        asked = self.experiment.execution.executor
+        assert asked != "auto", "the experiment is resolved"
+        return in_place_of(asked, algorithm.one_by_one, bool(self.experiment.client_models))
+
+    def together(self, algorithm: Algorithm) -> bool:
+        """Whether clients of a block are trained in one pass."""
+        return self.executor(algorithm)[0] in STACKING
