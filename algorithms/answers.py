@@ -1,4 +1,4 @@
-"""Clients answer the public set once: what response-based aggregation knows of their models.
+"""Clients answer the public set once; response-based aggregation knows nothing else of their models.
 
 A stage without rounds after one whose clients keep whole models of their own. Each client runs its model, in eval mode
 and of whatever architecture, over the public samples, and sends its logits for the classes that it has rows of, and
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from algorithms.personal_model import PersonalModel
-from engine.algorithm import Algorithm, Clients, ClientView, Compute, Context, Finisher, Kind, Net, Tensors
+from engine.algorithm import Algorithm, Clients, ClientView, Compute, Context, Entries, Kind, Net, PostTraining, Tensors
 from engine.base.errors import ConfigError, RunError, require
 
 if TYPE_CHECKING:
@@ -29,18 +29,18 @@ CHUNK_ROWS = 500  # of one forward pass
 
 
 def stages_before(experiment: Experiment, algorithm: Algorithm) -> list[Stage]:
-    """The stages that those with ``algorithm`` go on from."""
+    """Return the stages that those with ``algorithm`` go on from."""
     stages = {stage.name: stage for stage in experiment.chain}
     return [stages[need] for stage in stages.values() if stage.algorithm == algorithm for need in stage.needs]
 
 
 def own_model(view: ClientView) -> Net | None:
-    """The client's, as the stage before has left it; a client that never took part has none."""
+    """Return the client's model as the stage before has left it; a client that never took part has none."""
     return view.at(view.state["personal"], view.state["personal_buffers"]) if view.state else None
 
 
 def answer(view: ClientView, shared: Tensors, per_class: int) -> Tensors:
-    """A client's message: "logits" [N |L_i|] of its own classes, and "known" bool [1, C], which these are."""
+    """Return a client's message: "logits" [N |L_i|] of its own classes, and "known" bool [1, C], which these are."""
     net, known = own_model(view), view.client.class_counts > 0
     if net is None:
         return {}
@@ -50,7 +50,7 @@ def answer(view: ClientView, shared: Tensors, per_class: int) -> Tensors:
 
 
 def spread(logits: Tensor, known: Tensor) -> Tensor:
-    """[M, N, C] answers, 0 where a teacher does not know the class, of [N |L_i|] logits of one teacher after the other.
+    """Return [M, N, C] answers, 0 where a teacher does not know the class, from [N |L_i|] logits teacher by teacher.
 
     known: bool [M, C].
     """
@@ -63,10 +63,10 @@ def spread(logits: Tensor, known: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Answers(Finisher, PersonalModel):
+class Answers(PostTraining, PersonalModel):
     per_class: int = 100  # n_c: public samples of each class
 
-    entries: ClassVar[Mapping[str, Kind]] = {
+    entries: ClassVar[Entries] = {
         **PersonalModel.entries,
         "answers": Kind.LOGITS,  # [M, N, C] of the teachers, in the order of the clients
         "known": Kind.TENSOR,  # bool [M, C]

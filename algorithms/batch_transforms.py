@@ -1,4 +1,4 @@
-"""What a sub-network sees in place of a batch: the same images, resized, rotated or cropped as one draw says.
+"""Transforms of a batch for a sub-network: the same images, resized, rotated or cropped as one draw says.
 
 The draw is of whole numbers, because shapes depend on them, and the same for all images of the batch.
 """
@@ -41,8 +41,8 @@ class BatchTransforms:
         return self.transform == "resize" and any(scale != 1 for scale in self.scales)
 
     def draw_transform(self, rng: torch.Generator, image: tuple[int, int, int]) -> Drawn:
-        """For a batch of images of the shape ``image``: the pixels of a resize (height, width), the quarter turns of
-        a rotation, the top, left, height and width of a crop."""
+        """Draw a transform for a batch of images of the shape ``image``: the pixels of a resize (height, width), the
+        quarter turns of a rotation, the top, left, height and width of a crop."""
         _, height, width = image
         if self.transform in ("resize", "resize_back"):
             scale = self.scales[_below(len(self.scales), rng)]
@@ -54,7 +54,7 @@ class BatchTransforms:
         return ()
 
     def transformed(self, x: Tensor, drawn: Drawn) -> Tensor:
-        """``x`` [B, channels, H, W] as ``drawn`` says; of other H and W after a resize alone."""
+        """Return ``x`` [B, channels, H, W] as ``drawn`` says; of other H and W after a resize alone."""
         if self.transform in ("resize", "resize_back"):
             small = _resized(x, drawn)
             return _resized(small, tuple(x.shape[2:])) if self.transform == "resize_back" else small
@@ -73,7 +73,7 @@ def _resized(x: Tensor, size: Drawn) -> Tensor:
 
 
 def _box(height: int, width: int, rng: torch.Generator) -> Drawn:
-    """Area uniform, ratio uniform in its logarithm, no side beyond the image, place uniform."""
+    """Draw a crop: area uniform, ratio uniform in its logarithm, no side beyond the image, place uniform."""
     share = AREA[0] + (AREA[1] - AREA[0]) * _uniform(rng)
     ratio = math.exp(math.log(RATIO[0]) + math.log(RATIO[1] / RATIO[0]) * _uniform(rng))
     area = share * height * width

@@ -1,4 +1,4 @@
-"""What calibrations have in common: after training, the head alone is trained anew, on features of a frozen body."""
+"""The base of calibrations: after training, the head alone is trained anew, on features of a frozen body."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.algorithm import Compute, Finisher, Layout, Net, Tensors, Workbench
+from engine.algorithm import Compute, Net, ParamLayout, PostTraining, Tensors, TrainingTools
 from engine.base.errors import RunError, require
 
 if TYPE_CHECKING:
     from engine.experiment import Experiment, Local
 
 
-def random_head(bench: Workbench, shared: Tensors, layout: Layout) -> Tensors:
-    """The weights with a head as a new network has it, uniform in +-1 / sqrt(D)."""
-    head = (2 * torch.rand(layout.head, generator=bench.rng("head")) - 1) / layout.features**0.5
+def random_head(tools: TrainingTools, shared: Tensors, layout: ParamLayout) -> Tensors:
+    """Return the weights with a head as a new network has it, uniform in +-1 / sqrt(D)."""
+    head = (2 * torch.rand(layout.head, generator=tools.rng("head")) - 1) / layout.features**0.5
     return {"weights": layout.join(layout.body_of(shared["weights"]), head.to(shared["weights"]))}
 
 
 def fit_head(
-    bench: Workbench, shared: Tensors, epochs: int, batch_size: int, lr: float, momentum: float, weight_decay: float
+    tools: TrainingTools, shared: Tensors, epochs: int, batch_size: int, lr: float, momentum: float, weight_decay: float
 ) -> Tensors:
-    """Mean cross entropy over the rows of "features" [N, D] and "labels" [N], by SGD on the head."""
+    """Train the head by SGD on the mean cross entropy over the rows of "features" [N, D] and "labels" [N]."""
     features, labels = shared["features"], shared["labels"]
 
     def loss(net: Net, rows: Tensor) -> Tensor:
         return F.cross_entropy(net.head(features[rows]), labels[rows])
 
-    return bench.fit(loss, len(labels), epochs, batch_size, lr, momentum, weight_decay, trainable="head")
+    return tools.fit(loss, len(labels), epochs, batch_size, lr, momentum, weight_decay, trainable="head")
 
 
 @dataclass(frozen=True)
-class HeadCalibration(Finisher):
+class HeadCalibration(PostTraining):
     """The head's training. Public variants of its values: spec 1.8."""
 
     init: Literal["aggregated", "random"] = "aggregated"  # where the head starts
@@ -56,7 +56,7 @@ class HeadCalibration(Finisher):
     def check(self, experiment: Experiment, local: Local) -> None:
         head = getattr(experiment.model, "head", "linear")
         for stage in experiment.chain:
-            needed = stage.algorithm.model_needs.get("head", "linear")
+            needed = stage.algorithm.requires.model.get("head", "linear")
             if needed != "linear":
                 rule = f"is what stage {stage.name} needs, and a calibration needs a linear one"
                 repair = "they cannot be combined: take another algorithm for one of the two"
@@ -71,8 +71,10 @@ class HeadCalibration(Finisher):
     def changes_nothing(self) -> bool:
         return self.epochs == 0 and self.init == "aggregated"
 
-    def retrained(self, server: Tensors, features: Tensor, labels: Tensor, compute: Compute, layout: Layout) -> Tensors:
-        """The server's entries with a head trained on ``features`` [N, D] and ``labels`` [N]; body and buffers stay."""
+    def retrained(
+        self, server: Tensors, features: Tensor, labels: Tensor, compute: Compute, layout: ParamLayout
+    ) -> Tensors:
+        """Return the server's entries with a head trained on ``features`` [N, D] and ``labels`` [N]; the rest stays."""
         model = {name: server[name] for name in ("weights", "buffers")}
         if self.init == "random":
             model |= compute(partial(random_head, layout=layout), model)

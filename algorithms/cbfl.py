@@ -46,11 +46,14 @@ from engine.algorithm import (
     Cohort,
     Compute,
     Context,
+    Entries,
+    Entry,
+    Generative,
     Kind,
-    Layout,
     Net,
+    ParamLayout,
     Tensors,
-    Workbench,
+    TrainingTools,
 )
 from engine.base.errors import ConfigError, nearest, require
 from engine.models.outline import outline
@@ -58,7 +61,6 @@ from engine.models.outline import outline
 if TYPE_CHECKING:
     from engine.experiment import Experiment, Local
 
-FROZEN = frozenset({"generator", "teacher", "teacher_buffers"})
 LEAST = {  # of fields that have one; a batch of one image has no moments, and half a channel is none
     **dict.fromkeys(("lam", "beta", "gamma", "gen_bn_eps"), 0),
     **dict.fromkeys(("refresh", "fake_batch", "gen_steps", "noise"), 1),
@@ -67,7 +69,7 @@ LEAST = {  # of fields that have one; a batch of one image has no moments, and h
 
 
 @dataclass(frozen=True)
-class Cbfl(FedAvg):
+class Cbfl(Generative, FedAvg):
     lam: float = 1.0  # lambda; 0 is FedAvg on a model without BatchNorm, which else has generated rows in its batches
     beta: float = 400.0  # of attention transfer, within lambda's term; 0 is soft labels alone
     gamma: float = 10.0  # of the generator's gap of BatchNorm statistics; 0 is class decisions alone
@@ -91,15 +93,14 @@ class Cbfl(FedAvg):
     bns_reduction: Literal["mean", "sum"] = "mean"  # over BatchNorm layers; text: sum
     noise: int = 100  # numbers that an image is made from
 
-    entries: ClassVar[Mapping[str, Kind]] = {
+    entries: ClassVar[Entries] = {
         **Algorithm.entries,
-        "generator": Kind.TENSOR,  # [G]
+        "generator": Entry(Kind.TENSOR, "derivable"),  # [G]
         "generators": Kind.TENSOR,  # [K, G] of all clients, with generator=dcgan
         "lent": Kind.TENSOR,  # [G] one of these
-        "teacher": Kind.VECTOR,
-        "teacher_buffers": Kind.BUFFERS,
+        "teacher": Entry(Kind.VECTOR, "derivable"),
+        "teacher_buffers": Entry(Kind.BUFFERS, "derivable"),
     }
-    uncounted: ClassVar[frozenset[str]] = FROZEN
     symbols: ClassVar[Mapping[str, str]] = {
         **FedAvg.symbols,
         "lambda": "lam",
@@ -192,10 +193,11 @@ class Cbfl(FedAvg):
         return server
 
     def broadcast(self, server: Tensors, context: Context) -> Tensors:
-        return {name: tensor for name, tensor in server.items() if name == "weights" or name in FROZEN}
+        sent = {"weights"} | self.with_traffic("derivable")
+        return {name: tensor for name, tensor in server.items() if name in sent}
 
-    def address(self, server: Tensors, cohort: Cohort, context: Context) -> Tensors:
-        """With ``dcgan`` the generator of one client for each member of the cohort, of another one each round."""
+    def broadcast_to(self, server: Tensors, cohort: Cohort, context: Context) -> Tensors:
+        """Return, with ``dcgan``, one client's generator for each member of the cohort, another's each round."""
         if self.generator != "dcgan":
             return {}
         everybody = server["generators"]
@@ -203,17 +205,17 @@ class Cbfl(FedAvg):
 
     # --- on a client ----------------------------------------------------------------------------------
 
-    def equip(self, bench: Workbench, received: Tensors, state: Tensors, client: Client) -> Tensors:
+    def client_setup(self, tools: TrainingTools, received: Tensors, state: Tensors, client: Client) -> Tensors:
         made = Tensors()
         if self.generator != "gaussian_noise":
             generator_outline(self.spec(client.context.layout))  # draws, which must not be left to a mapped loss
         if self.teacher == "current":
             made |= {"teacher": received["weights"], "teacher_buffers": received["buffers"]}
         if self.generator == "cbfl" and self.gen_scope == "client":
-            made |= self._training(client.context.layout)(bench, received)
+            made |= self._training(client.context.layout)(tools, received)
         return made
 
-    def draw(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
+    def step_randomness(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
         layout, rng = client.context.layout, client.rng("generated rows")
         if self._does_nothing(layout):
             return {}
@@ -253,8 +255,8 @@ class Cbfl(FedAvg):
             return own
         return own + self.fake_batch * probabilities(self.sampler, counts, self.fewest, rows, self.fake_batch)
 
-    def generate(self, server: Tensors, labels: Tensor, layout: Layout, rng: torch.Generator) -> Tensors:
-        """With ``dcgan`` each image by the generator of a client drawn at random."""
+    def generate(self, server: Tensors, labels: Tensor, layout: ParamLayout, rng: torch.Generator) -> Tensors:
+        """Return images; with ``dcgan`` each by the generator of a client drawn at random."""
         repair = "set gen_scope=shared"
         shared = self.generator != "cbfl" or self.gen_scope == "shared"
         require(shared, "algorithm.gen_scope", self.gen_scope, "leaves no generator on the server", repair)
@@ -276,16 +278,16 @@ class Cbfl(FedAvg):
 
     @property
     def compares_maps(self) -> bool:
-        """Whether attention maps are part of the loss."""
+        """True if attention maps are part of the loss."""
         return self.beta > 0 and self.fake_loss == "distill"
 
-    def spec(self, layout: Layout) -> GeneratorSpec:
-        """Of the generators that this algorithm trains."""
+    def spec(self, layout: ParamLayout) -> GeneratorSpec:
+        """Return the recipe for the generators that this algorithm trains."""
         classes = layout.classes if self.generator == "cbfl" else 0
         return GeneratorSpec(layout.image, classes, self.noise, self.gen_width, self.gen_bn_eps)
 
-    def _training(self, layout: Layout) -> partial[Tensors]:
-        """Of a generator for the model in a workbench."""
+    def _training(self, layout: ParamLayout) -> partial[Tensors]:
+        """Return the training of a generator, to be given tools that hold the model."""
         return partial(
             train_against,
             spec=self.spec(layout),
@@ -303,18 +305,18 @@ class Cbfl(FedAvg):
         weights = received["lent" if self.generator == "dcgan" else "generator"]
         return images(spec, weights, drawn["noise"].to(batch.x), drawn["labels"])
 
-    def _does_nothing(self, layout: Layout) -> bool:
-        """Whether generated rows would change nothing: their loss has no weight, and no batch has statistics."""
+    def _does_nothing(self, layout: ParamLayout) -> bool:
+        """Return whether generated rows would change nothing: no weight on their loss, no statistics of batches."""
         return self.lam == 0 and not layout.has_batchnorm
 
 
 def own_generator(view: ClientView, shared: Tensors, spec: GeneratorSpec, steps: int, batch: int, lr: float) -> Tensors:
-    """A DCGAN of a client's rows, which it shares: {"generators": [1, G]}."""
+    """Train a DCGAN on a client's rows, which it shares: {"generators": [1, G]}."""
     return {"generators": train_on(view.rows, view.client.rng("dcgan"), spec, steps, batch, lr)[None]}
 
 
 def soft_labels(student: Tensor, teacher: Tensor, temperature: float, direction: str = "teacher_student") -> Tensor:
-    """[] T^2 KL of logits [B, C] over T, mean over rows; T^2 keeps the gradient's size (Hinton et al. 2015)."""
+    """Return [] T^2 KL of logits [B, C] over T, mean over rows; T^2 keeps the gradient's size (Hinton et al. 2015)."""
     s, t = (F.log_softmax(logits / temperature, dim=1) for logits in (student, teacher))
     if direction == "student_teacher":
         s, t = t, s
@@ -322,13 +324,13 @@ def soft_labels(student: Tensor, teacher: Tensor, temperature: float, direction:
 
 
 def attention_gap(student: Tensors, teacher: Tensors) -> Tensor:
-    """[] sum over layers of the mean squared difference of attention maps (Zagoruyko and Komodakis 2017)."""
+    """Return [] the sum over layers of the mean squared gap of attention maps (Zagoruyko and Komodakis 2017)."""
     gaps = [F.mse_loss(attention(maps), attention(teacher[name])) for name, maps in student.items()]
     return torch.stack(gaps).sum()
 
 
 def attention(maps: Tensor) -> Tensor:
-    """Squares summed over channels, of norm 1 per row: [B, c, h, w] -> [B, h w]; of a hidden layer [B, D] -> [B, D]."""
+    """Sum squares over channels, to norm 1 per row: [B, c, h, w] -> [B, h w]; of a hidden layer [B, D] -> [B, D]."""
     squares = maps.square()
     if maps.dim() > 2:
         squares = squares.flatten(2).sum(1)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from algorithms.calibration import HeadCalibration
-from engine.algorithm import Clients, ClientView, Compute, Context, Layout, Net, Tensors, Workbench
+from engine.algorithm import Clients, ClientView, Compute, Context, Net, ParamLayout, Tensors, TrainingTools
 from engine.algorithm.moments import Moments, from_message, merge, moments_of, to_message, unpack, words
 from engine.base.errors import RunError, require
 
@@ -34,14 +34,14 @@ LEAST_EIGENVALUE = -1e-6  # of the largest one: below it a matrix is no covarian
 
 
 def tukey(z: Tensor, power: float) -> Tensor:
-    """z^power of Tukey's ladder, with the sign of z, so that negative features stay apart; 1 is z itself."""
+    """Return z^power of Tukey's ladder, with the sign of z, so that negative features stay apart; 1 is z itself."""
     return z if power == 1 else z.sign() * z.abs() ** power
 
 
 def class_moments(
     view: ClientView, shared: Tensors, classes: range, least: int, diagonal: bool, power: float
 ) -> Tensors:
-    """The client's message: moments of its features of each of ``classes`` that it holds ``least`` rows of."""
+    """Return the client's message: moments of its features of each of ``classes`` that it holds ``least`` rows of."""
     counts = view.client.class_counts.tolist()
     held = [number for number in classes if counts[number] >= least]
     if not held:
@@ -58,7 +58,7 @@ def class_moments(
 
 
 def square_root(covariance: Tensor) -> Tensor:
-    """[d, d] S = V sqrt(Lambda) V^T of a covariance [d, d] of any rank.
+    """Return the root S = V sqrt(Lambda) V^T [d, d] of a covariance [d, d] of any rank.
 
     Symmetric, so that it does not depend on the signs of eigenvectors; eigenvalues that are zero but for rounding are.
     """
@@ -72,9 +72,9 @@ def square_root(covariance: Tensor) -> Tensor:
 
 
 def draw_features(
-    bench: Workbench, shared: Tensors, sizes: Mapping[int, int], features: int, shrink: float, clip: bool
+    tools: TrainingTools, shared: Tensors, sizes: Mapping[int, int], features: int, shrink: float, clip: bool
 ) -> Tensors:
-    """For each class c, ``sizes[c]`` rows of N("c/mean" [d], "c/covariance" or "covariance", packed) [M_c, d].
+    """Draw, for each class c, ``sizes[c]`` rows [M_c, d] of N("c/mean" [d], "c/covariance" or "covariance", packed).
 
     Each class has a generator of its own, so its rows do not depend on which others are drawn with it.
     """
@@ -88,7 +88,7 @@ def draw_features(
                 level = covariance.trace() / features
                 covariance = (1 - shrink) * covariance + shrink * level * torch.eye(features).to(covariance)
             roots = {name: square_root(covariance)}
-        noise = torch.randn(size, features, generator=bench.rng(f"virtual features {number}"), dtype=torch.float64)
+        noise = torch.randn(size, features, generator=tools.rng(f"virtual features {number}"), dtype=torch.float64)
         z = shared[f"{number}/mean"] + noise.to(roots[name]) @ roots[name]
         drawn[str(number)] = (z.clamp(min=0) if clip else z).to(shared["weights"].dtype)
     return drawn
@@ -140,7 +140,7 @@ class Ccvr(HeadCalibration):
     def virtual_features(
         self, server: Tensors, clients: Clients, compute: Compute, context: Context
     ) -> tuple[Tensor, Tensor]:
-        """Features [N, D] and labels [N], class after class; none of a class that no client sent."""
+        """Return features [N, D] and labels [N], class after class; none of a class that no client sent."""
         model = {name: server[name] for name in ("weights", "buffers")}
         layout = context.layout
         # In one piece from the start: rows that stay, between covariances that go, would break up the heap.
@@ -179,8 +179,8 @@ class Ccvr(HeadCalibration):
             log.warning("ccvr: no client sent classes %s: they have no virtual features", ", ".join(map(str, missing)))
         return features[: len(labels)], torch.tensor(labels)
 
-    def moments(self, model: Tensors, clients: Clients, layout: Layout) -> Iterator[dict[int, Moments]]:
-        """Of all clients' features, some classes at a time."""
+    def moments(self, model: Tensors, clients: Clients, layout: ParamLayout) -> Iterator[dict[int, Moments]]:
+        """Yield the moments of all clients' features, some classes at a time."""
         diagonal = self.cov == "diag"
         size = max(CHUNK_BYTES // (8 * (1 + layout.features + words(layout.features, diagonal))), 1)
         for first in range(0, layout.classes, size):
@@ -194,7 +194,7 @@ class Ccvr(HeadCalibration):
             yield from_message(clients.map(ask, model, reduce=merge))
 
     def size_of(self, moments: Moments, context: Context) -> int:
-        """M_c."""
+        """Return M_c, the number of virtual features of a class with these moments."""
         if self.allocation == "equal":
             return self.samples_per_class
         share = float(moments.count) / context.num_examples

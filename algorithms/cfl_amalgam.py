@@ -27,13 +27,13 @@ from algorithms.answers import CHUNK_ROWS, own_model
 from algorithms.common_features import CommonSpace
 from algorithms.distillation import Distillation, Lesson, public_lesson, samples_per_class
 from algorithms.skd2 import Skd2
-from engine.algorithm import Clients, ClientView, Compute, Context, Net, Tensors, Workbench
+from engine.algorithm import Clients, ClientView, Compute, Context, Net, Tensors, TrainingTools
 from engine.base.errors import require
 from engine.models.model import fresh
 
 
 def features_of(view: ClientView, shared: Tensors, per_class: int) -> Tensors:
-    """A client's message: "0" [N, D_i], what the last hidden layer of its model makes of the public set."""
+    """Return a client's message: "0" [N, D_i], the last hidden layer of its model on the public set."""
     net = own_model(view)
     if net is None:
         return {}
@@ -42,17 +42,17 @@ def features_of(view: ClientView, shared: Tensors, per_class: int) -> Tensors:
 
 
 def one_after_the_other(first: Tensors, second: Tensors) -> Tensors:
-    """Clients' features, which differ in width, by their teachers' numbers."""
+    """Merge clients' features, which differ in width: by their teachers' numbers, the second's after the first's."""
     return {str(number): features for number, features in enumerate((*first.values(), *second.values()))}
 
 
-def amalgamate(bench: Workbench, shared: Tensors, method: CflAmalgam, width: int, teachers: int) -> Tensors:
-    """As :func:`~algorithms.distillation.train_student`, of a student with ``width`` features, and with "0", "1", ...
-    [N, D_i] of the teachers."""
-    x, lesson, made = public_lesson(bench, shared, method)
+def amalgamate(tools: TrainingTools, shared: Tensors, method: CflAmalgam, width: int, teachers: int) -> Tensors:
+    """Train, as :func:`~algorithms.distillation.train_student`, a student with ``width`` features, here with "0", "1",
+    ... [N, D_i] of the teachers."""
+    x, lesson, made = public_lesson(tools, shared, method)
     features = [shared[str(number)] for number in range(teachers)]
     widths = [theirs.shape[1] for theirs in features]
-    space = fresh(lambda: CommonSpace(width, widths), bench.rng("common space")).to(x)
+    space = fresh(lambda: CommonSpace(width, widths), tools.rng("common space")).to(x)
 
     def loss(net: Net, rows: Tensor) -> Tensor:
         own = net.features(x[rows])
@@ -60,7 +60,7 @@ def amalgamate(bench: Workbench, shared: Tensors, method: CflAmalgam, width: int
         taught = method.losses(net.head(own), lesson.of(rows)).mean()
         return taught + method.alpha * (method.feature_weight * apart + method.decoder_weight * lost)
 
-    return {**method.fit(bench, loss, len(x), tuple(space.parameters())), **made}
+    return {**method.fit(tools, loss, len(x), tuple(space.parameters())), **made}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""CBHMA's misclassification costs: what weak supervision of a class is made up for with (Pang et al. 2022).
+"""CBHMA's misclassification costs, which make up for the weak supervision of a class (Pang et al. 2022).
 
 Classes differ in how many teachers know them, F_l, and in how good these are, P_l: together the imbalance level G_l.
 Classes also resemble each other more or less, by the logits that teachers give one on samples of another: Rbar. Both
@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from algorithms.distillation import Distillation
-from engine.algorithm import Clients, Context, Kind, Tensors
+from engine.algorithm import Clients, Context, Entries, Kind, Tensors
 from engine.base.errors import require
 
 Mode = Literal["minshift", "raw", "softmax"]
@@ -37,7 +37,7 @@ UNSEEN = 0.5  # where no pair of classes was seen at all
 
 
 def quality(answers: Tensor, known: Tensor, labels: Tensor) -> Tensor:
-    """P [C]: the mean over the teachers that know a class of their accuracy on its public samples.
+    """Return P [C], the mean over the teachers that know a class of their accuracy on its public samples.
 
     Of n samples (hits + 1) / (n + 2), so that none is 0; a teacher chooses among its own classes.
     answers: [M, N, C]; known: bool [M, C]; labels: [N]. A mean, since how many teachers there are is F's affair.
@@ -49,7 +49,7 @@ def quality(answers: Tensor, known: Tensor, labels: Tensor) -> Tensor:
 
 
 def imbalance(known: Tensor, qualities: Tensor) -> Tensor:
-    """-log G [C], with G_l = (F_l / sum F) (P_l / sum P) and F_l the number of teachers that know l."""
+    """Return -log G [C], with G_l = (F_l / sum F) (P_l / sum P) and F_l the number of teachers that know l."""
     quantities = known.sum(0).double()
     return -torch.log(quantities / quantities.sum() * (qualities / qualities.sum()))
 
@@ -57,7 +57,7 @@ def imbalance(known: Tensor, qualities: Tensor) -> Tensor:
 def correlation(
     answers: Tensor, known: Tensor, labels: Tensor, mode: Mode = "minshift", temperature: float = 4.0
 ) -> tuple[Tensor, Tensor]:
-    """R [C, C] and which of it was seen, bool [C, C]: how much of class l's logit class j gets on samples of l.
+    """Return R [C, C], how much of class l's logit class j gets on samples of l, and where it was seen, bool [C, C].
 
     Of each teacher that knows both, from its mean logits z over the samples of l, and then their mean:
 
@@ -88,7 +88,7 @@ def correlation(
 
 
 def filled(ratios: Tensor, seen: Tensor, rule: Fill = "row_mean") -> Tensor:
-    """Rbar [C, C]: R with what was not seen filled in, made symmetric.
+    """Return Rbar [C, C]: R with what was not seen filled in, made symmetric.
 
     ``row_mean`` (the paper): the mean of what was seen of the row, its diagonal included; ``off_diagonal``: without it.
     A row of which nothing but the diagonal was seen has the mean of all that was seen off the diagonal, or 0.5.
@@ -104,12 +104,12 @@ def filled(ratios: Tensor, seen: Tensor, rule: Fill = "row_mean") -> Tensor:
 
 
 def cost_matrix(levels: Tensor, correlations: Tensor) -> Tensor:
-    """c [C, C] of -log G [C] and Rbar [C, C]."""
+    """Return c [C, C] from -log G [C] and Rbar [C, C]."""
     return levels[:, None] * torch.log(correlations.sum(1, keepdim=True) / correlations)
 
 
 def row_weights(levels: Tensor, power: float = 1.0) -> Tensor:
-    """omega [C] of -log G [C]: its power, with mean 1."""
+    """Return omega [C] from -log G [C]: its power, with mean 1."""
     weights = (levels / levels.max()) ** power  # no power of these overflows
     return weights / weights.mean()
 
@@ -124,7 +124,7 @@ class ClassCosts(Distillation):
     row_weight: bool = True  # weigh samples by omega of their class; false: the loss as printed, where G cancels
     g_power: float = 1.0  # gamma: omega is (-log G)^gamma, of mean 1; 0 is no weight
 
-    entries: ClassVar[Mapping[str, Kind]] = {
+    entries: ClassVar[Entries] = {
         **Distillation.entries,
         "cost": Kind.MATRIX,  # c
         "correlation": Kind.MATRIX,  # Rbar

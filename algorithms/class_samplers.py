@@ -1,4 +1,4 @@
-"""Which classes a client asks its generator for, by what it has: CBFL's class-balanced sampler and its alternatives."""
+"""The choice of the classes that a client asks its generator for: CBFL's class-balanced sampler and alternatives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Sampler = Literal["balanced", "uniform", "fewest", "exact"]
 
 
 def probabilities(sampler: Sampler, counts: Tensor, fewest: int = 0, rows: int = 0, fake: int = 0) -> Tensor:
-    """[..., C] float64 on the CPU, from class counts [..., C].
+    """Return the chance of each class [..., C], float64 on the CPU, from class counts [..., C].
 
     balanced    (1 - P_m) / (C - 1), P_m the client's share of class m (CBFL 2023, eqs. 3 to 5)
     uniform     1 / C

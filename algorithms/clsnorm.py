@@ -6,15 +6,15 @@ network; what is left here is FedAvg on it, and with ``mu`` above 0 the two reme
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from algorithms.clsprox import ClsProx
+from engine.algorithm import Requires
 
 
 @dataclass(frozen=True)
 class ClsNorm(ClsProx):
     mu: float = 0.0  # of ClsProx; 0 is FedAvg on the normalised head
 
-    model_needs: ClassVar[Mapping[str, Any]] = {"head": "normalised"}
+    requires: ClassVar[Requires] = Requires(model={"head": "normalised"})

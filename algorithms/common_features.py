@@ -17,7 +17,7 @@ WIDTHS = (0.001, 0.01, 0.05, 0.1, 0.2, 1.0, 2.0)  # sigma of the kernels, on fea
 
 
 class CommonSpace(nn.Module):
-    """For a student of ``student`` features and teachers of ``teachers`` features each.
+    """The common space of a student with ``student`` features and teachers with ``teachers`` features each.
 
     A quarter as wide as the student, and no less than ``LEAST``: of very few units all may be dead from the start.
     """
@@ -33,7 +33,7 @@ class CommonSpace(nn.Module):
         )
 
     def forward(self, student: Tensor, teachers: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """[] and [], sums over teachers: the discrepancy to the student, the mean squared error of what is decoded.
+        """Return [] and [], sums over teachers: the discrepancy to the student, the mean squared error of decoding.
 
         student: [B, D] features; teachers: [B, D_i] each.
         """
@@ -47,7 +47,7 @@ class CommonSpace(nn.Module):
 
 
 def mean_discrepancy(one: Tensor, other: Tensor) -> Tensor:
-    """[] squared maximum mean discrepancy of rows [B, d] and [B', d], scaled to length 1, at least 0.
+    """Return [] the squared maximum mean discrepancy of rows [B, d] and [B', d], scaled to length 1, at least 0.
 
     Sum over Gaussian kernels exp(-|x - y|^2 / (2 sigma^2)) of all pairs of rows, a row and itself included: the biased
     estimate (Gretton et al. 2012, eq. 5). Rounding alone could take it below 0.
@@ -57,6 +57,6 @@ def mean_discrepancy(one: Tensor, other: Tensor) -> Tensor:
 
 
 def _kernel(one: Tensor, other: Tensor) -> Tensor:
-    """[] mean over pairs of rows. By differences: |x|^2 + |y|^2 - 2 x y is wrong by more than the least sigma."""
+    """Return [] the mean over pairs of rows. |x|^2 + |y|^2 - 2 x y would be wrong by more than the least sigma."""
     squares = (one[:, None] - other).square().sum(-1)
     return sum(((-squares / (2 * width**2)).exp() for width in WIDTHS), squares.new_zeros(())).mean()

@@ -1,4 +1,4 @@
-"""What response-based methods have in common: a student learns from labels and teachers' answers.
+"""The base of response-based methods: a student learns from labels and teachers' answers.
 
 M teachers answer N public samples, each with logits over its own classes L_i alone. The server trains one student over
 all C classes. Its loss of a sample is
@@ -29,7 +29,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from algorithms.answers import Answers, stages_before
-from engine.algorithm import Algorithm, Clients, Compute, Context, Finisher, Kind, Net, Tensors, Workbench
+from engine.algorithm import (
+    Algorithm,
+    Clients,
+    Compute,
+    Context,
+    Entries,
+    Kind,
+    Net,
+    PostTraining,
+    Tensors,
+    TrainingTools,
+)
 from engine.base.errors import ConfigError, RunError, require
 
 if TYPE_CHECKING:
@@ -40,7 +51,7 @@ if TYPE_CHECKING:
 
 
 def soft_cross_entropy(target: Tensor, logits: Tensor, within: Tensor | None = None) -> Tensor:
-    """[...] -sum_j target_j log q_j, with q the softmax of ``logits`` over all classes, or over those ``within``.
+    """Return [...] -sum_j target_j log q_j, q being the softmax of ``logits`` over all classes or those ``within``.
 
     target: [..., C] probabilities, 0 outside; logits: [..., C]; within: bool [..., C].
     """
@@ -51,19 +62,19 @@ def soft_cross_entropy(target: Tensor, logits: Tensor, within: Tensor | None = N
 
 
 def class_probabilities(answers: Tensor, known: Tensor, temperature: float) -> Tensor:
-    """p_i [M, B, C] of ``answers`` [M, B, C]: softmax over the classes ``known`` bool [M, C], exactly 0 elsewhere."""
+    """Return p_i [M, B, C]: softmax of ``answers`` over the classes ``known`` bool [M, C], exactly 0 elsewhere."""
     return torch.where(known[:, None], answers / temperature, -torch.inf).softmax(-1)
 
 
 def tilted(logits: Tensor, log_cost: Tensor | None) -> Tensor:
-    """The student's logits as a loss with costs sees them: c e^z = e^(z + log c)."""
+    """Return the student's logits as a loss with costs sees them: c e^z = e^(z + log c)."""
     return logits if log_cost is None else logits + log_cost
 
 
 def restricted_loss(
     logits: Tensor, answers: Tensor, known: Tensor, temperature: float, log_cost: Tensor | None = None
 ) -> Tensor:
-    """[M, B] cross entropy of each teacher's p_i and the student's softmax over that teacher's classes.
+    """Return [M, B] the cross entropy of each teacher's p_i and the student's softmax over that teacher's classes.
 
     logits: [B, C] of the student; log_cost: [B, C], the row of each sample's label. A teacher of one class has nothing
     to say: its loss and its gradient are 0.
@@ -73,12 +84,12 @@ def restricted_loss(
 
 
 def padded_loss(logits: Tensor, answers: Tensor, known: Tensor, temperature: float) -> Tensor:
-    """[M, B] the same with the student's softmax over all classes, which a teacher gives none of what it lacks."""
+    """Return [M, B] the same with the student's softmax over all classes; a teacher gives 0 to those it lacks."""
     return soft_cross_entropy(class_probabilities(answers, known, temperature), logits / temperature)
 
 
 def merged_logits(answers: Tensor, known: Tensor, centre: bool) -> Tensor:
-    """[B, C] mean over the teachers that know a class; -inf where none does.
+    """Return [B, C] the mean over the teachers that know a class; -inf where none does.
 
     ``centre``: of each teacher's logits less their mean over its classes, since their offsets are arbitrary.
     """
@@ -93,7 +104,7 @@ def merged_logits(answers: Tensor, known: Tensor, centre: bool) -> Tensor:
 def merged_loss(
     logits: Tensor, answers: Tensor, known: Tensor, temperature: float, centre: bool, log_cost: Tensor | None = None
 ) -> Tensor:
-    """[B] cross entropy of the softmax of the merged logits and the student's, both over all classes."""
+    """Return [B] the cross entropy of the softmax of the merged logits and the student's, both over all classes."""
     target = (merged_logits(answers, known, centre) / temperature).softmax(-1)
     return soft_cross_entropy(target, tilted(logits / temperature, log_cost))
 
@@ -103,7 +114,7 @@ def merged_loss(
 
 @dataclass(frozen=True)
 class Lesson:
-    """What the student is to learn, of B public samples."""
+    """The student's targets on B public samples."""
 
     labels: Tensor  # [B] int64
     answers: Tensor  # [M, B, C]; 0 where the teacher does not know the class
@@ -112,7 +123,7 @@ class Lesson:
     weight: Tensor | None = None  # [B] omega, of the sample's class
 
     def of(self, rows: Tensor) -> Lesson:
-        """Of these samples alone."""
+        """Return the targets on these samples alone."""
         return replace(
             self,
             labels=self.labels[rows],
@@ -123,7 +134,7 @@ class Lesson:
 
 
 @dataclass(frozen=True)
-class Distillation(Finisher):
+class Distillation(PostTraining):
     """A student's training on the public set, after a stage ``answers``."""
 
     alpha: float = 0.5  # weight of the answers against the labels; 0 is training on the public set alone
@@ -137,7 +148,7 @@ class Distillation(Finisher):
     optimizer: Literal["sgd", "adam"] = "sgd"
     schedule: Literal["constant", "cosine"] = "cosine"  # of the learning rate, by epoch
 
-    entries: ClassVar[Mapping[str, Kind]] = {
+    entries: ClassVar[Entries] = {
         **Algorithm.entries,
         "answers": Kind.LOGITS,  # [M, N, C]
         "known": Kind.TENSOR,  # bool [M, C]
@@ -172,17 +183,17 @@ class Distillation(Finisher):
 
     @abstractmethod
     def answers_loss(self, logits: Tensor, lesson: Lesson) -> Tensor:
-        """[B] KD: how far the student's ``logits`` [B, C] are from the teachers' answers."""
+        """Return [B] KD, the distance of the student's ``logits`` [B, C] from the teachers' answers."""
 
     def class_costs(self, answers: Tensor, known: Tensor, labels: Tensor) -> Tensors:
-        """What the method makes of all answers [M, N, C] before it trains: nothing, or "cost" [C, C], "row_weight" [C]
-        and what else the server is to keep beside the student."""
+        """Return what the method makes of all answers [M, N, C] before it trains: nothing, or "cost" [C, C],
+        "row_weight" [C] and what else the server is to keep beside the student."""
         return {}
 
     # --- the loop ---------------------------------------------------------------------------------------
 
     def losses(self, logits: Tensor, lesson: Lesson) -> Tensor:
-        """[B] see the module's docstring."""
+        """Return the loss [B] of the module's docstring."""
         loss = F.cross_entropy(tilted(logits, lesson.log_cost), lesson.labels, reduction="none")
         if self.alpha > 0:
             scale = self.alpha * (self.temperature**2 if self.tau_squared else 1.0)
@@ -190,7 +201,7 @@ class Distillation(Finisher):
         return loss if lesson.weight is None else lesson.weight * loss
 
     def lesson(self, answers: Tensor, known: Tensor, labels: Tensor) -> tuple[Lesson, Tensors]:
-        """Of all public samples, and what was made of the answers for it."""
+        """Return the targets on all public samples, and what was made of the answers for it."""
         lesson, made = Lesson(labels, answers, known), self.class_costs(answers, known, labels)
         if made:
             of_class = {"log_cost": made["cost"].log(), "weight": made["row_weight"]}
@@ -198,10 +209,10 @@ class Distillation(Finisher):
         return lesson, made
 
     def fit(
-        self, bench: Workbench, loss: Callable[[Net, Tensor], Tensor], num_rows: int, beside: Sequence[Tensor] = ()
+        self, tools: TrainingTools, loss: Callable[[Net, Tensor], Tensor], num_rows: int, beside: Sequence[Tensor] = ()
     ) -> Tensors:
-        """``bench.fit`` as the fields say: "weights" and "buffers" of the student."""
-        return bench.fit(
+        """Call ``tools.fit`` as the fields say; return "weights" and "buffers" of the student."""
+        return tools.fit(
             loss,
             num_rows,
             self.epochs,
@@ -218,11 +229,11 @@ class Distillation(Finisher):
         return {name: parent[name] for name in ("weights", "answers", "known")}
 
     def finish(self, server: Tensors, clients: Clients, compute: Compute, context: Context) -> Tensors:
-        """The student, and what :meth:`class_costs` made; the answers stay with their stage."""
+        """Return the student, and what :meth:`class_costs` made; the answers stay with their stage."""
         return self.trained(train_student, server, compute)
 
     def trained(self, job: Callable[..., Tensors], shared: Tensors, compute: Compute) -> Tensors:
-        """What ``job``, such as :func:`train_student`, comes to; a RunError if that is no student."""
+        """Run ``job``, such as :func:`train_student`; raise RunError if its weights are not finite."""
         student = compute(partial(job, method=self), shared)
         if not torch.isfinite(student["weights"]).all():
             raise RunError(f"the student diverged with lr={self.lr:g}: lower the stage's algorithm.lr")
@@ -230,24 +241,24 @@ class Distillation(Finisher):
 
 
 def samples_per_class(answers: Tensor) -> int:
-    """Public samples of each class that ``answers`` [M, N, C] are about."""
+    """Return the number of public samples of each class that ``answers`` [M, N, C] are about."""
     return answers.shape[1] // answers.shape[2]
 
 
-def public_lesson(bench: Workbench, shared: Tensors, method: Distillation) -> tuple[Tensor, Lesson, Tensors]:
-    """The public images [N, ...] and what ``method`` is to learn of them, see :meth:`Distillation.lesson`."""
-    x, labels = bench.public(samples_per_class(shared["answers"]))
+def public_lesson(tools: TrainingTools, shared: Tensors, method: Distillation) -> tuple[Tensor, Lesson, Tensors]:
+    """Return the public images [N, ...] and what ``method`` is to learn of them, see :meth:`Distillation.lesson`."""
+    x, labels = tools.public(samples_per_class(shared["answers"]))
     return x, *method.lesson(shared["answers"], shared["known"], labels)
 
 
-def train_student(bench: Workbench, shared: Tensors, method: Distillation) -> Tensors:
-    """The bench's net trained by ``method`` on the public set, with "answers" [M, N, C] and "known" bool [M, C]."""
-    x, lesson, made = public_lesson(bench, shared, method)
+def train_student(tools: TrainingTools, shared: Tensors, method: Distillation) -> Tensors:
+    """Train the tools' net by ``method`` on the public set, with "answers" [M, N, C] and "known" bool [M, C]."""
+    x, lesson, made = public_lesson(tools, shared, method)
 
     def loss(net: Net, rows: Tensor) -> Tensor:
         return method.losses(net(x[rows]), lesson.of(rows)).mean()
 
-    return {**method.fit(bench, loss, len(x)), **made}
+    return {**method.fit(tools, loss, len(x)), **made}
 
 
 @dataclass(frozen=True)
@@ -259,7 +270,7 @@ class ByTeacher(Distillation):
 
     @abstractmethod
     def teacher_losses(self, logits: Tensor, lesson: Lesson) -> Tensor:
-        """[M, B] of each teacher."""
+        """Return [M, B] the loss to each teacher."""
 
     def answers_loss(self, logits: Tensor, lesson: Lesson) -> Tensor:
         losses = self.teacher_losses(logits, lesson)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from algorithms.personal_model import PersonalModel
-from engine.algorithm import Client, Context, Ended, LocalRun, Phase, Tensors
+from engine.algorithm import Client, Context, LocalRun, ModelState, Phase, PhaseResult, Tensors
 from engine.base.errors import require
 
 
@@ -42,8 +42,8 @@ class Ditto(PersonalModel, FedAvg):
         # The global model is the last: the buffers that are averaged are those at the end.
         return Phase(name="personal", epochs=self.personal_epochs), Phase()
 
-    def enter(self, previous: Ended, received: Tensors, state: Tensors, client: Client) -> Tensors:
-        return {"weights": received["weights"], "buffers": received["buffers"]}
+    def phase_start(self, previous: PhaseResult, received: Tensors, state: Tensors, client: Client) -> ModelState:
+        return ModelState(received["weights"], received["buffers"])
 
     def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
         if self.lam == 0 or client.phase != "personal":
@@ -51,5 +51,4 @@ class Ditto(PersonalModel, FedAvg):
         return grad + self.lam * (weights - received["weights"])  # grad f_k(v) + lambda (v - w)
 
     def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
-        own = run.ends["personal"]
-        return {"weights": run.end}, self.keeping(own.end, own.buffers)
+        return {"weights": run.end}, self.keeping(run.ends["personal"].model)

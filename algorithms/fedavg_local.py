@@ -15,12 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Batch, Client, Net, Tensors
+from engine.algorithm import Batch, Client, Net, Personalised, Tensors
 from engine.algorithm.labels import spread
 
 
 @dataclass(frozen=True)
-class FedAvgLocal(FedAvg):
+class FedAvgLocal(Personalised, FedAvg):
     global_model: ClassVar[bool] = False
     local_labels: ClassVar[bool] = True
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Algorithm, Context, Kind, Pooled, Tensors
+from engine.algorithm import Algorithm, Context, Entries, Kind, Pooled, Tensors
 from engine.base.errors import require
 
 
@@ -26,7 +26,7 @@ class FedAvgM(FedAvg):
     server_momentum: float = 0.9  # beta; 0 is FedAvg
     form: Literal["heavy_ball", "nesterov", "ema"] = "heavy_ball"
 
-    entries: ClassVar[Mapping[str, Kind]] = {**Algorithm.entries, "velocity": Kind.VECTOR}
+    entries: ClassVar[Entries] = {**Algorithm.entries, "velocity": Kind.VECTOR}
     symbols: ClassVar[Mapping[str, str]] = {
         **FedAvg.symbols,
         "beta": "server_momentum",
@@ -49,7 +49,7 @@ class FedAvgM(FedAvg):
         return self.stepped(server, pooled.mean["weights"] - server["weights"])
 
     def stepped(self, server: Tensors, update: Tensor) -> Tensors:
-        """The server after a step along the cohort's mean ``update`` [P]."""
+        """Return the server after a step along the cohort's mean ``update`` [P]."""
         beta = self.server_momentum
         if beta == 0:
             return {**server, "weights": server["weights"] + self.server_lr * update}

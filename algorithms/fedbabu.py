@@ -9,7 +9,6 @@ The released code takes the plain mean of clients, whatever their number of rows
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -17,7 +16,20 @@ import torch
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Client, Context, Kind, Layout, LocalRun, Phase, Pooled, Scalar, Tensors
+from engine.algorithm import (
+    Client,
+    Context,
+    Entries,
+    Entry,
+    Kind,
+    LocalRun,
+    ModelState,
+    ParamLayout,
+    Phase,
+    Pooled,
+    Scalar,
+    Tensors,
+)
 from engine.base.errors import require
 
 if TYPE_CHECKING:
@@ -30,8 +42,7 @@ class FedBabu(FedAvg):
     head_init: Literal["keep", "orthogonal"] = "keep"  # the one that is there, or see orthogonal below
     train_head: bool = False  # True trains and averages the head too: FedAvg, with weighting=samples to the bit
 
-    entries: ClassVar[Mapping[str, Kind]] = {**FedAvg.entries, "body": Kind.BODY, "head": Kind.HEAD}
-    sent_once: ClassVar[frozenset[str]] = frozenset({"head"})
+    entries: ClassVar[Entries] = {**FedAvg.entries, "body": Kind.BODY, "head": Entry(Kind.HEAD, "once")}
 
     def check_change(self, later: Algorithm) -> None:
         assert isinstance(later, FedBabu)
@@ -52,10 +63,11 @@ class FedBabu(FedAvg):
         body, head = context.layout.body_of(server["weights"]), context.layout.head_of(server["weights"])
         return {"body": body, "head": head}
 
-    def start(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
+    def start(self, received: Tensors, state: Tensors, client: Client) -> ModelState:
         if self.train_head:
             return super().start(received, state, client)
-        return client.context.layout.join(received["body"], received["head"])
+        weights = client.context.layout.join(received["body"], received["head"])
+        return ModelState(weights, received["buffers"])
 
     def phases(self, context: Context) -> tuple[Phase, ...]:
         return (Phase(trainable="all" if self.train_head else "body"),)
@@ -75,8 +87,8 @@ class FedBabu(FedAvg):
         return super().aggregate(server, pooled, context)
 
 
-def orthogonal(head: Tensor, layout: Layout) -> Tensor:
-    """[P_head] with orthonormal rows of class weights, or columns where C > D, and no bias, if it has one.
+def orthogonal(head: Tensor, layout: ParamLayout) -> Tensor:
+    """Return [P_head] with orthonormal rows of class weights, or columns where C > D, and no bias, if it has one.
 
     From the singular value decomposition W = U S V^T of the weights that are there, drawn or trained: U V^T, which of
     all such matrices is the nearest to W. PFLEGO's released code (arXiv:2202.02502) does so with a random W.

@@ -18,7 +18,6 @@ Where the released code differs, this is what the equations need, and an option 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -26,7 +25,7 @@ import torch
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Algorithm, Client, Context, Kind, LocalRun, Pooled, Scalar, Tensors
+from engine.algorithm import Algorithm, Client, Context, Entries, Kind, LocalRun, Pooled, Requires, Scalar, Tensors
 from engine.base.errors import require
 
 
@@ -37,11 +36,11 @@ class FedDC(FedAvg):
     clip: float | None = None  # the largest norm of the corrected gradient; none: no limit, the released code: 10
     reference_norm: bool = False
 
-    entries: ClassVar[Mapping[str, Kind]] = {
+    entries: ClassVar[Entries] = {
         **Algorithm.entries,
         **dict.fromkeys(("control", "control_delta", "drift", "mean_drift"), Kind.VECTOR),
     }
-    linear_optimizer: ClassVar[bool] = True
+    requires: ClassVar[Requires] = Requires(linear_optimizer=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,7 +83,7 @@ class FedDC(FedAvg):
         return upload, {"drift": state["drift"] + update, "control": state["control"] + moved}
 
     def reference_travel(self, run: LocalRun) -> float:
-        """eta tau as the released code has it: the same for every client and round."""
+        """Return eta tau as the released code has it: the same for every client and round."""
         local, context = run.local, run.client.context
         rows = context.num_examples / context.num_clients
         batches = 1 if local.batch_size == "full" else math.ceil(rows / local.batch_size)
@@ -106,5 +105,5 @@ class FedDC(FedAvg):
 
 
 def relative_size(client: Client) -> Scalar:
-    """s_k = n_k K / n, of mean 1 over all clients."""
+    """Return s_k = n_k K / n, of mean 1 over all clients."""
     return client.num_examples * client.context.num_clients / client.context.num_examples

@@ -18,12 +18,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from algorithms.naivemix import NaiveMix
-from engine.algorithm import Batch, Net, Tensors
+from engine.algorithm import Batch, Net, Requires, Tensors
 
 
 @dataclass(frozen=True)
 class FedMix(NaiveMix):
-    one_by_one: ClassVar[str] = "its loss takes a derivative along a direction, which cannot be mapped over clients"
+    requires: ClassVar[Requires] = Requires(
+        no_vmap="its loss takes a derivative along a direction, which cannot be mapped over clients"
+    )
 
     mix: float = 0.05  # lambda, the share of the others; 0 is FedAvg, and nothing is exchanged
     taylor_coef: Literal["one_minus_lambda", "one"] = "one_minus_lambda"  # kappa

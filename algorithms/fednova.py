@@ -13,7 +13,6 @@ clients it held (``scalars``: ``held``), and single uploads are kept for it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -21,7 +20,7 @@ import torch
 from torch import Tensor
 
 from algorithms.fedavgm import FedAvgM
-from engine.algorithm import Client, Context, Kind, LocalRun, Pooled, Scalar, Tensors
+from engine.algorithm import Client, Context, Entries, Kind, LocalRun, Pooled, Requires, Scalar, Tensors
 from engine.base.errors import require
 
 if TYPE_CHECKING:
@@ -35,13 +34,13 @@ class FedNova(FedAvgM):
     mu: float = 0.0  # of a proximal term; 0 is none
     max_multiplier: float | None = None  # the largest tau_eff / a_k; none: no limit
 
-    entries: ClassVar[Mapping[str, Kind]] = {
+    entries: ClassVar[Entries] = {
         **FedAvgM.entries,
         "direction": Kind.VECTOR,  # Delta_k / a_k
         **dict.fromkeys(("accumulation", "steps", "samples"), Kind.SCALAR),  # a_k, tau_k, n_k
         **dict.fromkeys(("tau_eff", "held"), Kind.SCALAR),  # of the last round, on the server
     }
-    linear_optimizer: ClassVar[bool] = True
+    requires: ClassVar[Requires] = Requires(linear_optimizer=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,7 +79,7 @@ class FedNova(FedAvgM):
         return grad + self.mu * (weights - received["weights"])
 
     def accumulation(self, run: LocalRun) -> Scalar:
-        """a_k: (end - start) is -lr a_k times a constant gradient."""
+        """Return a_k, such that (end - start) is -lr a_k times a constant gradient."""
         if self.mu == 0:
             return run.accumulation
         pull = run.lr * self.mu
@@ -112,4 +111,5 @@ class FedNova(FedAvgM):
 
 
 def scalar(value: Scalar, like: Tensor) -> Tensor:
+    """Return ``value`` as a tensor of the precision and on the device of ``like``."""
     return torch.as_tensor(value, dtype=like.dtype, device=like.device)

@@ -9,15 +9,13 @@ head, or the head and the last residual blocks before it. ``layers`` counts the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
-from torch import Tensor
 
 from algorithms.personal_head import PersonalHead
-from engine.algorithm import Client, Context, Kind, Layout, LocalRun, Pooled, Tensors
+from engine.algorithm import Client, Context, Entries, Entry, Kind, LocalRun, ModelState, ParamLayout, Pooled, Tensors
 from engine.base.errors import ConfigError, require
 
 if TYPE_CHECKING:
@@ -30,14 +28,17 @@ log = logging.getLogger("fedskew")
 class FedPer(PersonalHead):
     layers: int = 1  # personal ones: the head, and blocks below it (residual units, convolutions, hidden layers)
 
-    entries: ClassVar[Mapping[str, Kind]] = {**PersonalHead.entries, "base": Kind.TENSOR, "top": Kind.TENSOR}
-    sent_once: ClassVar[frozenset[str]] = frozenset({"top"})  # where personal layers below the head start
+    entries: ClassVar[Entries] = {
+        **PersonalHead.entries,
+        "base": Kind.TENSOR,
+        "top": Entry(Kind.TENSOR, "once"),  # where personal layers below the head start
+    }
 
     def __post_init__(self) -> None:
         require(self.layers >= 1, "layers", self.layers, "must be at least 1", "1 is the head alone")
 
-    def base_size(self, layout: Layout) -> int:
-        """How many of a weight vector's numbers are shared."""
+    def base_size(self, layout: ParamLayout) -> int:
+        """Return how many of a weight vector's numbers are shared."""
         if self.layers == 1:
             return layout.body
         if self.layers > len(layout.units):
@@ -72,8 +73,9 @@ class FedPer(PersonalHead):
             return {"top": fresh, **super().init_state({"body": body}, {}, client)}
         return {"top": kept, **super().init_state({"body": body}, parent, client)}
 
-    def start(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
-        return torch.cat((received["base"], state["top"], state["head"]))
+    def start(self, received: Tensors, state: Tensors, client: Client) -> ModelState:
+        weights = torch.cat((received["base"], state["top"], state["head"]))
+        return ModelState(weights, received["buffers"])
 
     def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
         layout = run.client.context.layout

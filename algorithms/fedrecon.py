@@ -19,13 +19,12 @@ Other readings in released code:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from algorithms.personal_head import PersonalHead
 from algorithms.server_steps import ServerSteps
-from engine.algorithm import Context, Kind, LocalRun, Phase, Pooled, Scalar, Tensors
+from engine.algorithm import Context, Entries, Kind, LocalRun, Phase, Pooled, Scalar, Tensors
 from engine.base.errors import require
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class FedRecon(ServerSteps, PersonalHead):
     server_optimizer: Literal["sgd", "adam", "yogi"] = "sgd"
     server_lr: float = 1.0  # with sgd 1 takes the mean of bodies; adam and yogi want far less
 
-    entries: ClassVar[Mapping[str, Kind]] = {
+    entries: ClassVar[Entries] = {
         **PersonalHead.entries,
         **ServerSteps.moments,
         "body_gradient": Kind.BODY,
@@ -83,7 +82,7 @@ class FedRecon(ServerSteps, PersonalHead):
             body = replace(body, steps=1, batch="full", emit="gradient")
         return *self._reconstruction("support" if split else "all"), body
 
-    def adapt(self, context: Context) -> tuple[Phase, ...]:
+    def personalise_phases(self, context: Context) -> tuple[Phase, ...]:
         return self._reconstruction("all")
 
     def _reconstruction(self, rows: Literal["all", "support"]) -> tuple[Phase, ...]:

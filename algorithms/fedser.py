@@ -35,7 +35,7 @@ from torch import Tensor
 
 from algorithms.batch_transforms import BatchTransforms
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Batch, Client, Net, Statistics, Tensors
+from engine.algorithm import Batch, Client, Net, Requires, Statistics, Tensors
 from engine.base.errors import ConfigError, require
 from engine.models.outline import outline
 
@@ -54,7 +54,7 @@ class FedSer(FedAvg, BatchTransforms):
     subnet_bn: Statistics = "batch"
 
     symbols: ClassVar[Mapping[str, str]] = {**FedAvg.symbols, "n": "subnets"}
-    one_by_one: ClassVar[str] = "each client draws its own widths and image sizes"
+    requires: ClassVar[Requires] = Requires(no_vmap="each client draws its own widths and image sizes")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,14 +80,14 @@ class FedSer(FedAvg, BatchTransforms):
     def regularises(self) -> bool:
         return self.subnets > 0 and self.mu > 0
 
-    def draw(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
+    def step_randomness(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
         if not self.regularises:
             return {}
         rng, image = client.rng("transform"), client.context.layout.image
         return {"subnets": [(width, self.draw_transform(rng, image)) for width in self.widths(client.rng("width"))]}
 
     def widths(self, rng: torch.Generator) -> list[float]:
-        """In the order in which they are used."""
+        """Draw the widths of a step, in the order in which they are used."""
         fixed = [self.min_width] if self.width_sampling == "sandwich" else []
         share = torch.rand(self.subnets - len(fixed), generator=rng, dtype=torch.float64)
         drawn = (self.min_width + (1 - self.min_width) * share).tolist()

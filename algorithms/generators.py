@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from engine.algorithm import Batch, Tensors, Workbench
+from engine.algorithm import Batch, Tensors, TrainingTools
 from engine.models.model import fresh
 
 ADAM_BETAS = (0.5, 0.999)
@@ -92,12 +92,12 @@ def _doubled(x: Tensor) -> Tensor:
 
 
 def packed(module: nn.Module) -> Tensor:
-    """[G] the module's parameters and floating buffers, in the order of its state."""
+    """Return [G] the module's parameters and floating buffers, in the order of its state."""
     return torch.cat([tensor.detach().reshape(-1) for _, tensor in _floating(module)])
 
 
 def images(spec: GeneratorSpec, weights: Tensor, noise: Tensor, labels: Tensor) -> Tensor:
-    """What the generator ``weights`` [G] makes, in eval mode and without a graph."""
+    """Return the images that the generator ``weights`` [G] makes, in eval mode and without a graph."""
     module = generator_outline(spec)
     sizes = [tensor.numel() for _, tensor in _floating(module)]
     tensors = {
@@ -113,8 +113,8 @@ def _floating(module: nn.Module) -> list[tuple[str, Tensor]]:
 
 
 def generator_outline(spec: GeneratorSpec) -> Generator:
-    """Without weights, to be called with some, by this thread alone: a call puts them into the module. Built once for a
-    recipe, with draws that nobody sees."""
+    """Return a generator without weights, to be called with some, by this thread alone: a call puts them into the
+    module. Built once for a recipe, with draws that nobody sees."""
     return _outline_of_thread(spec, get_ident())
 
 
@@ -128,13 +128,20 @@ def _outline_of_thread(spec: GeneratorSpec, thread: int) -> Generator:
 
 
 def train_against(
-    bench: Workbench, shared: Tensors, spec: GeneratorSpec, steps: int, batch: int, lr: float, gamma: float, mean: bool
+    tools: TrainingTools,
+    shared: Tensors,
+    spec: GeneratorSpec,
+    steps: int,
+    batch: int,
+    lr: float,
+    gamma: float,
+    mean: bool,
 ) -> Tensors:
-    """A new generator for the model in ``bench``, whose buffers are ``shared["buffers"]``: {"generator": [G]}.
+    """Train a new generator for the model in ``tools``, whose buffers are ``shared["buffers"]``: {"generator": [G]}.
 
     Eq. 9: cross entropy of the model's answers to the labels asked for, plus ``gamma`` times :func:`statistics_gap`.
     """
-    rng, like = bench.rng("generator"), shared["weights"]
+    rng, like = tools.rng("generator"), shared["weights"]
     module = fresh(spec.build, rng).to(like)
     optimizer = torch.optim.Adam(module.parameters(), lr=lr, betas=ADAM_BETAS)
     for _ in range(steps):
@@ -142,16 +149,16 @@ def train_against(
         noise = torch.randn(batch, spec.noise, generator=rng).to(like)
         fake = module(noise, labels)
         if gamma:
-            logits, inputs = bench.net.taps(fake, bench.net.norm_names, inputs=True)
-            gap = statistics_gap([inputs[name] for name in bench.net.norm_names], shared["buffers"], mean)
+            logits, inputs = tools.net.taps(fake, tools.net.norm_names, inputs=True)
+            gap = statistics_gap([inputs[name] for name in tools.net.norm_names], shared["buffers"], mean)
             _step(optimizer, F.cross_entropy(logits, labels) + gamma * gap)
         else:
-            _step(optimizer, F.cross_entropy(bench.net(fake), labels))
+            _step(optimizer, F.cross_entropy(tools.net(fake), labels))
     return {"generator": packed(module)}
 
 
 def statistics_gap(inputs: list[Tensor], buffers: Tensor, mean: bool = True) -> Tensor:
-    """[] how far the inputs [B, c, h, w] of BatchNorm layers are from what the layers remember (eqs. 6 to 8).
+    """Return [] how far the inputs [B, c, h, w] of BatchNorm layers are from what the layers remember (eqs. 6 to 8).
 
     buffers: [Q], of each layer the running mean [c], then the variance [c]. Per channel the Kullback-Leibler divergence
     of normal distributions, generated from stored: ln(s / s') + (s'^2 + (m' - m)^2) / (2 s^2) - 1/2 with the batch's
@@ -176,7 +183,7 @@ def statistics_gap(inputs: list[Tensor], buffers: Tensor, mean: bool = True) -> 
 def train_on(
     batches: Callable[[], Iterator[Batch]], rng: torch.Generator, spec: GeneratorSpec, steps: int, batch: int, lr: float
 ) -> Tensor:
-    """[G] of a DCGAN (Radford, Metz and Chintala 2016) trained on a client's rows."""
+    """Train a DCGAN (Radford, Metz and Chintala 2016) on a client's rows; return it as one vector [G]."""
     real = torch.cat([part.x for part in batches()])
     generator, judge = (fresh(build, rng).to(real) for build in (spec.build, lambda: Discriminator(spec)))
     makers, judges = (torch.optim.Adam(m.parameters(), lr=lr, betas=ADAM_BETAS) for m in (generator, judge))

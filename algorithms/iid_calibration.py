@@ -16,7 +16,7 @@ from typing import ClassVar
 import torch
 
 from algorithms.calibration import HeadCalibration
-from engine.algorithm import Clients, ClientView, Compute, Context, Tensors, Workbench
+from engine.algorithm import Clients, ClientView, Compute, Context, Tensors, TrainingTools
 from engine.base.errors import require
 
 CHUNK_BYTES = 64 * 2**20  # of images that are on their way at a time
@@ -24,7 +24,7 @@ CHUNK_ROWS = 500  # of one forward pass
 
 
 def keys_of(view: ClientView) -> torch.Tensor:
-    """[n] one uniform number for each row of a client; the rows with the smallest of all clients are the sample."""
+    """Draw [n], a uniform number for each row of a client; the rows with the smallest of all clients are the sample."""
     rng = view.client.rng("calibration rows")
     return torch.rand(int(view.client.num_examples), generator=rng, dtype=torch.float64)
 
@@ -35,7 +35,7 @@ def small_keys(view: ClientView, shared: Tensors, below: float) -> Tensors:
 
 
 def chosen_rows(view: ClientView, shared: Tensors, above: float, at_most: float) -> Tensors:
-    """The client's rows with keys in (above, at_most]: "images" [m, ...] and "labels" [m]."""
+    """Return the client's rows with keys in (above, at_most]: "images" [m, ...] and "labels" [m]."""
     keys = keys_of(view)
     chosen = (keys > above) & (keys <= at_most)
     images, labels, start = [], [], 0
@@ -48,8 +48,8 @@ def chosen_rows(view: ClientView, shared: Tensors, above: float, at_most: float)
 
 
 @torch.no_grad()
-def features_of(bench: Workbench, shared: Tensors) -> Tensors:
-    return {"features": torch.cat([bench.net.features(part) for part in shared["images"].split(CHUNK_ROWS)])}
+def features_of(tools: TrainingTools, shared: Tensors) -> Tensors:
+    return {"features": torch.cat([tools.net.features(part) for part in shared["images"].split(CHUNK_ROWS)])}
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class IidCalibration(HeadCalibration):
         return self.retrained(server, features, labels, compute, context.layout)
 
     def real_features(self, server: Tensors, clients: Clients, compute: Compute, context: Context) -> Iterator[Tensors]:
-        """ "features" [m, D] and "labels" [m] of the sample, drawn without replacement, some rows at a time."""
+        """Yield "features" [m, D] and "labels" [m] of the sample, drawn without replacement, some rows at a time."""
         model = {name: server[name] for name in ("weights", "buffers")}
         wanted = max(round(self.fraction * context.num_examples), 1)
         # Keys below this are enough but for one draw in 10^9, and few more than there are rows to be sent.

@@ -9,18 +9,22 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from algorithms.personal_model import PersonalModel
-from engine.algorithm import Context, LocalRun, Pooled, Tensors
+from engine.algorithm import Context, Entries, Entry, Kind, LocalRun, Pooled, Tensors
 
 
 @dataclass(frozen=True)
 class LocalOnly(PersonalModel):
-    sent_once: ClassVar[frozenset[str]] = frozenset({"weights", "buffers"})
+    entries: ClassVar[Entries] = {
+        **PersonalModel.entries,
+        "weights": Entry(Kind.VECTOR, "once"),
+        "buffers": Entry(Kind.BUFFERS, "once"),
+    }
     global_model: ClassVar[bool] = False
     mixed_models: ClassVar[bool] = True
     shares_buffers: ClassVar[bool] = False
 
     def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
-        return {}, self.keeping(run.end, run.buffers)
+        return {}, self.keeping(run.model)
 
     def aggregate(self, server: Tensors, pooled: Pooled, context: Context) -> Tensors:
         return server

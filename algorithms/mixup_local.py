@@ -25,7 +25,7 @@ class MixupLocal(FedAvg):
         super().__post_init__()
         require(self.gamma >= 0, "gamma", self.gamma, "must be at least 0", "0 is FedAvg")
 
-    def draw(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
+    def step_randomness(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
         if self.gamma == 0:
             return {}
         from scipy.special import betaincinv  # 0.1 s or more that other algorithms need not wait for

@@ -14,14 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Algorithm, Batch, Client, Kind, LocalRun, Net, Tensors
+from engine.algorithm import Algorithm, Batch, Client, Entries, Kind, LocalRun, Net, Requires, Tensors
 from engine.base.errors import require
 
 
@@ -31,14 +31,16 @@ class Moon(FedAvg):
     temperature: float = 0.5
     buffer: int = 1  # previous models of a client that are kept and pushed from
 
-    entries: ClassVar[Mapping[str, Kind]] = {
+    entries: ClassVar[Entries] = {
         **Algorithm.entries,
         "previous": Kind.TENSOR,  # [J, P] weights of the last J <= buffer local models, oldest first
         "previous_buffers": Kind.TENSOR,  # [J, Q]
     }
     symbols: ClassVar[Mapping[str, str]] = {**FedAvg.symbols, "T": "temperature"}
-    one_by_one: ClassVar[str] = "clients keep different numbers of former models"
-    model_needs: ClassVar[Mapping[str, Any]] = {"projection": True}  # what is contrasted lies behind it
+    requires: ClassVar[Requires] = Requires(
+        model={"projection": True},  # what is contrasted lies behind it
+        no_vmap="clients keep different numbers of former models",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,7 +62,7 @@ class Moon(FedAvg):
         return supervised + self.mu * self.contrast(net, z, batch.x, received, state)
 
     def contrast(self, net: Net, z: Tensor, x: Tensor, received: Tensors, state: Tensors) -> Tensor | float:
-        """Mean over rows; z [B, D] are the features of ``x`` in the model in training."""
+        """Return the mean over rows; z [B, D] are the features of ``x`` in the model in training."""
         if len(state["previous"]) == 0:
             return math.log(2)
         models = [(received["weights"], received["buffers"])]

@@ -18,14 +18,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Algorithm, Batch, Client, Clients, ClientView, Context, Kind, Net, Tensors
+from engine.algorithm import Algorithm, Batch, Client, Clients, ClientView, Context, Entry, Kind, Net, Tensors
 from engine.base.errors import require
 
 log = logging.getLogger("fedskew")
 
 
 def averages(view: ClientView, shared: Tensors, size: int) -> Tensors:
-    """Mean images [J, channels, height, width] and mean labels [J, C] of parts of ``size`` rows; 0 is all rows."""
+    """Return mean images [J, channels, height, width] and labels [J, C] of parts of ``size`` rows; 0 is all rows."""
     batches = list(view.rows())
     x, y = torch.cat([batch.x for batch in batches]), torch.cat([batch.y for batch in batches])
     hot = F.one_hot(y, view.client.context.layout.classes).to(x.dtype)
@@ -41,8 +41,7 @@ class NaiveMix(FedAvg):
     mash: int = 0  # M_k, rows in an average; 0 is all rows of a client
 
     symbols: ClassVar[Mapping[str, str]] = {**FedAvg.symbols, "lambda": "mix", "M_k": "mash"}
-    entries: ClassVar = {**Algorithm.entries, "images": Kind.IMAGES, "labels": Kind.IMAGES}
-    sent_once: ClassVar = frozenset({"images", "labels"})
+    entries: ClassVar = {**Algorithm.entries, **dict.fromkeys(("images", "labels"), Entry(Kind.IMAGES, "once"))}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,7 +66,7 @@ class NaiveMix(FedAvg):
             return super().broadcast(server, context)
         return {name: server[name] for name in ("weights", "images", "labels")}
 
-    def draw(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
+    def step_randomness(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
         if self.mix == 0:
             return {}
         return {"partner": torch.randint(len(received["labels"]), (1,), generator=client.rng("partner"))}
@@ -80,9 +79,9 @@ class NaiveMix(FedAvg):
         return self.mixed(log_p, batch, label)
 
     def partner(self, batch: Batch, received: Tensors) -> tuple[Tensor, Tensor]:
-        """The step's average [1, channels, height, width] and its label [1, C]."""
+        """Return the step's average [1, channels, height, width] and its label [1, C]."""
         return received["images"][batch.drawn["partner"]], received["labels"][batch.drawn["partner"]]
 
     def mixed(self, log_p: Tensor, batch: Batch, label: Tensor) -> Tensor:
-        """(1 - lambda) CE(., y_i) + lambda CE(., y_bar), mean over the batch; ``log_p``: [B, C]."""
+        """Return (1 - lambda) CE(., y_i) + lambda CE(., y_bar), mean over the batch; ``log_p``: [B, C]."""
         return (1 - self.mix) * F.nll_loss(log_p, batch.y) - self.mix * (label * log_p).sum(1).mean()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Batch, Context, Net, Phase, Tensors
+from engine.algorithm import Batch, Context, Net, Personalised, Phase, Requires, Tensors
 from engine.base.errors import require
 
 if TYPE_CHECKING:
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PerFedAvg(FedAvg):
-    one_by_one: ClassVar[str] = "its loss takes a step of its own, through which no gradient is mapped over clients"
+class PerFedAvg(Personalised, FedAvg):
+    requires: ClassVar[Requires] = Requires(
+        no_vmap="its loss takes a step of its own, through which no gradient is mapped over clients"
+    )
 
     alpha: float = 0.01  # size of the step that a client's own model is away; 0 is FedAvg
     first_order: bool = False  # leave out second derivatives: the paper's FO
@@ -56,12 +58,12 @@ class PerFedAvg(FedAvg):
         stepped = net.stepped(super().loss(net, inner, received, state), self.alpha, self.first_order)
         return super().loss(stepped, outer, received, state)
 
-    def adapt(self, context: Context) -> tuple[Phase, ...]:
+    def personalise_phases(self, context: Context) -> tuple[Phase, ...]:
         return (Phase(name="adapt", steps=1, batch="full", lr=self.alpha),) if self.alpha > 0 else ()
 
 
 def halves(batch: Batch) -> tuple[Batch, Batch]:
-    """Two batches without a row in common, or the whole one twice where that would leave less than two rows."""
+    """Return two batches without a row in common, or the whole one twice where that would leave less than two rows."""
     cut = len(batch.y) // 2
     if cut < 2:
         return batch, batch

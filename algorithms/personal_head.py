@@ -1,4 +1,4 @@
-"""What PFLEGO, FedPer, FedRep and FedRecon have in common: all clients share a body, and each has a head to itself.
+"""The base of PFLEGO, FedPer, FedRep and FedRecon: all clients share a body, and each has a head to itself.
 
 A client's head has rows for the classes of its own rows and is drawn when the client first takes part, from the run's
 seed and the client's number. It is client state: checkpointed (but for FedRecon's), never sent. The server averages
@@ -7,7 +7,6 @@ bodies and has no head that means anything, so these methods are evaluated by cl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar, Literal
@@ -16,16 +15,28 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.algorithm import Algorithm, Batch, Client, Context, Kind, LocalRun, Net, Pooled, Tensors
+from engine.algorithm import (
+    Batch,
+    Client,
+    Context,
+    Entries,
+    Kind,
+    LocalRun,
+    ModelState,
+    Net,
+    Personalised,
+    Pooled,
+    Tensors,
+)
 from engine.algorithm.labels import own_logits
 
 
 @dataclass(frozen=True)
-class PersonalHead(Algorithm):
+class PersonalHead(Personalised):
     head_init: Literal["kaiming", "uniform01"] = "kaiming"  # uniform01, PFLEGO's code: rows of equal sign, slow
 
-    entries: ClassVar[Mapping[str, Kind]] = {
-        **Algorithm.entries,
+    entries: ClassVar[Entries] = {
+        **Personalised.entries,
         "body": Kind.BODY,
         "head": Kind.PERSONAL_HEAD,
     }
@@ -43,8 +54,9 @@ class PersonalHead(Algorithm):
             head = (2 * head - 1) / sqrt(layout.features)
         return {"head": head.to(received["body"])}  # device and precision
 
-    def start(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
-        return client.context.layout.join(received["body"], state["head"])
+    def start(self, received: Tensors, state: Tensors, client: Client) -> ModelState:
+        weights = client.context.layout.join(received["body"], state["head"])
+        return ModelState(weights, received["buffers"])
 
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
         return F.cross_entropy(own_logits(net(batch.x), batch.client.class_counts), batch.y)
@@ -61,6 +73,6 @@ class PersonalHead(Algorithm):
 
     @staticmethod
     def with_body(server: Tensors, body: Tensor, context: Context) -> Tensors:
-        """The server with another body [P_body]; the head that it began with stays, and is nobody's."""
+        """Return the server with another body [P_body]; the head that it began with stays, and is nobody's."""
         layout = context.layout
         return {**server, "weights": layout.join(body, layout.head_of(server["weights"]).to(body))}

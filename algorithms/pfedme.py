@@ -19,7 +19,7 @@ from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from algorithms.personal_model import PersonalModel
-from engine.algorithm import Client, Context, Ended, LocalRun, Phase, Tensors
+from engine.algorithm import Client, Context, LocalRun, ModelState, Phase, PhaseResult, Tensors
 from engine.base.errors import require
 
 
@@ -51,25 +51,22 @@ class PFedMe(PersonalModel, FedAvg):
             "for example 0.01",
         )
 
-    def start(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
-        return received["weights"]
-
-    def start_buffers(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
-        return received["buffers"]
+    def start(self, received: Tensors, state: Tensors, client: Client) -> ModelState:
+        return ModelState(received["weights"], received["buffers"])
 
     def phases(self, context: Context) -> tuple[Phase, ...]:
         inner = Phase(name="theta", steps=self.inner_steps, repeat=self.inner_steps, lr=self.personal_lr)
         return (inner,) * self.local_rounds
 
-    def enter(self, previous: Ended, received: Tensors, state: Tensors, client: Client) -> Tensors:
-        return {"weights": self.outer(previous, client)}
+    def phase_start(self, previous: PhaseResult, received: Tensors, state: Tensors, client: Client) -> Tensor:
+        return self.outer(previous, client)
 
-    def outer(self, inner: Ended, client: Client) -> Tensor:
-        """[P] w after a local round that came to theta = ``inner.end``."""
+    def outer(self, inner: PhaseResult, client: Client) -> Tensor:
+        """Return [P] w after a local round that came to theta = ``inner.end``."""
         return inner.start - client.context.lr * self.lam * (inner.start - inner.end)
 
     def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
         return grad + self.lam * (weights - received["phase_start"])  # grad f(theta) + lambda (theta - w)
 
     def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
-        return {"weights": self.outer(run.ends["theta"], run.client)}, self.keeping(run.end, run.buffers)
+        return {"weights": self.outer(run.ends["theta"], run.client)}, self.keeping(run.model)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from algorithms.personal_head import PersonalHead
 from algorithms.server_steps import ServerSteps
-from engine.algorithm import Context, Kind, LocalRun, Phase, Pooled, Tensors
+from engine.algorithm import Context, Entries, Kind, LocalRun, ModelState, Phase, Pooled, Tensors
 from engine.base.errors import require
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Pflego(ServerSteps, PersonalHead):
     w_scale: Literal["printed", "joint"] = "printed"  # of the head's last step
     batch_size: int | None = None  # rows of a gradient; null is all of them, and exact
 
-    entries: ClassVar[Mapping[str, Kind]] = {
+    entries: ClassVar[Entries] = {
         **PersonalHead.entries,
         **ServerSteps.moments,
         "body_gradient": Kind.BODY,
@@ -91,6 +91,6 @@ class Pflego(ServerSteps, PersonalHead):
         body, remembered = self.stepped(server, context.layout.body_of(server["weights"]), gradient)
         return self.with_body({**server, **remembered}, body, context)
 
-    def personal_after(self, run: LocalRun, received: Tensors, state: Tensors) -> Tensors:
-        layout = run.client.context.layout
-        return {"weights": layout.join(received["body"], state["head"]), "buffers": run.buffers}
+    def personal_after(self, run: LocalRun, received: Tensors, state: Tensors) -> ModelState:
+        weights = run.client.context.layout.join(received["body"], state["head"])
+        return ModelState(weights, run.buffers)

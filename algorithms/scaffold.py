@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Algorithm, Client, Context, Kind, LocalRun, Phase, Pooled, Scalar, Tensors
+from engine.algorithm import Algorithm, Client, Context, Kind, LocalRun, Phase, Pooled, Requires, Scalar, Tensors
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Scaffold(FedAvg):
     weighting: Literal["samples", "uniform", "cbfl_code"] = "samples"
 
     entries: ClassVar = {**Algorithm.entries, "control": Kind.VECTOR, "control_delta": Kind.VECTOR}
-    linear_optimizer: ClassVar = True
+    requires: ClassVar = Requires(linear_optimizer=True)
 
     def init_server(self, parent: Tensors, context: Context) -> Tensors:
         return {"weights": parent["weights"], "control": torch.zeros_like(parent["weights"])}  # c = 0
@@ -39,9 +39,8 @@ class Scaffold(FedAvg):
         return {"weights": server["weights"], "control": server["control"]}
 
     def phases(self, context: Context) -> tuple[Phase, ...]:
-        if self.option == "I":
-            return Phase(batch="full", emit="gradient", buffers="keep"), Phase()
-        return (Phase(),)
+        full = Phase(batch="full", emit="gradient", buffers="keep")
+        return (full, Phase()) if self.option == "I" else (Phase(),)
 
     def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
         return grad + (received["control"] - state["control"])  # g_k(y) - c_k + c

@@ -46,7 +46,7 @@ class ServerSteps:
         require(before == after, "server_optimizer", after, rule, f"keep {before}")
 
     def stepped(self, server: Tensors, weights: Tensor, gradient: Tensor) -> tuple[Tensor, Tensors]:
-        """``weights`` [n] after one step down ``gradient`` [n], and what the server remembers of it."""
+        """Return ``weights`` [n] after one step down ``gradient`` [n], and what the server remembers of it."""
         if self.server_optimizer == "sgd":
             return weights - self.server_lr * gradient, {}
         zero = torch.zeros_like(gradient)

@@ -51,7 +51,7 @@ def experiments(cifar10: str | None, rounds: int) -> dict[str, Callable[[str, in
             rounds=rounds,
             data=data,
             partition={"name": "dirichlet", "clients": 20, "alpha": 0.1},
-            model={**model, **ALGORITHMS[algorithm].model_needs},
+            model={**model, **ALGORITHMS[algorithm].requires.model},
             algorithm={"name": algorithm},
             local={"epochs": 1, "batch_size": 32, "lr": 0.05},
             participation={"count": 5},

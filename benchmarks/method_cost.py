@@ -76,7 +76,7 @@ def workload(method: str, model: str, fields: dict[str, Any], steps: int, overri
 
 def measure(model: str, steps: int, turns: int, overrides: list[str]) -> list[Contestant]:
     """Every method and the FedAvg beside it, after 1 + ``turns`` rounds each."""
-    needs = {name: dict(ALGORITHMS[name].model_needs) for name in METHODS}
+    needs = {name: dict(ALGORITHMS[name].requires.model) for name in METHODS}
     pairs = [("fedavg", fields) for fields in unique([{}, *needs.values()])] + list(needs.items())
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))

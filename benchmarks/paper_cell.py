@@ -30,7 +30,7 @@ from algorithms.generators import train_against
 from benchmarks.common import RESULTS, save, verdict
 from engine.algorithm import seeds
 from engine.client.nets import open_model
-from engine.client.training_tools import FlatWorkbench
+from engine.client.training_tools import FlatTrainingTools
 from engine.experiment import Experiment
 from engine.run.run import Run
 from tune_configs.quickstart import cifar10 as paper_setting
@@ -102,7 +102,7 @@ def generator_step(experiment: Experiment, steps: int) -> float:
     dataset = experiment.data.load()
     net = open_model(experiment, dataset, torch.device("cpu"))
     net.train(False)
-    bench = FlatWorkbench(net, lambda purpose: seeds.generator(0, purpose, 1))
+    bench = FlatTrainingTools(net, lambda purpose: seeds.generator(0, purpose, 1))
     algorithm = experiment.chain[-1].algorithm
     assert isinstance(algorithm, Cbfl)
     spec = algorithm.spec(net.layout)

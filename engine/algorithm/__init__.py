@@ -1,32 +1,32 @@
 """The contract: what a federated algorithm is to the engine, and the types that it speaks of.
 
-It offers :class:`Algorithm` and everything that its methods are given or return; it knows no config, no Ray and no
-algorithm. Read ``contract.py`` first; ``algorithms/fedavg.py`` is the shortest example of its use.
+It offers :class:`Algorithm`, the mixins :class:`Personalised` and :class:`Generative`, and everything that their
+methods are given or return; it knows no config, no Ray and no algorithm. Read ``contract.py`` first;
+``algorithms/fedavg.py`` is the shortest example of its use.
 """
 
-from engine.algorithm.contract import (
-    Algorithm,
+from engine.algorithm.contract import Algorithm, PostTraining
+from engine.algorithm.generative import Generative
+from engine.algorithm.local_run import LocalRun, PhaseResult, accumulation
+from engine.algorithm.net import Net, Statistics
+from engine.algorithm.personalised import Personalised
+from engine.algorithm.services import Clients, ClientView, Compute, Merge, TrainingTools
+from engine.algorithm.types import (
     Batch,
     Client,
-    Clients,
-    ClientView,
     Cohort,
-    Compute,
     Context,
-    Ended,
-    Finisher,
+    Entries,
+    Entry,
     Kind,
-    Layout,
-    LocalRun,
-    Merge,
-    Net,
+    ModelState,
+    ParamLayout,
     Phase,
     Pooled,
+    Requires,
     Scalar,
-    Statistics,
     Tensors,
-    Workbench,
-    accumulation,
+    Traffic,
 )
 
 __all__ = [
@@ -38,18 +38,25 @@ __all__ = [
     "Cohort",
     "Compute",
     "Context",
-    "Ended",
-    "Finisher",
+    "Entries",
+    "Entry",
+    "Generative",
     "Kind",
-    "Layout",
     "LocalRun",
     "Merge",
+    "ModelState",
     "Net",
+    "ParamLayout",
+    "Personalised",
     "Phase",
+    "PhaseResult",
     "Pooled",
+    "PostTraining",
+    "Requires",
     "Scalar",
     "Statistics",
     "Tensors",
-    "Workbench",
+    "Traffic",
+    "TrainingTools",
     "accumulation",
 ]

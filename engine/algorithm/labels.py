@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from engine.algorithm import Layout
+from engine.algorithm.types import ParamLayout
 
 
 def own_logits(logits: Tensor, class_counts: Tensor) -> Tensor:
@@ -38,12 +38,12 @@ def _numbers(class_counts: Tensor) -> Tensor:
     return torch.cumsum(class_counts > 0, 0) - 1
 
 
-def packed(head: Tensor, class_counts: Tensor, layout: Layout) -> Tensor:
+def packed(head: Tensor, class_counts: Tensor, layout: ParamLayout) -> Tensor:
     """A head [P_head] -> its rows for the client's classes [K_i, D + 1], the last column the bias, if it has one."""
     return _rows(head, layout)[class_counts > 0]
 
 
-def unpacked(rows: Tensor, class_counts: Tensor, layout: Layout) -> Tensor:
+def unpacked(rows: Tensor, class_counts: Tensor, layout: ParamLayout) -> Tensor:
     """The inverse of :func:`packed`; rows of other classes are 0."""
     whole = rows.new_zeros(layout.classes, rows.shape[1])
     whole[class_counts > 0] = rows
@@ -51,7 +51,7 @@ def unpacked(rows: Tensor, class_counts: Tensor, layout: Layout) -> Tensor:
     return torch.cat((weight.reshape(-1), bias.reshape(-1)))
 
 
-def _rows(head: Tensor, layout: Layout) -> Tensor:
+def _rows(head: Tensor, layout: ParamLayout) -> Tensor:
     """[P_head] -> [C, D + 1] or, without bias, [C, D]."""
     weight, bias = head.split((layout.classes * layout.features, layout.head - layout.classes * layout.features))
     return torch.cat((weight.view(layout.classes, layout.features), bias.view(layout.classes, -1)), dim=1)

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from engine.algorithm.personalised import has_global_model
 from engine.experiment import CHOICES
 from engine.record.personal import FIGURES as PERSONAL
 from engine.record.run_folder import BREAKS_PRIVACY, Row, RunFolder
@@ -62,7 +63,7 @@ def show_summary(summary: dict[str, Any], folder: RunFolder, as_json: bool) -> N
     is_personal = summary.get("scope") == "personal"
     of = ", personal models" if is_personal else ""
     whose = {
-        stage.name: "" if stage.algorithm.global_model or is_personal else ", own models"
+        stage.name: "" if has_global_model(stage.algorithm) or is_personal else ", own models"
         for stage in folder.experiment().chain
     }
     pictures = [folder.path / f"{name}.png" for name in ("curves", "partition", "classes", "matrices", "sampler")]

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.algorithm import Algorithm, Client, Kind, Layout, Tensors, labels
+from engine.algorithm import Algorithm, Client, Kind, ParamLayout, Tensors, labels
 
 Arrays = dict[str, np.ndarray]
-SHAPES: dict[Kind, Callable[[Layout], tuple[int, ...]]] = {
+SHAPES: dict[Kind, Callable[[ParamLayout], tuple[int, ...]]] = {
     Kind.VECTOR: lambda layout: (layout.size,),
     Kind.BODY: lambda layout: (layout.body,),
     Kind.HEAD: lambda layout: (layout.head,),
@@ -23,11 +23,12 @@ SHAPES: dict[Kind, Callable[[Layout], tuple[int, ...]]] = {
 }
 
 
-def checked(algorithm: Algorithm, method: str, entries: Tensors, layout: Layout) -> Tensors:
+def checked(algorithm: Algorithm, method: str, entries: Tensors, layout: ParamLayout) -> Tensors:
     """``entries`` as they are, or a TypeError that names the entry which breaks its declaration."""
+    kinds = algorithm.kinds
     for name, tensor in entries.items():
         where = f"{type(algorithm).__name__}.{method}: entry {name!r}"
-        kind = algorithm.entries.get(name)
+        kind = kinds.get(name)
         if kind is None:
             raise TypeError(f"{where} is not declared; add it to {type(algorithm).__name__}.entries with its kind")
         if not isinstance(tensor, Tensor):
@@ -38,7 +39,7 @@ def checked(algorithm: Algorithm, method: str, entries: Tensors, layout: Layout)
     return entries
 
 
-def check_restored(algorithm: Algorithm, server: Tensors, layout: Layout, required: Iterable[str]) -> None:
+def check_restored(algorithm: Algorithm, server: Tensors, layout: ParamLayout, required: Iterable[str]) -> None:
     """Raise ValueError where a checkpoint's entries are not those of a server with this algorithm and model."""
     lacking = sorted({"weights", "buffers", *required} - server.keys())
     if lacking:
@@ -52,10 +53,11 @@ def check_restored(algorithm: Algorithm, server: Tensors, layout: Layout, requir
         raise ValueError(f"its {whole[0]} are of {server[whole[0]].dtype}")
 
 
-def sent(algorithm: Algorithm, entries: Tensors, layout: Layout) -> Tensors:
+def sent(algorithm: Algorithm, entries: Tensors, layout: ParamLayout) -> Tensors:
     """A client's upload, :func:`checked`; a TypeError where it holds what never leaves a client."""
+    kinds = algorithm.kinds
     for name in entries:
-        if algorithm.entries.get(name) is Kind.PERSONAL_HEAD:
+        if kinds.get(name) is Kind.PERSONAL_HEAD:
             raise TypeError(
                 f"{type(algorithm).__name__}.upload: entry {name!r} is a personal head, which is never sent"
             )
@@ -73,7 +75,7 @@ def opened(kinds: Mapping[str, Kind], stored: Tensors, client: Client) -> Tensor
 
 
 def _with_heads(
-    change: Callable[[Tensor, Tensor, Layout], Tensor], kinds: Mapping[str, Kind], entries: Tensors, client: Client
+    change: Callable[[Tensor, Tensor, ParamLayout], Tensor], kinds: Mapping[str, Kind], entries: Tensors, client: Client
 ) -> Tensors:
     """``entries`` with their personal heads changed, the others as they are."""
     layout, counts = client.context.layout, client.class_counts
@@ -85,18 +87,15 @@ def _with_heads(
 
 def sliced(algorithm: Algorithm, entries: Tensors, where: slice) -> Tensors:
     """Entries of kind vector cut to ``where``, as the gradient hook gets them."""
-    return {
-        name: tensor[where] if algorithm.entries.get(name) is Kind.VECTOR else tensor
-        for name, tensor in entries.items()
-    }
+    kinds = algorithm.kinds
+    return {name: tensor[where] if kinds.get(name) is Kind.VECTOR else tensor for name, tensor in entries.items()}
 
 
 def cast(algorithm: Algorithm, entries: Tensors, dtype: torch.dtype) -> Tensors:
     """Floating entries in the run's precision; moments stay in float64."""
+    kinds = algorithm.kinds
     return {
-        name: tensor.to(dtype)
-        if tensor.is_floating_point() and algorithm.entries.get(name) is not Kind.MOMENTS
-        else tensor
+        name: tensor.to(dtype) if tensor.is_floating_point() and kinds.get(name) is not Kind.MOMENTS else tensor
         for name, tensor in entries.items()
     }
 

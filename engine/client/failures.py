@@ -12,15 +12,17 @@ from contextlib import contextmanager
 import torch
 
 from engine.base.errors import ClientError, FedskewError, MemoryShort, RunError
-from engine.client.trainer import Trained, Visit
+from engine.client.client_round import ClientRound
 
-Outcome = Trained | ClientError
+Attempted = ClientRound | ClientError
 # In torch's messages of what is not a client's doing; its exceptions do not tell it apart.
 OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED", "bad_alloc")
 OF_DEVICE = ("CUDA error", "CUBLAS_STATUS", "CUDNN_STATUS", "cuDNN error")
 
 
-def attempt(train: Callable[[Sequence[Visit]], Sequence[Outcome]], group: Sequence[Visit]) -> list[Outcome]:
+def attempt(
+    train: Callable[[Sequence[ClientRound]], Sequence[Attempted]], group: Sequence[ClientRound]
+) -> list[Attempted]:
     """What each client of a group comes to.
 
     Where something is raised in a pass of several, each is trained alone to find whose it is, and the others once more
@@ -36,13 +38,13 @@ def attempt(train: Callable[[Sequence[Visit]], Sequence[Outcome]], group: Sequen
         _pass_on(error, group)
         if len(group) == 1:
             return [_of_client(error, group[0])]
-        alone = {visit.number: attempt(train, [visit])[0] for visit in group}
-        failed = {number: outcome for number, outcome in alone.items() if isinstance(outcome, ClientError)}
+        alone = {task.number: attempt(train, [task])[0] for task in group}
+        failed = {number: ended for number, ended in alone.items() if isinstance(ended, ClientError)}
         if not failed:
             raise RunError(f"{_told(group)} failed together, and none of them alone: {_named(error)}") from error
-        rest = [visit for visit in group if visit.number not in failed]
+        rest = [task for task in group if task.number not in failed]
         again = iter(attempt(train, rest) if rest else ())
-        return [failed[visit.number] if visit.number in failed else next(again) for visit in group]
+        return [failed[task.number] if task.number in failed else next(again) for task in group]
 
 
 @contextmanager
@@ -57,14 +59,14 @@ def naming(what: str) -> Iterator[None]:
         raise kind(f"{what}: {_named(error)}") from error
 
 
-def _of_client(error: Exception, visit: Visit) -> ClientError:
-    number, round = visit.number, visit.context.round
+def _of_client(error: Exception, task: ClientRound) -> ClientError:
+    number, round = task.number, task.context.round
     found = ClientError(f"client {number} failed in round {round}: {_named(error)}", number, round)
     found.__cause__ = error
     return found
 
 
-def _pass_on(error: Exception, group: Sequence[Visit]) -> None:
+def _pass_on(error: Exception, group: Sequence[ClientRound]) -> None:
     """Raise what is not of a client."""
     if is_of_memory(error):
         raise MemoryShort(f"{_told(group)} do not fit into a worker's memory: {_named(error)}") from error
@@ -85,8 +87,8 @@ def _says(error: BaseException, texts: tuple[str, ...]) -> bool:
     return any(text in str(error) for text in texts)
 
 
-def _told(group: Sequence[Visit]) -> str:
-    return f"round {group[0].context.round}, clients " + ", ".join(str(visit.number) for visit in group)
+def _told(group: Sequence[ClientRound]) -> str:
+    return f"round {group[0].context.round}, clients " + ", ".join(str(task.number) for task in group)
 
 
 def _named(error: Exception) -> str:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from engine.algorithm import Layout, Net, Statistics, Tensors
+from engine.algorithm import Net, ParamLayout, Statistics, Tensors
 from engine.client.jvp import jvp
 from engine.models import Model, narrowed
 
@@ -41,7 +41,7 @@ class FlatNet:
         self.norm_names = tuple(
             name for name, m in self.model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)
         )
-        self.layout = Layout(
+        self.layout = ParamLayout(
             body=sum(p.numel() for p in body),
             head=sum(p.numel() for p in head),
             buffers=sum(b.numel() for b in self.model.buffers() if b.is_floating_point()),
@@ -160,7 +160,7 @@ class FlatNet:
     # --- layout ---------------------------------------------------------------------------------------
 
     def _unit_ends(self, body: list[nn.Parameter]) -> tuple[int, ...]:
-        """See :attr:`Layout.units`: a unit ends with the last of its modules, in the order in which they come."""
+        """See :attr:`ParamLayout.units`: a unit ends with the last of its modules, in the order in which they come."""
         inside, total, ends = {id(p) for p in body}, 0, dict[str, int]()
         for path, module in self.model.named_modules():
             total += sum(p.numel() for p in module.parameters(recurse=False) if id(p) in inside)

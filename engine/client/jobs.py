@@ -25,12 +25,14 @@ from engine.algorithm import (
     Context,
     Net,
     Tensors,
+    personalised,
     seeds,
 )
 from engine.base.errors import ClientError
 from engine.client import precision
+from engine.client.client_round import ClientRound
 from engine.client.entries import Arrays, floats, not_finite, opened, to_numpy, to_torch
-from engine.client.failures import Outcome, attempt, naming
+from engine.client.failures import Attempted, attempt, naming
 from engine.client.flat_net import FlatNet
 from engine.client.messages import (
     BlockResult,
@@ -47,8 +49,8 @@ from engine.client.messages import (
 from engine.client.nets import ClientNets, open_model
 from engine.client.sequential import RESIDENT_BYTES
 from engine.client.sums import BlockSums
-from engine.client.trainer import Trained, Trainer, Visit
-from engine.client.training_tools import FlatWorkbench
+from engine.client.trainer import Trainer
+from engine.client.training_tools import FlatTrainingTools
 from engine.client.vmap.cuda_graph import CudaRecorder, Programs
 from engine.data import Assignment, Dataset
 from engine.data.batches import Rows
@@ -113,8 +115,8 @@ class JobRunner:
         new_states: list[Arrays] = []
         failures: list[ClientFailure] = []
         personal: list[OwnScores] = []
-        for visit, trained, seconds in self._outcomes(job, self._visits(job, ids, addressed, newcomers, states)):
-            number = visit.number
+        for task, trained, seconds in self._trained(job, self._tasks(job, ids, addressed, newcomers, states)):
+            number = task.number
             if isinstance(trained, ClientError):
                 if not job.drop:
                     raise trained
@@ -127,7 +129,7 @@ class JobRunner:
                 stacked.append(to_numpy(trained.upload))
             if job.keep_models:
                 models.append(to_numpy({"weights": trained.weights, "buffers": trained.buffers}))
-            new_states.append(to_numpy(trained.state))
+            new_states.append(to_numpy(trained.new_state))
             reports.append(
                 ClientReport(
                     client=number,
@@ -142,9 +144,9 @@ class JobRunner:
             )
             if own_test is not None:
                 with naming(f"client {number}'s own model in round {job.context.round}"):
-                    self._trainer_of(number).personalise(visit)
+                    self._trainer_of(number).personalise(task)
                     personal.append(self._own_scores("received", algorithm, number, job.context, own_test))
-                    self._trainer_of(number).net.load(trained.personal["weights"], trained.personal["buffers"])
+                    self._trainer_of(number).net.load(*trained.personal)
                     personal.append(self._own_scores("post_local", algorithm, number, job.context, own_test))
         block = BlockResult(sums.sent(), reports, failures, stacked, models, personal)
         return (block, *new_states) if job.stateful else block
@@ -156,9 +158,9 @@ class JobRunner:
         """
 
         def trial() -> None:
-            for visit in self._visits(job, ids, addressed, (True,) * len(ids), (None,) * len(ids)):
-                part = replace(visit, indices=visit.indices[:rows])
-                for _ in self._outcomes(job, iter([part] * clients)):
+            for task in self._tasks(job, ids, addressed, (True,) * len(ids), (None,) * len(ids)):
+                part = replace(task, indices=task.indices[:rows])
+                for _ in self._trained(job, iter([part] * clients)):
                     pass  # a client that fails here has been at its peak, and may not be drawn
 
         peak = measured(trial, self.experiment.execution.device)
@@ -180,16 +182,16 @@ class JobRunner:
     ) -> list[OwnScores]:
         """Score each client's own model, as it would be if it received what is shared now."""
         found, context = [], job.context
-        for visit in self._visits(job, ids, addressed, newcomers, states):
-            number = visit.number
+        for task in self._tasks(job, ids, addressed, newcomers, states):
+            number = task.number
             own_test, trainer = self._own_test(number), self._trainer_of(number)
             if own_test is None:
                 continue
             with naming(f"client {number}'s own model after round {context.round}"):
-                trainer.personalise(visit)
+                trainer.personalise(task)
                 found.append(self._own_scores("post_server", job.algorithm, number, context, own_test))
                 if job.fine_tuning is not None:
-                    trainer.fine_tune(visit, job.fine_tuning)
+                    trainer.fine_tune(task, job.fine_tuning)
                     found.append(self._own_scores("fine_tuned", job.algorithm, number, context, own_test))
         return found
 
@@ -234,37 +236,37 @@ class JobRunner:
         self.net.train(False)
         seed = self.experiment.seed
         rng = partial(seeds.generator, seed, round=job.round)
-        bench = FlatWorkbench(self.net, rng, self.trainer.public)
-        return to_numpy(job.fn(bench, self._shared))
+        tools = FlatTrainingTools(self.net, rng, self.trainer.public)
+        return to_numpy(job.fn(tools, self._shared))
 
     # --- pieces ---------------------------------------------------------------------------------------
 
-    def _outcomes(self, job: TrainJob, visits: Iterator[Visit]) -> Iterator[tuple[Visit, Outcome, float]]:
+    def _trained(self, job: TrainJob, tasks: Iterator[ClientRound]) -> Iterator[tuple[ClientRound, Attempted, float]]:
         """Each client, what its round came to, and the seconds it took: by its rows, of a common pass."""
         asked = self.experiment.execution.executor
         assert asked != "auto", "the experiment is resolved"
-        executor, _ = in_place_of(asked, job.algorithm.one_by_one, self.client_nets.differ)
+        executor, _ = in_place_of(asked, job.algorithm.requires.no_vmap, self.client_nets.differ)
 
-        def train(group: Sequence[Visit]) -> Sequence[Outcome]:
+        def train(group: Sequence[ClientRound]) -> Sequence[Attempted]:
             if executor == "loop":
-                return [self._trainer_of(visit.number).train(visit, job.probe) for visit in group]
+                return [self._trainer_of(task.number).train(task, job.probe) for task in group]
             return self.trainer.train_together(group, job.probe)
 
-        for group in [list(visits)] if job.together else ([visit] for visit in visits):
+        for group in [list(tasks)] if job.together else ([task] for task in tasks):
             began = time.perf_counter()
             found = attempt(train, group)
-            seconds, rows = time.perf_counter() - began, sum(visit.indices.numel() for visit in group)
-            for visit, outcome in zip(group, found, strict=True):
-                yield visit, outcome, seconds * visit.indices.numel() / rows
+            seconds, rows = time.perf_counter() - began, sum(task.indices.numel() for task in group)
+            for task, ended in zip(group, found, strict=True):
+                yield task, ended, seconds * task.indices.numel() / rows
 
-    def _visits(
+    def _tasks(
         self,
         job: TrainJob | PersonalJob,
         ids: tuple[int, ...],
         addressed: Arrays,
         newcomers: tuple[bool, ...],
         states: tuple[Arrays | None, ...],
-    ) -> Iterator[Visit]:
+    ) -> Iterator[ClientRound]:
         """Each client of a block with what the trainer is told of it. Made one at a time: whoever trains one by one
         holds one client's state."""
         rows = to_torch(addressed, self.device)
@@ -274,7 +276,7 @@ class JobRunner:
                 received |= self.client_nets.fresh(number)
             stored = {} if state is None else to_torch(state, self.device)
             indices, context = self._indices(number), self._context_of(number, job.context)
-            yield Visit(job.algorithm, job.local, number, indices, context, received, stored, newcomer)
+            yield ClientRound(job.algorithm, job.local, number, indices, context, received, stored, newcomer)
 
     def _trainer_of(self, number: int) -> Trainer:
         """One with the client's network."""
@@ -297,9 +299,9 @@ class JobRunner:
         rows = self.assignment.tests[number] if self.assignment.tests else ()
         return torch.tensor(rows, device=self.device) if len(rows) else None
 
-    def _local_accuracy(self, job: TrainJob, number: int, trained: Trained) -> float:
+    def _local_accuracy(self, job: TrainJob, number: int, trained: ClientRound) -> float:
         """On the whole test set, of what the client would use after its local work."""
-        self.client_nets.of(number).load(trained.personal["weights"], trained.personal["buffers"])
+        self.client_nets.of(number).load(*trained.personal)
         rows = torch.arange(len(self.test), device=self.device)
         scores = self._own_scores("post_local", job.algorithm, number, job.context, rows).scores
         return float(scores.correct.sum() / scores.count.sum())
@@ -308,7 +310,8 @@ class JobRunner:
         """Of the client's own model, which is in its net."""
         trainer = self._trainer_of(number)
         client = trainer.client(number, self._indices(number), self._context_of(number, context))
-        return OwnScores(number, point, self._scores(trainer.net, partial(algorithm.predict_own, client=client), rows))
+        predict = partial(personalised.predict_own, algorithm, client=client)
+        return OwnScores(number, point, self._scores(trainer.net, predict, rows))
 
     @torch.no_grad()
     def _scores(self, net: FlatNet, predict: Callable[[Net, Tensor], Tensor], rows: Tensor) -> Scores:

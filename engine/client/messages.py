@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.algorithm import Algorithm, ClientView, Context, Kind, Merge, Phase, Tensors, Workbench
+from engine.algorithm import Algorithm, ClientView, Context, Kind, Merge, Phase, Tensors, TrainingTools
 from engine.client.entries import Arrays
 from engine.client.sums import SentSums
 from engine.experiment import Local
@@ -60,7 +60,7 @@ class MapJob:
 class ComputeJob:
     """Run server-side work."""
 
-    fn: Callable[[Workbench, Tensors], Tensors]
+    fn: Callable[[TrainingTools, Tensors], Tensors]
     round: int
 
 

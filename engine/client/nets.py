@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import torch
 
-from engine.algorithm import Layout, Tensors, seeds
+from engine.algorithm import ParamLayout, Tensors, seeds
 from engine.client.flat_net import FlatNet
 from engine.data import Dataset
 from engine.experiment import Experiment
@@ -65,6 +65,6 @@ class ClientNets:
         return max(self._nets.values(), key=lambda net: net.layout.size, default=self._common)
 
 
-def without_model(layout: Layout) -> Layout:
+def without_model(layout: ParamLayout) -> ParamLayout:
     """Of a server that has no weights: nothing in it is laid out."""
     return replace(layout, body=0, head=0, buffers=0, units=())

@@ -1,8 +1,7 @@
 """Local training: a client's round from what it received to what it sends.
 
-``Trainer.train`` gives an algorithm's hooks what they need, with the loop of ``phases.py`` in the middle, and
-``Trainer.train_together`` several clients' with ``executors/block.py``; neither
-knows in which process it runs.
+``Trainer.train`` gives an algorithm's methods what they need, with the loop of ``sequential.py`` in the middle, and
+``Trainer.train_together`` several clients' with ``vmap/block.py``; neither knows in which process it runs.
 
 Shapes: n rows of a client, B of a batch, P parameters, Q floating buffers.
 """
@@ -12,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -24,81 +23,21 @@ from engine.algorithm import (
     Client,
     Context,
     LocalRun,
+    ModelState,
     Phase,
     Tensors,
-    seeds,
+    personalised,
 )
 from engine.base.errors import ClientError
+from engine.client.client_round import ClientRound, Streams
 from engine.client.entries import checked, is_finite, kept, not_finite, opened, sent
 from engine.client.flat_net import FlatNet
-from engine.client.sequential import CHUNK, Course, FineTuning, NotFinite, Tally
-from engine.client.training_tools import FlatWorkbench
-from engine.client.vmap.block import Member, Together
+from engine.client.sequential import CHUNK, FineTuning, NotFinite, SequentialLoop
+from engine.client.training_tools import FlatTrainingTools
+from engine.client.vmap.block import VmapLoop
 from engine.client.vmap.cuda_graph import Programs
 from engine.data.batches import Rows
 from engine.data.public import PublicSet, none_set_aside
-from engine.experiment import Local
-
-
-@dataclass
-class Trained:
-    """What one client's round comes to."""
-
-    upload: Tensors
-    state: Tensors  # as it is stored
-    weights: Tensor  # [P] at the end
-    buffers: Tensor  # [Q] at the end
-    weight: float
-    num_examples: int
-    steps: int
-    personal: Tensors  # "weights" and "buffers" that the client would use now
-    loss_before: float | None = None  # the objective on the first batch, where the training of ``weights`` began
-    loss_after: float | None = None  # the same batch, at the weights it ended with
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """What a client begins its round with."""
-
-    visit: Visit
-    client: Client
-    received: Tensors
-    state: Tensors
-    start: Tensor  # [P]
-    buffers: Tensor  # [Q]
-
-
-@dataclass(frozen=True)
-class Visit:
-    """What the trainer is told of a client whose turn it is. A ``newcomer`` to the stage brings what it kept of the
-    stage before, if anything."""
-
-    algorithm: Algorithm
-    local: Local
-    number: int
-    indices: Tensor  # [n] rows of the data set
-    context: Context
-    received: Tensors
-    stored: Tensors  # its state, as it is stored
-    newcomer: bool = False
-
-
-class Streams:
-    """The generators of one client in one round, one for each purpose, each consumed in step order.
-
-    ``prefix`` sets purposes apart from those of the same client's training in that round.
-    """
-
-    def __init__(self, seed: int, round: int, client: int, prefix: str = "") -> None:
-        self._key = (seed, round, client)
-        self._prefix = prefix
-        self._open: dict[str, torch.Generator] = {}
-
-    def __call__(self, purpose: str) -> torch.Generator:
-        if purpose not in self._open:
-            seed, round, client = self._key
-            self._open[purpose] = seeds.generator(seed, self._prefix + purpose, round, client)
-        return self._open[purpose]
 
 
 def first_state(algorithm: Algorithm, client: Client, received: Tensors, parent: Tensors) -> Tensors:
@@ -107,7 +46,7 @@ def first_state(algorithm: Algorithm, client: Client, received: Tensors, parent:
     client: with ``rng`` as of round 0. parent: what it kept of the stage before.
     """
     first = checked(algorithm, "init_state", algorithm.init_state(received, parent, client), client.context.layout)
-    return kept(algorithm.entries, first, client)
+    return kept(algorithm.kinds, first, client)
 
 
 class Trainer:
@@ -136,121 +75,110 @@ class Trainer:
         counts = torch.bincount(self.rows.labels.index_select(0, indices), minlength=context.layout.classes)
         return Client(indices.numel(), counts, context, Streams(self.seed, context.round, number))
 
-    def train(self, visit: Visit, probe: bool = False) -> Trained:
-        """One client's round. ``probe`` fills the two losses."""
-        arrival = self._arrive(visit)
-        self.net.load(arrival.start, arrival.buffers)
-        course = self._course(visit, arrival.client, arrival.received, arrival.state)
-        course.run_all(visit.algorithm.phases(visit.context))
-        trained = self._leave(arrival, course, self.net.weights.clone(), self.net.buffers.clone())
-        if not probe:
-            return trained
-        # After the upload: the objective may draw from client.rng.
-        return replace(trained, loss_before=course.loss_before(), loss_after=course.loss_after())
+    def train(self, task: ClientRound, probe: bool = False) -> ClientRound:
+        """Train one client; its round as it ended. ``probe`` fills the two losses."""
+        ours = self._begun(task)
+        self.net.load(*ours.start)
+        loop = self._loop(ours)
+        loop.run_all(ours.algorithm.phases(ours.context))
+        self._end(ours, ModelState(self.net.weights.clone(), self.net.buffers.clone()))
+        if probe:  # after the upload: the objective may draw from client.rng
+            ours.loss_before, ours.loss_after = loop.loss_before(), loop.loss_after()
+        return ours
 
-    def train_together(self, visits: Sequence[Visit], probe: bool = False) -> list[Trained | ClientError]:
-        """The rounds of several clients, in one pass; what is theirs, in the order given: of one that has diverged,
-        the error.
+    def train_together(self, tasks: Sequence[ClientRound], probe: bool = False) -> list[ClientRound | ClientError]:
+        """Train several clients in one pass; their rounds in the order given, of one that has diverged the error.
 
-        visits: all of one algorithm, one local section and one round.
+        tasks: all of one algorithm, one local section and one round.
         """
-        algorithm, local = visits[0].algorithm, visits[0].local
-        order = sorted(range(len(visits)), key=lambda index: -visits[index].indices.numel())
-        arrivals = [self._arrive(visits[index]) for index in order]
-        members = [Member(local, a.client, a.visit.indices, a.received, a.state) for a in arrivals]
-        starts = [(arrival.start, arrival.buffers) for arrival in arrivals]
-        together = Together(self.net, self.rows, algorithm, local, members, starts, self.forward, self.programs, probe)
+        order = sorted(range(len(tasks)), key=lambda index: -tasks[index].num_examples)
+        rounds = [self._begun(tasks[index]) for index in order]
+        together = VmapLoop(self.net, self.rows, rounds, self.forward, self.programs, probe)
         together.run_all()
-        losses = together.losses() if probe else [None] * len(members)
+        losses = together.losses() if probe else [None] * len(rounds)
         ends = zip(together.stack.all_weights(), together.stack.all_buffers(), strict=True)
-        found: list[Trained | ClientError | None] = [None] * len(visits)
-        for index, arrival, member, end, pair in zip(order, arrivals, members, ends, losses, strict=True):
+        found: list[ClientRound | ClientError | None] = [None] * len(tasks)
+        for index, ours, end, pair in zip(order, rounds, ends, losses, strict=True):
             self.net.load(*end)
             try:
-                trained = self._leave(arrival, member, *end)
+                self._end(ours, ModelState(*end))
             except ClientError as error:
                 found[index] = error
             else:
-                found[index] = replace(trained, loss_before=pair[0], loss_after=pair[1]) if pair else trained
+                ours.loss_before, ours.loss_after = pair or (None, None)
+                found[index] = ours
         return [one for one in found if one is not None]
 
-    def _course(self, visit: Visit, client: Client, received: Tensors, state: Tensors) -> Course:
-        return Course(self, visit.algorithm, visit.local, client, visit.indices, received, state)
+    def _loop(self, ours: ClientRound) -> SequentialLoop:
+        return SequentialLoop(self.net, self.rows, self.forward, ours)
 
-    def _arrive(self, visit: Visit) -> Arrival:
-        """What a client begins its round with."""
-        algorithm, client = visit.algorithm, self.client(visit.number, visit.indices, visit.context)
-        state = self.state_of(visit, client)
-        received = {**visit.received, **self._equipment(algorithm, visit.received, state, client)}
-        start = algorithm.start(received, state, client)
-        return Arrival(visit, client, received, state, start, algorithm.start_buffers(received, state, client))
+    def _begun(self, task: ClientRound) -> ClientRound:
+        """A round of the client's own, with what it begins with; the task stays as it was sent."""
+        ours = replace(task)
+        algorithm, client = ours.algorithm, self.client(ours.number, ours.indices, ours.context)
+        state = self.state_of(ours, client)
+        ours.begin(client, {**ours.sent, **self._setup(algorithm, ours.sent, state, client)}, state)
+        ours.start = algorithm.start(ours.received, state, client)
+        return ours
 
-    def _leave(self, arrival: Arrival, course: Tally, end: Tensor, buffers: Tensor) -> Trained:
-        """What a client's round comes to, with ``end`` [P] and ``buffers`` [Q] in the net."""
-        visit, client, received, state = arrival.visit, arrival.client, arrival.received, arrival.state
-        algorithm, context, num_examples = visit.algorithm, visit.context, visit.indices.numel()
+    def _end(self, ours: ClientRound, end: ModelState) -> None:
+        """Fill in what a client's round comes to, with ``end`` in the net."""
+        client, received, state, algorithm = ours.client, ours.received, ours.state, ours.algorithm
         run = LocalRun(
-            start=arrival.start,
-            end=end,
-            buffers=buffers,
-            gradient=course.gradient,
-            steps=course.steps,
-            accumulation=course.accumulated,
-            num_examples=num_examples,
-            lr=course.lr,
-            local=visit.local,
+            start=ours.start.weights,
+            end=end.weights,
+            buffers=end.buffers,
+            gradient=ours.gradient,
+            steps=ours.steps,
+            accumulation=ours.accumulated,
+            num_examples=ours.num_examples,
+            lr=ours.lr,
+            local=ours.local,
             client=client,
             net=self.net,
-            rows=partial(self.one_pass, client, visit.indices),
-            ends=course.ends,
+            rows=partial(self.one_pass, client, ours.indices),
+            ends=ours.ends,
         )
-        if not all(map(is_finite, (end, *(ended.end for ended in run.ends.values())))):
-            raise self._diverged(visit, course, "its weights are")
+        if not all(map(is_finite, (end.weights, *(ended.end for ended in run.ends.values())))):
+            raise self._diverged(ours, "its weights are")
         upload, new_state = algorithm.upload(run, received, state)
         if new_state and not algorithm.stateful:
             raise TypeError(
                 f"{type(algorithm).__name__}.upload keeps a state, but init_state gives it no first one, or stateful "
                 "says that there is none"
             )
-        new_state = checked(algorithm, "upload", new_state, context.layout)
-        upload, weight = sent(algorithm, upload, context.layout), float(algorithm.weight(run))
-        for what, entries in (("upload", upload), ("state", new_state), ("model", {"buffers": buffers})):
+        new_state = checked(algorithm, "upload", new_state, ours.context.layout)
+        ours.upload, ours.weight = sent(algorithm, upload, ours.context.layout), float(algorithm.weight(run))
+        for what, entries in (("upload", ours.upload), ("state", new_state), ("model", {"buffers": end.buffers})):
             name = not_finite(entries)
             if name is not None:
-                raise self._diverged(visit, course, f"entry {name!r} of its {what} is")
-        if not math.isfinite(weight):
-            raise self._diverged(visit, course, "its upload's weight is")
-        return Trained(
-            upload=upload,
-            state=kept(algorithm.entries, new_state, client),
-            weights=run.end,
-            buffers=run.buffers if algorithm.shares_buffers else run.buffers[:0],
-            personal=algorithm.personal_after(run, received, new_state),
-            weight=weight,
-            num_examples=num_examples,
-            steps=course.steps,
-        )
+                raise self._diverged(ours, f"entry {name!r} of its {what} is")
+        if not math.isfinite(ours.weight):
+            raise self._diverged(ours, "its upload's weight is")
+        ours.new_state = kept(algorithm.kinds, new_state, client)
+        ours.end = ModelState(end.weights, end.buffers if algorithm.shares_buffers else end.buffers[:0])
+        ours.personal = personalised.personal_after(algorithm, run, received, new_state)
 
-    def _diverged(self, visit: Visit, course: Tally, what: str) -> ClientError:
-        """What to raise where ``what`` is not finite; the step is found by training the client once more."""
-        step, phases = self._first_bad_step(visit), visit.algorithm.phases(visit.context)
-        since = f"after {course.steps} steps" if step is None else f"from step {step} of {course.steps} on"
+    def _diverged(self, ours: ClientRound, what: str) -> ClientError:
+        """The error to raise where ``what`` is not finite; the step is found by training the client once more."""
+        step, phases = self._first_bad_step(ours), ours.algorithm.phases(ours.context)
+        since = f"after {ours.steps} steps" if step is None else f"from step {step} of {ours.steps} on"
         return ClientError(
-            f"client {visit.number} diverged in round {visit.context.round}: {what} not finite {since}"
-            f"{_lower_rates(phases, course.lr)}",
-            visit.number,
-            visit.context.round,
+            f"client {ours.number} diverged in round {ours.context.round}: {what} not finite {since}"
+            f"{_lower_rates(phases, ours.lr)}",
+            ours.number,
+            ours.context.round,
             step,
         )
 
-    def _first_bad_step(self, visit: Visit) -> int | None:
-        """None where it is not a step that does it."""
+    def _first_bad_step(self, task: ClientRound) -> int | None:
+        """The step from which on weights are not finite; None where it is not a step that does it."""
         try:
-            arrival = self._arrive(visit)
-            self.net.load(arrival.start, arrival.buffers)
-            course = self._course(visit, arrival.client, arrival.received, arrival.state)
-            course.stops_unless_finite = True
-            course.run_all(visit.algorithm.phases(visit.context))
+            again = self._begun(task)
+            self.net.load(*again.start)
+            loop = self._loop(again)
+            loop.stops_unless_finite = True
+            loop.run_all(again.algorithm.phases(again.context))
         except NotFinite as found:
             return found.step
         except Exception:  # hooks need not bear weights that are not finite, and one failure is told of already
@@ -259,47 +187,47 @@ class Trainer:
             self.net.train(False)  # as the hooks of clients after this one expect it
         return None
 
-    def state_of(self, visit: Visit, client: Client) -> Tensors:
+    def state_of(self, task: ClientRound, client: Client) -> Tensors:
         """A client's state from what is stored of it, or its first one."""
-        algorithm, stored = visit.algorithm, visit.stored
-        stored = opened(algorithm.entries, stored, client) if stored else stored
-        if not visit.newcomer or type(algorithm).init_state is Algorithm.init_state:
-            return {} if visit.newcomer else stored
-        early = replace(client, rng=Streams(self.seed, 0, visit.number))  # the same whenever it first takes part
-        return opened(algorithm.entries, first_state(algorithm, early, visit.received, stored), client)
+        algorithm, stored = task.algorithm, task.stored
+        stored = opened(algorithm.kinds, stored, client) if stored else stored
+        if not task.newcomer or type(algorithm).init_state is Algorithm.init_state:
+            return {} if task.newcomer else stored
+        early = replace(client, rng=Streams(self.seed, 0, task.number))  # the same whenever it first takes part
+        return opened(algorithm.kinds, first_state(algorithm, early, task.sent, stored), client)
 
-    def _equipment(self, algorithm: Algorithm, received: Tensors, state: Tensors, client: Client) -> Tensors:
-        if type(algorithm).equip is Algorithm.equip:
+    def _setup(self, algorithm: Algorithm, sent: Tensors, state: Tensors, client: Client) -> Tensors:
+        if type(algorithm).client_setup is Algorithm.client_setup:
             return {}
-        self.net.load(received["weights"], received["buffers"])
+        self.net.load(sent["weights"], sent["buffers"])
         self.net.train(False)
-        made = algorithm.equip(FlatWorkbench(self.net, client.rng, self.public), received, state, client)
-        return checked(algorithm, "equip", made, client.context.layout)
+        made = algorithm.client_setup(FlatTrainingTools(self.net, client.rng, self.public), sent, state, client)
+        return checked(algorithm, "client_setup", made, client.context.layout)
 
-    def personalise(self, visit: Visit) -> None:
+    def personalise(self, task: ClientRound) -> None:
         """Put into the net what the client would use with what it has received and keeps; neither is changed."""
-        algorithm, received = visit.algorithm, visit.received
-        client = self._aside(visit, "evaluation/")
-        state = self.state_of(visit, client)
-        phases = algorithm.adapt(visit.context)
-        if phases:
-            received = {**received, **self._equipment(algorithm, received, state, client)}
-        model = algorithm.personal(received, state, client)
-        self.net.load(model["weights"], model["buffers"])
-        self._course(visit, client, received, state).run_all(phases)
+        algorithm, ours = task.algorithm, replace(task)
+        client = self._aside(task, "evaluation/")
+        state = self.state_of(task, client)
+        phases = personalised.personalise_phases(algorithm, task.context)
+        made = self._setup(algorithm, task.sent, state, client) if phases else {}
+        ours.begin(client, {**task.sent, **made}, state)
+        self.net.load(*personalised.personal_model(algorithm, ours.received, state, client))
+        self._loop(ours).run_all(phases)
 
-    def fine_tune(self, visit: Visit, phase: Phase) -> None:
+    def fine_tune(self, task: ClientRound, phase: Phase) -> None:
         """Train what is in the net on the client's rows, by the cross entropy of its own predictions alone."""
-        visit = replace(visit, algorithm=FineTuning(visit.algorithm))
-        self._course(visit, self._aside(visit, "fine tuning/"), {}, {}).run_all((phase,))
+        ours = replace(task, algorithm=FineTuning(task.algorithm))
+        ours.begin(self._aside(task, "fine tuning/"), {}, {})
+        self._loop(ours).run_all((phase,))
 
-    def _aside(self, visit: Visit, purposes: str) -> Client:
+    def _aside(self, task: ClientRound, purposes: str) -> Client:
         """The client, with draws that are none of its training's."""
-        client = self.client(visit.number, visit.indices, visit.context)
-        return replace(client, rng=Streams(self.seed, visit.context.round, visit.number, purposes))
+        client = self.client(task.number, task.indices, task.context)
+        return replace(client, rng=Streams(self.seed, task.context.round, task.number, purposes))
 
     def one_pass(self, client: Client, indices: Tensor) -> Iterator[Batch]:
-        """A client's rows in order, not augmented."""
+        """Yield a client's rows in order, not augmented."""
         for part in indices.split(CHUNK):
             yield Batch(*self.rows.batch(part), client)
 

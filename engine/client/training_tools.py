@@ -1,4 +1,4 @@
-"""The contract's :class:`~engine.algorithm.Workbench`: a net, random numbers by their purpose, and a way to train."""
+"""The contract's :class:`~engine.algorithm.TrainingTools`: a net, random numbers by purpose, and a way to train."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from engine.data.batches import orders
 from engine.data.public import PublicSet, none_set_aside
 
 
-class FlatWorkbench:
-    """On the net's device; the net is in eval mode, at what whoever makes the bench has put into it."""
+class FlatTrainingTools:
+    """On the net's device; the net is in eval mode, at the weights that its maker has put into it."""
 
     def __init__(self, net: FlatNet, rng: Callable[[str], torch.Generator], public: PublicSet = none_set_aside) -> None:
         self.net = net

@@ -25,10 +25,10 @@ def default_executor(
     return "block" if dense and device == "cpu" else "loop"
 
 
-def in_place_of(executor: Executor, one_by_one: str, client_models: bool) -> tuple[Executor, str]:
+def in_place_of(executor: Executor, no_vmap: str, client_models: bool) -> tuple[Executor, str]:
     """Who trains clients that ``executor`` was asked for, and if it is another one why.
 
-    one_by_one: the algorithm's reason not to be stacked, if it has one. client_models: clients' networks differ.
+    no_vmap: the algorithm's reason not to be stacked, if it has one. client_models: clients' networks differ.
     """
-    why = one_by_one or ("clients have networks of their own" if client_models else "")
+    why = no_vmap or ("clients have networks of their own" if client_models else "")
     return ("loop", why) if why and executor != "loop" else (executor, "")

@@ -25,7 +25,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
 
 from algorithms import ALGORITHMS
-from engine.algorithm import Algorithm, Finisher, Phase
+from engine.algorithm import Algorithm, Phase, PostTraining
+from engine.algorithm.personalised import has_global_model
 from engine.base import safe_yaml
 from engine.base.errors import ConfigError, nearest, require
 from engine.base.registry import Registry, config_error
@@ -429,7 +430,7 @@ class Experiment(Section):
             seen.append(stage.name)
             needed = any(stage.name in other.needs for other in self.stages)
             require(
-                not stage.is_idle or (needed and not isinstance(stage.algorithm or self.algorithm, Finisher)),
+                not stage.is_idle or (needed and not isinstance(stage.algorithm or self.algorithm, PostTraining)),
                 f"stages.{stage.name}.rounds",
                 0,
                 "a stage without rounds goes on from another one",
@@ -438,7 +439,9 @@ class Experiment(Section):
         self._check_schedule()
         tuned = "fine_tune_epochs" if self.evaluation.fine_tune_steps is None else "fine_tune_steps"
         require(
-            self.evaluation.fine_tuning is None or not self.client_models or not self.chain[-1].algorithm.global_model,
+            self.evaluation.fine_tuning is None
+            or not self.client_models
+            or not has_global_model(self.chain[-1].algorithm),
             f"evaluation.{tuned}",
             getattr(self.evaluation, tuned),
             "is of clients' own models, and the last stage's is of an architecture that is not theirs",
@@ -452,7 +455,7 @@ class Experiment(Section):
                 f"is not for {ALGORITHMS.name_of(stage.algorithm)}, by which weights travel from one client to others",
                 "leave it out, so that clients have the architecture of the section model",
             )
-            if stage.algorithm.linear_optimizer:
+            if stage.algorithm.requires.linear_optimizer:
                 require(
                     stage.local.optimizer == "sgd",
                     "local.optimizer",
@@ -460,7 +463,7 @@ class Experiment(Section):
                     f"{ALGORITHMS.name_of(stage.algorithm)} reads gradients off the path of SGD",
                     "set local.optimizer=sgd",
                 )
-            for field, value in stage.algorithm.model_needs.items():
+            for field, value in stage.algorithm.requires.model.items():
                 name = ALGORITHMS.name_of(stage.algorithm)
                 require(
                     getattr(self.model, field) == value,
@@ -478,7 +481,7 @@ class Experiment(Section):
     def _check_rounds(self, stage: Stage) -> None:
         """A stage without rounds, and an algorithm without them, come after a stage that has trained."""
         algorithm = ALGORITHMS.name_of(stage.algorithm)
-        if isinstance(stage.algorithm, Finisher) and (stage.rounds or not self.stages):
+        if isinstance(stage.algorithm, PostTraining) and (stage.rounds or not self.stages):
             require(
                 bool(self.stages),
                 "algorithm.name",
@@ -508,10 +511,10 @@ class Experiment(Section):
             f"{algorithm} asks clients for what only its rounds use",
             f"set stages.{stage.name}.algorithm to fedavg, which hands the model on as it is",
         )
-        if isinstance(stage.algorithm, Finisher) and stage.algorithm.keeps_head:
+        if isinstance(stage.algorithm, PostTraining) and stage.algorithm.keeps_head:
             before = next(other for other in self.chain if other.name == stage.needs[0]).algorithm
             require(
-                before.global_model,
+                has_global_model(before),
                 f"stages.{stage.name}.algorithm",
                 algorithm,
                 f"goes on from a global model's head, and {ALGORITHMS.name_of(before)} has none",
@@ -696,7 +699,7 @@ class Experiment(Section):
 
     def has_server_model(self, stage: Stage) -> bool:
         """Whether the server has weights in this stage: not where clients' architectures differ and none is its own."""
-        return stage.algorithm.global_model or not self.client_models
+        return has_global_model(stage.algorithm) or not self.client_models
 
     @property
     def without_rounds(self) -> set[str]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
-from engine.algorithm import Layout
+from engine.algorithm import ParamLayout
 from engine.base.errors import RunError
 from engine.client.jobs import set_up_torch
 from engine.data import Assignment, Dataset
@@ -86,7 +86,7 @@ class Driver:
         return self.lineage.finished
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> ParamLayout:
         """How the server's weights are laid out in this stage."""
         return self.federation.layout(self.lineage.position.stage)
 

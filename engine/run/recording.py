@@ -55,7 +55,7 @@ class Recorder:
         for failure in result.failures:
             self._folder.failures.add({"stage": stage.name, "round": number, **vars(failure)})
         samples = [row["samples"] for row in rows]
-        kinds = stage.algorithm.entries
+        kinds = stage.algorithm.kinds
         return {
             "stage": stage.name,
             "round": number,
@@ -85,7 +85,7 @@ class Recorder:
         self._folder.fold()
         files = lineage.state_files()
         states = json.dumps(sorted(files.items()))
-        matrices.save(self._folder.path, stage.name, stage.algorithm.entries, server)
+        matrices.save(self._folder.path, stage.name, stage.algorithm.kinds, server)
         sizes, experiment = federation.population.sizes, federation.experiment
         return self._folder.summarise(
             experiment,

@@ -45,25 +45,28 @@ def addressed(
 ) -> Arrays:
     """What is meant for each of these clients alone, [K, ...]."""
     members = Cohort(ids, tuple(int(federation.population.sizes[client]) for client in ids))
-    rows = algorithm.address(server, members, context)
+    rows = algorithm.broadcast_to(server, members, context)
     for name, tensor in rows.items():
         if len(tensor) != len(ids):
-            raise TypeError(f"{type(algorithm).__name__}.address: entry {name!r} has {len(tensor)} rows for {len(ids)}")
+            raise TypeError(
+                f"{type(algorithm).__name__}.broadcast_to: entry {name!r} has {len(tensor)} rows for {len(ids)}"
+            )
     if rows:
-        checked(algorithm, "address", {name: tensor[0] for name, tensor in rows.items()}, context.layout)
+        checked(algorithm, "broadcast_to", {name: tensor[0] for name, tensor in rows.items()}, context.layout)
     return to_numpy(rows)
 
 
 def floats_down(algorithm: Algorithm, received: Tensors, rows: Arrays) -> int:
     """How many numbers each client of a round receives, but for what it can derive or has got once."""
-    known = algorithm.uncounted | algorithm.sent_once
+    known = algorithm.with_traffic("derivable") | algorithm.with_traffic("once")
     shared = floats({name: tensor for name, tensor in received.items() if name not in known})
     return shared + sum(int(np.prod(array.shape[1:])) for array in rows.values())
 
 
 def sent_once(algorithm: Algorithm, received: Tensors) -> int:
     """How many numbers every client gets at the stage's start and keeps, though here they come with each broadcast."""
-    return floats({name: tensor for name, tensor in received.items() if name in algorithm.sent_once})
+    once = algorithm.with_traffic("once")
+    return floats({name: tensor for name, tensor in received.items() if name in once})
 
 
 def block_calls(

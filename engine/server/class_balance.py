@@ -2,7 +2,7 @@
 
 Of a client with class shares p the entropy H(p) = -sum_c p_c log p_c, by its maximum log C: 1 is balanced, 0 is a
 single class. A run has the mean over the clients that hold data, twice: of their rows, and of a local step, into which
-an algorithm may mix rows of its own making (:meth:`~engine.algorithm.Algorithm.step_classes`).
+an algorithm may mix rows of its own making (:meth:`~engine.algorithm.Generative.step_classes`).
 
 Shapes: K clients, C classes.
 """
@@ -14,7 +14,8 @@ import math
 import numpy as np
 import torch
 
-from engine.algorithm import Algorithm
+from engine.algorithm import Algorithm, Generative
+from engine.algorithm.generative import own_classes
 from engine.experiment import Experiment, Local, Stage
 
 
@@ -45,10 +46,11 @@ def step_classes(algorithm: Algorithm, local: Local, counts: np.ndarray) -> np.n
     """
     sizes = counts.sum(axis=1)
     rows = sizes if local.batch_size == "full" else np.minimum(sizes, local.batch_size)
+    of_step = algorithm.step_classes if isinstance(algorithm, Generative) else own_classes
     expected = np.empty(counts.shape)
     for number in np.unique(rows):
         alike = rows == number
-        expected[alike] = algorithm.step_classes(torch.from_numpy(counts[alike]), int(number)).numpy()
+        expected[alike] = of_step(torch.from_numpy(counts[alike]), int(number)).numpy()
     return expected
 
 
@@ -62,4 +64,5 @@ def last_trained(experiment: Experiment) -> Stage:
 
 def changes_classes(experiment: Experiment) -> bool:
     """Whether local steps see other shares of classes than clients hold."""
-    return type(last_trained(experiment).algorithm).step_classes is not Algorithm.step_classes
+    kind = type(last_trained(experiment).algorithm)
+    return issubclass(kind, Generative) and kind.step_classes is not Generative.step_classes

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from engine.algorithm import Algorithm, Tensors
+from engine.algorithm.personalised import has_global_model, personalise_phases
 from engine.client.entries import to_numpy
 from engine.client.messages import OwnScores, PersonalJob, Scores
 from engine.record.checkpoints import Position
@@ -41,11 +42,11 @@ class Evaluation:
         left_out: clients of the round's cohort that failed.
         """
         algorithm, row = self._federation.stage(at.stage, at.round).algorithm, Row()
-        if algorithm.global_model and self.schedule.headline(at):
+        if has_global_model(algorithm) and self.schedule.headline(at):
             row = self.global_model(at, algorithm, server)
         if self.schedule.personal(at):
             scores = self._own_models(at, server, states, left_out)
-            if not algorithm.global_model:
+            if not has_global_model(algorithm):
                 row = self.headline(at, "personal", scores)
         return row
 
@@ -103,7 +104,7 @@ class Evaluation:
         algorithm = stage.algorithm
         shared = to_numpy(broadcast(algorithm, server, context))
         tuning = federation.experiment.evaluation.fine_tuning if self.schedule.fine_tuned(at) else None
-        phases = algorithm.adapt(context) + ((tuning,) if tuning else ())
+        phases = personalise_phases(algorithm, context) + ((tuning,) if tuning else ())
         population = federation.population
         work = {
             client: cost.training(phases, stage.local, int(population.sizes[client]))

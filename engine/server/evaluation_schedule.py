@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from engine.algorithm import Algorithm
+from engine.algorithm import Algorithm, Personalised
+from engine.algorithm.personalised import has_global_model
 from engine.experiment import Experiment
 from engine.record.checkpoints import Position
 from engine.record.run_folder import Row
@@ -19,20 +20,13 @@ DURING = ("received", "post_local")  # points that are measured while a round's 
 def measures_own_models(experiment: Experiment, algorithm: Algorithm) -> bool:
     """Whether clients' own models of a stage are measured at all: at the end of the run, if not before."""
     evaluation = experiment.evaluation
-    if experiment.client_models and algorithm.global_model:  # the server's weights fit none of theirs
+    if experiment.client_models and has_global_model(algorithm):  # the server's weights fit none of theirs
         return False
-    if not algorithm.global_model or evaluation.fine_tuning is not None:
+    if not has_global_model(algorithm) or evaluation.fine_tuning is not None:
         return True
     if evaluation.personal_every is not None:
         return evaluation.personal_every > 0
-    return _differ_from_the_global_model(algorithm)
-
-
-def _differ_from_the_global_model(algorithm: Algorithm) -> bool:
-    """Whether clients use something else than what the server has, so that there is something else to measure."""
-    kind = type(algorithm)
-    own = kind.personal is not Algorithm.personal or kind.adapt is not Algorithm.adapt
-    return own or not algorithm.global_model
+    return isinstance(algorithm, Personalised)
 
 
 class EvaluationSchedule:
@@ -46,7 +40,7 @@ class EvaluationSchedule:
 
     def headline(self, at: Position) -> bool:
         """Whether the round ends with a headline."""
-        if not self._algorithm(at).global_model:
+        if not has_global_model(self._algorithm(at)):
             return self.personal(at)
         every = self._evaluation.every
         return at in self._ends or bool(every and at.round % every == 0)
@@ -99,7 +93,7 @@ class EvaluationSchedule:
             return 0
         if self._evaluation.personal_every is not None:
             return self._evaluation.personal_every
-        return self._evaluation.every if _differ_from_the_global_model(self._algorithm(at)) else 0
+        return self._evaluation.every if isinstance(self._algorithm(at), Personalised) else 0
 
     def _end_positions(self, experiment: Experiment) -> set[Position]:
         """The end of the run, and what a stage without rounds starts from and ends with."""

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 import numpy as np
 import torch
 
-from engine.algorithm import Algorithm, Context, Layout, Tensors
+from engine.algorithm import Algorithm, Context, ParamLayout, Tensors
 from engine.client.nets import ClientNets, open_model, without_model
 from engine.data import Assignment, Dataset
 from engine.experiment import Experiment, Stage
@@ -72,7 +72,7 @@ class Federation:
         self.largest_layout = ClientNets(experiment, dataset, net).largest.layout  # of the clients' networks
         self.fresh: Tensors = {"weights": net.weights, "buffers": net.buffers}
 
-    def layout(self, number: int) -> Layout:
+    def layout(self, number: int) -> ParamLayout:
         """How the server's weights are laid out in a stage."""
         has_model = self.experiment.has_server_model(self.chain[number])
         return self.model_layout if has_model else without_model(self.model_layout)
@@ -111,7 +111,7 @@ class Federation:
         """Who trains clients; if it is not the one that was asked for, why."""
         asked = self.experiment.execution.executor
         assert asked != "auto", "the experiment is resolved"
-        return in_place_of(asked, algorithm.one_by_one, bool(self.experiment.client_models))
+        return in_place_of(asked, algorithm.requires.no_vmap, bool(self.experiment.client_models))
 
     def together(self, algorithm: Algorithm) -> bool:
         """Whether clients of a block are trained in one pass."""

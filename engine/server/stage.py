@@ -8,7 +8,8 @@ from typing import Literal
 import torch
 
 from engine.algorithm import Client, Tensors
-from engine.client.trainer import Streams, first_state
+from engine.client.client_round import Streams
+from engine.client.trainer import first_state
 from engine.record.stage_states import StageStates
 from engine.server.broadcast import addressed, broadcast, sent_once, settled
 from engine.server.client_map import EveryClient, Exchanges, ServerSide
@@ -30,7 +31,7 @@ class StageEnds:
         entries = {**algorithm.init_server(entries, context), "buffers": entries["buffers"]}
         entries = algorithm.prepare(entries, self.every_client(number, round, "prepare", states), context)
         server = settled(federation, number, round, algorithm, "prepare", entries)
-        if algorithm.sent_once:
+        if algorithm.with_traffic("once"):
             count = sent_once(algorithm, broadcast(algorithm, server, context))
             if count:
                 numbers = dict.fromkeys(federation.population.clients, (0, count))
@@ -50,7 +51,7 @@ class StageEnds:
     ) -> EveryClient:
         """``clients`` of the contract, after a round (global)."""
         stage, context = self._federation.chain[number], self._federation.context(number, round)
-        return EveryClient(self._exchanges, stage.name, context, when, states.read, stage.algorithm.entries)
+        return EveryClient(self._exchanges, stage.name, context, when, states.read, stage.algorithm.kinds)
 
     def largest_first_state(self, number: int, server: Tensors) -> Tensors:
         """What the client with most rows keeps at its first participation, as it is stored."""

@@ -53,7 +53,7 @@ def forward(rows: int) -> Work:
 
 
 def _of_phase(phase: Phase, local: Local, rows: int) -> Work:
-    """As :class:`engine.client.sequential.Course` runs it; that BatchNorm drops batches of one row is left out."""
+    """As ``client/sequential.py`` runs it; that BatchNorm drops batches of one row is left out."""
     if phase.rows != "all":
         support = min(round(phase.support * rows), rows - 1)
         rows = support if phase.rows == "support" else rows - support

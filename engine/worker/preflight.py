@@ -18,7 +18,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from engine.algorithm import Context, Layout
+from engine.algorithm import Context, ParamLayout
 from engine.base import devices
 from engine.base.errors import MemoryShort, ResourceError
 from engine.client.sequential import CHUNK
@@ -99,7 +99,7 @@ class Preflight:
         """That the trial trains on: two batches."""
         return min(self.held, 2 * self.batch)
 
-    def due(self, layout: Layout) -> bool:
+    def due(self, layout: ParamLayout) -> bool:
         """Whether a trial is worth its time; ``layout``: of the largest network.
 
         On a card always: a step takes little there, and the driver may see no card to compare an estimate with.
@@ -113,14 +113,14 @@ class Preflight:
         log.info("preflight: a worker's training is estimated to take %s of %s", size_text(estimate), size_text(part))
         return estimate > SMALL * part
 
-    def estimate(self, layout: Layout) -> int:
+    def estimate(self, layout: ParamLayout) -> int:
         """Bytes of a worker that trains, roughly and rather too many."""
         specs = (self.experiment.model, *self.experiment.client_models)
         outputs = max(activations(spec, layout.image, layout.classes) for spec in specs)
         size = 8 if self.experiment.execution.precision == "float64" else 4
         return size * self.together * (VECTORS * layout.size + ACTIVATIONS * self.batch * outputs)
 
-    def smaller(self, layout: Layout) -> str:
+    def smaller(self, layout: ParamLayout) -> str:
         """What to set where a worker's memory did not do; ``together``: 0 where clients are trained one by one."""
         if self.together < 2:
             return "lower local.batch_size, or take a machine with more memory"

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms.fedper import FedPer
-from engine.algorithm import Client, Layout, Tensors, seeds
+from engine.algorithm import Client, ParamLayout, Tensors, seeds
 from engine.algorithm.labels import own_logits, packed, spread, to_global, to_local, unpacked
+from engine.client.client_round import ClientRound
 from engine.client.entries import kept, opened
-from engine.client.trainer import Visit
 from engine.data import Assignment
 from engine.experiment import Local
 from engine.models import MLP
@@ -42,7 +42,7 @@ def test_heads_go_there_and_back(counts: torch.Tensor, features: int, bias: bool
     """Kills: rows of the wrong classes, a bias that goes to another row, a head without bias that gets one."""
     classes = len(counts)
     size = classes * (features + bias)
-    layout = Layout(body=3, head=size, buffers=0, classes=classes, features=features)
+    layout = ParamLayout(body=3, head=size, buffers=0, classes=classes, features=features)
     head = torch.arange(1.0, size + 1)
     rows = packed(head, counts, layout)
     assert rows.shape == (int((counts > 0).sum()), features + bias)
@@ -93,7 +93,7 @@ def test_absent_rows_stay_zero(tmp_path: Path, local: dict[str, object]) -> None
     body = run.driver.layout.body_of(run.server["weights"])
     received = {"base": body, "top": body[:0], "buffers": run.server["buffers"]}
     indices = torch.as_tensor(parts.clients[0])
-    visit = Visit(FedPer(), Local(), 0, indices, client.context, received, {}, newcomer=True)
+    visit = ClientRound(FedPer(), Local(), 0, indices, client.context, received, {}, newcomer=True)
     first = trainer.state_of(visit, client)
     rows = first["head"][: 4 * 12].view(4, 12)
     assert rows[0].abs().min() > 0
@@ -110,7 +110,7 @@ def test_a_first_head_depends_on_seed_and_client_alone(tmp_path: Path) -> None:
     def first(number: int, round: int = 1, seed: int = 0) -> torch.Tensor:
         bench.trainer.seed = seed
         client = bench.trainer.client(number, bench.parts[0], replace(bench.context, round=round))
-        visit = Visit(algorithm, Local(), number, bench.parts[0], client.context, received, {}, newcomer=True)
+        visit = ClientRound(algorithm, Local(), number, bench.parts[0], client.context, received, {}, newcomer=True)
         return bench.trainer.state_of(visit, client)["head"]
 
     assert torch.equal(first(0), first(0, round=7))
@@ -127,10 +127,10 @@ def test_other_entries_are_kept_as_they_are() -> None:
         "top": torch.arange(4.0),
         "of the stage before": torch.zeros(layout.head),
     }
-    stored = kept(FedPer.entries, state, client)
+    stored = kept(FedPer().kinds, state, client)
     assert torch.equal(stored["top"], state["top"])
     assert stored["of the stage before"].shape == (layout.head,)
-    assert opened(FedPer.entries, stored, client).keys() == state.keys()
+    assert opened(FedPer().kinds, stored, client).keys() == state.keys()
 
 
 @pytest.mark.parametrize("first", ["fedper", "pflego"])

@@ -16,7 +16,7 @@ from algorithms.class_costs import ClassCosts
 from engine.algorithm import seeds
 from engine.base.errors import ConfigError, RunError
 from engine.client.nets import open_model
-from engine.client.training_tools import FlatWorkbench
+from engine.client.training_tools import FlatTrainingTools
 from engine.data import Assignment
 from engine.data.batches import Rows
 from engine.experiment import Experiment
@@ -160,7 +160,7 @@ def test_without_teachers_it_is_training_on_the_public_set(tmp_path: Path) -> No
     assert len(set(shas.values())) == 1
     net = open_model(setting("uhc"), dataset(), CPU)
     x, y = public_rows()
-    bench = FlatWorkbench(net, lambda purpose: seeds.generator(0, purpose, 1))
+    bench = FlatTrainingTools(net, lambda purpose: seeds.generator(0, purpose, 1))
     plain = bench.fit(
         lambda net, rows: F.cross_entropy(net(x[rows]), y[rows]),
         N,

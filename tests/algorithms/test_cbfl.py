@@ -15,8 +15,8 @@ from algorithms.fedavg import FedAvg
 from algorithms.generators import GeneratorSpec, images, train_against
 from engine.algorithm import Batch, Cohort, Tensors, seeds
 from engine.base.errors import ConfigError
-from engine.client.trainer import Visit
-from engine.client.training_tools import FlatWorkbench
+from engine.client.client_round import ClientRound
+from engine.client.training_tools import FlatTrainingTools
 from engine.experiment import Experiment, Local
 from engine.models import MLP, ResNet8
 from tests.support.bench import Bench
@@ -141,20 +141,20 @@ def test_generators_of_one_seed_are_one(monkeypatch: pytest.MonkeyPatch, tmp_pat
     bench.net.load(bench.start["weights"], bench.start["buffers"])
     bench.net.train(False)
     client = replace(bench.client(1), rng=rng)
-    own = algorithm.equip(FlatWorkbench(bench.net, rng), bench.start, {}, client)
+    own = algorithm.client_setup(FlatTrainingTools(bench.net, rng), bench.start, {}, client)
     shared = Cbfl(**FIELDS).before_round(
-        bench.start, lambda fn, given: fn(FlatWorkbench(bench.net, rng), given), bench.context
+        bench.start, lambda fn, given: fn(FlatTrainingTools(bench.net, rng), given), bench.context
     )
     assert torch.equal(own["generator"], shared["generator"])
     # and in a run each client's is its own
     made: list[torch.Tensor] = []
-    original = Cbfl.equip
+    original = Cbfl.client_setup
 
     def spy(self: Cbfl, *args: Any) -> Tensors:
         made.append(original(self, *args)["generator"])
         return {**original(self, *args), "generator": made[-1]}
 
-    monkeypatch.setattr(Cbfl, "equip", spy)
+    monkeypatch.setattr(Cbfl, "client_setup", spy)
     drive(tmp_path, staged(1, 2, {"gen_scope": "client", "teacher": "current"}))
     assert len(made) == 3
     assert not torch.equal(made[0], made[1])
@@ -165,7 +165,7 @@ def test_the_generators_loss_is_the_fields() -> None:
     bench = Bench(ResNet8())
     bench.net.load(bench.start["weights"], bench.start["buffers"])
     bench.net.train(False)
-    place = FlatWorkbench(bench.net, lambda purpose: seeds.generator(0, purpose, 1))
+    place = FlatTrainingTools(bench.net, lambda purpose: seeds.generator(0, purpose, 1))
     made = []
     for gamma, reduction in ((10.0, "mean"), (10.0, "sum"), (1.0, "mean"), (0.0, "mean")):
         algorithm = Cbfl(gamma=gamma, bns_reduction=reduction, gen_lr=0.02, **FIELDS)  # type: ignore[arg-type]
@@ -181,10 +181,9 @@ def test_a_dcgan_is_lent_in_turn() -> None:
     """Kills: one client's generator for all, or the same one each round."""
     bench, algorithm = Bench(ResNet8()), Cbfl(generator="dcgan", **FIELDS)
     server: Tensors = {**bench.start, "generators": torch.arange(3.0)[:, None]}
-    lent = [
-        algorithm.address(server, Cohort((0, 2), (12, 9)), replace(bench.context, round=number))["lent"][:, 0].tolist()
-        for number in (3, 4)
-    ]
+    cohort = Cohort((0, 2), (12, 9))
+    rows = [algorithm.broadcast_to(server, cohort, replace(bench.context, round=number))["lent"] for number in (3, 4)]
+    lent = [row[:, 0].tolist() for row in rows]
     assert lent == [[0, 2], [1, 0]]
 
 
@@ -257,7 +256,7 @@ def test_attention_maps() -> None:
 def ready(algorithm: Cbfl, spec: Any = None) -> tuple[Bench, Tensors, Batch]:
     """A net somewhere else than its teacher, what a client has received, and a step's rows with what is drawn."""
     bench = Bench(spec or ResNet8())
-    run = lambda fn, given: fn(FlatWorkbench(bench.net, lambda p: seeds.generator(0, p, 1)), given)  # noqa: E731
+    run = lambda fn, given: fn(FlatTrainingTools(bench.net, lambda p: seeds.generator(0, p, 1)), given)  # noqa: E731
     bench.net.train(False)
     server = algorithm.before_round(dict(bench.start), run, bench.context)
     received = {**algorithm.broadcast(server, bench.context), "buffers": server["buffers"]}
@@ -265,7 +264,7 @@ def ready(algorithm: Cbfl, spec: Any = None) -> tuple[Bench, Tensors, Batch]:
     moved = bench.train(FedAvg(), 0)
     bench.net.load(moved.weights, moved.buffers)
     bench.net.train(True)
-    return bench, received, replace(batch, drawn=algorithm.draw(batch.client, len(batch.y), received))
+    return bench, received, replace(batch, drawn=algorithm.step_randomness(batch.client, len(batch.y), received))
 
 
 def test_the_loss_by_hand() -> None:
@@ -342,7 +341,7 @@ def test_training_changes_neither_teacher_nor_generator(generator: str) -> None:
     bench, received, _ = ready(algorithm)
     before = {name: tensor.clone() for name, tensor in received.items()}
     local = Local(epochs=2, batch_size=4, lr=0.1)
-    bench.trainer.train(Visit(algorithm, local, 0, bench.parts[0], bench.context, received, {}))
+    bench.trainer.train(ClientRound(algorithm, local, 0, bench.parts[0], bench.context, received, {}))
     assert all(torch.equal(received[name], before[name]) for name in before)
 
 
@@ -351,7 +350,7 @@ def test_what_is_drawn_follows_the_clients_classes() -> None:
     algorithm = Cbfl(**{**FIELDS, "fake_batch": 2000})
     bench = Bench(MLP(hidden=(4,)))
     client = replace(bench.client(0), class_counts=torch.tensor([9, 3, 0, 0]), num_examples=12)
-    first, second = (algorithm.draw(client, 4, bench.start) for _ in range(2))
+    first, second = (algorithm.step_randomness(client, 4, bench.start) for _ in range(2))
     shares = torch.bincount(first["labels"], minlength=4) / 2000
     torch.testing.assert_close(shares, torch.tensor([0.25, 0.75, 1, 1]) / 3, rtol=0, atol=0.03)
     assert not torch.equal(first["labels"], second["labels"])

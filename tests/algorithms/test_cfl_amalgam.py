@@ -17,7 +17,7 @@ from algorithms.distillation import Lesson, train_student
 from algorithms.skd2 import Skd2
 from engine.algorithm import Tensors, seeds
 from engine.base.errors import ConfigError
-from engine.client.training_tools import FlatWorkbench
+from engine.client.training_tools import FlatTrainingTools
 from engine.models import MLP
 from engine.models.model import fresh
 from tests.support.bench import Bench
@@ -149,7 +149,7 @@ def test_features_of_different_widths_keep_their_order() -> None:
 # --- the student ------------------------------------------------------------------------------------------------
 
 
-def public() -> tuple[FlatWorkbench, Tensors]:
+def public() -> tuple[FlatTrainingTools, Tensors]:
     """A workbench with public images, and answers of two teachers whose classes do not meet, with their features."""
     bench = Bench(MLP(hidden=(40,)))
     labels = torch.arange(CLASSES).repeat_interleave(3)
@@ -158,7 +158,7 @@ def public() -> tuple[FlatWorkbench, Tensors]:
     answers = torch.where(known[:, None], normal(2, len(labels), CLASSES, seed=1), 0.0)
     features = {"0": normal(len(labels), 6, seed=2), "1": normal(len(labels), 3, seed=3)}
     bench.net.load(bench.start["weights"], bench.start["buffers"])
-    place = FlatWorkbench(bench.net, partial(seeds.generator, 0, round=1), lambda per_class: (x, labels))
+    place = FlatTrainingTools(bench.net, partial(seeds.generator, 0, round=1), lambda per_class: (x, labels))
     return place, {**bench.start, "answers": answers, "known": known, **features}
 
 
@@ -209,13 +209,13 @@ def test_the_loss_by_hand() -> None:
 def test_what_is_trained_beside() -> None:
     """Kills: a common space that stays as it was drawn, so that teachers' features are projected at random."""
     learned = student(CflAmalgam(epochs=30, lr=0.01))
-    original = FlatWorkbench.fit
+    original = FlatTrainingTools.fit
 
-    def alone(self: FlatWorkbench, *args: object, **how: object) -> Tensors:
+    def alone(self: FlatTrainingTools, *args: object, **how: object) -> Tensors:
         return original(self, *args, **{**how, "beside": ()})  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FlatWorkbench, "fit", alone)
+        patch.setattr(FlatTrainingTools, "fit", alone)
         still = student(CflAmalgam(epochs=30, lr=0.01))
     assert (learned - still).abs().max() > 1e-3
 

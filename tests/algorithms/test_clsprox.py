@@ -13,10 +13,11 @@ from torch import Tensor
 
 from algorithms.clsnorm import ClsNorm
 from algorithms.clsprox import ClsProx
-from engine.algorithm import Client, Context, Layout, Phase, Tensors, seeds
+from engine.algorithm import Client, Context, ParamLayout, Phase, Tensors, seeds
 from engine.base.errors import ConfigError
+from engine.client.client_round import ClientRound
 from engine.client.flat_net import FlatNet
-from engine.client.trainer import Trainer, Visit
+from engine.client.trainer import Trainer
 from engine.data.batches import Rows, orders
 from engine.experiment import Local
 from engine.models import MLP, ModelSpec, build_model
@@ -32,7 +33,7 @@ def network(spec: ModelSpec) -> FlatNet:
     return FlatNet(model, CPU, torch.float64)
 
 
-def client_of(layout: Layout) -> Client:
+def client_of(layout: ParamLayout) -> Client:
     context = Context(1, 0.1, 4, 120, 2, 2.0, 0.5, layout)
     return Client(20, torch.full((CLASSES,), 5), context, lambda purpose: torch.Generator())
 
@@ -107,7 +108,7 @@ def test_mu_0_adds_nothing() -> None:
     """The very tensor, so FedAvg to the bit. Kills: 0 times infinity."""
     grad = torch.tensor([1.0, torch.inf])
     for algorithm in (ClsProx(mu=0), ClsNorm()):
-        assert algorithm.gradient(grad, grad, {}, {}, client_of(Layout(1, 1, 0, 1, 1))) is grad
+        assert algorithm.gradient(grad, grad, {}, {}, client_of(ParamLayout(1, 1, 0, 1, 1))) is grad
 
 
 # --- in training --------------------------------------------------------------------------------------
@@ -149,7 +150,7 @@ def assert_trains_with_the_penalty(algorithm: ClsProx, parts: tuple[str, ...], h
     rows = Rows(data, data.train, CPU, torch.float64)
     received = {"weights": net.weights.clone(), "buffers": net.buffers.clone()}
     context = Context(1, LOCAL.lr, 4, 120, 2, 2.0, 0.5, net.layout)
-    trained = Trainer(net, rows, seed=0).train(Visit(algorithm, LOCAL, 0, INDICES, context, received, {}))
+    trained = Trainer(net, rows, seed=0).train(ClientRound(algorithm, LOCAL, 0, INDICES, context, received, {}))
     wanted = by_hand(network(spec), rows, algorithm.mu, parts)
     assert (wanted - received["weights"]).abs().max() > 1e-2
     torch.testing.assert_close(trained.upload["weights"], wanted, rtol=0, atol=1e-12)
@@ -209,7 +210,7 @@ def test_a_strong_pull_keeps_the_head(tmp_path: Path) -> None:
 
 def test_layout_of_a_slice() -> None:
     """Against labels of every number, for every slice. Kills: a bound that is off by one, a negative size."""
-    layout = Layout(body=4, head=3, buffers=2, classes=3, features=1, has_batchnorm=True)
+    layout = ParamLayout(body=4, head=3, buffers=2, classes=3, features=1, has_batchnorm=True)
     belongs = torch.tensor([0, 0, 0, 0, 1, 1, 1])
     for start in range(8):
         for stop in range(8):

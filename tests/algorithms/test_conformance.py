@@ -14,13 +14,15 @@ import torch
 from algorithms import ALGORITHMS
 from algorithms.answers import Answers
 from algorithms.distillation import Distillation
-from engine.algorithm import Algorithm, Context, Finisher, Kind, Layout, Tensors, seeds
+from engine.algorithm import Algorithm, Context, Generative, Kind, ParamLayout, PostTraining, Tensors, seeds
+from engine.algorithm.generative import own_classes
 from engine.base.errors import ConfigError
+from engine.client.client_round import ClientRound, Streams
 from engine.client.entries import kept
 from engine.client.flat_net import FlatNet, NetAt
 from engine.client.jobs import _View
-from engine.client.trainer import Streams, Trainer, Visit
-from engine.client.training_tools import FlatWorkbench
+from engine.client.trainer import Trainer
+from engine.client.training_tools import FlatTrainingTools
 from engine.data import Assignment
 from engine.data.batches import Rows
 from engine.experiment import Experiment, Local
@@ -128,11 +130,12 @@ def test_what_a_step_sees_is_said_for_each_client_alone(name: str) -> None:
     algorithm = ALGORITHMS[name]()
     counts = torch.tensor([[3, 1, 0, 0], [0, 0, 0, 9], [5, 5, 5, 5]])
     before = counts.clone()
-    seen = algorithm.step_classes(counts, 8)
+    step_classes = algorithm.step_classes if isinstance(algorithm, Generative) else own_classes
+    seen = step_classes(counts, 8)
     assert seen.dtype == torch.float64 and seen.shape == counts.shape and torch.equal(counts, before)
     assert (seen >= 8 * counts / counts.sum(1, keepdim=True) - 1e-12).all() and torch.isfinite(seen).all()
     for row in range(len(counts)):
-        assert torch.equal(algorithm.step_classes(counts[row : row + 1], 8)[0], seen[row])
+        assert torch.equal(step_classes(counts[row : row + 1], 8)[0], seen[row])
 
 
 @ALL
@@ -172,13 +175,13 @@ def turn_draws(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(
         Streams, "__init__", lambda s, seed, r, client, *prefix: streams(s, seed, r, len(SIZES) - 1 - client, *prefix)
     )
-    draw = ALGORITHMS[name].draw
+    draw = ALGORITHMS[name].step_randomness
 
     def turned(*args: Any) -> dict[str, Any]:
         drawn = draw(*args)
         return drawn | {key: count - 1 - drawn[key] for key, count in DRAWN_POSITIONS.items() if key in drawn}
 
-    monkeypatch.setattr(ALGORITHMS[name], "draw", turned)
+    monkeypatch.setattr(ALGORITHMS[name], "step_randomness", turned)
 
 
 @ALL
@@ -244,8 +247,8 @@ def test_clients_of_one_row_and_of_one_class(tmp_path: Path, name: str) -> None:
         assert steps[1, 0] == (without if model["name"] == "mlp" else with_batchnorm)
 
 
-WITH_ROUNDS = pytest.mark.parametrize("name", [n for n in ALGORITHMS if not issubclass(ALGORITHMS[n], Finisher)])
-FINISHERS = pytest.mark.parametrize("name", [n for n in ALGORITHMS if issubclass(ALGORITHMS[n], Finisher)])
+WITH_ROUNDS = pytest.mark.parametrize("name", [n for n in ALGORITHMS if not issubclass(ALGORITHMS[n], PostTraining)])
+FINISHERS = pytest.mark.parametrize("name", [n for n in ALGORITHMS if issubclass(ALGORITHMS[n], PostTraining)])
 
 
 @FINISHERS
@@ -283,7 +286,7 @@ def test_a_stage_without_rounds_is_one_step(tmp_path: Path, name: str, stop: int
     assert (summary["rounds"], summary["rounds_asked"]) == (4, 4)
 
 
-def check_end(kind: type[Algorithm], before: Tensors, after: Tensors, layout: Layout) -> None:
+def check_end(kind: type[Algorithm], before: Tensors, after: Tensors, layout: ParamLayout) -> None:
     """A calibration changes the head alone; answers are asked for and no model changes; a student is a new model."""
     same = torch.equal(after["weights"], before["weights"])
     if issubclass(kind, Distillation):
@@ -332,17 +335,17 @@ def test_inputs_are_not_written_to(name: str) -> None:
     start = net.weights.clone()
     fresh = {"weights": start, "buffers": net.buffers.clone()}
     indices = torch.arange(20)
-    bench = FlatWorkbench(net, lambda purpose: seeds.generator(0, purpose, 1))
+    bench = FlatTrainingTools(net, lambda purpose: seeds.generator(0, purpose, 1))
     server = {**algorithm.init_server(fresh, context), "buffers": fresh["buffers"]}
     view = _View(trainer, trainer.client(0, indices, context), indices, {}, True)
     server = algorithm.prepare(server, OneClient(view), context)
     server = algorithm.before_round(server, lambda fn, shared: fn(bench, shared), context)
     received = {**algorithm.broadcast(server, context), "buffers": server["buffers"]}
     client = trainer.client(0, indices, context)
-    state = kept(algorithm.entries, algorithm.init_state(received, {}, client), client)
+    state = kept(algorithm.kinds, algorithm.init_state(received, {}, client), client)
     given = {f"{which}/{key}": value for which, part in (("r", received), ("s", state)) for key, value in part.items()}
     before = {key: value.clone() for key, value in given.items()}
-    trained = trainer.train(Visit(algorithm, Local(), 0, indices, context, received, state))
+    trained = trainer.train(ClientRound(algorithm, Local(), 0, indices, context, received, state))
     for key, value in given.items():
         assert torch.equal(value, before[key]), key
     for key, value in trained.upload.items():
@@ -363,7 +366,7 @@ def test_is_a_frozen_value(name: str) -> None:
         ALGORITHMS.build({"name": name, "nonsense": 1})
 
 
-@pytest.mark.parametrize("name", [name for name in ALGORITHMS if not issubclass(ALGORITHMS[name], Finisher)])
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if not issubclass(ALGORITHMS[name], PostTraining)])
 def test_without_steps_nothing_moves(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a correction that is applied where nobody trained, a division by no steps (O-4)."""
     phases = ALGORITHMS[name].phases
@@ -381,7 +384,7 @@ def test_running_variances_stay_positive(tmp_path: Path, name: str) -> None:
     sizes = [90, 2, 3, 17, 8]
     driver = open_driver(tmp_path, config(name, **BATCHNORM, participation={}), parts=assignment(sizes))
     variances = variance_mask(driver.pool._workers[0].net)  # type: ignore[attr-defined]
-    own = {entry for entry, kind in ALGORITHMS[name].entries.items() if kind is Kind.BUFFERS}
+    own = {entry for entry, kind in ALGORITHMS[name]().kinds.items() if kind is Kind.BUFFERS}
     while not driver.finished:
         driver.advance()
         kept = [

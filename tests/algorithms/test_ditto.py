@@ -13,7 +13,7 @@ from algorithms import ALGORITHMS
 from algorithms.ditto import Ditto
 from algorithms.fedavg import FedAvg
 from algorithms.local import LocalOnly
-from engine.algorithm import Client, Context, Ended, LocalRun, Phase, Tensors
+from engine.algorithm import Client, Context, LocalRun, ModelState, Phase, PhaseResult, Tensors
 from engine.base.errors import ConfigError, RunError
 from tests.support.pencil import Federation, quadratic
 from tests.support.tiny import Driven, drive, experiment
@@ -45,8 +45,8 @@ def check_by_hand(algorithm: Ditto) -> None:
             ends.append((len(TARGETS[client]), w))
         server = sum(size * w for size, w in ends) / sum(size for size, _ in ends)
         for client, trained in zip(cohort, federation.round(cohort), strict=True):
-            assert trained.state["personal"][0].item() == pytest.approx(own[client], rel=1e-12)
-            assert trained.personal["weights"][0].item() == pytest.approx(own[client], rel=1e-12)
+            assert trained.new_state["personal"][0].item() == pytest.approx(own[client], rel=1e-12)
+            assert trained.personal.weights[0].item() == pytest.approx(own[client], rel=1e-12)
         assert federation.weight == pytest.approx(server, rel=1e-12)
     for client, v in own.items():
         assert federation.own(client) == pytest.approx(v, rel=1e-12)
@@ -66,7 +66,7 @@ def test_the_personal_model_lies_between() -> None:
     """Kills: a pull of the wrong size: the minimum of f_k + lambda/2 (v - w)^2 is (x + lambda w) / (1 + lambda)."""
     for lam in (0.0, 1.0, 99.0):
         federation = Federation(Ditto(lam=lam), [[3.0]], [40], lr=0.9 / (1 + lam), start=START)
-        own = federation.train(0).state["personal"][0].item()
+        own = federation.train(0).new_state["personal"][0].item()
         assert own == pytest.approx((3 + lam * START) / (1 + lam), rel=1e-12)
 
 
@@ -137,8 +137,8 @@ def test_lambda_is_a_symbol() -> None:
 class Restarting(Ditto):
     """A personal model that begins at the received one each round."""
 
-    def start(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
-        return received["weights"]
+    def start(self, received: Tensors, state: Tensors, client: Client) -> ModelState:
+        return super().start(received, state, client)._replace(weights=received["weights"])
 
 
 class AnchoredAtItself(Ditto):
@@ -190,8 +190,8 @@ class OneStream(Ditto):
 class StatisticsCarriedOver(Ditto):
     """The global model trained on the statistics that the personal one has come to."""
 
-    def enter(self, previous: Ended, received: Tensors, state: Tensors, client: Client) -> Tensors:
-        return {"weights": received["weights"]}
+    def phase_start(self, previous: PhaseResult, received: Tensors, state: Tensors, client: Client) -> ModelState:
+        return ModelState(received["weights"], previous.buffers)
 
 
 @pytest.mark.parametrize("mutant", [OneStream, StatisticsCarriedOver])
@@ -207,7 +207,7 @@ class GlobalStatistics(Ditto):
     """A personal model with the statistics of the global one."""
 
     def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
-        return {"weights": run.end}, self.keeping(run.ends["personal"].end, run.buffers)
+        return {"weights": run.end}, self.keeping(ModelState(run.ends["personal"].end, run.buffers))
 
 
 def test_foreign_statistics_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from algorithms import ALGORITHMS
 from algorithms.fedbabu import FedBabu, orthogonal
-from engine.algorithm import Client, Context, Layout, LocalRun, Phase, Tensors
+from engine.algorithm import Client, Context, LocalRun, ModelState, ParamLayout, Phase, Tensors
 from engine.base.errors import ConfigError
 from engine.experiment import Local
 from engine.models import MLP
@@ -69,7 +69,7 @@ class ZeroedGradient(FedBabu):
 class OwnHead(FedBabu):
     """Bug: a random head for each client."""
 
-    def start(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
+    def start(self, received: Tensors, state: Tensors, client: Client) -> ModelState:
         head = torch.randn(client.context.layout.head, generator=client.rng("head"))
         return super().start({**received, "head": head.to(received["head"])}, state, client)
 
@@ -144,8 +144,8 @@ def test_the_loss_knows_all_classes() -> None:
 # --- the head -----------------------------------------------------------------------------------------
 
 
-def layout_of(classes: int, features: int, bias: bool) -> Layout:
-    return Layout(body=0, head=classes * (features + bias), buffers=0, classes=classes, features=features)
+def layout_of(classes: int, features: int, bias: bool) -> ParamLayout:
+    return ParamLayout(body=0, head=classes * (features + bias), buffers=0, classes=classes, features=features)
 
 
 @pytest.mark.parametrize(("classes", "features"), [(4, 9), (6, 6), (9, 4)])

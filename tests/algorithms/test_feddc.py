@@ -153,7 +153,7 @@ def test_the_released_normaliser(monkeypatch: pytest.MonkeyPatch) -> None:
     for client, trained in enumerate(federation.round()):
         steps = 3 * -(-len(TARGETS[client]) // 2)
         wanted = TARGETS[client][0] * steps / 6 * 0.01 / 0.04
-        assert trained.state["control"][0].item() == pytest.approx(wanted, rel=1e-12)
+        assert trained.new_state["control"][0].item() == pytest.approx(wanted, rel=1e-12)
 
 
 def test_clipping_bounds_the_corrected_gradient(monkeypatch: pytest.MonkeyPatch) -> None:

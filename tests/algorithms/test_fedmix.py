@@ -19,7 +19,7 @@ from algorithms import ALGORITHMS, naivemix
 from algorithms.fedmix import FedMix
 from algorithms.mixup_local import MixupLocal
 from algorithms.naivemix import NaiveMix, averages
-from engine.algorithm import Batch, ClientView, Net, Tensors, seeds
+from engine.algorithm import Batch, ClientView, Kind, Net, Tensors, seeds
 from engine.base.errors import ConfigError
 from engine.models import MLP, Logistic
 from engine.models.resnet import ResNet20
@@ -89,7 +89,7 @@ class Detached(FedMix):
 class EveryRound(FedMix):
     """Averages that are counted with each broadcast."""
 
-    sent_once: ClassVar = frozenset[str]()
+    entries: ClassVar = {**FedMix.entries, **dict.fromkeys(("images", "labels"), Kind.IMAGES)}
 
 
 def without_the_rest(view: ClientView, shared: Tensors, size: int) -> Tensors:
@@ -313,7 +313,7 @@ def test_a_step_has_one_partner_and_steps_have_others() -> None:
     bench = Bench(MLP(hidden=(8,)))
     client = bench.client(0)
     received = {"labels": torch.zeros(5, CLASSES)}
-    drawn = [FedMix().draw(client, 8, received)["partner"] for _ in range(300)]
+    drawn = [FedMix().step_randomness(client, 8, received)["partner"] for _ in range(300)]
     assert {tuple(index.shape) for index in drawn} == {(1,)}
     assert np.bincount(torch.cat(drawn), minlength=5).min() > 30
 
@@ -323,7 +323,7 @@ def test_weights_of_local_mixup_are_beta_distributed(gamma: float) -> None:
     """Kills: uniform weights whatever gamma says; a permutation that is none."""
     client = Bench(MLP(hidden=(8,))).client(0)
     mixup = MixupLocal(gamma=gamma)
-    drawn = [mixup.draw(client, 8, {}) for _ in range(400)]
+    drawn = [mixup.step_randomness(client, 8, {}) for _ in range(400)]
     shares = [float(step["share"]) for step in drawn]
     assert stats.kstest(shares, "beta", args=(gamma, gamma)).pvalue > 0.01
     assert all(sorted(step["partners"].tolist()) == list(range(8)) for step in drawn)

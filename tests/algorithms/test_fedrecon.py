@@ -12,9 +12,9 @@ from torch import Tensor
 
 from algorithms.fedrecon import FedRecon
 from algorithms.pflego import Pflego
-from engine.algorithm import Batch, Client, Context, LocalRun, Phase, Pooled, Scalar, Tensors, seeds
+from engine.algorithm import Batch, Client, Context, LocalRun, ModelState, Phase, Pooled, Scalar, Tensors, seeds
 from engine.base.errors import ConfigError
-from engine.client.trainer import Visit
+from engine.client.client_round import ClientRound
 from engine.experiment import Local
 from engine.models import MLP
 from tests.support.bench import FEW, Bench, descend
@@ -37,7 +37,9 @@ def check_gradients_are_pflegos(cls: type[FedRecon]) -> None:
             wanted = bench.train(pflego, number, state, FULL).upload["body_gradient"]
             trained = bench.train(fedrecon, number, state, FULL)
             assert torch.equal(trained.upload["body_gradient"], wanted)
-            assert torch.equal(trained.state["head"], state["head"]) == (steps == 0)  # as it is before PFLEGO's step
+            assert torch.equal(trained.new_state["head"], state["head"]) == (
+                steps == 0
+            )  # as it is before PFLEGO's step
 
 
 def halves(bench: Bench, number: int, share: float) -> tuple[Batch, Batch]:
@@ -68,7 +70,7 @@ def check_rounds(cls: type[FedRecon]) -> None:
         trained, body, weight = [], torch.zeros(layout.body, dtype=torch.float64), 0
         for client in range(len(FEW)):
             trained.append(bench.train(algorithm, client, states[client] or None, FULL))
-            states[client] = trained[-1].state
+            states[client] = trained[-1].new_state
             load_fresh_head(bench, algorithm, client)
             support, query = halves(bench, client, 0.3)
             descend(bench.net, "head", support, 6, lr=0.3)
@@ -94,7 +96,7 @@ def check_evaluation(cls: type[FedRecon]) -> None:
         for number in range(len(FEW)):
             state = {} if reset else bench.stored(number, kept)
             about = (algorithm, FULL, number, bench.parts[number], bench.context, bench.received(algorithm))
-            bench.trainer.personalise(Visit(*about, state, newcomer=reset))
+            bench.trainer.personalise(ClientRound(*about, state, newcomer=reset))
             got = bench.net.weights.clone()
             load_fresh_head(bench, algorithm, number)
             if not reset:
@@ -177,19 +179,19 @@ class Keeps(FedRecon):
 class DrawsAnew(FedRecon):
     """Bug (PFLEGO's code): another head at each visit."""
 
-    def start(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
+    def start(self, received: Tensors, state: Tensors, client: Client) -> ModelState:
         head = torch.rand(client.context.layout.head, generator=client.rng("head"))
         return super().start(received, {"head": head.to(received["body"])}, client)
 
 
 class NoReconstruction(FedRecon):
-    def adapt(self, context: Context) -> tuple[Phase, ...]:
+    def personalise_phases(self, context: Context) -> tuple[Phase, ...]:
         return ()
 
 
 class OnSupport(FedRecon):
-    def adapt(self, context: Context) -> tuple[Phase, ...]:
-        return tuple(replace(phase, rows="support") for phase in super().adapt(context))
+    def personalise_phases(self, context: Context) -> tuple[Phase, ...]:
+        return tuple(replace(phase, rows="support") for phase in super().personalise_phases(context))
 
 
 @pytest.mark.parametrize("bug", [BodyFirst, SameRows, ChangedPlaces, Joint, AllRows, WrongSign, Keeps, DrawsAnew])

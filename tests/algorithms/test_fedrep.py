@@ -31,7 +31,7 @@ def check_parts_and_phases(cls: type[FedRep]) -> None:
         layout, state = bench.net.layout, bench.stored(0, bench.start["weights"])
         trained = bench.train(cls(head_epochs=heads, body_epochs=bodies), 0, state, Local(batch_size=4, **HEAVY))
         assert torch.equal(trained.upload["body"], layout.body_of(bench.start["weights"])) == (bodies == 0)
-        assert torch.equal(trained.state["head"], state["head"]) == (heads == 0)
+        assert torch.equal(trained.new_state["head"], state["head"]) == (heads == 0)
         assert torch.equal(trained.buffers, bench.start["buffers"]) == (bodies == 0)
 
 
@@ -51,7 +51,7 @@ def check_a_round(cls: type[FedRep]) -> None:
         descend(bench.net, "head", bench.batch(number), 3, **HEAVY)
         descend(bench.net, "body", bench.batch(number), 2, **HEAVY)
         wanted = bench.stored(number, bench.net.weights)["head"]
-        torch.testing.assert_close(trained[-1].state["head"], wanted, rtol=0, atol=1e-12)
+        torch.testing.assert_close(trained[-1].new_state["head"], wanted, rtol=0, atol=1e-12)
         bodies.append(layout.body_of(bench.net.weights).clone())
     server = algorithm.aggregate(algorithm.init_server(bench.start, bench.context), pool(trained), bench.context)
     mean = sum(size * body for size, body in zip(FEW, bodies, strict=True)) / sum(FEW)
@@ -68,7 +68,7 @@ def check_body_alone_is_fedbabu(cls: type[FedRep]) -> None:
     fedrep = bench.train(cls(head_epochs=0, body_epochs=2), 0, state, local)
     assert not torch.equal(fedrep.upload["body"], bench.received(FedBabu())["body"])
     assert torch.equal(fedrep.upload["body"], fedbabu.upload["body"])
-    assert torch.equal(fedrep.state["head"], state["head"])
+    assert torch.equal(fedrep.new_state["head"], state["head"])
 
 
 def test_parts_and_phases() -> None:
@@ -128,8 +128,8 @@ class OldHead(FedRep):
         heads, body = super().phases(context)
         return replace(heads, name="heads"), replace(body, name="body")
 
-    def enter(self, previous: Any, received: Tensors, state: Tensors, client: Client) -> Tensors:
-        return {"weights": previous.start}
+    def phase_start(self, previous: Any, received: Tensors, state: Tensors, client: Client) -> Tensor:
+        return previous.start
 
 
 @pytest.mark.parametrize("bug", [BodyFirst, Joint, MeanOfClients, OldHead])

@@ -36,7 +36,7 @@ def rng(purpose: str = "test") -> torch.Generator:
 
 def with_draw(fedser: FedSer, bench: Bench, number: int = 0) -> Batch:
     """A client's rows, and what ``fedser`` draws for them."""
-    drawn = fedser.draw(bench.client(number), len(bench.batch(number).y), bench.start)
+    drawn = fedser.step_randomness(bench.client(number), len(bench.batch(number).y), bench.start)
     return replace(bench.batch(number), drawn=drawn)
 
 
@@ -312,7 +312,7 @@ def drawn_by(fedser: FedSer, steps: int = 1, **where: Any) -> list[Any]:
     bench.context = replace(bench.context, **{key: where[key] for key in where if key == "round"})
     bench.trainer.seed = where.get("seed", 0)
     client = bench.client(where.get("client", 0))
-    return [fedser.draw(client, 4, bench.start)["subnets"] for _ in range(steps)]
+    return [fedser.step_randomness(client, 4, bench.start)["subnets"] for _ in range(steps)]
 
 
 def widths_of(steps: list[Any]) -> list[list[float]]:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from algorithms.fedavg import FedAvg
 from algorithms.generators import GeneratorSpec, images, packed, statistics_gap, train_against, train_on
 from engine.algorithm import Batch, Tensors, seeds
-from engine.client.training_tools import FlatWorkbench
+from engine.client.training_tools import FlatTrainingTools
 from engine.experiment import Local
 from engine.models import ResNet8, ResNet20, initialise
 from tests.support.bench import Bench
@@ -108,8 +108,8 @@ def trained_bench() -> tuple[Bench, Tensors]:
     return bench, shared
 
 
-def workbench(bench: Bench) -> FlatWorkbench:
-    return FlatWorkbench(bench.net, lambda purpose: seeds.generator(0, purpose, 1))
+def workbench(bench: Bench) -> FlatTrainingTools:
+    return FlatTrainingTools(bench.net, lambda purpose: seeds.generator(0, purpose, 1))
 
 
 def standing(bench: Bench, generator: torch.Tensor, buffers: torch.Tensor) -> tuple[float, float]:

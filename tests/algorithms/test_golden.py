@@ -18,9 +18,9 @@ from algorithms.fedavg import FedAvg
 from algorithms.fedprox import FedProx
 from algorithms.scaffold import Scaffold
 from engine.algorithm import Algorithm, Batch, Pooled, Tensors, accumulation, seeds
+from engine.client.client_round import ClientRound
 from engine.client.flat_net import FlatNet
 from engine.client.sums import BlockSums
-from engine.client.trainer import Visit
 from engine.data import Assignment, Dataset
 from engine.data.batches import Rows, orders
 from engine.experiment import Local
@@ -36,7 +36,9 @@ def one_client(
     weights = torch.tensor([start, 0.0], dtype=torch.float64)
     received = {"weights": weights, "buffers": net.buffers, "control": torch.zeros(2, dtype=torch.float64)}
     section = Local(steps=steps, lr=lr, batch_size=1, **local)
-    return trainer.train(Visit(algorithm, section, 0, torch.tensor([0]), context(net, lr), received, {}, newcomer=True))
+    return trainer.train(
+        ClientRound(algorithm, section, 0, torch.tensor([0]), context(net, lr), received, {}, newcomer=True)
+    )
 
 
 def test_sum_of_two_clients_by_hand() -> None:
@@ -124,13 +126,13 @@ def test_control_variate_of_a_linear_loss_is_its_gradient(
 
     monkeypatch.setattr(Scaffold, "loss", linear)
     trained = one_client(Scaffold(), 0.0, steps, lr=0.03, momentum=momentum)
-    assert trained.state["control"][0].item() == pytest.approx(2.5, rel=1e-12)
+    assert trained.new_state["control"][0].item() == pytest.approx(2.5, rel=1e-12)
 
 
 def test_options_agree_after_one_full_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: option I taken at the end weights, or with the correction inside (O-S3)."""
     monkeypatch.setattr(Scaffold, "loss", quadratic(3.0))
-    states = [one_client(Scaffold(option=option), 2.0, 1, start=0.5).state["control"] for option in ("I", "II")]
+    states = [one_client(Scaffold(option=option), 2.0, 1, start=0.5).new_state["control"] for option in ("I", "II")]
     assert states[0][0].item() == pytest.approx(3.0 * (0.5 - 2.0), rel=1e-12)
     torch.testing.assert_close(*states, rtol=1e-12, atol=1e-12)
 
@@ -184,8 +186,8 @@ def test_scaffold_reaches_the_optimum_where_fedavg_is_biased(monkeypatch: pytest
             for client in (0, 1):
                 local = Local(steps=10, lr=0.05, batch_size=1)
                 about = (algorithm, local, client, torch.tensor([client]), where, received, states[client])
-                trained = trainer.train(Visit(*about, newcomer=number == 0))
-                states[client] = trained.state
+                trained = trainer.train(ClientRound(*about, newcomer=number == 0))
+                states[client] = trained.new_state
                 sums.add(trained.upload, trained.buffers, trained.weight, trained.num_examples)
             mean = {name: total / sums.weight for name, total in sums.uploads.items()}  # of two: scaled
             server = algorithm.aggregate(server, Pooled(mean, sums.weight, 2), where)

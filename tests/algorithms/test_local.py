@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from algorithms.local import LocalOnly
-from engine.algorithm import Algorithm, Client, Context, LocalRun, Pooled, Tensors
+from engine.algorithm import Algorithm, Client, Context, LocalRun, ModelState, Pooled, Tensors
 from engine.data import Assignment
 from tests.support.pencil import Federation, quadratic
 from tests.support.tiny import SIZES, drive, experiment
@@ -35,7 +34,7 @@ def check_each_goes_on_alone(algorithm: Algorithm) -> None:
             done[client] += STEPS[client]
             target = TARGETS[client][0]
             wanted = target + 0.9 ** done[client] * (0.7 - target)
-            assert trained.state["personal"][0].item() == pytest.approx(wanted, rel=1e-12)
+            assert trained.new_state["personal"][0].item() == pytest.approx(wanted, rel=1e-12)
             assert federation.own(client) == pytest.approx(wanted, rel=1e-12)
             assert not trained.upload
         assert federation.weight == 0.7
@@ -132,8 +131,8 @@ def test_other_methods_go_on_from_the_same_models(tmp_path: Path, name: str) -> 
 
 
 class Restarting(LocalOnly):
-    def start(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
-        return received["weights"]
+    def start(self, received: Tensors, state: Tensors, client: Client) -> ModelState:
+        return super().start(received, state, client)._replace(weights=received["weights"])
 
 
 class Averaging(LocalOnly):

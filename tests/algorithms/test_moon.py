@@ -148,7 +148,7 @@ def test_frozen_models_keep_their_statistics() -> None:
     for name, tensor in {**bench.start, **state}.items():
         assert torch.equal(tensor, before[name]), name
     assert not torch.equal(trained.buffers, bench.start["buffers"])
-    assert torch.equal(trained.state["previous_buffers"][-1], trained.buffers)
+    assert torch.equal(trained.new_state["previous_buffers"][-1], trained.buffers)
 
 
 def operations(loss: Tensor) -> Counter[str]:
@@ -190,11 +190,11 @@ def test_the_queue_is_first_in_first_out() -> None:
     for _ in range(4):
         trained = bench.train(moon, 0, state)
         ends.append(trained.upload["weights"])
-        state = trained.state
+        state = trained.new_state
         assert torch.equal(state["previous"], torch.stack(ends[-2:]))
         bench.start["weights"] = trained.upload["weights"]  # so that the rounds differ
-    single = bench.train(Moon(), 0, trained.state)
-    assert torch.equal(single.state["previous"], single.upload["weights"][None])
+    single = bench.train(Moon(), 0, trained.new_state)
+    assert torch.equal(single.new_state["previous"], single.upload["weights"][None])
 
 
 def test_each_client_keeps_its_own(tmp_path: Path) -> None:
@@ -300,4 +300,4 @@ def test_state_of_another_length_is_no_matter() -> None:
     """Kills: a smaller buffer, in a later change of the schedule, that keeps the old length."""
     bench = moon_bench()
     trained = bench.train(replace(Moon(), buffer=2), 0, kept(bench, 4))
-    assert len(trained.state["previous"]) == 2
+    assert len(trained.new_state["previous"]) == 2

@@ -195,12 +195,12 @@ def test_a_graph_that_is_cut_is_killed_on_a_network() -> None:
 
 
 class AdaptsByTheMetaLoss(PerFedAvg):
-    def adapt(self, context: Context) -> tuple[Phase, ...]:
+    def personalise_phases(self, context: Context) -> tuple[Phase, ...]:
         return (Phase(name="other", steps=1, batch="full", lr=self.alpha),)
 
 
 class AdaptsForAnEpoch(PerFedAvg):
-    def adapt(self, context: Context) -> tuple[Phase, ...]:
+    def personalise_phases(self, context: Context) -> tuple[Phase, ...]:
         return (Phase(name="adapt", epochs=1, lr=self.alpha),)
 
 

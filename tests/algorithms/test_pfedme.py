@@ -12,7 +12,7 @@ from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from algorithms.pfedme import PFedMe
-from engine.algorithm import Client, Context, Ended, LocalRun, Phase, Pooled, Tensors, seeds
+from engine.algorithm import Client, Context, LocalRun, Phase, PhaseResult, Pooled, Tensors, seeds
 from engine.base.errors import ConfigError
 from engine.data.batches import orders
 from engine.models import ResNet8
@@ -53,7 +53,7 @@ def check_by_hand(algorithm: PFedMe) -> None:
             mean += w * len(targets[client]) / sum(len(targets[other]) for other in cohort)
         server = (1 - algorithm.server_lr) * server + algorithm.server_lr * mean
         for client, trained in zip(cohort, federation.round(cohort), strict=True):
-            assert trained.personal["weights"][0].item() == pytest.approx(own[client], rel=1e-12)
+            assert trained.personal.weights[0].item() == pytest.approx(own[client], rel=1e-12)
         assert federation.weight == pytest.approx(server, rel=1e-12)
         for client, theta in own.items():
             known = federation.states[client] is not None
@@ -69,7 +69,7 @@ def check_batches(algorithm: PFedMe) -> None:
     w, theta = local_rounds(algorithm, START, [targets[int(row)] for row in drawn])
     trained = federation.train(0)
     assert trained.upload["weights"][0].item() == pytest.approx(w, rel=1e-12)
-    assert trained.state["personal"][0].item() == pytest.approx(theta, rel=1e-12)
+    assert trained.new_state["personal"][0].item() == pytest.approx(theta, rel=1e-12)
     assert len(set(map(int, drawn))) > 1
 
 
@@ -97,7 +97,7 @@ def test_many_inner_steps_find_the_proximal_point() -> None:
     before, after = (4 + factor**count * (START - 4) for count in (rounds - 1, rounds))
     assert trained.upload["weights"][0].item() == pytest.approx(after, rel=1e-12)
     theta = (CURVATURE * 4 + lam * before) / (CURVATURE + lam)
-    assert trained.state["personal"][0].item() == pytest.approx(theta, rel=1e-12)
+    assert trained.new_state["personal"][0].item() == pytest.approx(theta, rel=1e-12)
 
 
 def test_one_inner_step_can_be_fedavg(tmp_path: Path) -> None:
@@ -114,9 +114,9 @@ def test_the_personal_model_has_its_statistics() -> None:
     """Kills: theta without the statistics that it was trained with."""
     bench = Bench(ResNet8())
     trained = bench.train(PFedMe(local_rounds=2, inner_steps=2), 0)
-    assert torch.equal(trained.state["personal_buffers"], trained.buffers)
+    assert torch.equal(trained.new_state["personal_buffers"], trained.buffers)
     assert not torch.equal(trained.buffers, bench.start["buffers"])
-    assert torch.equal(trained.state["personal"], trained.weights)
+    assert torch.equal(trained.new_state["personal"], trained.weights)
     assert not torch.equal(trained.upload["weights"], trained.weights)
 
 
@@ -167,13 +167,13 @@ class SendsTheta(PFedMe):
 class StaysWhereItWas(PFedMe):
     """Each local round from the received weights."""
 
-    def enter(self, previous: Ended, received: Tensors, state: Tensors, client: Client) -> Tensors:
-        return {"weights": received["weights"]}
+    def phase_start(self, previous: PhaseResult, received: Tensors, state: Tensors, client: Client) -> Tensor:
+        return received["weights"]
 
 
 class GoesOnFromTheta(PFedMe):
-    def enter(self, previous: Ended, received: Tensors, state: Tensors, client: Client) -> Tensors:
-        return {}
+    def phase_start(self, previous: PhaseResult, received: Tensors, state: Tensors, client: Client) -> Tensor:
+        return previous.end
 
 
 class AnchoredAtTheReceived(PFedMe):
@@ -182,7 +182,7 @@ class AnchoredAtTheReceived(PFedMe):
 
 
 class InnerRateForBoth(PFedMe):
-    def outer(self, inner: Ended, client: Client) -> Tensor:
+    def outer(self, inner: PhaseResult, client: Client) -> Tensor:
         context = replace(client.context, lr=self.personal_lr)
         return super().outer(inner, replace(client, context=context))
 

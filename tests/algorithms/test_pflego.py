@@ -20,8 +20,8 @@ from algorithms.fedper import FedPer
 from algorithms.pflego import Pflego
 from engine.algorithm import Algorithm, Context, Pooled, Tensors
 from engine.base.errors import ClientError, ConfigError
+from engine.client.client_round import ClientRound, Streams
 from engine.client.entries import opened
-from engine.client.trainer import Streams, Trained, Visit
 from engine.experiment import Experiment, Local
 from engine.models import Model, ModelSpec
 from tests.support.bench import Bench
@@ -53,16 +53,16 @@ class Federation(Bench):
         self.stored: list[Tensors] = [{} for _ in sizes]
         self.new = [True] * len(sizes)
 
-    def one(self, number: int) -> Trained:
+    def one(self, number: int) -> ClientRound:
         received = {**self.algorithm.broadcast(self.server, self.context), "buffers": self.start["buffers"]}
         rows, stored, new = self.parts[number], self.stored[number], self.new[number]
-        return self.trainer.train(Visit(self.algorithm, FULL, number, rows, self.context, received, stored, new))
+        return self.trainer.train(ClientRound(self.algorithm, FULL, number, rows, self.context, received, stored, new))
 
-    def round(self, cohort: Sequence[int] | None = None) -> list[Trained]:
+    def round(self, cohort: Sequence[int] | None = None) -> list[ClientRound]:
         ids = list(range(len(self.parts))) if cohort is None else list(cohort)
         trained = [self.one(number) for number in ids]
         for number, one in zip(ids, trained, strict=True):
-            self.stored[number], self.new[number] = one.state, False
+            self.stored[number], self.new[number] = one.new_state, False
         if ids:
             self.server = {**self.algorithm.aggregate(self.server, pool(trained, tuple(ids)), self.context)}
         return trained
@@ -79,7 +79,7 @@ class Federation(Bench):
             early = replace(client, rng=Streams(self.trainer.seed, 0, number))
             head = self.algorithm.init_state(received, {}, early)["head"]
             return own_rows(head, client.class_counts)
-        return opened(self.algorithm.entries, self.stored[number], client)["head"]
+        return opened(self.algorithm.kinds, self.stored[number], client)["head"]
 
     # --- the reference --------------------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ def test_a_full_round_of_a_run_is_that_step_too(tmp_path: Path) -> None:
         client = worker.trainer.client(number, torch.as_tensor(rows), context_of(run.driver, 1))
         received = {"body": layout.body_of(before), "buffers": net.buffers}
         algorithm = run.driver.stage.algorithm
-        visit = Visit(algorithm, FULL, number, torch.as_tensor(rows), client.context, received, {}, newcomer=True)
+        visit = ClientRound(algorithm, FULL, number, torch.as_tensor(rows), client.context, received, {}, newcomer=True)
         state = worker.trainer.state_of(visit, client)
         net.load(layout.join(received["body"], state["head"]), net.buffers)
         x, y = worker.trainer.rows.batch(torch.as_tensor(rows))

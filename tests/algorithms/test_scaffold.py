@@ -214,7 +214,7 @@ class ByPlace(Federation):
         for place, client in enumerate(ids):
             self.states[client] = places[place]
         trained = super().round(cohort)
-        self.places = [trained[place].state if place < len(ids) else places[place] for place in range(len(own))]
+        self.places = [trained[place].new_state if place < len(ids) else places[place] for place in range(len(own))]
         return trained
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from algorithms import ALGORITHMS
-from engine.algorithm import Finisher
+from engine.algorithm import PostTraining
 from engine.client.flat_net import FlatNet
 from engine.experiment import Experiment
 from tests.support.side_by_side import (
@@ -23,8 +23,8 @@ from tests.support.side_by_side import (
 )
 from tests.support.tiny import drive, experiment_of
 
-TRAINING = [name for name, kind in ALGORITHMS.items() if not issubclass(kind, Finisher)]
-STACKED = [name for name in TRAINING if not ALGORITHMS[name].one_by_one]
+TRAINING = [name for name, kind in ALGORITHMS.items() if not issubclass(kind, PostTraining)]
+STACKED = [name for name in TRAINING if not ALGORITHMS[name].requires.no_vmap]
 MODELS: dict[str, dict[str, Any]] = {
     "mlp": {"name": "mlp", "hidden": [7, 5]},
     "resnet8": {"name": "resnet8"},
@@ -107,7 +107,7 @@ ALONE = pytest.mark.parametrize("name", [name for name in TRAINING if name not i
 @pytest.mark.parametrize("name", list(ALGORITHMS))
 def test_an_algorithm_can_be_stacked_or_says_why(name: str) -> None:
     """Kills: a flag in place of a reason."""
-    reason = ALGORITHMS[name].one_by_one
+    reason = ALGORITHMS[name].requires.no_vmap
     assert isinstance(reason, str)
     assert not reason or (len(reason.split()) >= 4 and reason[0].islower() and reason[-1].isalpha())
 

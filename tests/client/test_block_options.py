@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Batch, Client, Context, Ended, Kind, LocalRun, Net, Phase, Tensors
+from engine.algorithm import Batch, Client, Context, Kind, LocalRun, ModelState, Net, Phase, PhaseResult, Tensors
 from engine.client import sequential
-from engine.client.trainer import Visit
+from engine.client.client_round import ClientRound
 from engine.client.vmap import block
 from engine.experiment import Local
 from engine.models import CNN, CNN3, MLP, Logistic, ModelSpec, MoonCNN, PflegoCifar, ResNet8
@@ -77,7 +77,7 @@ def both(
     received = bench.received(algorithm)
     section = Local(**{"epochs": 2, "batch_size": 8, "lr": 0.1, **local})
     visits = [
-        Visit(algorithm, section, number, part, bench.context, received, {}, newcomer=True)
+        ClientRound(algorithm, section, number, part, bench.context, received, {}, newcomer=True)
         for number, part in enumerate(bench.parts)
     ]
     return together(bench.trainer, visits), one_by_one(bench.trainer, visits)
@@ -208,11 +208,13 @@ class Entering(Telling):
 
     anew: bool = False
 
-    def enter(self, previous: Ended, received: Tensors, state: Tensors, client: Client) -> Tensors:
+    def phase_start(
+        self, previous: PhaseResult, received: Tensors, state: Tensors, client: Client
+    ) -> ModelState | Tensor | None:
         far = previous.start + client.num_examples * (previous.end - previous.start)
         if client.phase == "a" and self.anew:
-            return {"weights": far, "buffers": received["buffers"]}
-        return {"weights": far} if client.num_examples > 8 else {}
+            return ModelState(far, received["buffers"])
+        return far if client.num_examples > 8 else None
 
 
 @pytest.mark.parametrize("anew", [False, True])
@@ -240,12 +242,12 @@ class DrawsInGradient(FedAvg):
 
 
 class DrawsNumbers(FedAvg):
-    def draw(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
+    def step_randomness(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
         return {"width": 0.5}
 
 
 class DrawsRagged(FedAvg):
-    def draw(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
+    def step_randomness(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
         return {"rows": torch.zeros(client.num_examples)}
 
 
@@ -268,13 +270,21 @@ class KeepsMore(KeepsRagged):
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (DrawsInLoss, r"a loss or gradient draws nothing itself: what it needs of 'noise' comes from Algorithm.draw"),
-        (DrawsInGradient, r"draws nothing itself: what it needs of 'noise' comes from Algorithm.draw"),
+        (
+            DrawsInLoss,
+            r"a loss or gradient draws nothing itself: what it needs of 'noise' comes from Algorithm.step_randomness",
+        ),
+        (DrawsInGradient, r"draws nothing itself: what it needs of 'noise' comes from Algorithm.step_randomness"),
         (
             DrawsNumbers,
-            r"DrawsNumbers.draw: 'width' is no tensor of one shape for all clients of a block; say so in one",
+            r"DrawsNumbers.step_randomness: 'width' is no tensor of one shape for all clients of a block; "
+            r"say so in requires.no_vmap",
         ),
-        (DrawsRagged, r"DrawsRagged.draw: 'rows' is no tensor of one shape for all clients of a block; say so in one_"),
+        (
+            DrawsRagged,
+            r"DrawsRagged.step_randomness: 'rows' is no tensor of one shape for all clients of a block; "
+            r"say so in requires.no_vmap",
+        ),
         (KeepsRagged, r"KeepsRagged: what clients keep: 'mine' is no tensor of one shape for all clients of a block; "),
         (KeepsMore, r"KeepsMore: what clients keep: 'more' is no tensor of one shape for all clients of a block; say"),
     ],

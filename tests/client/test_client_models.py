@@ -18,16 +18,17 @@ from engine.algorithm import (
     ClientView,
     Compute,
     Context,
-    Finisher,
     Kind,
     Net,
+    Personalised,
+    PostTraining,
     Tensors,
-    Workbench,
+    TrainingTools,
     seeds,
 )
 from engine.base.errors import ConfigError
 from engine.client.nets import open_model
-from engine.client.training_tools import FlatWorkbench
+from engine.client.training_tools import FlatTrainingTools
 from engine.data import Assignment
 from engine.experiment import Experiment
 from engine.record.hashing import stage_hash
@@ -130,12 +131,12 @@ def see(view: ClientView, shared: Tensors, per_class: int) -> Tensors:
 
 
 @dataclass(frozen=True)
-class See(Finisher):
+class See(Personalised, PostTraining):
     """Clients' answers on the public rows."""
 
     per_class: int = 2
 
-    entries: ClassVar = {**Finisher.entries, "scores": Kind.TENSOR, "labels": Kind.IMAGES, "size": Kind.TENSOR}
+    entries: ClassVar = {**PostTraining.entries, "scores": Kind.TENSOR, "labels": Kind.IMAGES, "size": Kind.TENSOR}
     mixed_models: ClassVar[bool] = True
     global_model: ClassVar[bool] = False
 
@@ -150,7 +151,7 @@ class See(Finisher):
         return {**server, **clients.map(partial(see, per_class=self.per_class), {}, "stack", states=True)}
 
 
-def look_again(bench: Workbench, shared: Tensors) -> Tensors:
+def look_again(bench: TrainingTools, shared: Tensors) -> Tensors:
     x, y = bench.public(2)
     return {"weights": shared["weights"], "labels": y, "scores": bench.net(x).detach()}
 
@@ -275,15 +276,15 @@ def test_public_rows_that_are_not_there(tmp_path: Path, per_class: int, message:
 # --- the workbench's training -----------------------------------------------------------------------------
 
 
-def workbench() -> FlatWorkbench:
+def workbench() -> FlatTrainingTools:
     net = open_model(experiment(model={"name": "logistic"}, execution={"precision": "float64"}), dataset(), CPU)
-    return FlatWorkbench(net, lambda purpose: seeds.generator(0, purpose, 1))
+    return FlatTrainingTools(net, lambda purpose: seeds.generator(0, purpose, 1))
 
 
 Loss = Callable[[Net, torch.Tensor], torch.Tensor]
 
 
-def linear(bench: FlatWorkbench) -> Loss:
+def linear(bench: FlatTrainingTools) -> Loss:
     """A loss whose gradient is the same everywhere, so that steps are the rates."""
     x = torch.ones(1, 1, 8, 8, dtype=torch.float64)
     return lambda net, rows: net(x)[0, 0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import pickle
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ import torch
 from algorithms.fedavg import FedAvg
 from algorithms.scaffold import Scaffold
 from engine.base.errors import ClientError, MemoryShort, ResourceError, RunError
-from engine.client.trainer import Arrival, Trainer, Visit
+from engine.client.client_round import ClientRound
+from engine.client.trainer import Trainer
 from engine.experiment import Experiment, Participation
 from engine.record.run_folder import RunFolder
 from engine.run.log import Messages
@@ -31,19 +31,19 @@ DROP = {"on_client_error": "drop"}
 
 def fails(monkeypatch: pytest.MonkeyPatch, clients: Iterable[int], error: Callable[[], Exception] | None) -> None:
     """From here on these clients raise ``error`` when they begin, or begin with a weight that is no number."""
-    arrive = Trainer._arrive
+    begun = Trainer._begun
 
-    def arrived(trainer: Trainer, visit: Visit) -> Arrival:
-        arrival = arrive(trainer, visit)
-        if visit.number in clients:
+    def spoilt(trainer: Trainer, task: ClientRound) -> ClientRound:
+        ours = begun(trainer, task)
+        if task.number in clients:
             if error is not None:
                 raise error()
-            start = arrival.start.clone()
-            start[3] = torch.nan
-            return replace(arrival, start=start)
-        return arrival
+            weights = ours.start.weights.clone()
+            weights[3] = torch.nan
+            ours.start = ours.start._replace(weights=weights)
+        return ours
 
-    monkeypatch.setattr(Trainer, "_arrive", arrived)
+    monkeypatch.setattr(Trainer, "_begun", spoilt)
 
 
 def failing(executor: str = "loop", algorithm: str = "fedavg", **changes: Any) -> Experiment:

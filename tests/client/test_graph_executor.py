@@ -23,11 +23,12 @@ from torch.utils._pytree import tree_leaves
 
 from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Batch, Finisher, Net, Phase, Tensors
+from engine.algorithm import Batch, Net, Phase, PostTraining, Tensors
 from engine.base.errors import ConfigError, RunError
 from engine.client import sequential
+from engine.client.client_round import ClientRound
 from engine.client.flat_net import FlatNet
-from engine.client.trainer import Trained, Trainer
+from engine.client.trainer import Trainer
 from engine.client.vmap import block, cuda_graph
 from engine.client.vmap.cuda_graph import Captured, CudaRecorder, Program
 from engine.client.vmap.dense import Product
@@ -41,7 +42,9 @@ from tests.algorithms.test_conformance import SHORT, come_to
 from tests.support.tiny import BATCHNORM, Driven, assignment, drive, experiment_of, open_driver
 
 CAPTURING = pytest.mark.parametrize("executor", ["graph", "block_graph"])
-STACKED = [name for name, kind in ALGORITHMS.items() if not issubclass(kind, Finisher) and not kind.one_by_one]
+STACKED = [
+    name for name, kind in ALGORITHMS.items() if not issubclass(kind, PostTraining) and not kind.requires.no_vmap
+]
 DECAY = {"lr_decay": 0.5, "epochs": 1}  # rates differ between rounds
 
 
@@ -106,10 +109,10 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers record without a GPU; ``Recorder.made`` is all recorders of a test."""
     monkeypatch.setattr(Recorder, "made", [], raising=False)
     monkeypatch.setattr("engine.client.jobs.CudaRecorder", Recorder)
-    together, capture = block.Together.__init__, Program._capture
+    together, capture = block.VmapLoop.__init__, Program._capture
     always: list[Tensor] = []  # what a worker has from its start on
 
-    def opened(self: block.Together, net: FlatNet, rows: Rows, *rest: Any) -> None:
+    def opened(self: block.VmapLoop, net: FlatNet, rows: Rows, *rest: Any) -> None:
         always[:] = [*net.model.parameters(), *net.model.buffers(), rows.images, rows.labels, rows.scale, rows.shift]
         together(self, net, rows, *rest)
 
@@ -118,7 +121,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         self._recorder.kept = lambda: [*always, *self._held.values(), *found.inputs.named().values()]  # type: ignore[attr-defined]
         return found
 
-    monkeypatch.setattr(block.Together, "__init__", opened)
+    monkeypatch.setattr(block.VmapLoop, "__init__", opened)
     monkeypatch.setattr(Program, "_capture", captured)
 
 
@@ -242,20 +245,24 @@ def test_addresses_stay(tmp_path: Path, executor: str) -> None:
 def test_what_leaves_is_nobody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: an upload, a state or a model that is a view of memory that the next client is trained in."""
     inside, outside = set[int](), set[int]()
-    together, original = block.Together.run_all, Trainer._leave
+    together, original = block.VmapLoop.run_all, Trainer._end
 
     def spy(self: Any) -> None:
         together(self)
         inside.update(held.untyped_storage().data_ptr() for held in self._memory._held.values())
 
-    def leave(self: Any, *args: Any) -> Trained:
-        trained = original(self, *args)
-        for tensors in (trained.upload, trained.state, trained.personal, {"": trained.weights, "b": trained.buffers}):
+    def leave(self: Any, trained: ClientRound, *args: Any) -> None:
+        original(self, trained, *args)
+        for tensors in (
+            trained.upload,
+            trained.new_state,
+            trained.personal._asdict(),
+            {"": trained.weights, "b": trained.buffers},
+        ):
             outside.update(tensor.untyped_storage().data_ptr() for tensor in tensors.values() if tensor.numel())
-        return trained
 
-    monkeypatch.setattr(Trainer, "_leave", leave)
-    monkeypatch.setattr(block.Together, "run_all", spy)
+    monkeypatch.setattr(Trainer, "_end", leave)
+    monkeypatch.setattr(block.VmapLoop, "run_all", spy)
     for name in ("pflego", "pfedme", "scaffold", "local"):
         inside.clear()
         outside.clear()
@@ -393,7 +400,7 @@ def test_a_smaller_block_is_trained_in_the_memory_of_a_larger(tmp_path: Path) ->
 
 
 @CAPTURING
-@pytest.mark.parametrize("name", [name for name, kind in ALGORITHMS.items() if kind.one_by_one])
+@pytest.mark.parametrize("name", [name for name, kind in ALGORITHMS.items() if kind.requires.no_vmap])
 def test_what_cannot_be_stacked_is_the_loops(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, executor: str
 ) -> None:
@@ -404,7 +411,7 @@ def test_what_cannot_be_stacked_is_the_loops(
     captured = drive(tmp_path / executor, config(name, executor))
     assert captured.shas == loop.shas
     told = [record.message for record in caplog.records if "trained by" in record.message]
-    assert told == [f"stage train: trained by loop and not by {executor}, since {ALGORITHMS[name].one_by_one}"]
+    assert told == [f"stage train: trained by loop and not by {executor}, since {ALGORITHMS[name].requires.no_vmap}"]
 
 
 @CAPTURING
@@ -580,7 +587,7 @@ def test_places_are_taken_where_the_rows_are() -> None:
 
     with Asks():
         batches = [[torch.arange(4), torch.arange(2)], [torch.arange(4)]]
-        steps = list(block.Together._steps(together, Phase(), batches))
+        steps = list(block.VmapLoop._steps(together, Phase(), batches))
     assert [(first, last, tuple(rows.shape)) for first, last, rows in steps] == [(0, 2, (2, 4)), (0, 1, (1, 2))]
     assert asked == [far, far]
 

@@ -15,7 +15,7 @@ import torch
 
 from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Finisher, LocalRun, Tensors
+from engine.algorithm import LocalRun, PostTraining, Tensors
 from tests.support.tiny import BATCHNORM, CLASSES, SIZES, assignment, dataset, drive, experiment
 
 Count = Callable[[int, int], int]
@@ -154,7 +154,7 @@ def test_floats_are_those_of_the_table(tmp_path: Path, name: str, row: Row) -> N
 def test_every_algorithm_has_its_row() -> None:
     """Kills: an algorithm whose traffic nobody has looked at."""
     # What is sent without rounds: test_ccvr.py, test_answers.py.
-    rounds = {name for name in ALGORITHMS if not issubclass(ALGORITHMS[name], Finisher)}
+    rounds = {name for name in ALGORITHMS if not issubclass(ALGORITHMS[name], PostTraining)}
     assert {name for name, _ in TABLE} == rounds
 
 

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Batch, Client, Context, Ended, LocalRun, Net, Phase, Tensors
-from engine.client.sequential import Course
-from engine.client.trainer import Visit
+from engine.algorithm import Batch, Client, Context, LocalRun, ModelState, Net, Phase, PhaseResult, Tensors
+from engine.algorithm.personalised import personal_model
+from engine.client.client_round import ClientRound
+from engine.client.sequential import SequentialLoop
 from engine.experiment import Local
 from engine.models import MLP, ModelSpec, ResNet8
 from tests.support.bench import Bench
@@ -108,7 +109,7 @@ def test_an_algorithms_own_draws_are_apart_too() -> None:
     drawn: list[tuple[str, int]] = []
 
     class Drawing(Spy):
-        def draw(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
+        def step_randomness(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
             drawn.append((client.phase, int(torch.randint(10**9, (), generator=client.rng("own")))))
             return {}
 
@@ -123,15 +124,18 @@ def test_an_algorithms_own_draws_are_apart_too() -> None:
 # --- where a phase starts, and what it ends with ------------------------------------------------------
 
 
+Entry = ModelState | Tensor | None
+
+
 @dataclass(frozen=True)
 class Entering(Spy):
     """Notes each entry; ``entry`` says where the phase starts."""
 
-    entry: Callable[[Ended, Tensors, Client], Tensors] = lambda previous, received, client: {}
-    entered: list[tuple[str, Ended]] = field(default_factory=list)
+    entry: Callable[[PhaseResult, Tensors, Client], Entry] = lambda previous, received, client: None
+    entered: list[tuple[str, PhaseResult]] = field(default_factory=list)
     run: list[LocalRun] = field(default_factory=list)
 
-    def enter(self, previous: Ended, received: Tensors, state: Tensors, client: Client) -> Tensors:
+    def phase_start(self, previous: PhaseResult, received: Tensors, state: Tensors, client: Client) -> Entry:
         self.entered.append((client.phase, previous))
         return self.entry(previous, received, client)
 
@@ -173,9 +177,9 @@ def test_phases_follow_each_other() -> None:
 def test_a_phase_starts_where_it_is_told_to(with_buffers: bool) -> None:
     """Kills: an entry that is not loaded, statistics that are reset unasked, or kept where others are given."""
 
-    def entry(previous: Ended, received: Tensors, client: Client) -> Tensors:
-        given = {"weights": previous.start + 2 * (previous.end - previous.start)}
-        return {**given, "buffers": received["buffers"]} if with_buffers else given
+    def entry(previous: PhaseResult, received: Tensors, client: Client) -> Entry:
+        given = previous.start + 2 * (previous.end - previous.start)
+        return ModelState(given, received["buffers"]) if with_buffers else given
 
     bench, entering = Bench(ResNet8()), Entering(wanted=(*THREE[:1], Phase(name="b", steps=0)), entry=entry)
     trained = bench.train(entering, 0)
@@ -203,12 +207,15 @@ def test_another_model_has_its_own_losses() -> None:
     def losses(algorithm: FedAvg) -> tuple[float | None, float | None]:
         received = {"weights": bench.start["weights"], "buffers": bench.start["buffers"]}
         about = (Local(batch_size=5, epochs=2), 0, bench.parts[0], bench.context, received, {})
-        trained = bench.trainer.train(Visit(algorithm, *about, newcomer=True), probe=True)
+        trained = bench.trainer.train(ClientRound(algorithm, *about, newcomer=True), probe=True)
         return trained.loss_before, trained.loss_after
 
     plain = losses(FedAvg())
     aside = Phase(name="aside", lr=0.5)
-    anew = Entering(wanted=(aside, Phase()), entry=lambda previous, received, client: dict(received))
+    anew = Entering(
+        wanted=(aside, Phase()),
+        entry=lambda previous, received, client: ModelState(received["weights"], received["buffers"]),
+    )
     assert losses(anew) == plain
     on = Entering(wanted=(aside, Phase()))
     assert losses(on)[0] == losses(Entering(wanted=(aside,)))[0]  # one model: where it all began
@@ -219,8 +226,8 @@ def test_a_round_starts_from_the_buffers_that_are_given() -> None:
     """Kills: weights of one model with statistics of another."""
 
     class Own(FedAvg):
-        def start_buffers(self, received: Tensors, state: Tensors, client: Client) -> Tensor:
-            return received["buffers"] + 3
+        def start(self, received: Tensors, state: Tensors, client: Client) -> ModelState:
+            return ModelState(received["weights"], received["buffers"] + 3)
 
         def phases(self, context: Context) -> tuple[Phase, ...]:
             return (Phase(steps=0),)
@@ -228,9 +235,9 @@ def test_a_round_starts_from_the_buffers_that_are_given() -> None:
     bench = Bench(ResNet8())
     trained = bench.train(Own(), 0)
     assert torch.equal(trained.buffers, bench.start["buffers"] + 3)
-    assert torch.equal(trained.personal["buffers"], trained.buffers)
+    assert torch.equal(trained.personal.buffers, trained.buffers)
     client, received = bench.client(0), dict(bench.start)
-    assert torch.equal(Own().personal(received, {}, client)["buffers"], bench.start["buffers"] + 3)
+    assert torch.equal(personal_model(Own(), received, {}, client).buffers, bench.start["buffers"] + 3)
 
 
 def test_buffers_that_are_not_shared_are_not_sent() -> None:
@@ -241,7 +248,7 @@ def test_buffers_that_are_not_shared_are_not_sent() -> None:
 
     trained = Bench(ResNet8()).train(Own(), 0)
     assert len(trained.buffers) == 0
-    assert len(trained.personal["buffers"]) > 0
+    assert len(trained.personal.buffers) > 0
 
 
 @pytest.mark.parametrize("part", ["all", "body", "head"])
@@ -269,8 +276,11 @@ def test_the_gradient_knows_where_its_phase_began(part: Any) -> None:
 def test_nothing_is_remembered_that_nobody_asks_for() -> None:
     """Kills: copies of a whole model for each phase of an algorithm that has no use for them."""
     bench = Bench(MLP(hidden=(4,)))
-    course = Course(bench.trainer, FedAvg(), Local(batch_size=5), bench.client(0), bench.parts[0], bench.start, {})
-    course.run_all((Phase(steps=1), Phase(steps=1)))
-    assert course._start is None
-    assert course.previous is None
-    assert course.ends == {}
+    client, trainer = bench.client(0), bench.trainer
+    ours = ClientRound(FedAvg(), Local(batch_size=5), 0, bench.parts[0], client.context, bench.start, {})
+    ours.begin(client, bench.start, {})
+    loop = SequentialLoop(trainer.net, trainer.rows, trainer.forward, ours)
+    loop.run_all((Phase(steps=1), Phase(steps=1)))
+    assert loop._start is None
+    assert ours.previous is None
+    assert ours.ends == {}

@@ -18,10 +18,11 @@ from algorithms.pfedme import PFedMe
 from algorithms.pflego import Pflego
 from engine.algorithm import Algorithm, Context, Kind, Phase, seeds
 from engine.base.errors import RunError
+from engine.client.client_round import ClientRound, Streams
 from engine.client.entries import checked, floats, sliced, to_torch
 from engine.client.flat_net import FlatNet
-from engine.client.sequential import CHUNK, Course
-from engine.client.trainer import Streams, Trainer, Visit
+from engine.client.sequential import CHUNK, SequentialLoop
+from engine.client.trainer import Trainer
 from engine.data.batches import Rows, augmented, orders
 from engine.experiment import Local
 from engine.models import MODELS, build_model
@@ -45,13 +46,15 @@ def context(net: FlatNet, round: int = 1) -> Context:
     return Context(round, 0.1, 4, 120, 2, 2.0, 0.5, net.layout)
 
 
-def course(net: FlatNet, algorithm: FedAvg | None = None, rows: int = 20, local: Local | None = None) -> Course:
-    """The course of a client with the first ``rows`` rows, at the net's present weights."""
+def loop_of(net: FlatNet, algorithm: FedAvg | None = None, rows: int = 20, local: Local | None = None) -> Any:
+    """The loop of a client with the first ``rows`` rows, at the net's present weights."""
     work = trainer(net, max(rows, 120))
     indices = torch.arange(rows)
     client = work.client(0, indices, context(net))
     received = {"weights": net.weights.clone(), "buffers": net.buffers.clone()}
-    return Course(work, algorithm or FedAvg(), local or Local(batch_size=8), client, indices, received, {})
+    ours = ClientRound(algorithm or FedAvg(), local or Local(batch_size=8), 0, indices, client.context, received, {})
+    ours.begin(client, received, {})
+    return SequentialLoop(work.net, work.rows, work.forward, ours)
 
 
 # --- keyed draws --------------------------------------------------------------------------------------
@@ -102,18 +105,18 @@ def test_the_last_batch(last: Any, sizes: list[int]) -> None:
 def test_a_pass_without_batches_ends() -> None:
     """Kills: an endless loop over empty passes: fewer rows than a batch, and short batches dropped."""
     assert list(orders(3, 8, "drop", seeds.generator(0, "test"))) == []
-    run = course(network(), rows=3, local=Local(batch_size=8, last_batch="drop", steps=5))
+    run = loop_of(network(), rows=3, local=Local(batch_size=8, last_batch="drop", steps=5))
     run.run(Phase())
-    assert run.steps == 0
+    assert run.round.steps == 0
 
 
 def test_an_empty_half_takes_no_step() -> None:
     """Kills: a mean over no rows, which is not a number, for a client of one row."""
-    run = course(network(), rows=1)
+    run = loop_of(network(), rows=1)
     run.run(Phase(rows="support"))
-    assert run.steps == 0
+    assert run.round.steps == 0
     run.run(Phase(rows="query"))
-    assert run.steps == 1
+    assert run.round.steps == 1
 
 
 def test_rows_are_taken_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,9 +128,9 @@ def test_rows_are_taken_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
         def index_select(self, dim: int, where: torch.Tensor) -> torch.Tensor:
             return torch.zeros(len(where)) if where.device == self.device else pytest.fail("positions are elsewhere")
 
-    run = course(network())
+    run = loop_of(network())
     monkeypatch.setattr(run.rows, "batch", lambda *_: (Far(), Far()))
-    assert len(run._live(run.order.indices, "none")(torch.arange(8)).x) == 8
+    assert len(run._live(run.round.order.indices, "none")(torch.arange(8)).x) == 8
 
 
 def test_wrapping_a_client_smaller_than_half_a_batch() -> None:
@@ -296,17 +299,17 @@ def test_a_narrow_net_leaves_statistics_alone_and_trains_the_full_weights() -> N
 )
 def test_steps_are_counted_by_the_engine(phase: Phase, local: Local, steps: int) -> None:
     """Kills: epochs taken for steps; a phase's wish that is ignored."""
-    run = course(network(), local=local)
+    run = loop_of(network(), local=local)
     run.run(phase)
-    assert run.steps == steps
+    assert run.round.steps == steps
 
 
 def test_a_single_row_is_skipped_with_batchnorm_only() -> None:
     """Kills: BatchNorm of one row (a crash, or statistics of nothing); skipping where nothing is wrong."""
     for name, steps in (("mlp", 2), ("resnet20", 1)):
-        run = course(network(name), rows=9)
+        run = loop_of(network(name), rows=9)
         run.run(Phase())
-        assert run.steps == steps, name
+        assert run.round.steps == steps, name
 
 
 @pytest.mark.parametrize("part", ["body", "head"])
@@ -315,7 +318,7 @@ def test_what_is_not_trained_keeps_its_bits(part: Any) -> None:
     net = network()
     before = net.weights.clone()
     local = Local(batch_size=8, momentum=0.9, weight_decay=0.1, epochs=2)
-    course(net, local=local).run(Phase(trainable=part))
+    loop_of(net, local=local).run(Phase(trainable=part))
     frozen = net.slices["head" if part == "body" else "body"][0]
     assert torch.equal(net.weights[frozen], before[frozen])
     assert not torch.equal(net.weights[net.slices[part][0]], before[net.slices[part][0]])
@@ -325,7 +328,7 @@ def test_a_frozen_body_keeps_its_statistics() -> None:
     """Kills: a head phase that moves BatchNorm, so that cached features would be wrong."""
     net = network("resnet20")
     before = net.buffers.clone()
-    course(net).run(Phase(trainable="head"))
+    loop_of(net).run(Phase(trainable="head"))
     assert torch.equal(net.buffers, before)
 
 
@@ -334,7 +337,7 @@ def test_cached_features_are_the_live_ones() -> None:
     ends = []
     for features in ("live", "cached"):
         net = network("resnet20", torch.float64)
-        run = course(net, local=Local(batch_size=8, epochs=3, lr=0.5, augment="crop_flip"))
+        run = loop_of(net, local=Local(batch_size=8, epochs=3, lr=0.5, augment="crop_flip"))
         run.run(Phase(trainable="head", features=features))  # type: ignore[arg-type]
         ends.append(net.weights.clone())
     torch.testing.assert_close(*ends, rtol=0, atol=1e-12)
@@ -344,31 +347,31 @@ def test_a_full_batch_is_exact_over_chunks() -> None:
     """Kills: a mean of chunk means where chunks differ in size; a gradient that is overwritten."""
     rows = CHUNK + 7
     net = network(dtype=torch.float64)
-    run = course(net, rows=rows)
+    run = loop_of(net, rows=rows)
     run.run(Phase(batch="full", emit="gradient"))
     x, y = run.rows.batch(torch.arange(rows))
-    assert run.gradient is not None
-    torch.testing.assert_close(run.gradient, net.backward(F.cross_entropy(net(x), y)), rtol=0, atol=1e-12)
+    assert run.round.gradient is not None
+    torch.testing.assert_close(run.round.gradient, net.backward(F.cross_entropy(net(x), y)), rtol=0, atol=1e-12)
 
 
 def test_an_emitted_gradient_takes_no_step_and_can_keep_buffers() -> None:
     """Kills: SCAFFOLD's option I moving BatchNorm before training; a hook applied to what is emitted."""
     net = network("resnet20")
     before = net.weights.clone(), net.buffers.clone()
-    run = course(net)
+    run = loop_of(net)
     run.run(Phase(batch="full", emit="gradient", buffers="keep"))
     assert torch.equal(net.weights, before[0])
     assert torch.equal(net.buffers, before[1])
-    assert run.gradient is not None
-    assert run.gradient.abs().max() > 0
+    assert run.round.gradient is not None
+    assert run.round.gradient.abs().max() > 0
     run.run(Phase(batch="full", emit="gradient"))
     assert not torch.equal(net.buffers, before[1])
 
 
 def test_support_and_query_are_halves_of_the_rows() -> None:
     """Kills: two draws, whose halves would overlap."""
-    run = course(network(), rows=21)
-    halves = [run.order.part(Phase(rows=half)) for half in ("support", "query")]  # type: ignore[arg-type]
+    run = loop_of(network(), rows=21)
+    halves = [run.round.order.part(Phase(rows=half)) for half in ("support", "query")]  # type: ignore[arg-type]
     assert sorted(torch.cat(halves).tolist()) == list(range(21))
     assert [len(half) for half in halves] == [10, 11]
 
@@ -376,24 +379,28 @@ def test_support_and_query_are_halves_of_the_rows() -> None:
 def test_a_query_is_never_empty() -> None:
     """Kills: a client all of whose rows are support, so that its upload would weigh nothing."""
     for rows, support in ((1, 0.9), (4, 0.9), (3, 1.0)):
-        run = course(network(), rows=rows)
-        halves = [run.order.part(Phase(rows=half, support=support)) for half in ("support", "query")]  # type: ignore[arg-type]
+        run = loop_of(network(), rows=rows)
+        halves = [run.round.order.part(Phase(rows=half, support=support)) for half in ("support", "query")]  # type: ignore[arg-type]
         assert [len(half) for half in halves] == [rows - 1, 1]
 
 
 def test_a_phase_that_has_ended_says_over_how_many_rows() -> None:
     """Kills: the client's rows for those of the phase."""
-    run = course(network(), rows=21)
+    run = loop_of(network(), rows=21)
     run.run_all([Phase(name, rows=name) for name in ("support", "query", "all")])  # type: ignore[arg-type]
-    assert {name: ended.num_examples for name, ended in run.ends.items()} == {"support": 10, "query": 11, "all": 21}
+    assert {name: ended.num_examples for name, ended in run.round.ends.items()} == {
+        "support": 10,
+        "query": 11,
+        "all": 21,
+    }
 
 
 def test_a_phase_has_its_own_learning_rate_and_momentum() -> None:
     """Kills: an optimizer that outlives its phase."""
     net = network()
-    run = course(net, local=Local(batch_size=8, momentum=0.9))
+    run = loop_of(net, local=Local(batch_size=8, momentum=0.9))
     run.run(Phase(lr=0.5))
-    assert run.lr == 0.5
+    assert run.round.lr == 0.5
     moved = net.weights.clone()
     run.run(Phase(lr=1e-300))  # momentum kept from before would go on moving
     torch.testing.assert_close(net.weights, moved, rtol=0, atol=1e-12)
@@ -411,7 +418,7 @@ def test_the_gradient_hook_sees_slices_that_fit() -> None:
 
     net = network()
     for part in ("all", "body", "head"):
-        course(net, Spy(), rows=8).run(Phase(trainable=part))  # type: ignore[arg-type]
+        loop_of(net, Spy(), rows=8).run(Phase(trainable=part))  # type: ignore[arg-type]
     layout = net.layout
     assert seen == [(size,) * 3 for size in (layout.size, layout.body, layout.head)]
 
@@ -423,7 +430,7 @@ def test_local_optimizers_are_those_of_torch(optimizer: Any) -> None:
     local = Local(batch_size=8, epochs=2, lr=0.1, weight_decay=0.01, optimizer=optimizer, **fields)
     net = network(dtype=torch.float64)
     reference = network(dtype=torch.float64).model
-    course(net, local=local).run(Phase())
+    loop_of(net, local=local).run(Phase())
     parameters = [*reference.body.parameters(), *reference.head.parameters()]
     made = {
         "sgd": lambda: torch.optim.SGD(parameters, lr=0.1, weight_decay=0.01, momentum=0.9, nesterov=True),
@@ -449,7 +456,7 @@ def test_the_probe_measures_the_first_batch_before_and_after() -> None:
         net = network("resnet20")
         received = {"weights": net.weights.clone(), "buffers": net.buffers.clone()}
         about = (FedAvg(), Local(epochs=4, batch_size=8), 0, torch.arange(20), context(net), received, {})
-        trained = trainer(net).train(Visit(*about, newcomer=True), probe)
+        trained = trainer(net).train(ClientRound(*about, newcomer=True), probe)
         ends.append((trained.upload["weights"], trained.buffers))
         assert (trained.loss_before is None) != probe
         if trained.loss_before is not None and trained.loss_after is not None:
@@ -463,7 +470,7 @@ def test_divergence_is_named_where_it_arises() -> None:
     net = network()
     received = {"weights": torch.full_like(net.weights, torch.nan), "buffers": net.buffers}
     with pytest.raises(RunError, match="client 5 diverged in round 7"):
-        trainer(net).train(Visit(FedAvg(), Local(), 5, torch.arange(20), context(net, round=7), received, {}))
+        trainer(net).train(ClientRound(FedAvg(), Local(), 5, torch.arange(20), context(net, round=7), received, {}))
 
 
 @pytest.mark.parametrize(
@@ -483,7 +490,9 @@ def test_the_rates_to_lower_are_those_of_the_training(algorithm: Algorithm, repa
     received = {name: torch.full_like(tensor, torch.nan) for name, tensor in numbers.items()}
     local = Local(batch_size=8, augment="none")
     with pytest.raises(RunError, match=f"{repair}$"):
-        trainer(net).train(Visit(algorithm, local, 5, torch.arange(20), context(net), received, {}, newcomer=True))
+        trainer(net).train(
+            ClientRound(algorithm, local, 5, torch.arange(20), context(net), received, {}, newcomer=True)
+        )
 
 
 # --- entries ------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -70,21 +70,22 @@ def _spoil_writes(fault: Fault) -> None:
 def _spoil_clients(fault: Fault) -> None:
     import torch
 
-    from engine.client.trainer import Arrival, Trainer, Visit
+    from engine.client.client_round import ClientRound
+    from engine.client.trainer import Trainer
 
-    original, seen = Trainer._arrive, 0
+    original, seen = Trainer._begun, 0
 
-    def spoilt(trainer: Trainer, visit: Visit) -> Arrival:
+    def spoilt(trainer: Trainer, task: ClientRound) -> ClientRound:
         nonlocal seen
         seen += 1
-        arrival = original(trainer, visit)
+        ours = original(trainer, task)
         if seen >= fault.at and fault.happens():
             if fault.kind == "raise":
                 raise RuntimeError("a row that does not exist")
-            return replace(arrival, start=arrival.start * torch.nan)
-        return arrival
+            ours.start = ours.start._replace(weights=ours.start.weights * torch.nan)
+        return ours
 
-    Trainer._arrive = spoilt  # type: ignore[method-assign]
+    Trainer._begun = spoilt  # type: ignore[method-assign]
 
 
 def planted(kind: Kind, at: int, folder: Path) -> Fault:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from algorithms import ALGORITHMS
-from engine.algorithm import Finisher
+from engine.algorithm import PostTraining
 from engine.base.errors import ConfigError, ResourceError, RunError
 from engine.experiment import Experiment
 from engine.record.run_folder import RunFolder
@@ -31,13 +31,13 @@ def cell(actors: int = 0, algorithm: str = "fedavg", **execution: Any) -> Experi
     """A network with BatchNorm on the embedded images, a few seconds of work; an algorithm without rounds comes after
     FedAvg."""
     end = {"name": "end", "needs": ["train"], "rounds": 0, "algorithm": {"name": algorithm}}
-    stages = [{"name": "train", "rounds": 4}, end] if issubclass(ALGORITHMS[algorithm], Finisher) else []
+    stages = [{"name": "train", "rounds": 4}, end] if issubclass(ALGORITHMS[algorithm], PostTraining) else []
     return Experiment(
         rounds=4,
         stages=stages,
         data={"name": "fashion_mnist_sample", "train_samples": 300, "test_samples": 100},
         partition={"name": "dirichlet", "clients": 20, "alpha": 0.1},
-        model={"name": "resnet20", **ALGORITHMS[algorithm].model_needs},
+        model={"name": "resnet20", **ALGORITHMS[algorithm].requires.model},
         algorithm={"name": "fedavg" if stages else algorithm},
         local={"batch_size": 32, "lr": 0.05},
         participation={"count": 5},
@@ -69,7 +69,7 @@ def assert_all_free() -> None:
 # the end.
 DISTURBED = ("fedavg", "scaffold", "fednova", "moon", "fedmix", "pflego", "ccvr", "iid_calibration")
 
-DISTILLING = [name for name, cls in ALGORITHMS.items() if issubclass(cls, Finisher) and cls.mixed_models]
+DISTILLING = [name for name, cls in ALGORITHMS.items() if issubclass(cls, PostTraining) and cls.mixed_models]
 
 
 @pytest.mark.parametrize("algorithm", DISTURBED)
@@ -86,7 +86,7 @@ def test_bits_do_not_depend_on_actors_deaths_and_resumes(tmp_path: Path, algorit
     stopped = under_way.close()
     assert stopped["status"] == "stopped"
     assert stopped["rounds"] == 2
-    at_end = issubclass(ALGORITHMS[algorithm], Finisher)  # works with all clients at the end: on two actors
+    at_end = issubclass(ALGORITHMS[algorithm], PostTraining)  # works with all clients at the end: on two actors
     resumed = run(cell(2 if at_end else 1, algorithm), tmp_path / "disturbed")
     assert resumed["weights_sha256"] == reference["weights_sha256"]
     assert resumed["states_sha256"] == reference["states_sha256"]

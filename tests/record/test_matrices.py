@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from algorithms import ALGORITHMS
-from engine.algorithm import Clients, Compute, Context, Finisher, Kind, Tensors
+from engine.algorithm import Clients, Compute, Context, Kind, PostTraining, Tensors
 from engine.analysis import class_pictures, judge, load
 from engine.analysis.drawing import Sketch
 from engine.analysis.quantities import quantity
@@ -35,10 +35,10 @@ PAIRS = torch.arange(float(CLASSES**2)).reshape(CLASSES, CLASSES)
 
 
 @dataclass(frozen=True)
-class Weighs(Finisher):
+class Weighs(PostTraining):
     """Ends with two matrices, one of them what clients' rows come to, and with something that is none."""
 
-    entries: ClassVar = {**Finisher.entries, "cost": Kind.MATRIX, "other": Kind.MATRIX, "row_weight": Kind.TENSOR}
+    entries: ClassVar = {**PostTraining.entries, "cost": Kind.MATRIX, "other": Kind.MATRIX, "row_weight": Kind.TENSOR}
     factor: float = 1.0
 
     def finish(self, server: Tensors, clients: Clients, compute: Compute, context: Context) -> Tensors:

@@ -415,7 +415,7 @@ class Asks(FedAvg):
     def before_round(self, server: Tensors, compute: Any, context: Any) -> Tensors:
         return {**server, "noise": compute(double, server)["noise"]}
 
-    def address(self, server: Tensors, cohort: Any, context: Any) -> Tensors:
+    def broadcast_to(self, server: Tensors, cohort: Any, context: Any) -> Tensors:
         return {"mine": torch.tensor([float(number) for number in cohort.num_examples])}
 
     def loss(self, net: Any, batch: Any, received: Tensors, state: Tensors) -> Any:

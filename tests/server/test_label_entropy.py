@@ -14,6 +14,7 @@ from torch import Tensor
 
 from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
+from engine.algorithm import Generative, ParamLayout, Tensors
 from engine.analysis import load
 from engine.analysis.partition_picture import draw_steps
 from engine.experiment import Experiment, Local
@@ -23,7 +24,7 @@ from tests.support.tiny import CLASSES, assignment, dataset, drive, experiment
 
 
 @dataclass(frozen=True)
-class Lacking(FedAvg):
+class Lacking(Generative, FedAvg):
     """FedAvg whose steps see ``fake`` rows more, of classes with probability (1 - P_m) / (C - 1)."""
 
     fake: int = 70
@@ -31,6 +32,9 @@ class Lacking(FedAvg):
     def step_classes(self, counts: Tensor, rows: int) -> Tensor:
         shares = counts / counts.sum(dim=1, keepdim=True)
         return rows * shares + self.fake * (1 - shares) / (counts.shape[1] - 1)
+
+    def generate(self, server: Tensors, labels: Tensor, layout: ParamLayout, rng: torch.Generator) -> Tensors:
+        raise AssertionError("nobody asks for its images")
 
 
 @pytest.fixture(autouse=True)

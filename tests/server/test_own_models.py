@@ -71,7 +71,7 @@ def test_after_the_server_by_hand(tmp_path: Path) -> None:
         if stored is None:  # has never taken part
             continue
         tensors = {name: torch.as_tensor(array) for name, array in run.driver.pool.fetch(stored).items()}
-        head = opened(run.driver.stage.algorithm.entries, tensors, client)["head"]
+        head = opened(run.driver.stage.algorithm.kinds, tensors, client)["head"]
         worker.net.load(layout.join(layout.body_of(run.server["weights"]), head), worker.net.buffers)
         worker.net.train(False)
         x, y = worker.test.batch(torch.as_tensor(assigned.tests[number]))

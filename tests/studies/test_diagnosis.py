@@ -19,6 +19,7 @@ from engine.algorithm import seeds
 from engine.analysis.claims import Claim, judge
 from engine.analysis.tables import load
 from engine.base.errors import ConfigError, RunError, RunFolderError
+from engine.client.client_round import ClientRound
 from engine.client.flat_net import FlatNet
 from engine.client.jobs import JobRunner
 from engine.client.trainer import Trainer
@@ -92,15 +93,14 @@ def content(folder: Path) -> dict[str, str]:
 def trained(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, int], tuple[np.ndarray, np.ndarray]]:
     """What every training in this process ended with, by round and client: seen from outside the engine's own path."""
     seen: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
-    original = Trainer._leave
+    original = Trainer._end
 
-    def leave(self: Trainer, arrival: Any, *rest: Any) -> Any:
+    def leave(self: Trainer, ours: ClientRound, *rest: Any) -> None:
         weights = self.net.weights.numpy().copy()
-        found = original(self, arrival, *rest)
-        seen[arrival.client.context.round, arrival.visit.number] = weights, found.buffers.numpy().copy()
-        return found
+        original(self, ours, *rest)
+        seen[ours.context.round, ours.number] = weights, ours.buffers.numpy().copy()
 
-    monkeypatch.setattr(Trainer, "_leave", leave)
+    monkeypatch.setattr(Trainer, "_end", leave)
     return seen
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from algorithms.cbfl import Cbfl
 from algorithms.fedavg import FedAvg
 from algorithms.generators import images
-from engine.algorithm import Layout, Net, Tensors, seeds
+from engine.algorithm import Generative, Net, ParamLayout, Tensors, seeds
 from engine.analysis.claims import Claim, judge
 from engine.analysis.report import write as write_report
 from engine.analysis.tables import load
@@ -90,25 +90,25 @@ def test_a_copy_has_distance_0() -> None:
 
 
 @dataclass(frozen=True)
-class Copying(FedAvg):
+class Copying(Generative, FedAvg):
     """Gives back the first training images of each class, moved by a step; its model sees class 2 in all but those of
     class 1, which it takes for class 1."""
 
     step: float = 0.0
     asks: bool = True
 
-    def generate(self, server: Tensors, labels: Tensor, layout: Layout, rng: torch.Generator) -> Tensors:
+    def generate(self, server: Tensors, labels: Tensor, layout: ParamLayout, rng: torch.Generator) -> Tensors:
         train = rows(dataset())
         place = [int(torch.nonzero(train.labels == label)[0, 0]) for label in labels]
         made = {"images": train.batch(torch.tensor(place))[0] + self.step}
         return {**made, "labels": labels} if self.asks else made
 
     def predict(self, net: Net, x: Tensor) -> Tensor:
-        ones = self.generate({}, torch.tensor([1]), Layout(0, 0, 0, 0, 0), torch.Generator())["images"]
+        ones = self.generate({}, torch.tensor([1]), ParamLayout(0, 0, 0, 0, 0), torch.Generator())["images"]
         return torch.eye(CLASSES)[[1 if torch.equal(one, ones[0]) else 2 for one in x]]
 
 
-def measured(algorithm: FedAvg, probe: int = 12) -> tuple[pd.DataFrame, pd.DataFrame, Any]:
+def measured(algorithm: Generative, probe: int = 12) -> tuple[pd.DataFrame, pd.DataFrame, Any]:
     bench = Bench(MLP(hidden=(4,)))
     assert isinstance(bench.net, FlatNet)
     return measure(algorithm, bench.start, bench.net, dataset(), probe, seeds.generator(0, "any"))

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from engine.algorithm import Algorithm, Batch, Context, Net, Pooled, Tensors, seeds
+from engine.client.client_round import ClientRound
 from engine.client.flat_net import FlatNet
-from engine.client.trainer import Trained, Trainer, Visit
+from engine.client.trainer import Trainer
 from engine.data import Dataset, Split
 from engine.data.batches import Rows
 from engine.experiment import Local
@@ -56,7 +57,7 @@ def context(net: FlatNet, lr: float = 0.1, clients: int = 2, examples: int = 2, 
     return Context(1, lr, clients, examples, cohort, float(cohort), cohort / clients, net.layout)
 
 
-def pool(trained: list[Trained], ids: tuple[int, ...] = ()) -> Pooled:
+def pool(trained: list[ClientRound], ids: tuple[int, ...] = ()) -> Pooled:
     """What the server sees of these uploads; formed here, apart from the engine's sums."""
     names = trained[0].upload
     weight = sum(one.weight for one in trained)
@@ -90,7 +91,7 @@ class Federation:
     def weight(self) -> float:
         return self.server["weights"][0].item()
 
-    def train(self, client: int) -> Trained:
+    def train(self, client: int) -> ClientRound:
         return self.trainer.train(self._visit(client))
 
     def own(self, client: int) -> float:
@@ -98,18 +99,18 @@ class Federation:
         self.trainer.personalise(self._visit(client))
         return self.net.weights[0].item()
 
-    def _visit(self, client: int) -> Visit:
+    def _visit(self, client: int) -> ClientRound:
         received = {**self.algorithm.broadcast(self.server, self.context), "buffers": self.net.buffers}
         state = self.states[client]
         local = Local(**{"lr": self.lr, "steps": self.steps[client], "batch_size": 1000, **self.local})
         about = (self.algorithm, local, client, self.rows[client], self.context, received, state or {})
-        return Visit(*about, newcomer=state is None)
+        return ClientRound(*about, newcomer=state is None)
 
-    def round(self, cohort: list[int] | None = None) -> list[Trained]:
+    def round(self, cohort: list[int] | None = None) -> list[ClientRound]:
         """One round of all clients, or of ``cohort``; the clients' uploads and states."""
         ids = list(range(len(self.targets))) if cohort is None else cohort
         trained = [self.train(client) for client in ids]
         for client, one in zip(ids, trained, strict=True):
-            self.states[client] = one.state
+            self.states[client] = one.new_state
         self.server = self.algorithm.aggregate(self.server, pool(trained, tuple(ids)), self.context)
         return trained

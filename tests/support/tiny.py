@@ -12,7 +12,7 @@ import numpy as np
 from algorithms import ALGORITHMS
 from algorithms.answers import Answers
 from algorithms.distillation import Distillation
-from engine.algorithm import Context, Finisher
+from engine.algorithm import Context, PostTraining
 from engine.data import Assignment, Dataset, Split
 from engine.data.partition import Iid
 from engine.experiment import Experiment
@@ -95,7 +95,8 @@ def experiment(**changes: Any) -> Experiment:
         merged = isinstance(value, dict) and isinstance(values.get(section), dict) and "name" not in value
         values[section] = {**values[section], **value} if merged else value
     name = values.get("algorithm", {}).get("name", "")
-    needs = getattr(ALGORITHMS.get(name), "model_needs", {})
+    kind = ALGORITHMS.get(name)
+    needs = kind.requires.model if kind else {}
     if name in SUITED:
         values["algorithm"] = {**SUITED[name], **values["algorithm"]}
     return Experiment(**{**values, "model": {**needs, **values["model"]}})
@@ -114,7 +115,7 @@ def before_the_end(name: str, rounds: int) -> list[dict[str, Any]]:
 
 def experiment_of(name: str, fields: Mapping[str, Any] | None = None, **changes: Any) -> Experiment:
     """An experiment with an algorithm; one without rounds is a stage "end", after what it goes on from."""
-    if not issubclass(ALGORITHMS[name], Finisher):
+    if not issubclass(ALGORITHMS[name], PostTraining):
         return experiment(algorithm={"name": name, **(fields or {})}, **changes)
     before = before_the_end(name, changes.get("rounds", BASE["rounds"]))
     algorithm = {"name": name, **SUITED.get(name, {}), **(fields or {})}
@@ -204,5 +205,5 @@ def context_of(driver: Driver, round: int) -> Context:
 
 def every_client(driver: Driver, context: Context, when: Literal["prepare", "finish"]) -> EveryClient:
     """``clients`` of the contract, as the driver's stage has them."""
-    states, kinds = driver.lineage.states, driver.stage.algorithm.entries
+    states, kinds = driver.lineage.states, driver.stage.algorithm.kinds
     return EveryClient(driver.exchanges, driver.stage.name, context, when, states.read, kinds)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from algorithms import ALGORITHMS
-from engine.algorithm import Finisher
+from engine.algorithm import PostTraining
 from engine.base import devices
 from engine.base.errors import ResourceError
 from engine.client.trainer import Trainer
@@ -161,7 +161,7 @@ class Crowded(InProcessPool):
         self.side_by_side = 10**6
 
 
-FLOWN = [name for name, kind in ALGORITHMS.items() if not issubclass(kind, Finisher)]
+FLOWN = [name for name, kind in ALGORITHMS.items() if not issubclass(kind, PostTraining)]
 
 
 @pytest.mark.parametrize("name", FLOWN)

@@ -1,8 +1,8 @@
 """Several clients in one pass: their weights are stacked, and the loss of one is mapped over all of them.
 
-The counterpart of ``phases.Course`` for K clients at once. What happens once a phase or once a round (draws of rows,
-entering a phase, states) happens client by client, as there; what happens once a step happens for all whose next batch
-has the same size. Clients are in descending order of rows, see ``ticks.py``.
+The counterpart of ``sequential.SequentialLoop`` for K clients at once. What happens once a phase or once a round
+(draws of rows, starts of phases, states) happens client by client, as there; what happens once a step happens for all
+whose next batch has the same size. Clients are in descending order of rows, see ``lockstep.py``.
 
 Shapes: K clients, k of them in a pass, B rows of a batch, P parameters, Q floating buffers.
 """
@@ -19,10 +19,12 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from engine.algorithm import Algorithm, Batch, Client, Ended, Net, Phase, Tensors, accumulation
+from engine.algorithm import Algorithm, Batch, Client, ModelState, Net, Phase, Tensors, accumulation
+from engine.client.cached_net import CachedNet
+from engine.client.client_round import ClientRound
 from engine.client.entries import sliced
 from engine.client.flat_net import FlatNet
-from engine.client.sequential import CHUNK, CachedNet, Tally, freezes_body, in_phase, least_rows, moved
+from engine.client.sequential import CHUNK, freezes_body, least_rows, moved
 from engine.client.vmap.block_inputs import OwnEntries, stacked
 from engine.client.vmap.cuda_graph import Programs
 from engine.client.vmap.dense import Dense, Gradient, Product
@@ -32,13 +34,6 @@ from engine.client.vmap.step_memory import Inputs, Memory
 from engine.client.vmap.steps import Rate, descend, optimizer
 from engine.client.vmap.vmap_rules import StackedRules
 from engine.data.batches import Rows
-from engine.experiment import Local
-
-
-class Member(Tally):
-    """One client of a block."""
-
-    first: FirstBatches | None = None
 
 
 @dataclass(frozen=True)
@@ -56,34 +51,33 @@ class FirstBatches:
     training: bool  # the mode of the modules
 
 
-class Together:
-    """The phases of a block of clients."""
+class VmapLoop:
+    """The phases of a block of clients, in one pass."""
 
     def __init__(
         self,
         net: FlatNet,
         rows: Rows,
-        algorithm: Algorithm,
-        local: Local,
-        members: Sequence[Member],
-        starts: Starts,
+        members: Sequence[ClientRound],
         forward: Callable[[], AbstractContextManager[object]] = nullcontext,
         programs: Programs | None = None,
         probe: bool = False,
     ) -> None:
-        """``starts``: weights [P] and buffers [Q] of each member. ``forward``, ``programs``: see ``Trainer``.
+        """Take in rounds that have begun, all of one algorithm and one local section, in descending order of rows.
 
-        ``probe``: whether :meth:`losses` will be asked for.
+        ``forward``, ``programs``: see ``Trainer``. ``probe``: whether :meth:`losses` will be asked for.
         """
+        algorithm, local = members[0].algorithm, members[0].local
         self.net = net
         self.rows = rows
         self.algorithm = algorithm
         self.local = local
         self.members = members
+        self._firsts: list[FirstBatches | None] = [None] * len(members)
         hooks = type(algorithm)
         self._hooked = hooks.gradient is not Algorithm.gradient
-        self._enters = hooks.enter is not Algorithm.enter
-        self._draws = hooks.draw is not Algorithm.draw
+        self._enters = hooks.phase_start is not Algorithm.phase_start
+        self._draws = hooks.step_randomness is not Algorithm.step_randomness
         self._probe = probe
         self.forward = forward
         with forward():
@@ -97,7 +91,8 @@ class Together:
         self._memory = Memory()
         if programs is not None:
             self._memory = programs.of(algorithm, local, self._in_place, clients, received, states)
-        self.stack = Stack(net, *zip(*starts, strict=True), by_layer=self._in_place, memory=self._memory)
+        starts = zip(*(member.start for member in members), strict=True)
+        self.stack = Stack(net, *starts, by_layer=self._in_place, memory=self._memory)
         asked = self._dense is None or self._hooked or any(p.features == "cached" for p in phases)
         self._own = None
         if asked:
@@ -109,9 +104,9 @@ class Together:
 
     def run_all(self) -> None:
         """All phases; the modules are in eval mode after them."""
-        for number, phase in enumerate(self.algorithm.phases(self.members[0].client.context)):
+        for number, phase in enumerate(self.algorithm.phases(self.members[0].context)):
             for row, member in enumerate(self.members):
-                member.client = in_phase(member.round_client, phase.name)
+                member.enter(phase)
                 if number and member.previous is not None:
                     self._enter(row, member)
             needs_start = self._enters or self._hooked or bool(phase.name)
@@ -119,17 +114,14 @@ class Together:
             self._run(phase)
             if self._starts is not None and (phase.name or self._enters):
                 for row, member in enumerate(self.members):
-                    count = len(member.order.part(phase))
-                    buffers = self.stack.buffers_of(row)
-                    member.previous = Ended(self._starts[row].clone(), self.stack.weights_of(row), buffers, count)
-                    if phase.name:
-                        member.ends[phase.name] = member.previous
+                    end = ModelState(self.stack.weights_of(row), self.stack.buffers_of(row))
+                    member.leave(phase, self._starts[row].clone(), end)
         self.net.train(False)
 
     def losses(self) -> list[tuple[float, float] | None]:
         """Each member's objective on its first batch, before its first step and now; to be asked for beforehand."""
         found: list[tuple[float, float] | None] = [None] * len(self.members)
-        for group in {id(member.first): member.first for member in self.members if member.first}.values():
+        for group in {id(group): group for group in self._firsts if group}.values():
             first, last = group.first, group.last
             self.net.train(group.training)
             leaves = self.stack.leaves(first, last, "all")
@@ -142,20 +134,21 @@ class Together:
                     drawn = group.inputs.drawn
                     now = self._losses(first, last, group.client, leaves, buffers, x, y, drawn, cached=False)
             for row, pair in enumerate(zip(group.losses.tolist(), now.tolist(), strict=True), start=first):
-                if self.members[row].first is group:
+                if self._firsts[row] is group:
                     found[row] = pair
         self.net.train(False)
         return found
 
     # --- a phase ----------------------------------------------------------------------------------------
 
-    def _enter(self, row: int, member: Member) -> None:
+    def _enter(self, row: int, member: ClientRound) -> None:
         assert member.previous is not None
-        entry = self.algorithm.enter(member.previous, member.received, member.state, member.client)
-        if entry:
-            self.stack.load(row, entry["weights"], entry.get("buffers", self.stack.buffers_of(row)))
-        if "buffers" in entry:
-            member.first = None  # another model is trained from here on
+        entry = self.algorithm.phase_start(member.previous, member.received, member.state, member.phase_client)
+        if isinstance(entry, ModelState):
+            self.stack.load(row, *entry)
+            self._firsts[row] = None  # another model is trained from here on
+        elif entry is not None:
+            self.stack.load(row, entry, self.stack.buffers_of(row))
 
     def _run(self, phase: Phase) -> None:
         frozen_body = freezes_body(phase)
@@ -165,7 +158,9 @@ class Together:
         if take is None and not frozen_body and self.local.augment != "none":
             take = self._augmented
         step = self._emitter(phase) if phase.emit == "gradient" else self._stepper(phase)
-        streams = [member.order.passes(phase, member.client, least_rows(self.net, phase)) for member in self.members]
+        streams = [
+            member.order.passes(phase, member.phase_client, least_rows(self.net, phase)) for member in self.members
+        ]
         taken = [0] * len(self.members)
         while True:
             ended = [phase.emit == "gradient" and count > 0 for count in taken]  # of the first batch alone
@@ -240,7 +235,7 @@ class Together:
 
     def _asked(self, first: int, last: int) -> bool:
         """Whether a step's losses are the first of one of clients [first, last)."""
-        return self._probe and any(member.first is None for member in self.members[first:last])
+        return self._probe and any(group is None for group in self._firsts[first:last])
 
     def _inputs(self, first: int, last: int, places: Tensor, take: Take | None, asked: bool) -> Inputs:
         """What a step is given, with the draws that are its own; if it is ``asked`` for, what is needed once more."""
@@ -251,8 +246,8 @@ class Together:
         if not self._draws:
             return Inputs(rows)
         members, size = self.members[first:last], places.shape[1]
-        draws = [self.algorithm.draw(member.client, size, member.received) for member in members]
-        drawn = stacked(f"{type(self.algorithm).__name__}.draw", draws)
+        draws = [self.algorithm.step_randomness(member.phase_client, size, member.received) for member in members]
+        drawn = stacked(f"{type(self.algorithm).__name__}.step_randomness", draws)
         return Inputs(rows, {name: moved(tensor, self.net.weights.device) for name, tensor in drawn.items()})
 
     def _gradients(self, first: int, last: int, inputs: Inputs, phase: Phase, asked: bool) -> list[Gradient]:
@@ -267,7 +262,7 @@ class Together:
             with torch.no_grad():
                 grads, losses = self._dense.gradients(leaves, trained, x, y, with_losses=asked)
         else:
-            client, buffers = self.members[first].client, self.stack.buffers(first, last)
+            client, buffers = self.members[first].phase_client, self.stack.buffers(first, last)
             losses = self._losses(first, last, client, leaves, buffers, x, y, inputs.drawn, cached)
             wanted = [leaf for leaf in leaves if leaf.requires_grad]
             found = iter(torch.autograd.grad(losses.sum(), wanted, allow_unused=True) if wanted else ())
@@ -325,9 +320,8 @@ class Together:
             inputs = replace(inputs, rows={"rows": torch.stack(parts)})
         training = self.net.model.training and phase.features == "live"
         losses = self._first_losses[first:last].clone()
-        group = FirstBatches(first, last, self.members[first].client, inputs, losses, training)
-        for member in self.members[first:last]:
-            member.first = member.first or group
+        group = FirstBatches(first, last, self.members[first].phase_client, inputs, losses, training)
+        self._firsts[first:last] = [earlier or group for earlier in self._firsts[first:last]]
 
     # --- gradients and steps ------------------------------------------------------------------------------
 
@@ -342,7 +336,7 @@ class Together:
         return torch.cat(pieces, dim=1) if pieces else self.stack.weights.new_zeros(last - first, 0)
 
     def _stepper(self, phase: Phase) -> Step:
-        lr = self.members[0].client.context.lr if phase.lr is None else phase.lr
+        lr = self.members[0].phase_client.context.lr if phase.lr is None else phase.lr
         for member in self.members:
             member.lr = lr
         rate = self._memory.number("lr", lr, like=self.net.weights)
@@ -386,7 +380,7 @@ class Together:
         assert self._starts is not None and self._own is not None
         starts, own = self._starts[:, where], self._own
         shared_received = sliced(self.algorithm, own.shared, where)
-        client = self.members[0].client
+        client = self.members[0].phase_client
         context = replace(client.context, layout=client.context.layout.part(where))
         template = self._template(replace(client, context=context))
 
@@ -418,7 +412,7 @@ class Together:
 
     def _augmented(self, first: int, last: int, places: Tensor) -> Tensors:
         parts = [
-            self.rows.batch(own, self.local.augment, self.members[row].client.rng("augment"))
+            self.rows.batch(own, self.local.augment, self.members[row].phase_client.rng("augment"))
             for row, own in zip(range(first, last), places, strict=True)
         ]
         return {"x": torch.stack([x for x, _ in parts]), "y": torch.stack([y for _, y in parts])}
@@ -446,7 +440,6 @@ class Together:
         return self.members[0].order.batch_size(phase)
 
 
-Starts = Sequence[tuple[Tensor, Tensor]]
 Take = Callable[[int, int, Tensor], Tensors]  # "x" and "y" of clients [first, last), made outside of the step
 Step = Callable[[int, int, list[Gradient]], None]  # of clients [first, last), by the gradient of each parameter
 
@@ -467,4 +460,6 @@ def _plus(total: list[Gradient], grads: list[Gradient], share: float) -> list[Gr
 
 
 def _no_draws(purpose: str) -> torch.Generator:
-    raise TypeError(f"a loss or gradient draws nothing itself: what it needs of {purpose!r} comes from Algorithm.draw")
+    raise TypeError(
+        f"a loss or gradient draws nothing itself: what it needs of {purpose!r} comes from Algorithm.step_randomness"
+    )

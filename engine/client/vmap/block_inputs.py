@@ -58,6 +58,6 @@ def stacked(what: str, entries: Sequence[Mapping[str, Any]]) -> Tensors:
         except (KeyError, TypeError, RuntimeError) as error:
             raise TypeError(
                 f"{what}: {name!r} is no tensor of one shape for all clients of a block; "
-                "say so in one_by_one, and they are trained one by one"
+                "say so in requires.no_vmap, and they are trained one by one"
             ) from error
     return found

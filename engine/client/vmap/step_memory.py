@@ -20,7 +20,7 @@ class Inputs:
     """What one step of k clients is given."""
 
     rows: Tensors  # "rows" [k, B], places in the data set; or what was made of them, "x" [k, B, ...] and "y" [k, B]
-    drawn: Tensors = field(default_factory=dict)  # [k, ...] what Algorithm.draw drew
+    drawn: Tensors = field(default_factory=dict)  # [k, ...] what Algorithm.step_randomness drew
 
     def named(self) -> Tensors:
         return self.rows | {f"drawn {name}": tensor for name, tensor in self.drawn.items()}

@@ -25,7 +25,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from engine.algorithm import Algorithm, Kind, seeds
+from engine.algorithm import Algorithm, Kind, Personalised, seeds
 from engine.algorithm.labels import own_logits, spread
 from engine.base.errors import ConfigError, nearest, require
 from engine.client.nets import open_model
@@ -244,9 +244,9 @@ def balanced_rows(labels: np.ndarray, probe: int) -> np.ndarray:
 def class_norms(rows: np.ndarray, counts: np.ndarray, algorithm: Algorithm) -> np.ndarray:
     """[C] norms of a client's classifier, by row -> by class, NaN for a class that the classifier knows nothing of."""
     norms, held = torch.from_numpy(rows), torch.from_numpy(counts)
-    if algorithm.local_labels:
+    if isinstance(algorithm, Personalised) and algorithm.local_labels:
         norms = spread(norms, held)
-    elif Kind.PERSONAL_HEAD in algorithm.entries.values():
+    elif Kind.PERSONAL_HEAD in algorithm.kinds.values():
         norms = own_logits(norms, held)
     return torch.where(norms.isfinite(), norms, math.nan).numpy()
 

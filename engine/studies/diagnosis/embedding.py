@@ -21,6 +21,7 @@ import torch
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 
+from engine.algorithm.personalised import has_global_model
 from engine.analysis.drawing import CATEGORIES, MUTED, STYLE, Drawing, Sketch
 from engine.base.errors import ConfigError, RunFolderError, nearest, require
 from engine.base.files import refuse_links, write_atomically
@@ -64,13 +65,13 @@ def embed(
     after = after or experiment.chain[-1].name
     _check_stage("--after", after, chain)
     if before is None:
-        earlier = [need for need in chain[after].needs if chain[need].algorithm.global_model]
+        earlier = [need for need in chain[after].needs if has_global_model(chain[need].algorithm)]
         before = earlier[0] if earlier else after
     _check_stage("--before", before, chain)
     stages = tuple(dict.fromkeys((before, after)))
     for option, stage in (("--after", after), ("--before", before)):
         rule = "has no global model, only those of single clients"
-        require(chain[stage].algorithm.global_model, option, stage, rule, "name a stage that has one")
+        require(has_global_model(chain[stage].algorithm), option, stage, rule, "name a stage that has one")
     data = experiment.data.load()
     net = open_model(experiment, data, torch.device("cpu"))
     net.train(False)

@@ -32,8 +32,7 @@ class LocalWork:
 
 
 def local_work(num_rows: int, local: Local, has_batchnorm: bool) -> LocalWork:
-    """What a client of ``num_rows`` rows does by the section ``local``: as :class:`~engine.client.sequential.Course`
-    does it.
+    """What a client of ``num_rows`` rows does by the section ``local``, as ``client/sequential.py`` does it.
 
     Where the model has BatchNorm a batch of one row is passed over, and still counts to ``local.steps``.
     """

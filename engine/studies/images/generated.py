@@ -23,7 +23,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from engine.algorithm import Algorithm, seeds
+from engine.algorithm import Generative, seeds
 from engine.analysis import round_folders
 from engine.base.errors import ConfigError, RunFolderError, require
 from engine.base.files import refuse_links, write_atomically
@@ -88,6 +88,7 @@ def look(folder: Path, number: int | None = None, probe: int = 1000) -> Generate
     refuse_links(folder)
     experiment = RunFolder(folder).experiment()
     stage, number, server = _state(folder, experiment, number)
+    assert isinstance(stage.algorithm, Generative)
     data = experiment.data.load()
     net = open_model(experiment, data, CPU)
     net.load(server["weights"], server["buffers"])
@@ -104,11 +105,11 @@ def _state(folder: Path, experiment: Experiment, number: int | None) -> tuple[St
     lineage = [
         (place, stage)
         for place, stage in enumerate(chain)
-        if stage.name in experiment.lineage and type(stage.algorithm).generate is not Algorithm.generate
+        if stage.name in experiment.lineage and isinstance(stage.algorithm, Generative)
     ]
     if not lineage:
         name = CHOICES["algorithm"].name_of(chain[-1].algorithm)
-        makers = [name for name, cls in CHOICES["algorithm"].items() if cls.generate is not Algorithm.generate]
+        makers = [name for name, cls in CHOICES["algorithm"].items() if issubclass(cls, Generative)]
         raise ConfigError("algorithm.name", name, "generates no images", f"name a run of {' or '.join(makers)}")
     checkpoints = Checkpoints(folder / "checkpoints", experiment.digest, 1, tuple(stage.name for stage in chain))
     saved = {
@@ -136,7 +137,7 @@ def _state(folder: Path, experiment: Experiment, number: int | None) -> tuple[St
 
 @torch.inference_mode()
 def measure(
-    algorithm: Algorithm,
+    algorithm: Generative,
     server: Mapping[str, Tensor],
     net: FlatNet,
     data: Dataset,

@@ -141,7 +141,7 @@ def make_plan(experiment: Experiment, cohort: int, holders: int, actors: Iterabl
             f"must be from 1 to {holders}, the number of clients that hold data",
             "raise partition.clients",
         )
-    plain = not experiment.client_models and not experiment.algorithm.model_needs
+    plain = not experiment.client_models and not experiment.algorithm.requires.model
     models = wanted.models or ((own, *MODELS) if plain else (own,))
     fair = max(cohort // max(most, 1), 1)  # clients of each actor
     blocks: tuple[Block, ...] = wanted.blocks or (block, 1, 4, fair)

@@ -1,0 +1,42 @@
+"""Generated rows: what methods that make images for their clients' training add to the contract.
+
+Figures and pictures alone are made of it; training is an algorithm's own affair.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.algorithm.contract import Algorithm
+from engine.algorithm.types import ParamLayout, Tensors
+
+
+@dataclass(frozen=True)
+class Generative(Algorithm):
+    """An algorithm by which clients train on images that are generated, or lent to them, beside their own."""
+
+    @abstractmethod
+    def generate(self, server: Tensors, labels: Tensor, layout: ParamLayout, rng: torch.Generator) -> Tensors:
+        """Return images like those that clients train on, made from what the server has after a round.
+
+        labels: int64 [n], the classes to generate. "images" [n, channels, height, width], normalised, and "labels" [n]
+        if each was made for its class. May raise :class:`~engine.base.errors.ConfigError` where the server has nothing
+        to make them from.
+        """
+
+    def step_classes(self, counts: Tensor, rows: int) -> Tensor:
+        """Return the rows of each class that one local step of each client is expected to see, float64 [K, C].
+
+        counts: int64 [K, C], the clients' samples of each class, at least one each. rows: of a batch. What is mixed
+        into a step beside the client's own rows counts too.
+        """
+        return own_classes(counts, rows)
+
+
+def own_classes(counts: Tensor, rows: int) -> Tensor:
+    """Return :meth:`Generative.step_classes` of an algorithm whose steps see a client's own rows alone."""
+    return rows * counts / counts.sum(dim=1, keepdim=True, dtype=torch.float64)

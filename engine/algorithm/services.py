@@ -1,0 +1,127 @@
+"""The services that the engine offers algorithms for work beside local training.
+
+``Clients`` reaches all clients outside rounds, ``Compute`` runs heavy work on the server's behalf, ``TrainingTools`` is
+what either and a client's setup train other networks with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from engine.algorithm.net import Net
+from engine.algorithm.types import Batch, Client, Tensors
+
+Merge = Callable[[Tensors, Tensors], Tensors]  # pure and associative; a module-level function or a partial of one
+
+
+class ClientView(Protocol):
+    """One client, to a function given to :meth:`Clients.map`."""
+
+    @property
+    def client(self) -> Client: ...
+
+    @property
+    def net(self) -> Net:
+        """The network at the shared weights and buffers, in eval mode; a TypeError where none are shared."""
+        ...
+
+    @property
+    def state(self) -> Tensors:
+        """The client's state; empty before its first participation. A TypeError unless ``states`` was asked for."""
+        ...
+
+    def at(self, weights: Tensor, buffers: Tensor) -> Net:
+        """Return the client's network, which may be of its own architecture, at these weights: frozen, in eval mode."""
+        ...
+
+    def rows(self) -> Iterator[Batch]:
+        """Yield the client's rows once, in order, not augmented."""
+        ...
+
+    def public(self, per_class: int, /) -> tuple[Tensor, Tensor]:
+        """Return public rows, see :meth:`TrainingTools.public`."""
+        ...
+
+
+class Clients(Protocol):
+    """All clients that hold data, for work outside rounds."""
+
+    def map(
+        self,
+        fn: Callable[[ClientView, Tensors], Tensors],
+        shared: Tensors,
+        reduce: Literal["sum", "stack"] | Merge = "sum",
+        states: bool = False,
+    ) -> Tensors:
+        """Run the pure ``fn`` on every client: an exchange, counted as traffic in ``exchanges.parquet``.
+
+        What is given is what travels: every client receives ``shared`` and sends what ``fn`` returns, number by number,
+        so ``fn`` packs a symmetric matrix and leaves out an entry it has nothing for. ``view.net`` is there if
+        ``shared`` holds "weights" and "buffers".
+        ``fn`` is a module-level function, or a ``functools.partial`` of one that carries hyper-parameters.
+        ``states`` says that ``fn`` reads ``view.state``, which then goes to where the client's function runs. That is
+        no traffic, but may be much to read for every client and every pass.
+        ``sum`` adds the results in float64, ``stack`` concatenates them along their first axis; a function merges
+        two results into one, and must be associative: blocks are merged where they ran, so that no more than one
+        result per block exists at a time. All in client order, so the result does not depend on where clients ran.
+        """
+        ...
+
+
+class TrainingTools(Protocol):
+    """The means of training beside the rounds' own: see :class:`Compute` and :meth:`Algorithm.client_setup`."""
+
+    @property
+    def net(self) -> Net:
+        """The network, in eval mode."""
+        ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def rng(self, purpose: str, /) -> torch.Generator:
+        """Return the generator for this purpose."""
+        ...
+
+    def public(self, per_class: int, /) -> tuple[Tensor, Tensor]:
+        """Return rows that no client holds and everybody may see, so that they are no traffic.
+
+        Images [n, channels, height, width], normalised, and int64 labels [n]: of each class that has any the first
+        ``per_class``, one class after the other, so that a smaller set is part of a larger one. Raises ConfigError if a
+        class has some but fewer, or if none has any.
+        """
+        ...
+
+    def fit(
+        self,
+        loss: Callable[[Net, Tensor], Tensor],
+        num_rows: int,
+        epochs: int,
+        batch_size: int,
+        lr: float,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        trainable: Literal["all", "body", "head"] = "all",
+        optimizer: Literal["sgd", "adam"] = "sgd",
+        schedule: Literal["constant", "cosine"] = "constant",
+        beside: Sequence[Tensor] = (),
+    ) -> Tensors:
+        """Train the net on ``loss(net, positions [B])`` over shuffled rows; return its "weights" and "buffers".
+
+        The rows are the caller's (images, features, logits that it indexes by position). As on a client, a body
+        that is not trained is in eval mode. ``momentum`` is SGD's. ``cosine``: the rate of epoch e, from 0, is
+        lr / 2 (1 + cos(pi e / epochs)). ``beside``: leaves that the loss depends on too, trained along in place.
+        """
+        ...
+
+
+class Compute(Protocol):
+    """Heavy server-side work, run where a GPU share is."""
+
+    def __call__(self, fn: Callable[[TrainingTools, Tensors], Tensors], shared: Tensors) -> Tensors:
+        """Run ``fn`` (as for ``clients.map``); ``shared`` must hold "weights" and "buffers" for the net."""
+        ...
