@@ -20,8 +20,6 @@ from torch import Tensor
 
 from engine.algorithm import (
     Algorithm,
-    Batch,
-    Client,
     Context,
     Net,
     Tensors,
@@ -34,6 +32,7 @@ from engine.client.client_round import ClientRound
 from engine.client.entries import Arrays, floats, not_finite, opened, to_numpy, to_torch
 from engine.client.failures import Attempted, attempt, naming
 from engine.client.flat_net import FlatNet
+from engine.client.mapped_client import MappedClient
 from engine.client.messages import (
     BlockResult,
     ClientFailure,
@@ -209,7 +208,7 @@ class JobRunner:
             state = None
             if job.stateful:
                 state = opened(job.kinds, to_torch(arrays, self.device), client) if arrays else {}
-            view = _View(trainer, client, self._indices(number), state, with_model)
+            view = MappedClient(trainer, client, self._indices(number), state, with_model)
             with naming(f"client {number}, asked by the server after round {job.context.round}"):
                 result = job.fn(view, self._shared)
             spoilt = not_finite(result)
@@ -331,37 +330,3 @@ class JobRunner:
             correct += torch.bincount(y[hit], minlength=classes).cpu()
             count += torch.bincount(y, minlength=classes).cpu()
         return Scores(loss, correct.numpy(), count.numpy())
-
-
-class _View:
-    """A client, to a function given to ``clients.map``."""
-
-    def __init__(
-        self, trainer: Trainer, client: Client, indices: Tensor, state: Tensors | None, with_model: bool
-    ) -> None:
-        self._state = state
-        self._trainer = trainer
-        self._indices = indices
-        self._with_model = with_model
-        self.client = client
-
-    @property
-    def net(self) -> Net:
-        if not self._with_model:  # it would be whatever the worker did before
-            raise TypeError("clients were sent no model; share weights and buffers with clients.map to use view.net")
-        return self._trainer.net
-
-    @property
-    def state(self) -> Tensors:
-        if self._state is None:
-            raise TypeError("clients' states were not asked for; call clients.map with states=True to use view.state")
-        return self._state
-
-    def at(self, weights: Tensor, buffers: Tensor) -> Net:
-        return self._trainer.net.at(weights, buffers)
-
-    def rows(self) -> Iterator[Batch]:
-        return self._trainer.one_pass(self.client, self._indices)
-
-    def public(self, per_class: int, /) -> tuple[Tensor, Tensor]:
-        return self._trainer.public(per_class)

@@ -20,7 +20,7 @@ from engine.base.errors import ConfigError
 from engine.client.client_round import ClientRound, Streams
 from engine.client.entries import kept
 from engine.client.flat_net import FlatNet, NetAt
-from engine.client.jobs import _View
+from engine.client.mapped_client import MappedClient
 from engine.client.trainer import Trainer
 from engine.client.training_tools import FlatTrainingTools
 from engine.data import Assignment
@@ -316,7 +316,7 @@ def test_what_has_no_rounds_says_so(name: str) -> None:
 class OneClient:
     """``clients`` for ``prepare``, where there is one."""
 
-    def __init__(self, view: _View) -> None:
+    def __init__(self, view: MappedClient) -> None:
         self.view = view
 
     def map(self, fn: Any, shared: Tensors, reduce: str = "sum") -> Tensors:
@@ -337,7 +337,7 @@ def test_inputs_are_not_written_to(name: str) -> None:
     indices = torch.arange(20)
     bench = FlatTrainingTools(net, lambda purpose: seeds.generator(0, purpose, 1))
     server = {**algorithm.init_server(fresh, context), "buffers": fresh["buffers"]}
-    view = _View(trainer, trainer.client(0, indices, context), indices, {}, True)
+    view = MappedClient(trainer, trainer.client(0, indices, context), indices, {}, True)
     server = algorithm.prepare(server, OneClient(view), context)
     server = algorithm.before_round(server, lambda fn, shared: fn(bench, shared), context)
     received = {**algorithm.broadcast(server, context), "buffers": server["buffers"]}

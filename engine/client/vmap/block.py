@@ -9,12 +9,11 @@ Shapes: K clients, k of them in a pass, B rows of a batch, P parameters, Q float
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.func import vmap
@@ -26,9 +25,9 @@ from engine.client.entries import sliced
 from engine.client.flat_net import FlatNet
 from engine.client.sequential import CHUNK, freezes_body, least_rows, moved
 from engine.client.vmap.block_inputs import OwnEntries, stacked
+from engine.client.vmap.block_rows import BlockRows, Take
 from engine.client.vmap.cuda_graph import Programs
 from engine.client.vmap.dense import Dense, Gradient, Product
-from engine.client.vmap.lockstep import ticks
 from engine.client.vmap.stack import Stack, StackedNet
 from engine.client.vmap.step_memory import Inputs, Memory
 from engine.client.vmap.steps import Rate, descend, optimizer
@@ -69,7 +68,6 @@ class VmapLoop:
         """
         algorithm, local = members[0].algorithm, members[0].local
         self.net = net
-        self.rows = rows
         self.algorithm = algorithm
         self.local = local
         self.members = members
@@ -93,6 +91,7 @@ class VmapLoop:
             self._memory = programs.of(algorithm, local, self._in_place, clients, received, states)
         starts = zip(*(member.start for member in members), strict=True)
         self.stack = Stack(net, *starts, by_layer=self._in_place, memory=self._memory)
+        self._rows = BlockRows(net, rows, self.stack, members, forward)
         asked = self._dense is None or self._hooked or any(p.features == "cached" for p in phases)
         self._own = None
         if asked:
@@ -125,7 +124,7 @@ class VmapLoop:
             first, last = group.first, group.last
             self.net.train(group.training)
             leaves = self.stack.leaves(first, last, "all")
-            x, y = self._taken(group.inputs)
+            x, y = self._rows.taken(group.inputs)
             with torch.no_grad():
                 if self._dense is not None:
                     now = self._dense.losses(leaves, x, y)
@@ -154,9 +153,9 @@ class VmapLoop:
         frozen_body = freezes_body(phase)
         self.net.train(not frozen_body, head=True)
         kept = self.stack.all_buffers() if phase.buffers == "keep" else None
-        take = self._cached(phase) if phase.features == "cached" else None
+        take = self._rows.cached(phase) if phase.features == "cached" else None
         if take is None and not frozen_body and self.local.augment != "none":
-            take = self._augmented
+            take = self._rows.augmented
         step = self._emitter(phase) if phase.emit == "gradient" else self._stepper(phase)
         streams = [
             member.order.passes(phase, member.phase_client, least_rows(self.net, phase)) for member in self.members
@@ -168,7 +167,7 @@ class VmapLoop:
             if all(one is None for one in passes):
                 break
             batches = [(one or [])[: 1 if phase.emit == "gradient" else None] for one in passes]
-            for first, last, places in self._steps(phase, batches):
+            for first, last, places in self._rows.steps(phase, batches):
                 self._tick(first, last, places, phase, take, step)
             taken = [count + len(own) for count, own in zip(taken, batches, strict=True)]
         if self._emitted is not None:
@@ -182,31 +181,6 @@ class VmapLoop:
         if kept is not None:
             for row, buffers in enumerate(kept):
                 self.stack.load(row, self.stack.weights_of(row), buffers)
-
-    def _steps(self, phase: Phase, batches: Sequence[Sequence[Tensor]]) -> Iterator[tuple[int, int, Tensor]]:
-        """Each step of a pass: clients [first, last), and their rows [k, B] of the data set; with cached features the
-        positions of these rows within the phase's.
-
-        batches: of each client, positions within its rows of the phase. The steps' rows are looked up together: some
-        operations a pass, and not some of every client.
-        """
-        plan = list(ticks([[batch.numel() for batch in own] for own in batches]))
-        left = [iter(own) for own in batches]
-        members = [row for first, last in plan for row in range(first, last)]
-        taken = [next(left[row]) for row in members]
-        if not taken:
-            return
-        places = torch.cat(taken)
-        if phase.features != "cached":
-            parts = [member.order.part(phase) for member in self.members]
-            begins = np.cumsum([0, *(part.numel() for part in parts[:-1])])
-            places += torch.from_numpy(np.repeat(begins[members], [batch.numel() for batch in taken]))
-            places = torch.cat(parts).index_select(0, places.to(parts[0].device))
-        done = 0
-        for first, last in plan:
-            size = taken[done].numel()
-            yield first, last, places[: (last - first) * size].view(last - first, size)
-            places, done = places[(last - first) * size :], done + last - first
 
     def _tick(self, first: int, last: int, places: Tensor, phase: Phase, take: Take | None, step: Step) -> None:
         """One step of clients [first, last)."""
@@ -241,7 +215,7 @@ class VmapLoop:
         """What a step is given, with the draws that are its own; if it is ``asked`` for, what is needed once more."""
         rows = {"rows": places} if take is None else take(first, last, places)
         if asked and take is None:
-            x, y = self._taken(Inputs(rows))
+            x, y = self._rows.taken(Inputs(rows))
             rows = {"x": x, "y": y}
         if not self._draws:
             return Inputs(rows)
@@ -257,7 +231,7 @@ class VmapLoop:
         cached = phase.features == "cached"
         if not any(trained) and not asked:
             return [None] * len(leaves)
-        x, y = self._taken(inputs)
+        x, y = self._rows.taken(inputs)
         if self._dense is not None and not cached:
             with torch.no_grad():
                 grads, losses = self._dense.gradients(leaves, trained, x, y, with_losses=asked)
@@ -400,47 +374,10 @@ class VmapLoop:
         mapped = vmap(one, randomness="error")
         return lambda first, last, grad, weights: mapped(grad, weights, starts[first:last], *own.of(first, last))
 
-    # --- rows -----------------------------------------------------------------------------------------
-
-    def _taken(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
-        """x [k, B, ...] and y [k, B]."""
-        if "rows" not in inputs.rows:
-            return inputs.rows["x"], inputs.rows["y"]
-        shape = inputs.rows["rows"].shape
-        x, y = self.rows.batch(inputs.rows["rows"].flatten())
-        return x.unflatten(0, shape), y.unflatten(0, shape)
-
-    def _augmented(self, first: int, last: int, places: Tensor) -> Tensors:
-        parts = [
-            self.rows.batch(own, self.local.augment, self.members[row].phase_client.rng("augment"))
-            for row, own in zip(range(first, last), places, strict=True)
-        ]
-        return {"x": torch.stack([x for x, _ in parts]), "y": torch.stack([y for _, y in parts])}
-
-    def _cached(self, phase: Phase) -> Take:
-        features, labels = [], []
-        for row, member in enumerate(self.members):
-            self.net.load(self.stack.weights_of(row), self.stack.buffers_of(row))
-            part = member.order.part(phase)
-            with torch.no_grad(), self.forward():
-                parts = [self.net.features(self.rows.batch(own)[0]) for own in part.split(CHUNK)]
-            features.append(torch.cat(parts).to(self.net.weights.dtype))
-            labels.append(self.rows.labels[part])
-
-        def take(first: int, last: int, places: Tensor) -> Tensors:
-            chosen = list(zip(range(first, last), places, strict=True))
-            return {
-                "x": torch.stack([features[row][own] for row, own in chosen]),
-                "y": torch.stack([labels[row][own] for row, own in chosen]),
-            }
-
-        return take
-
     def _size(self, phase: Phase) -> Any:
         return self.members[0].order.batch_size(phase)
 
 
-Take = Callable[[int, int, Tensor], Tensors]  # "x" and "y" of clients [first, last), made outside of the step
 Step = Callable[[int, int, list[Gradient]], None]  # of clients [first, last), by the gradient of each parameter
 
 
