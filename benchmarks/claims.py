@@ -15,7 +15,7 @@ from rich.table import Table
 from benchmarks.common import RESULTS, save
 from engine.analysis import load as load_results
 from engine.analysis.comparing.verdicts import judge
-from engine.cli import sweeps as cli_sweeps
+from engine.cli import sweep as cli_sweep
 from engine.sweeps.how import How
 
 
@@ -26,7 +26,7 @@ def measure(
 
     Ends the benchmark if it was interrupted, or if every trial failed.
     """
-    code = cli_sweeps.sweep(console, sweep, "laptop", list(overrides), folder, How(), None)
+    code = cli_sweep.sweep(console, sweep, "laptop", list(overrides), folder, How(), None)
     if code:
         raise SystemExit(code)
     return measured(folder, metrics)

@@ -170,13 +170,13 @@ def test_ray_is_known_where_it_is_used() -> None:
 def test_an_in_process_run_imports_no_ray() -> None:
     """Kills: a module of the main path that imports the Ray side when it is imported."""
     # These are themselves imported where a sweep is asked for.
-    asked_for = (*RAY, "tune_configs", "engine.cli.sweeps")
+    asked_for = (*RAY, "tune_configs", "engine.cli.sweep")
     wrong = [
         found
         for found in HOUSE.imports
         if found.when == "import"
         and not inside(found.importer, *asked_for)
-        and inside(found.imported, "ray", *RAY, "engine.cli.sweeps")
+        and inside(found.imported, "ray", *RAY, "engine.cli.sweep")
     ]
     check_none(wrong)
     assert not [found for found in HOUSE.imports if found.importer == "tune_configs" and "drift" in found.imported]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from algorithms import ALGORITHMS
-from engine.cli import sweeps as cli_sweeps
-from engine.cli.main import LISTS, _experiment
+from engine.cli.listing import LISTS
+from engine.cli.naming import cell, find_experiment
 from engine.data import PARTITIONS, SOURCES
 from engine.models import MODELS
 from engine.sweeps.named import load
@@ -41,7 +41,7 @@ def test_run_commands_are_valid_experiments() -> None:
         rest = [word for word in words[2:] if not word.startswith("--")]
         name = rest.pop(0) if rest and "=" not in rest[0] else "quickstart"
         if name in EXPERIMENTS:
-            experiment, _ = _experiment(name, "laptop")
+            experiment, _ = find_experiment(name, "laptop")
             assert experiment is not None
             experiment.override(rest)
 
@@ -74,8 +74,8 @@ def test_cells_are_those_of_our_sweeps() -> None:
         assert load(name, "laptop", [], SWEEPS)
     cells = re.findall(r"\brun (\w+\.\w+:\S+)", README)
     assert cells
-    for cell in cells:
-        assert cli_sweeps.cell(cell, "laptop") is not None
+    for name in cells:
+        assert cell(name, "laptop") is not None
 
 
 def test_the_run_that_is_shown_is_the_quickstart() -> None:

@@ -1,5 +1,5 @@
-"""What every room above stands on and what knows nothing of federated learning: errors, files, tables, YAML, devices.
+"""The ground of all rooms, which knows nothing of federated learning: errors, files, tables, YAML, names, devices.
 
-It offers errors written for users, whole files or none, readers that run no code, names for parts (the registry) and
-what this machine is. Read ``errors.py`` first: each error is one sentence with field, value, rule and repair.
+It offers errors that are written for users, files that are whole or absent, readers that run no code, choices by name
+(the registry) and facts about this machine. Read ``errors.py`` first, then ``registry.py``.
 """

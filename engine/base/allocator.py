@@ -1,4 +1,4 @@
-"""What becomes of memory that this process has freed. Of glibc's allocator and Arrow's; elsewhere nothing happens."""
+"""Memory that this process has freed: kept, or given back (with glibc's allocator and Arrow's; no other is touched)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def keep_freed_memory() -> None:
 
 
 def give_back_freed_memory() -> None:
-    """To the system, once: after dividing data among 100,000 clients it is 70 MB that nobody asks for again."""
+    """Return freed memory to the system, once: after dividing data among 100,000 clients 70 MB lie idle otherwise."""
     malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if malloc_trim is not None:
         malloc_trim(0)

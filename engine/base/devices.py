@@ -1,4 +1,4 @@
-"""What this process computes on, by name and by size: for schedules and for checks, not for bits."""
+"""The machine that this process computes on, by name and by size: for schedules and checks, not for bits."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import torch
 
 @cache
 def device_class(device: str) -> str:
-    """The name of the GPU, or of the CPU: processes of one class are taken to be equally fast."""
+    """Return the name of the GPU, or of the CPU: processes of one class are taken to be equally fast."""
     return torch.cuda.get_device_name() if device == "cuda" else cpu_name()
 
 
 def cores() -> int:
-    """That this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cpu_name() -> str:
-    """As Linux tells it; elsewhere what Python knows."""
+    """Return the processor's name: Linux's, and elsewhere what Python knows."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -33,16 +33,24 @@ def cpu_name() -> str:
 
 
 def memory(device: str) -> int:
-    """Bytes of this process' card, or of the machine."""
+    """Return the bytes of memory of this process's card, or of the machine."""
     if device == "cuda":
         return torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def resident() -> tuple[int, int]:
-    """Bytes of this process in memory now, with what it shares with others, and without that.
+def cards() -> list[tuple[str, int]]:
+    """Return the name and the bytes of memory of each GPU that torch can use."""
+    if not torch.cuda.is_available():
+        return []
+    found = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
+    return [(card.name, card.total_memory) for card in found]
 
-    On Linux; elsewhere both are the most that it ever was.
+
+def resident() -> tuple[int, int]:
+    """Return the bytes of this process in memory now, with what it shares with others, and without that.
+
+    Elsewhere than on Linux both are :func:`most_resident`.
     """
     try:
         pages = Path("/proc/self/statm").read_text(encoding="ascii").split()
@@ -53,6 +61,6 @@ def resident() -> tuple[int, int]:
 
 
 def most_resident() -> int:
-    """The most bytes that this process ever was in memory."""
+    """Return the most bytes that this process ever had in memory."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if platform.system() == "Darwin" else most * 1024

@@ -1,4 +1,4 @@
-"""What a user can do wrong, said in one sentence.
+"""The errors that users can repair, each told in one sentence.
 
 FedskewError            anything the command line shows without a traceback
 ├── ConfigError         a field has a value it cannot have      (exit code 2)
@@ -37,7 +37,7 @@ class ConfigError(FedskewError, ValueError):
         return type(self), (self.field, self.value, self.rule, self.repair)
 
     def under(self, prefix: str) -> ConfigError:
-        """The same error with its field named from one level further up."""
+        """Return the same error with its field named from one level further up."""
         return ConfigError(f"{prefix}.{self.field}", self.value, self.rule, self.repair)
 
 
@@ -60,9 +60,9 @@ class RunError(FedskewError):
 
 
 class ClientError(RunError):
-    """A client's round that came to nothing: something was raised, or what came of it is not finite.
+    """A client's round that came to nothing: something was raised, or its result is not finite.
 
-    Of the client and nobody else: it would fail alike on any machine. See participation.on_client_error.
+    The cause lies with the client: it would fail alike on any machine. See ``participation.on_client_error``.
     """
 
     def __init__(self, message: str, client: int, round: int, step: int | None = None) -> None:
@@ -76,14 +76,14 @@ class ClientError(RunError):
 
 
 class MemoryShort(RunError):
-    """A worker that has not the memory for its block."""
+    """A worker that lacks the memory for its block."""
 
 
 SHOWN = 300  # characters of a value that a sentence repeats
 
 
 def _shown(value: object) -> str:
-    """A value as the user may recognise it."""
+    """Return a value as the user may recognise it, shortened where it is long."""
     if isinstance(value, str) and not value:
         return repr(value)
     try:
@@ -94,14 +94,14 @@ def _shown(value: object) -> str:
 
 
 def one_line(text: str) -> str:
-    """Without what would break a line or steer a terminal, and with nothing that it cannot encode."""
+    """Return ``text`` without characters that break a line, steer a terminal or cannot be encoded there."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1] for c in text)
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """A repair that names the closest known word, or all of them when none is close."""
+    """Return a repair that names the closest known word, or all of them when none is close."""
     known, name = list(known), _shown(name)
     # A check that is met asks for its repair as well, thousands of times where a sweep is planned.
     close = [name] if name in known else difflib.get_close_matches(name, known, n=1, cutoff=0.5)

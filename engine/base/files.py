@@ -29,14 +29,14 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 
 def _beside(path: Path) -> Path:
-    """The temporary name of what is about to be put at ``path``."""
+    """Return the temporary name for a file that is about to be put at ``path``."""
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
 def refuse_links(folder: Path) -> None:
     """Raise :class:`RunFolderError` for a symbolic link in a folder, which may have come from a stranger.
 
-    Through one, what is written there would be written, and what is cleared away deleted, at another place.
+    Through such a link files would be written, or deleted, at another place.
     """
     for link in _links(folder):
         raise RunFolderError(f"{link} is a symbolic link; a folder that is written to holds none: put there what it is")
@@ -52,7 +52,7 @@ def _links(folder: Path | str) -> Iterator[Path]:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """A hard link costs nothing; between file systems a copy does as well. What is there already stays."""
+    """Put ``source`` at ``target`` too, as a hard link or, between file systems, a copy; an existing target stays."""
     if target.exists():
         return
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """A disk that is full, or fails, as a :class:`ResourceError` that says how a run in ``folder`` goes on."""
+    """Turn the errors of a full or failing disk into a :class:`ResourceError` that says how to resume ``folder``."""
     try:
         yield
     except OSError as error:
@@ -81,16 +81,16 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def remove_left_behind(folder: Path) -> None:
-    """What a killed process was about to rename; to be called by the one that may write here."""
+    """Remove the temporary files of a killed process; to be called by the one that may write in ``folder``."""
     for path in folder.glob(".*.tmp"):
         path.unlink(missing_ok=True)
 
 
 @contextmanager
 def locked(path: Path, patience: float = 0.0) -> Iterator[None]:
-    """Hold the lock ``path``, a file in the folder that it guards; wait for it for ``patience`` seconds.
+    """Hold the lock ``path``, a file in the folder that it guards, after waiting for it up to ``patience`` seconds.
 
-    Raises :class:`RunFolderError` if another process holds it still. The kernel lets go of a dead process's locks.
+    Raises :class:`RunFolderError` if another process still holds it. The kernel releases a dead process's locks.
     """
     deadline = time.monotonic() + patience
     try:

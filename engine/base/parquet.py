@@ -1,4 +1,4 @@
-"""Parquet files that may be a stranger's: values, and nothing that is code.
+"""Parquet files, possibly a stranger's, read as values that can hold no code.
 
 A column may be of an extension type, a class that some library has registered with Arrow. Ray registers one whose
 values are pickles: they are loaded, and so run, where such a column is made a list. So a file with a type that is
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 
 def open_plain(path: Path) -> pq.ParquetFile:
-    """The file at ``path``; raises OSError or :class:`pyarrow.ArrowException`."""
+    """Open the file at ``path``; raises OSError, or :class:`pyarrow.ArrowException` for types that may be code."""
     try:
         file = pq.ParquetFile(path, pre_buffer=False)
         schema = file.schema_arrow
@@ -32,20 +32,19 @@ def open_plain(path: Path) -> pq.ParquetFile:
 
 @contextmanager
 def opened(path: Path) -> Iterator[pq.ParquetFile]:
-    """The same, closed at the end."""
+    """Open the file as :func:`open_plain` does, and close it at the end."""
     with open_plain(path) as file:
         yield file
 
 
 def valid(table: pa.Table) -> pa.Table:
-    """The table; raises :class:`pyarrow.ArrowException` for values that are not what they are stored as, such as
-    broken texts."""
+    """Return ``table``; raises :class:`pyarrow.ArrowException` for values that are not of their type."""
     table.validate(full=True)
     return table
 
 
 def read(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """The whole file, or some of its columns; raises as :func:`open_plain`."""
+    """Read the whole file, or some of its columns; raises as :func:`open_plain` and :func:`valid` do."""
     with opened(path) as file:
         lacking = set(columns or ()) - {*file.schema_arrow.names}
         if lacking:
@@ -57,7 +56,7 @@ def read(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
 
 
 def _is_python(kind: pa.DataType) -> bool:
-    """Whether a type, or one that it is made of, is defined in Python."""
+    """Return whether a type, or one that it is made of, is defined in Python."""
     if isinstance(kind, pa.ExtensionType):
         return True
     if isinstance(kind, pa.BaseExtensionType):

@@ -19,27 +19,27 @@ from engine.base.errors import ConfigError, nearest
 
 
 class Registry(dict[str, type]):
-    """Name -> frozen dataclass, for one section of an experiment (``algorithm``, ``data``, ...)."""
+    """The choices of one section of an experiment (``algorithm``, ``data``, ...): name -> frozen dataclass."""
 
     def __init__(self, section: str, choices: Mapping[str, type]) -> None:
         super().__init__(choices)
         self.section = section
 
     def fields(self, name: object) -> dict[str, dataclasses.Field[Any]]:
-        """The fields of choice ``name``; raises :class:`ConfigError` for an unknown name."""
+        """Return the fields of the choice ``name``; raises :class:`ConfigError` for an unknown name."""
         if not isinstance(name, str) or name not in self:
             raise ConfigError(f"{self.section}.name", name, f"is not a known {self.section}", nearest(name, self))
         return {field.name: field for field in dataclasses.fields(self[name])}
 
     def name_of(self, choice: object) -> str:
-        """The name under which the class of ``choice`` is registered."""
+        """Return the name under which the class of ``choice`` is registered; raises KeyError if it is not."""
         for name, cls in self.items():
             if type(choice) is cls:
                 return name
         raise KeyError(f"{type(choice).__name__} is not registered as a {self.section}")
 
     def build(self, values: Mapping[str, Any]) -> Any:
-        """``{"name": ..., field: value, ...}`` -> the dataclass instance."""
+        """Make an instance of ``{"name": ..., field: value, ...}``; raises :class:`ConfigError` for wrong ones."""
         values = dict(values)
         name = values.pop("name", None)
         if name is None:
@@ -57,18 +57,18 @@ class Registry(dict[str, type]):
             raise config_error(error, self.section, known) from None
 
     def dump(self, choice: Any) -> dict[str, Any]:
-        """The inverse of :meth:`build`, with every field present."""
+        """Return the mapping that :meth:`build` makes ``choice`` of, with every field present."""
         return {"name": self.name_of(choice), **dataclasses.asdict(choice)}
 
 
 @cache
 def _adapter(choice: type) -> pydantic.TypeAdapter[Any]:
-    """Making one costs more than all that it is used for."""
+    """Return the validator of a class, made once: making it costs more than all uses of it."""
     return pydantic.TypeAdapter(choice)
 
 
 def field_path(error: ErrorDetails) -> str:
-    """Where one of pydantic's errors is, without the branches of a union that it names there."""
+    """Return the dotted place of one of pydantic's errors, without the branches of a union that it names there."""
     return ".".join(str(part) for part in error["loc"] if not _BRANCH.fullmatch(str(part)))
 
 
@@ -76,7 +76,7 @@ _BRANCH = re.compile(r"(literal|tuple)\[.*\]|constrained-\w+|int|function-before
 
 
 def _is_of_its_type(error: ErrorDetails) -> bool:
-    """Whether the branch of a union that says so is the one that was meant: words are for literals alone."""
+    """Return whether the error's branch of a union is the one that was meant: words are for literals alone."""
     is_literal = any(str(part).startswith("literal[") for part in error["loc"])
     return is_literal == isinstance(error["input"], str)
 
@@ -84,7 +84,7 @@ def _is_of_its_type(error: ErrorDetails) -> bool:
 def config_error(
     error: pydantic.ValidationError, section: str = "", defaults: Mapping[str, Any] | None = None
 ) -> ConfigError:
-    """The first of pydantic's errors as one sentence."""
+    """Return the first of pydantic's errors as one sentence, with its field named below ``section``."""
     errors = error.errors(include_url=False)
     path = field_path(errors[0])
     same = [one for one in errors if f"{field_path(one)}.".startswith(f"{path}.")]  # a branch may go deeper

@@ -19,11 +19,13 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fas
 
 
 class NotYaml(ValueError):
-    """A text that is no YAML, or more of it than anybody writes; told in one line."""
+    """A text that is no YAML, or one too large to be a config; told in one line."""
 
 
 def parse(text: str) -> Any:
-    """The value that the text stands for: dictionaries, lists, texts, numbers, dates, None."""
+    """Return the value that ``text`` stands for (dictionaries, lists, texts, numbers, dates, None), or raise
+    :class:`NotYaml`.
+    """
     try:
         if len(text) > LONGEST:
             raise NotYaml(f"it has {len(text):,} characters, more than {LONGEST:,}")
@@ -39,7 +41,7 @@ def parse(text: str) -> Any:
 
 
 def read(path: Path) -> Any:
-    """The value in a file; raises OSError or :class:`NotYaml`."""
+    """Return the value in a file; raises OSError or :class:`NotYaml`."""
     if path.exists() and not path.is_file():  # a device or a pipe has no end
         raise NotYaml("it is a folder" if path.is_dir() else "it is not a file")
     try:
@@ -56,7 +58,7 @@ def read(path: Path) -> Any:
 
 
 def _check_size(text: str) -> None:
-    """Count what the text stands for, from the parser's events alone."""
+    """Raise :class:`NotYaml` for a text that is too deep or stands for too many values, by its events alone."""
     open_ones: list[tuple[str | None, int]] = []  # anchor and size so far of each list and mapping not yet closed
     sizes: dict[str, int] = {}  # anchor -> values
     total = 0

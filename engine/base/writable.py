@@ -1,4 +1,4 @@
-"""Whether something can be written to a place, asked before work is put into it."""
+"""A check that a folder can be written to, made before any work is put into its content."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from pathlib import Path
 from engine.base.errors import ConfigError
 
 
+def nearest_existing(folder: Path) -> Path:
+    """Return ``folder`` if there is such a file or folder, else the nearest one above that there is."""
+    return next(place for place in (folder, *folder.absolute().parents) if place.exists() or place.is_symlink())
+
+
 def check_writable(folder: Path, flag: str) -> None:
     """Raise :class:`ConfigError` unless files can be made in ``folder``, or in the folder that it would be made in."""
     try:
-        above = next(place for place in (folder, *folder.absolute().parents) if place.exists() or place.is_symlink())
+        above = nearest_existing(folder)
         reason = "" if above.is_dir() else f"{above} is not a folder"
         if not reason:
             with tempfile.TemporaryFile(dir=above):  # it has no name, and leaves nothing behind

@@ -1,6 +1,6 @@
-"""The command line's part that looks into a run's models: ``fedskew diagnose | embed | images``.
+"""Looks into a run's models: the work of ``fedskew diagnose | embed | images``.
 
-Imported by ``cli.py`` when one of these is asked for, since pandas and matplotlib take a second to import.
+``studies.py`` imports it when one of these is asked for, since pandas and matplotlib take a second to import.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from engine.studies.images.sweep import look_at_sweep
 
 
 def options(probe: int, estimator: Any, layers: Any, clients: str | None) -> DiagnosisOptions:
-    """From what was typed."""
+    """Make the options of a diagnosis of what was typed; raises :class:`ConfigError` for a wrong ``--clients``."""
     chosen = None
     if clients is not None:
         try:
@@ -44,7 +44,7 @@ def diagnose(
     overrides: Sequence[str],
     address: str | None,
 ) -> None:
-    """A run's round, or each trial of a sweep."""
+    """Diagnose a run's round, or each trial of a sweep."""
     if os.path.exists(folder / "sweep.yaml"):
         if stage is not None:
             raise ConfigError("--stage", stage, "is of one run", "diagnose a trial: its folder is in trials/")
@@ -67,7 +67,7 @@ def sweep(
     overrides: Sequence[str],
     address: str | None,
 ) -> None:
-    """Each finished trial of a sweep."""
+    """Diagnose each finished trial of a sweep."""
     with console.status("diagnosis") as status:
         frame = diagnose_sweep(
             folder, number, options, overrides, address, lambda text: status.update(f"diagnosis, {text}")
@@ -94,7 +94,7 @@ def _show(console: Console, found: Diagnosis) -> None:
 
 
 def embed(console: Console, folder: Path, after: str | None, before: str | None, method: Any, probe: int) -> None:
-    """Features in the plane."""
+    """Draw features of test images in the plane."""
     from engine.studies.diagnosis import embedding  # scikit-learn takes a second
 
     with console.status("features"):
@@ -107,7 +107,7 @@ def embed(console: Console, folder: Path, after: str | None, before: str | None,
 
 
 def images(console: Console, folder: Path, number: int | None, probe: int) -> None:
-    """What a run generates, or each trial of a sweep."""
+    """Draw and measure the images that a run generates, or each trial of a sweep."""
     if os.path.exists(folder / "sweep.yaml"):
         sweep_images(console, folder, number, probe)
         console.print("fedskew report shows it with the sweep", highlight=False)
@@ -126,7 +126,7 @@ def images(console: Console, folder: Path, number: int | None, probe: int) -> No
 
 
 def sweep_images(console: Console, folder: Path, number: int | None = None, probe: int = 1000) -> None:
-    """What each finished trial of a sweep generates."""
+    """Measure the images that each finished trial of a sweep generates."""
     with console.status("images") as status:
         frame = look_at_sweep(folder, number, probe, lambda text: status.update(f"images, {text}"))
     text = f"images     {len(frame)} trials, {folder / 'generated.parquet'}"

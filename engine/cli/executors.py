@@ -1,4 +1,4 @@
-"""The command line's part that measures executors and writes one down: ``fedskew tune-executor``."""
+"""Executors measured, and the fastest written down: the work of ``fedskew tune-executor``."""
 
 from __future__ import annotations
 

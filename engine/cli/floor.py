@@ -1,4 +1,4 @@
-"""The command line's part that holds a round's time against the machine's limit: ``fedskew floor``."""
+"""A round's time beside the machine's limit: the work of ``fedskew floor``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def floor(console: Console, experiment: Experiment, rounds: int, layers: bool, s
 
 
 def conclusion(found: MeasuredFloor) -> str:
-    """What the share says, in one sentence; a second one where it needs one."""
+    """Return the conclusion from the share, in one sentence; a second one where it needs one."""
     typical, counted = found.typical, found.typical.floor.counted
     text = (
         f"A round took {si(typical.seconds, 's')} and takes at least {si(typical.floor.seconds, 's')}, bound by "
@@ -117,7 +117,7 @@ def _layers(cost: ModelCost) -> Table:
 
 
 def si(value: float, unit: str) -> str:
-    """Three digits with a prefix: 0.0123, s is 12.3 ms."""
+    """Return ``value`` with three digits and a prefix of thousands: 0.0123, s is 12.3 ms."""
     if value <= 0:
         return f"0 {unit}"
     rounded = float(f"{value:.3g}")

@@ -1,6 +1,6 @@
-"""The command line's part that measures how rounds per second scale: ``fedskew scale``.
+"""Rounds per second, measured and fitted: the work of ``fedskew scale``.
 
-Imported by ``cli.py`` when it is asked for, since pandas and matplotlib take a second to import.
+``studies.py`` imports it when it is asked for, since pandas and matplotlib take a second to import.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FEW = 2  # actors, for which the blocks that the engine cuts by itself are alway
 
 @dataclass(frozen=True)
 class Asked:
-    """What was typed, lists as text."""
+    """The options that were typed, lists as text."""
 
     actors: str | None = None
     clients: str | None = None
@@ -123,19 +123,19 @@ def _measure(console: Console, study: Study, bench: scaling_runs.EngineBench) ->
 
 
 def sizes_for(most: int) -> list[str]:
-    """The default experiment's cohort for so many actors: at least four clients, and two blocks, for each."""
+    """Return overrides that fit the default experiment to so many actors: four clients, and two blocks, for each."""
     cohort = max(32, 4 * most)
     block = [f"execution.block={cohort // (2 * most)}"] if most > FEW else []
     return [f"participation.count={cohort}", f"partition.clients={max(200, 2 * cohort)}", *block]
 
 
 def numbers(flag: str, text: str | None) -> tuple[int, ...] | None:
-    """Whole numbers with commas between."""
+    """Return the whole numbers of a list such as ``1,2,4``, each once; None where nothing was typed."""
     return listed(flag, text, int)
 
 
 def listed(flag: str, text: str | None, parse: Callable[[str], T]) -> tuple[T, ...] | None:
-    """What stands between commas, each once."""
+    """Return the parts of a list such as ``a,b``, each once and parsed; raises :class:`ConfigError`."""
     if text is None:
         return None
     try:

@@ -4,7 +4,7 @@ torch's forward mode (``torch.autograd.forward_ad``) carries a tangent beside ev
 replaced while it runs:
 
 * BatchNorm in training mode. torch's rule gives the right tangent, but the gradient *of* that tangent lacks the term
-  through the batch's statistics, without any error (pytorch issues 196699 and 198017; torch 2.11 to 2.13).
+  through the batch's statistics, without any error (pytorch issues 196699 and 198017; torch 2.11 to 2.15).
   :class:`BatchNormTangent` has the whole derivative, in a third of the time.
 * Convolutions. torch's rule also convolves with a tangent of the kernel, which is zero here: a third of the work.
 * LayerNorm and InstanceNorm have BatchNorm's defect. No network here uses them, so they are refused.
@@ -15,6 +15,7 @@ replaced while it runs:
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,9 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
+
+# torch scripts rules of its own forward mode when they are first used, and from 2.15 on its users are told to stop it.
+warnings.filterwarnings("ignore", r".torch\.jit\.script. is deprecated", FutureWarning)
 
 _ONE_AT_A_TIME = threading.RLock()  # of the threads of a process: torch has one level of duals for all of them
 

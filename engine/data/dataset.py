@@ -9,6 +9,8 @@ import dataclasses
 import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -114,6 +116,8 @@ class Source(ABC):
     std; without it pixels are trained on as they are, scaled to [0, 1] (PFLEGO's code), and features unchanged.
     """
 
+    downloads: ClassVar[bool] = False  # by itself, where its files are missing
+
     train_samples: int | None = None
     test_samples: int | None = None
     normalise: bool = True  # neutral: False
@@ -122,6 +126,14 @@ class Source(ABC):
         for field in ("train_samples", "test_samples"):
             value = getattr(self, field)
             require(value is None or value >= 1, field, value, "must be at least 1", "leave it out to keep all")
+
+    def folder(self, download: bool = False) -> Path | None:
+        """Return where the files of the data set lie, None for data that need no files, without opening any of them.
+
+        ``download``: fetch files that are missing, for a data set that ``downloads``. Raises :class:`DataError`, which
+        says what is missing and how to get it.
+        """
+        return None
 
     @abstractmethod
     def read(self) -> Dataset:

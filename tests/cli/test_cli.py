@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from engine.base.errors import ResourceError
-from engine.cli import main as cli
+from engine.cli import listing
 from engine.record.run_folder import RunFolder
 from tests.support.command_line import SMALL
 
@@ -81,7 +81,7 @@ def test_list(call: Any, what: str) -> None:
 
     code, out, _ = call("list", what)
     assert code == 0
-    for name in EXPERIMENTS if what == "experiments" else CHOICES[cli.LISTS[what]]:
+    for name in EXPERIMENTS if what == "experiments" else CHOICES[listing.LISTS[what]]:
         assert name in out
 
 

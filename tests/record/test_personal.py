@@ -17,7 +17,7 @@ from rich.console import Console
 
 from engine.analysis.run_pictures import curves
 from engine.base.errors import ConfigError
-from engine.cli import main as cli
+from engine.cli import show
 from engine.experiment import Experiment
 from engine.record.checkpoints import Position
 from engine.record.metrics import METRICS, REPORTED
@@ -178,8 +178,8 @@ def test_the_end_of_a_run_on_the_terminal(tmp_path: Path, monkeypatch: pytest.Mo
     for name, fields in {"own": {"personal": POINTS, "scope": "personal"}, "plain": {}}.items():
         run = RunFolder(make_run(tmp_path / name, **fields))
         told = io.StringIO()
-        monkeypatch.setattr(cli, "console", Console(file=told, width=160))
-        cli._show(run.summary(), run, as_json=False)
+        monkeypatch.setattr(show, "console", Console(file=told, width=160))
+        show.show_summary(run.summary(), run, as_json=False)
         shown[name] = told.getvalue()
     rows = dict(re.findall(r"│ (.*?) +│ (.*?) +│", shown["own"]))
     assert rows["test accuracy, personal models"] == f"{100 * figure_of(tmp_path, 'accuracy'):.2f} %"

@@ -15,7 +15,7 @@ import torch
 from engine.analysis import report
 from engine.analysis.run_pictures.curves import draw_curves
 from engine.base.errors import DataError
-from engine.cli import main as cli
+from engine.cli import show
 from engine.client.entries import opened
 from engine.record.checkpoints import Position
 from engine.record.run_folder import RunFolder
@@ -319,14 +319,14 @@ def test_a_loss_that_is_not_finite(tmp_path: Path, capsys: pytest.CaptureFixture
     settings = experiment(algorithm={"name": "fedper"})
     driver = open_driver(tmp_path, settings, data, parts)
     shown = driver.advance(until=2)
-    assert cli._now(shown[-1]) == f"accuracy {shown[-1]['accuracy']:.3f}  loss -"
+    assert show.headline(shown[-1]) == f"accuracy {shown[-1]['accuracy']:.3f}  loss -"
     driver.advance()
     driver.close()
     run = RunFolder(tmp_path)
     rows, headline = (pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("personal", "evaluations"))
     assert rows["loss"].isna().any() and not np.isinf(rows["loss"]).any()
     assert headline["loss"].isna().all() and headline["accuracy"].between(0, 1).all()
-    cli._show(run.summary(), run, as_json=True)
+    show.show_summary(run.summary(), run, as_json=True)
     for text in (capsys.readouterr().out, (tmp_path / "summary.json").read_text()):
         summary = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
         assert summary["loss"] is None and summary["accuracy"] == headline["accuracy"].iloc[-1]

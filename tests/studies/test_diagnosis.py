@@ -625,15 +625,15 @@ def test_a_sweep_that_asks_for_it_is_diagnosed_before_its_report(
     from rich.console import Console
 
     from engine.cli import diagnose as cli_diagnose
-    from engine.cli import sweeps as cli_sweeps
+    from engine.cli import sweep as cli_sweep
     from engine.sweeps.running import SweepResult
 
     order = list[str]()
     monkeypatch.setattr(cli_diagnose, "sweep", lambda *words: order.append("diagnosis"))
-    monkeypatch.setattr(cli_sweeps, "report", lambda *words: order.append("report"))
+    monkeypatch.setattr(cli_sweep, "report", lambda *words: order.append("report"))
     plain = NamedSweep("mine.it", "laptop", (), "A sweep", Sweep(base=config(), space={}))
     named = dataclasses.replace(plain, sweep=dataclasses.replace(plain.sweep, diagnose=wanted))
     assert named.digest == plain.digest
     done = SweepResult(sweep, 4, {"finished": 4}, 8, 8, interrupted=False)
-    assert cli_sweeps._end(Console(quiet=True), named, done, None) == 0
+    assert cli_sweep._end(Console(quiet=True), named, done, None) == 0
     assert order == (["diagnosis", "report"] if wanted else ["report"])

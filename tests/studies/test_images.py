@@ -361,15 +361,15 @@ def test_a_sweep_that_asks_for_it_is_looked_at_before_its_report(
 ) -> None:
     """Kills: a report without the figures that its claims are about; a flag that makes another sweep of it."""
     from engine.cli import diagnose as cli_diagnose
-    from engine.cli import sweeps as cli_sweeps
+    from engine.cli import sweep as cli_sweep
     from engine.sweeps.running import SweepResult
 
     order = list[str]()
     monkeypatch.setattr(cli_diagnose, "sweep_images", lambda *words: order.append("images"))
-    monkeypatch.setattr(cli_sweeps, "report", lambda *words: order.append("report"))
+    monkeypatch.setattr(cli_sweep, "report", lambda *words: order.append("report"))
     plain = NamedSweep("mine.it", "laptop", (), "A sweep", Sweep(base=config(), space={}))
     named = dataclasses.replace(plain, sweep=dataclasses.replace(plain.sweep, images=wanted))
     assert named.digest == plain.digest
     done = SweepResult(sweep, 4, {"finished": 4}, 8, 8, interrupted=False)
-    assert cli_sweeps._end(Console(quiet=True), named, done, None) == 0
+    assert cli_sweep._end(Console(quiet=True), named, done, None) == 0
     assert order == (["images", "report"] if wanted else ["report"])

@@ -12,7 +12,7 @@ import yaml
 from ray import cloudpickle, tune
 
 from engine.base.errors import ConfigError
-from engine.cli.sweeps import cell
+from engine.cli.naming import cell
 from engine.sweeps.definition import Optuna, Pbt, Sweep
 from engine.sweeps.folder import SweepFolder
 from engine.sweeps.named import NamedSweep, load

@@ -19,7 +19,7 @@ from rich.console import Console
 from benchmarks.memory import descendants
 from engine.analysis import load as load_results
 from engine.base.errors import ConfigError, ResourceError
-from engine.cli import sweeps as cli_sweeps
+from engine.cli import sweep as cli_sweep
 from engine.run.run import Run
 from engine.sweeps.folder import SweepFolder
 from engine.sweeps.how import How
@@ -331,7 +331,7 @@ def test_a_sweep_of_which_nothing_is_left_fails(tmp_path: Path) -> None:
     """Kills: exit code 0 where every trial failed."""
     console = Console(quiet=True)
     how = How(concurrent=2, mode="inside", reuse=False)
-    assert cli_sweeps.sweep(console, f"{SMALL}:hopeless", "laptop", [], tmp_path / "none", how, None) == 1
+    assert cli_sweep.sweep(console, f"{SMALL}:hopeless", "laptop", [], tmp_path / "none", how, None) == 1
     assert (tmp_path / "none/report/report.html").exists()
 
 

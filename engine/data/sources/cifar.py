@@ -44,10 +44,12 @@ class Cifar10(Source):
     and ``label``). None: the cache folder, else a download into it.
     """
 
+    downloads = True
+
     root: str | None = None
 
-    def read(self) -> Dataset:
-        folder = find(
+    def folder(self, download: bool = False) -> Path:
+        return find(
             "cifar10",
             self.root,
             [cache_folder()],
@@ -55,8 +57,11 @@ class Cifar10(Source):
             "cifar-10-batches-py (data_batch_1 to 5, test_batch), train-*.parquet and test-*.parquet, or "
             "train/<class>/*.png and test/<class>/*.png",
             "give the folder that holds it as data.root",
-            _download_cifar10,
+            _download_cifar10 if download else None,
         )
+
+    def read(self) -> Dataset:
+        folder = self.folder(download=True)
         batches = self._batch_folder(folder)
         if batches is None:
             return _read_pictures(self, "cifar10", folder, "label", CIFAR10_CLASSES, CIFAR10_MEAN_STD)
@@ -83,9 +88,9 @@ class Cifar100(Source):
 
     root: str | None = None
 
-    def read(self) -> Dataset:
+    def folder(self, download: bool = False) -> Path:
         place = cache_folder() / "cifar100"
-        folder = find(
+        return find(
             "cifar100",
             self.root,
             [place],
@@ -95,6 +100,9 @@ class Cifar100(Source):
             "download https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz and give its folder as data.root "
             f"(or put it into {place})",
         )
+
+    def read(self) -> Dataset:
+        folder = self.folder()
         batches = self._batch_folder(folder)
         if batches is None:
             return _read_pictures(self, "cifar100", folder, "fine_label", None, CIFAR100_MEAN_STD)

@@ -70,11 +70,16 @@ class Cinic10(Source):
     root: str | None = None
     valid: Literal["unused", "train", "test"] = "unused"
 
-    def read(self) -> Dataset:
+    def _needed(self) -> tuple[str, ...]:
+        return ("train", "test") if self.valid == "unused" else ("train", "valid", "test")
+
+    def folder(self, download: bool = False) -> Path:
         archive = "CINIC-10.tar.gz from https://datashare.ed.ac.uk/handle/10283/3192"
-        needed = ("train", "test") if self.valid == "unused" else ("train", "valid", "test")
-        root = find_unpacked("cinic10", self.root, ("CINIC-10",), needed, archive)
-        parts = {name: list_classes(root / name, CINIC10_CLASSES, "CINIC-10.tar.gz") for name in needed}
+        return find_unpacked("cinic10", self.root, ("CINIC-10",), self._needed(), archive)
+
+    def read(self) -> Dataset:
+        root = self.folder()
+        parts = {name: list_classes(root / name, CINIC10_CLASSES, "CINIC-10.tar.gz") for name in self._needed()}
         train, test = parts["train"], parts["valid" if self.valid == "test" else "test"]
         if self.valid == "train":
             extra = parts["valid"]
@@ -85,6 +90,7 @@ class Cinic10(Source):
 
 # ------------------------------------------------------------------------------------------------ Omniglot
 DRAWERS = 20  # of every character
+HALVES = ("images_background", "images_evaluation")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,14 +115,16 @@ class Omniglot(Source):
     rotations: bool = True
     split: Literal["drawers", "images"] = "drawers"
 
-    def read(self) -> Dataset:
+    def folder(self, download: bool = False) -> Path:
         archive = (
             "images_background.zip and images_evaluation.zip from "
             "https://github.com/brendenlake/omniglot/tree/master/python"
         )
-        halves = ("images_background", "images_evaluation")
-        root = find_unpacked("omniglot", self.root, ("omniglot-py", "python"), halves, archive)
-        found = [alphabet for half in halves for alphabet in _folders(root / half)]
+        return find_unpacked("omniglot", self.root, ("omniglot-py", "python"), HALVES, archive)
+
+    def read(self) -> Dataset:
+        root = self.folder()
+        found = [alphabet for half in HALVES for alphabet in _folders(root / half)]
         alphabets = sorted(found, key=lambda folder: folder.name)
         characters = [character for alphabet in alphabets for character in _folders(alphabet)]
         files = [file for character in characters for file in _drawings(character)]
@@ -176,10 +184,13 @@ class TinyImageNet(Source):
 
     root: str | None = None
 
-    def read(self) -> Dataset:
+    def folder(self, download: bool = False) -> Path:
         archive = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
         contents = ("wnids.txt", "train", "val/images", "val/val_annotations.txt")
-        root = find_unpacked("tiny_imagenet", self.root, ("tiny-imagenet-200",), contents, archive)
+        return find_unpacked("tiny_imagenet", self.root, ("tiny-imagenet-200",), contents, archive)
+
+    def read(self) -> Dataset:
+        root = self.folder()
         wnids = tuple(sorted(_lines(root / "wnids.txt")))
         train = list_classes(root / "train", wnids, "tiny-imagenet-200.zip")
         test = self._validation(root / "val", wnids)
@@ -248,12 +259,15 @@ class ImageNet200(Source):
         count = self.images_per_class
         require(count is None or count >= 1, "images_per_class", count, "must be at least 1", "null keeps all")
 
-    def read(self) -> Dataset:
+    def folder(self, download: bool = False) -> Path:
         archive = (
             "ILSVRC2012 from https://image-net.org (the validation images sorted into a folder for each class) or "
             "what FedAlign's gen_imagenet_subset.py wrote"
         )
-        root = find_unpacked("imagenet200", self.root, (), ("train", "val"), archive)
+        return find_unpacked("imagenet200", self.root, (), ("train", "val"), archive)
+
+    def read(self) -> Dataset:
+        root = self.folder()
         wnids = self._wnids(root / "train")
         train = self._kept(list_classes(root / "train", wnids, "ILSVRC2012"), wnids)
         test = list_classes(root / "val", wnids, "ILSVRC2012")

@@ -49,13 +49,16 @@ class INaturalist2019(Source):
         super().__post_init__()
         require(self.size >= 1, "size", self.size, "must be at least 1 pixel", "for example size=64")
 
-    def read(self) -> Dataset:
+    def folder(self, download: bool = False) -> Path:
         archive = (
             "train_val2019.tar.gz, train2019.json.tar.gz and val2019.json.tar.gz from "
             "https://github.com/visipedia/inat_comp/tree/master/2019"
         )
         contents = ("train2019.json", "val2019.json", "train_val2019")
-        root = find_unpacked("inaturalist2019", self.root, (), contents, archive)
+        return find_unpacked("inaturalist2019", self.root, (), contents, archive)
+
+    def read(self) -> Dataset:
+        root = self.folder()
         train, test = (_Annotated.read(root / f"{split}2019.json") for split in ("train", "val"))
         train_owners, test_owners = train.holders, test.holders
         if self.user_file is not None:
@@ -122,6 +125,13 @@ class _Annotated:
         )
 
 
+USER_120K_ARCHIVES = (
+    "inaturalist-user-120k.zip (see federated_vision_datasets in "
+    "https://github.com/google-research/google-research) and train_val_images.tar.gz of iNaturalist 2017 "
+    "(https://github.com/visipedia/inat_comp/tree/master/2017)"
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class INaturalistUser120k(Source):
     """iNaturalist-User-120k (Hsu et al. 2020): 120,300 images of 9,275 users, 1,203 classes of iNaturalist 2017.
@@ -140,17 +150,21 @@ class INaturalistUser120k(Source):
         super().__post_init__()
         require(self.size >= 1, "size", self.size, "must be at least 1 pixel", "for example size=64")
 
-    def read(self) -> Dataset:
-        archive = (
-            "inaturalist-user-120k.zip (see federated_vision_datasets in "
-            "https://github.com/google-research/google-research) and train_val_images.tar.gz of iNaturalist 2017 "
-            "(https://github.com/visipedia/inat_comp/tree/master/2017)"
-        )
-        root = find_unpacked("inaturalist_user_120k", self.root, (), ("train_val_images",), archive)
-        tables = {
-            "train": _first(root, ("federated_train_user_120k.csv",), archive),
-            "test": _first(root, ("test.csv", "federated_test.csv"), archive),
+    def folder(self, download: bool = False) -> Path:
+        root = find_unpacked("inaturalist_user_120k", self.root, (), ("train_val_images",), USER_120K_ARCHIVES)
+        self._tables(root)
+        return root
+
+    @staticmethod
+    def _tables(root: Path) -> dict[str, Path]:
+        return {
+            "train": _first(root, ("federated_train_user_120k.csv",), USER_120K_ARCHIVES),
+            "test": _first(root, ("test.csv", "federated_test.csv"), USER_120K_ARCHIVES),
         }
+
+    def read(self) -> Dataset:
+        root = self.folder()
+        tables = self._tables(root)
         train = _table(tables["train"], [("user_id",), ("image_id",), ("class",)])
         test = [("", *row) for row in _table(tables["test"], [("image_id",), ("class",)])]
         files = {Path(image).stem: image for image in _jpegs(root / "train_val_images")}

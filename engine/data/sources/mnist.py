@@ -43,6 +43,11 @@ EMNIST_CLASSES = tuple(string.digits + string.ascii_uppercase + string.ascii_low
 class FashionMnistSample(Source):
     """The default: 10,000 + 2,000 images of Fashion-MNIST that ship with the package, 28x28 grey."""
 
+    def folder(self, download: bool = False) -> Path:
+        if not EMBEDDED.exists():
+            raise DataError(f"{EMBEDDED}: is missing; install the package again")
+        return EMBEDDED.parent
+
     def read(self) -> Dataset:
         try:
             table = parquet.read(EMBEDDED)
@@ -66,10 +71,12 @@ class FashionMnist(Source):
     the Debian package's folder, else the cache folder, else a download into the cache folder.
     """
 
+    downloads = True
+
     root: str | None = None
 
-    def read(self) -> Dataset:
-        folder = find(
+    def folder(self, download: bool = False) -> Path:
+        return find(
             "fashion_mnist",
             self.root,
             [DEBIAN_FASHION_MNIST, cache_folder()],
@@ -77,8 +84,11 @@ class FashionMnist(Source):
             _idx_names(_MNIST),
             "apt install dataset-fashion-mnist, give their folder as data.root, or use "
             "data.name=fashion_mnist_sample, which needs no download",
-            _download_fashion_mnist,
+            _download_fashion_mnist if download else None,
         )
+
+    def read(self) -> Dataset:
+        folder = self.folder(download=True)
         splits = [_idx_split(folder, prefix, FASHION_MNIST_CLASSES) for prefix in _MNIST]
         return assembled("fashion_mnist", FASHION_MNIST_CLASSES, splits, FASHION_MNIST_MEAN_STD)
 
@@ -93,9 +103,9 @@ class Mnist(Source):
 
     root: str | None = None
 
-    def read(self) -> Dataset:
+    def folder(self, download: bool = False) -> Path:
         place = cache_folder() / "mnist"
-        folder = find(
+        return find(
             "mnist",
             self.root,
             [place],
@@ -104,6 +114,9 @@ class Mnist(Source):
             "download the four .gz files from https://ossci-datasets.s3.amazonaws.com/mnist/ and give their "
             f"folder as data.root (or put them into {place})",
         )
+
+    def read(self) -> Dataset:
+        folder = self.folder()
         classes = tuple(string.digits)
         splits = [_idx_split(folder, prefix, classes) for prefix in _MNIST]
         return assembled("mnist", classes, splits, MNIST_MEAN_STD)
@@ -122,9 +135,9 @@ class Emnist(Source):
 
     root: str | None = None
 
-    def read(self) -> Dataset:
+    def folder(self, download: bool = False) -> Path:
         place = cache_folder() / "emnist"
-        folder = find(
+        return find(
             "emnist",
             self.root,
             [place],
@@ -133,6 +146,9 @@ class Emnist(Source):
             "download https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip, unpack it and give its folder as "
             f"data.root (or put it into {place})",
         )
+
+    def read(self) -> Dataset:
+        folder = self.folder()
         splits = [_idx_split(folder, prefix, EMNIST_CLASSES, transposed=True) for prefix in _EMNIST]
         return assembled("emnist", EMNIST_CLASSES, splits, None)
 

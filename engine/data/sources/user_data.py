@@ -35,8 +35,11 @@ class ImageFolder(Source):
         super().__post_init__()
         require(self.size is None or self.size >= 1, "size", self.size, "must be at least 1 pixel")
 
+    def folder(self, download: bool = False) -> Path:
+        return existing(self.root, "train/<class>/ and test/<class>/")
+
     def read(self) -> Dataset:
-        return read_tree("imagefolder", existing(self.root, "train/<class>/ and test/<class>/"), self.size)
+        return read_tree("imagefolder", self.folder(), self.size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +61,13 @@ class Parquet(Source):
         super().__post_init__()
         require(self.size is None or self.size >= 1, "size", self.size, "must be at least 1 pixel")
 
+    def folder(self, download: bool = False) -> Path:
+        return existing(self.root, "train-*.parquet and test-*.parquet")
+
     def read(self) -> Dataset:
-        root = existing(self.root, "train-*.parquet and test-*.parquet")
-        return read_parquet("parquet", root, self.image_column, self.label_column, self.owner_column, self.size)
+        return read_parquet(
+            "parquet", self.folder(), self.image_column, self.label_column, self.owner_column, self.size
+        )
 
 
 def parquet_files(root: Path, split: str) -> list[Path]:

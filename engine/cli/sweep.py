@@ -1,0 +1,118 @@
+"""Sweeps and reports: ``fedskew sweep | report``, and the part of ``resume`` that is about sweeps.
+
+Ray Tune takes seconds to import, so that what is built on it is imported inside of the functions.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from engine.base.errors import FedskewError
+from engine.cli.naming import Address, Overrides, Profile
+from engine.cli.show import console as terminal
+from tune_configs import SWEEPS
+
+if TYPE_CHECKING:
+    from engine.sweeps.how import How
+    from engine.sweeps.named import NamedSweep
+    from engine.sweeps.running import SweepResult
+
+STORE_GB = 20.0  # the store's limit, by default
+
+
+def sweep_command(
+    name: Annotated[str, typer.Argument(help="see 'fedskew list sweeps', or FILE.py:function")],
+    overrides: Overrides = None,
+    profile: Profile = "laptop",
+    out: Annotated[Path | None, typer.Option(help="the sweep's folder; none: runs/<name>-<profile>-<hash>")] = None,
+    store: Annotated[Path | None, typer.Option(help="where rounds are shared; none: 'store' beside the folder")] = None,
+    store_limit: Annotated[float, typer.Option(help="GB that the store may hold")] = STORE_GB,
+    reuse: Annotated[
+        bool, typer.Option("--reuse/--no-reuse", help="share the rounds that trials have in common")
+    ] = True,
+    mode: Annotated[
+        str, typer.Option(help="auto | inside: a trial in one process | nested: on client actors")
+    ] = "auto",
+    concurrent: Annotated[int | None, typer.Option(help="trials at a time, at most")] = None,
+    address: Address = None,
+) -> None:
+    """Run a sweep: every trial, then the report."""
+    from engine.sweeps.how import How
+
+    how = How(store=store, reuse=reuse, mode=mode, concurrent=concurrent, limit_gb=store_limit)
+    raise typer.Exit(sweep(terminal, name, profile, overrides or [], out, how, address))
+
+
+def report_command(
+    folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
+    metric: Annotated[str | None, typer.Option(help="another column of the trials table")] = None,
+) -> None:
+    """Write report/report.html in the folder: claims, tables, curves, trials; with PNG, CSV and Markdown beside it."""
+    report(terminal, folder, metric)
+
+
+def sweep(
+    console: Console, name: str, profile: str, overrides: Sequence[str], out: Path | None, how: How, address: str | None
+) -> int:
+    """Run a sweep to its end, write its report, and return the exit code."""
+    from engine.sweeps.named import load
+    from engine.sweeps.running import run_sweep
+
+    named = load(name, profile, overrides, SWEEPS)
+    return _end(console, named, run_sweep(named, out, how, address, console), address)
+
+
+def resume(console: Console, folder: Path, address: str | None, retry_failed: bool) -> int:
+    """Go on with a sweep, and return the exit code."""
+    from engine.sweeps.running import resume_sweep
+
+    named, outcome = resume_sweep(folder, SWEEPS, address, console, retry_failed)
+    return _end(console, named, outcome, address)
+
+
+def _end(console: Console, named: NamedSweep, outcome: SweepResult, address: str | None) -> int:
+    told = ", ".join(f"{count} {status}" for status, count in sorted(outcome.statuses.items()))
+    console.print(f"{outcome.trials} trials: {told}", highlight=False)
+    saved = outcome.rounds_asked - outcome.rounds_computed
+    share = f" ({100 * saved / outcome.rounds_asked:.0f} % came from other trials)" if saved > 0 else ""
+    console.print(
+        f"rounds asked for {outcome.rounds_asked:,}, computed {outcome.rounds_computed:,}{share}", highlight=False
+    )
+    if outcome.interrupted:
+        again = f"continue with: fedskew resume {shlex.quote(str(outcome.folder))}"
+        again += f" --address {address}" if address else ""
+        console.print(again, highlight=False, soft_wrap=True, markup=False)
+        return 130
+    if named.sweep.diagnose and not outcome.all_failed:
+        from engine.cli import diagnose as cli_diagnose
+
+        cli_diagnose.sweep(console, outcome.folder, None, None, (), address)
+    if named.sweep.images and not outcome.all_failed:
+        from engine.cli import diagnose as cli_diagnose
+
+        try:
+            cli_diagnose.sweep_images(console, outcome.folder)
+        except FedskewError as error:  # the report can do without
+            console.print(f"no images: {error}", highlight=False, markup=False)
+    report(console, outcome.folder, None)
+    if outcome.all_failed:
+        console.print("error: ", style="bold red", end="")
+        console.print("every trial failed; see the reasons in the report, and resume --retry-failed", highlight=False)
+        return 1
+    return 0
+
+
+def report(console: Console, folder: Path, metric: str | None) -> Path:
+    """Write the report of a sweep or a run, and return its page."""
+    from engine.analysis.report import write  # with matplotlib
+
+    with console.status("report"):
+        page = write(folder, metric)
+    console.print(f"report     {page}", highlight=False, soft_wrap=True, markup=False)
+    return page
