@@ -634,7 +634,7 @@ LOADS = re.compile(
     r"|^(eval|exec|compile|__import__)$|^os\.(system|popen)$|(^|\.)read_pickle$|loader\.exec_module$"
 )
 ALLOWED = {
-    ("engine/data/pickled.py", "pickle.Unpickler"),  # restricted: see there
+    ("engine/data/sources/pickled.py", "pickle.Unpickler"),  # restricted: see there
     ("engine/base/parquet.py", "pq.ParquetFile"),
     ("engine/sweeps/user_file.py", "spec.loader.exec_module"),  # of a sweep that the user names
     ("engine/base/safe_yaml.py", "yaml.load"),  # with the safe loader, see below

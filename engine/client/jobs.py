@@ -109,46 +109,25 @@ class JobRunner:
         ``addressed``: [K, ...] rows for these clients. ``newcomers``: whether it is the client's first round in this
         stage; its state is then what it kept of the stage before, if anything.
         """
-        algorithm = job.algorithm
-        sums, stacked, models = BlockSums(), list[Arrays](), list[Arrays]()
-        reports: list[ClientReport] = []
+        sums, block = BlockSums(), BlockResult()
         new_states: list[Arrays] = []
-        failures: list[ClientFailure] = []
-        personal: list[OwnScores] = []
         for task, trained, seconds in self._trained(job, self._tasks(job, ids, addressed, newcomers, states)):
-            number = task.number
             if isinstance(trained, ClientError):
                 if not job.drop:
                     raise trained
-                failures.append(ClientFailure(number, trained.step, str(trained)))
+                block.failures.append(ClientFailure(task.number, trained.step, str(trained)))
                 new_states.append({})
                 continue
-            own_test = self._own_test(number) if job.test_own else None
             sums.add(trained.upload, trained.buffers, trained.weight, trained.num_examples)
-            if algorithm.stack_uploads:
-                stacked.append(to_numpy(trained.upload))
-            if job.keep_models:
-                models.append(to_numpy({"weights": trained.weights, "buffers": trained.buffers}))
             new_states.append(to_numpy(trained.new_state))
-            reports.append(
-                ClientReport(
-                    client=number,
-                    num_examples=trained.num_examples,
-                    steps=trained.steps,
-                    loss_before=trained.loss_before,
-                    loss_after=trained.loss_after,
-                    local_accuracy=self._local_accuracy(job, number, trained) if job.test_locally else None,
-                    floats_up=floats(trained.upload) + trained.buffers.numel(),
-                    seconds=seconds,
-                )
-            )
-            if own_test is not None:
-                with naming(f"client {number}'s own model in round {job.context.round}"):
-                    self._trainer_of(number).personalise(task)
-                    personal.append(self._own_scores("received", algorithm, number, job.context, own_test))
-                    self._trainer_of(number).net.load(*trained.personal)
-                    personal.append(self._own_scores("post_local", algorithm, number, job.context, own_test))
-        block = BlockResult(sums.sent(), reports, failures, stacked, models, personal)
+            block.reports.append(self._report(job, trained, seconds))
+            if job.algorithm.stack_uploads:
+                block.stacked.append(to_numpy(trained.upload))
+            if job.keep_models:
+                block.models.append(to_numpy({"weights": trained.weights, "buffers": trained.buffers}))
+            if job.test_own:
+                block.personal.extend(self._before_and_after(job, task, trained))
+        block.sums = sums.sent()
         return (block, *new_states) if job.stateful else block
 
     def peak(self, job: TrainJob, ids: tuple[int, ...], addressed: Arrays, rows: int, clients: int) -> PeakMemory:
@@ -298,6 +277,29 @@ class JobRunner:
         """The client's own test rows, if it has any."""
         rows = self.assignment.tests[number] if self.assignment.tests else ()
         return torch.tensor(rows, device=self.device) if len(rows) else None
+
+    def _report(self, job: TrainJob, trained: ClientRound, seconds: float) -> ClientReport:
+        return ClientReport(
+            client=trained.number,
+            num_examples=trained.num_examples,
+            steps=trained.steps,
+            loss_before=trained.loss_before,
+            loss_after=trained.loss_after,
+            local_accuracy=self._local_accuracy(job, trained.number, trained) if job.test_locally else None,
+            floats_up=floats(trained.upload) + trained.buffers.numel(),
+            seconds=seconds,
+        )
+
+    def _before_and_after(self, job: TrainJob, task: ClientRound, trained: ClientRound) -> list[OwnScores]:
+        """Score the client's own model on its own test rows, if it has any, as received and after its local work."""
+        number, own_test = task.number, self._own_test(task.number)
+        if own_test is None:
+            return []
+        with naming(f"client {number}'s own model in round {job.context.round}"):
+            self._trainer_of(number).personalise(task)
+            before = self._own_scores("received", job.algorithm, number, job.context, own_test)
+            self._trainer_of(number).net.load(*trained.personal)
+            return [before, self._own_scores("post_local", job.algorithm, number, job.context, own_test)]
 
     def _local_accuracy(self, job: TrainJob, number: int, trained: ClientRound) -> float:
         """On the whole test set, of what the client would use after its local work."""

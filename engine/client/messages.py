@@ -108,16 +108,16 @@ class OwnScores:
     scores: Scores
 
 
-@dataclass(frozen=True)
+@dataclass
 class BlockResult:
     """A trained block; of clients that failed nothing is in it but the failure."""
 
-    sums: SentSums
-    reports: list[ClientReport]  # of each client in the sums, in their order
-    failures: list[ClientFailure]
-    stacked: list[Arrays]  # single uploads, if the algorithm asks for them
-    models: list[Arrays]  # "weights" and "buffers" of each client, if asked for
-    personal: list[OwnScores]  # of clients' own models, if asked for
+    sums: SentSums | None = None
+    reports: list[ClientReport] = field(default_factory=list)  # of each client in the sums, in their order
+    failures: list[ClientFailure] = field(default_factory=list)
+    stacked: list[Arrays] = field(default_factory=list)  # single uploads, if the algorithm asks for them
+    models: list[Arrays] = field(default_factory=list)  # "weights" and "buffers" of each client, if asked for
+    personal: list[OwnScores] = field(default_factory=list)  # of clients' own models, if asked for
 
 
 @dataclass(frozen=True)

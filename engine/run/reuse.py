@@ -76,7 +76,6 @@ class Reuse:
         self._passing: tuple[str, int] | None = None  # (key, round) of our last snapshot that nobody asked for
         self._watched: tuple[str, Watch] | None = None  # the lease that this run waits for
         self._waiting = 0.0  # seconds, since it began to wait
-        self.waited = 0.0  # seconds in all
 
     def before(self, segments: Sequence[Segment], round: int, until: int, ends: bool) -> Snapshot | None:
         """The longest stored continuation of ``round``, up to ``until``; None when it is this run's turn to compute.
@@ -107,7 +106,6 @@ class Reuse:
                 self._wait(time.monotonic() - began, f"rounds {round + 1} to {wanted}", holder and holder.note)
                 raise NotYet
             time.sleep(POLL)
-        self.waited += time.monotonic() - began
         self._watched, self._waiting = None, 0.0
         return found
 
@@ -122,7 +120,6 @@ class Reuse:
 
     def _wait(self, seconds: float, what: str, note: str | None) -> None:
         before, self._waiting = self._waiting, self._waiting + seconds
-        self.waited += seconds
         if before < LONG <= self._waiting:
             log.warning(
                 "waiting for %s, which %s computes; without reuse they would be computed here", what, note or "another"
