@@ -47,7 +47,7 @@ def test_states_on_the_disk_are_counted_exactly(data: Path, tmp_path: Path, meth
     without_batchnorm = {"gamma": 0.0} if method == "cbfl" else {}
     algorithm = {"name": method, **FIELDS[method], **without_batchnorm}
     settings = workload(method, data, MODEL, execution=execution, algorithm=algorithm)
-    prepared = prepare(settings, tmp_path, False)
+    prepared = prepare(settings.resolve(), tmp_path, False)
     prepared.write()
     run = LocalDriver(prepared)
     while not run.driver.finished:

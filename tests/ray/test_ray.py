@@ -256,7 +256,7 @@ def test_a_round_puts_one_object_into_the_store(
     put = ray.put
     monkeypatch.setattr(ray, "put", lambda value: puts.append(value) or put(value))
     experiment = cell(actors, block=1).replace({"participation.count": cohort, "evaluation.every": 0})
-    ready = prepare(experiment, tmp_path, False)
+    ready = prepare(experiment.resolve(), tmp_path, False)
     ready.write()
     pools: list[RayPool] = []
 
@@ -295,7 +295,7 @@ def test_a_trial_before_and_blocks_that_wait_for_room(
     from engine.worker.ray.pool import RayPool
 
     monkeypatch.setattr(preflight, "SMALL", 0.0)
-    prepared = prepare(cell(2, "scaffold"), tmp_path / "actors", False)
+    prepared = prepare(cell(2, "scaffold").resolve(), tmp_path / "actors", False)
     prepared.write()
     made: list[RayPool] = []
 
@@ -325,7 +325,7 @@ def test_drivers_that_share_a_pool_keep_to_their_part(tmp_path: Path) -> None:
     from engine.worker.ray.cluster import share
     from engine.worker.ray.pool import RayPool
 
-    ready = {count: prepare(cell(count), tmp_path / str(count), False) for count in (1, 2)}
+    ready = {count: prepare(cell(count).resolve(), tmp_path / str(count), False) for count in (1, 2)}
     pool = RayPool(ready[2].experiment, share(ready[2].dataset), ready[2].assignment)
     runners = {}
     for count, prepared in ready.items():
