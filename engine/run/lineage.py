@@ -97,8 +97,8 @@ class Lineage:
         self.position = Position(number, self.federation.starts[number])
         self.states = self._new_states(parent)
         server = self.server = self._ends.begin(number, parent.server if parent else None, self.states)
-        context, cadence = self.federation.context(number, self.position.round), self.federation.experiment.checkpoint
-        check_room(self.states.store, stage, context, cadence, lambda: self._ends.largest_first_state(number, server))
+        context, keeping = self.federation.context(number, self.position.round), self.federation.experiment.checkpoint
+        check_room(self.states.store, stage, context, keeping, lambda: self._ends.largest_first_state(number, server))
         # A stage without rounds is at its end from the start: not to be saved before it is finished.
         self.torn = stage.rounds == 0
         self._log_beginning(stage)

@@ -56,14 +56,14 @@ def addressed(
     return to_numpy(rows)
 
 
-def floats_down(algorithm: Algorithm, received: Tensors, rows: Arrays) -> int:
+def count_floats_down(algorithm: Algorithm, received: Tensors, rows: Arrays) -> int:
     """Count the numbers that each client of a round receives, but for what it can derive or has got once."""
     known = algorithm.with_traffic("derivable") | algorithm.with_traffic("once")
     shared = floats({name: tensor for name, tensor in received.items() if name not in known})
     return shared + sum(int(np.prod(array.shape[1:])) for array in rows.values())
 
 
-def sent_once(algorithm: Algorithm, received: Tensors) -> int:
+def count_sent_once(algorithm: Algorithm, received: Tensors) -> int:
     """Count the numbers that every client gets at the stage's start and keeps, though here they come with each
     broadcast.
     """

@@ -23,7 +23,7 @@ from engine.client.sums import CohortSums
 from engine.experiment import Stage
 from engine.record.stage_states import StageStates
 from engine.record.states import Handle
-from engine.server.broadcast import addressed, block_calls, broadcast, floats_down, settled
+from engine.server.broadcast import addressed, block_calls, broadcast, count_floats_down, settled
 from engine.server.client_map import ServerSide
 from engine.server.federation import Federation
 from engine.worker import cost
@@ -106,7 +106,7 @@ class RoundRunner:
         self._preflight(number, stage, result)
         received = broadcast(algorithm, result.server, context)
         rows = addressed(federation, algorithm, result.server, cohort, context)
-        result.floats_down = floats_down(algorithm, received, rows)
+        result.floats_down = count_floats_down(algorithm, received, rows)
         job, calls = self._job(stage, context, asked), self._calls(stage, cohort, rows, context, states)
         for call, block in self._results(stage, context, job, to_numpy(received), calls):
             if asked.look is not None:
@@ -157,8 +157,8 @@ class RoundRunner:
         except MemoryShort as error:
             clients = max(len(call.args[0]) for call in calls)
             rows, side_by_side = int(federation.population.sizes.max()), federation.pool.side_by_side
-            flight = Preflight(federation.experiment, stage, context, side_by_side, rows, job.together * clients)
-            raise MemoryShort(f"{error}; {flight.smaller(federation.largest_layout)}") from error
+            preflight = Preflight(federation.experiment, stage, context, side_by_side, rows, job.together * clients)
+            raise MemoryShort(f"{error}; {preflight.smaller(federation.largest_layout)}") from error
 
     def _aggregated(self, number: int, algorithm: Algorithm, result: RoundResult, buffers: torch.Tensor) -> Tensors:
         """The new server entries: means formed in float64, then kept in the run's precision."""
@@ -193,14 +193,14 @@ class RoundRunner:
         blocks = cut_blocks(range(context.cohort_size), federation.experiment.execution.block, together)
         clients = max(map(len, blocks)) if together else 1
         held = int(federation.population.sizes[client])
-        flight = Preflight(federation.experiment, stage, context, federation.pool.side_by_side, held, clients)
-        if not flight.due(federation.largest_layout):
+        preflight = Preflight(federation.experiment, stage, context, federation.pool.side_by_side, held, clients)
+        if not preflight.due(federation.largest_layout):
             return
         received = to_numpy(broadcast(algorithm, result.server, context))
         rows = addressed(federation, algorithm, result.server, (client,), context)
         job = TrainJob(
-            algorithm, flight.local, context, stateful=False, probe=True, test_locally=False, together=together
+            algorithm, preflight.local, context, stateful=False, probe=True, test_locally=False, together=together
         )
-        call = Call(label=f"client {client}", args=((client,), rows, flight.rows, clients))
+        call = Call(label=f"client {client}", args=((client,), rows, preflight.rows, clients))
         [peak] = federation.pool.run("peak", received, job, [call], what="preflight")
-        flight.report(peak.value)
+        preflight.report(peak.value)

@@ -11,7 +11,7 @@ from engine.algorithm import Client, Tensors
 from engine.client.client_round import Streams
 from engine.client.trainer import first_state
 from engine.record.stage_states import StageStates
-from engine.server.broadcast import addressed, broadcast, sent_once, settled
+from engine.server.broadcast import addressed, broadcast, count_sent_once, settled
 from engine.server.client_map import EveryClient, Exchanges, ServerSide
 from engine.server.federation import Federation
 
@@ -32,7 +32,7 @@ class StageEnds:
         entries = algorithm.prepare(entries, self.every_client(number, round, "prepare", states), context)
         server = settled(federation, number, round, algorithm, "prepare", entries)
         if algorithm.with_traffic("once"):
-            count = sent_once(algorithm, broadcast(algorithm, server, context))
+            count = count_sent_once(algorithm, broadcast(algorithm, server, context))
             if count:
                 numbers = dict.fromkeys(federation.population.clients, (0, count))
                 self._exchanges.record(federation.chain[number].name, round, "start", 1, numbers)

@@ -478,7 +478,7 @@ CLIENT = (
         "a third block of half a cohort",
         "min(-(-count // 2), TOGETHER)",
         "min(count // 2, TOGETHER)",
-        "test_ticks.py::test_auto",
+        "test_lockstep.py::test_auto",
     ),
     mutant(
         "floats that count tensors",

@@ -168,7 +168,7 @@ class VmapLoop:
                 break
             batches = [(one or [])[: 1 if phase.emit == "gradient" else None] for one in passes]
             for first, last, places in self._rows.steps(phase, batches):
-                self._tick(first, last, places, phase, take, step)
+                self._take_step(first, last, places, phase, take, step)
             taken = [count + len(own) for count, own in zip(taken, batches, strict=True)]
         if self._emitted is not None:
             for member, row in zip(self.members, self._emitted, strict=True):
@@ -182,7 +182,7 @@ class VmapLoop:
             for row, buffers in enumerate(kept):
                 self.stack.load(row, self.stack.weights_of(row), buffers)
 
-    def _tick(self, first: int, last: int, places: Tensor, phase: Phase, take: Take | None, step: Step) -> None:
+    def _take_step(self, first: int, last: int, places: Tensor, phase: Phase, take: Take | None, step: Step) -> None:
         """One step of clients [first, last)."""
         size = places.shape[1]
         if self._size(phase) != "full" or size <= CHUNK:

@@ -16,7 +16,7 @@ from engine.algorithm import Phase, Tensors
 from engine.client.client_round import ClientRound
 from engine.client.flat_net import FlatNet
 from engine.client.sequential import CHUNK
-from engine.client.vmap.lockstep import ticks
+from engine.client.vmap.lockstep import lockstep
 from engine.client.vmap.stack import Stack
 from engine.client.vmap.step_memory import Inputs
 from engine.data.batches import Rows
@@ -49,7 +49,7 @@ class BlockRows:
         batches: of each client, positions within its rows of the phase. The steps' rows are looked up together: some
         operations a pass, and not some of every client.
         """
-        plan = list(ticks([[batch.numel() for batch in own] for own in batches]))
+        plan = list(lockstep([[batch.numel() for batch in own] for own in batches]))
         left = [iter(own) for own in batches]
         members = [row for first, last in plan for row in range(first, last)]
         taken = [next(left[row]) for row in members]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 
-def ticks(sizes: Sequence[Sequence[int]]) -> Iterator[tuple[int, int]]:
+def lockstep(sizes: Sequence[Sequence[int]]) -> Iterator[tuple[int, int]]:
     """Ranges [first, last) of clients that take their next step together.
 
     sizes: of each client's batches in a pass, in its order; all are at least 1. Every step is in exactly one range.
