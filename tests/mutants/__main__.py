@@ -25,7 +25,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.table import MUTANTS, Mutant
+from tests.mutants.table import MUTANTS, RENAMED, Mutant
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("engine", "algorithms", "tune_configs")
@@ -63,7 +63,7 @@ def node_ids(root: Path, mutant: Mutant) -> list[str]:
     found = []
     for test in mutant.tests:
         file, _, name = test.partition("::")
-        paths = list((root / "tests").rglob(file))
+        paths = list((root / "tests").rglob(file)) or list((root / "tests").rglob(RENAMED.get(file, file)))
         if len(paths) != 1 or (name and f"def {name}(" not in paths[0].read_text()):
             raise LookupError(f"there is no test {test}")
         found.append(paths[0].relative_to(root).as_posix() + (f"::{name}" if name else ""))

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# Files of tests, and what they were called before.
+RENAMED = {"test_scheduling.py": "test_dispatch.py", "test_lockstep.py": "test_ticks.py"}
+
 
 @dataclass(frozen=True)
 class Mutant:
@@ -570,25 +573,31 @@ WORKER = (
         "the shortest call first",
         "key=lambda call: (costs[call], -call))  # the longest last",
         "key=lambda call: (-costs[call], -call))",
-        "test_dispatch.py",
+        "test_scheduling.py",
     ),
     mutant(
         "speeds that never fade",
         "(FADE * before[0] + seconds, FADE * before[1] + cost)",
         "(before[0] + seconds, before[1] + cost)",
-        "test_dispatch.py",
+        "test_scheduling.py",
     ),
     mutant(
         "calls of a dead actor that come last",
         "self._waiting += reversed(calls)",
         "self._waiting[:0] = reversed(calls)",
-        "test_dispatch.py",
+        "test_scheduling.py",
     ),
     mutant(
-        "a shared trip beyond an actor's fair share",
-        "too_long = cost * rate > SHORT_TRIP or self._given[actor] + cost > share * (1 + 1e-9)",
-        "too_long = cost * rate > SHORT_TRIP",
-        "test_dispatch.py",
+        "calls sent together beyond an actor's fair share",
+        "too_long = cost * rate > SHORT or self._given[actor] + cost > share * (1 + 1e-9)",
+        "too_long = cost * rate > SHORT",
+        "test_scheduling.py",
+        or_else=(
+            (
+                "too_long = cost * rate > SHORT_TRIP or self._given[actor] + cost > share * (1 + 1e-9)",
+                "too_long = cost * rate > SHORT_TRIP",
+            ),
+        ),
     ),
 )
 
