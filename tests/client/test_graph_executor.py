@@ -30,6 +30,7 @@ from engine.client.client_round import ClientRound
 from engine.client.flat_net import FlatNet
 from engine.client.trainer import Trainer
 from engine.client.vmap import block, cuda_graph
+from engine.client.vmap.block_rows import BlockRows
 from engine.client.vmap.cuda_graph import Captured, CudaRecorder, Program
 from engine.client.vmap.dense import Product
 from engine.client.vmap.step_memory import Inputs, Memory
@@ -578,7 +579,7 @@ def test_places_are_taken_where_the_rows_are() -> None:
     """Kills: positions left on the CPU for rows that are on a GPU, which index_select refuses."""
     far = torch.device("meta")
     member: Any = SimpleNamespace(order=SimpleNamespace(part=lambda phase: torch.empty(9, device=far)))
-    together: Any = SimpleNamespace(members=[member, member])
+    together: Any = SimpleNamespace(_members=[member, member])
     asked: list[torch.device] = []
 
     class Asks(TorchDispatchMode):
@@ -589,7 +590,7 @@ def test_places_are_taken_where_the_rows_are() -> None:
 
     with Asks():
         batches = [[torch.arange(4), torch.arange(2)], [torch.arange(4)]]
-        steps = list(block.VmapLoop._steps(together, Phase(), batches))
+        steps = list(BlockRows.steps(together, Phase(), batches))
     assert [(first, last, tuple(rows.shape)) for first, last, rows in steps] == [(0, 2, (2, 4)), (0, 1, (1, 2))]
     assert asked == [far, far]
 
