@@ -25,6 +25,7 @@ OUTSIDE = {
     "engine.base.files": "whole files and locks",
     "engine.base.parquet": "opens files; what was read has a fingerprint, which is hashed",
     "engine.base.registry": "classes by name; the name is in the identity, the class in a hashed room",
+    "engine.base.section": "the form of a section; its values are in the identity",
     "engine.base.writable": "checks of folders",
     "engine.experiment": "values, all in the experiment's identity; what is computed of them is computed in the rooms",
     "engine.record": "rows, folders and states, kept as they are given",
