@@ -29,7 +29,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "ray-tmp"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("engine.data.sources.DEBIAN_FASHION_MNIST", tmp_path / "debian")
+    monkeypatch.setattr("engine.data.sources.mnist.DEBIAN_FASHION_MNIST", tmp_path / "debian")
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_a_sound_machine_is_told_in_lines() -> None:
 
 def test_a_broken_installation_ends_with_exit_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: exit code 0 where something is wrong; a missing part of the package that is a mere warning."""
-    monkeypatch.setattr("engine.data.sources.EMBEDDED", tmp_path / "sample.parquet")
+    monkeypatch.setattr("engine.data.sources.mnist.EMBEDDED", tmp_path / "sample.parquet")
     code, findings = examined()
     wrong = [found for found in findings if found["mark"] == "wrong"]
     assert code == 1
@@ -251,8 +251,8 @@ def test_data_sets_are_looked_for_and_not_read(tmp_path: Path, monkeypatch: pyte
     def downloaded(folder: Path) -> None:
         raise AssertionError(f"a download into {folder}")
 
-    monkeypatch.setattr("engine.data.sources._download_cifar10", downloaded)
-    monkeypatch.setattr("engine.data.sources._download_fashion_mnist", downloaded)
+    monkeypatch.setattr("engine.data.sources.cifar._download_cifar10", downloaded)
+    monkeypatch.setattr("engine.data.sources.mnist._download_fashion_mnist", downloaded)
     found = {one.name: one for one in doctor.check_data_sets()}
     assert [*found] == [*SOURCES]
     assert found["cifar10"].mark == found["fashion_mnist"].mark == "ok"

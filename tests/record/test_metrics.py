@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engine.analysis.tables import load
 
+from engine.analysis.loading import load
 from engine.record import metrics
 from engine.record.metrics import ALL, METRICS, PERSONAL
 from engine.studies.diagnosis.diagnosis import Diagnosis

@@ -20,7 +20,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from algorithms import ALGORITHMS
 from engine.base.errors import ConfigError, RunError
 from engine.cli import floor as cli_floor
-from engine.cli import main as cli
 from engine.data.batches import orders
 from engine.experiment import Execution, Experiment, Local
 from engine.models import MODELS, build_model
@@ -572,7 +571,7 @@ def test_a_round_that_fails_is_told(call: Call, tmp_path: Path) -> None:
 
 def test_a_sweep_without_a_cell_is_no_experiment(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a floor of nothing, where a sweep's cells have been listed."""
-    monkeypatch.setattr(cli, "_experiment", lambda *_: (None, None))
+    monkeypatch.setattr("engine.cli.naming.find_experiment", lambda *_: (None, None))
     assert call("drift.fedprox_mu")[0] == 0
 
 
