@@ -6,7 +6,7 @@ a comment if there are none) and a row to DIFFERS (what it does with its default
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ import torch
 from algorithms import ALGORITHMS
 from engine.experiment import Experiment
 from engine.models import MODELS
-from tests.support.tiny import BATCHNORM, drive, experiment, experiment_of
+from tests.support.tiny import BATCHNORM, Driven, drive, experiment, experiment_of
 
 FULL: dict[str, Any] = {}
 PART: dict[str, Any] = {"participation": {"count": 3}}
@@ -225,39 +225,50 @@ def test_every_algorithm_has_its_rows() -> None:
     assert set(REDUCES) == set(ALGORITHMS) == set(DIFFERS)
 
 
+SOME: dict[str, Any] = {}
+RunOf = Callable[[Any], Driven]
+
+
+@pytest.fixture(scope="module")
+def run_of(tmp_path_factory: pytest.TempPathFactory) -> RunOf:
+    """The run of an experiment, once for all tests that compare it with another one."""
+    folder, runs = tmp_path_factory.mktemp("runs"), dict[str, Driven]()
+
+    def run(config: Any) -> Driven:
+        if config.digest not in runs:
+            runs[config.digest] = drive(folder / config.digest, config)
+        return runs[config.digest]
+
+    return run
+
+
 @pytest.mark.parametrize(
     ("name", "fields", "setting"),
     [(name, fields, setting) for name, rows in REDUCES.items() for fields, setting in rows],
     ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value)) or "default",
 )
-def test_reduces_to_fedavg(tmp_path: Path, name: str, fields: dict[str, Any], setting: dict[str, Any]) -> None:
+def test_reduces_to_fedavg(run_of: RunOf, name: str, fields: dict[str, Any], setting: dict[str, Any]) -> None:
     """Kills: a term that does not vanish at its neutral value, a wrong start of the control variates, a mean formed
     in another order or precision than FedAvg's."""
     config = experiment_of(name, fields, **setting)
-    fedavg = drive(tmp_path / "a", fedavg_beside(config, setting))
-    other = drive(tmp_path / "b", config)
-    assert other.sha == fedavg.sha
+    assert run_of(config).sha == run_of(fedavg_beside(config, setting)).sha
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "fields"), [(name, fields) for name, rows in DIFFERS.items() for fields in rows], ids=str
 )
-def test_differs_from_fedavg(tmp_path: Path, name: str, fields: dict[str, Any]) -> None:
+def test_differs_from_fedavg(run_of: RunOf, name: str, fields: dict[str, Any]) -> None:
     """Kills: a term that is never added (the commonest silent bug of federated code)."""
-    setting = {"participation": {"count": 5}}
-    config = experiment_of(name, fields, **setting)
-    fedavg = drive(tmp_path / "a", fedavg_beside(config, setting))
-    other = drive(tmp_path / "b", config)
+    config = experiment_of(name, fields, **SOME)
+    fedavg, other = run_of(fedavg_beside(config, SOME)), run_of(config)
     difference = torch.linalg.vector_norm(other.server["weights"] - fedavg.server["weights"])
     assert difference > 1e-6
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, rows in DIFFERS.items() if len(rows) > 1])
-def test_options_differ_from_each_other(tmp_path: Path, name: str) -> None:
+def test_options_differ_from_each_other(run_of: RunOf, name: str) -> None:
     """Kills: an option that is read nowhere."""
-    shas = [
-        drive(tmp_path / str(number), experiment_of(name, fields)).sha for number, fields in enumerate(DIFFERS[name])
-    ]
+    shas = [run_of(experiment_of(name, fields, **SOME)).sha for fields in DIFFERS[name]]
     assert len(set(shas)) == len(shas)
