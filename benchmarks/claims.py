@@ -16,7 +16,7 @@ from benchmarks.common import RESULTS, save
 from engine.analysis import load as load_results
 from engine.analysis.comparing.verdicts import judge
 from engine.cli import sweep as cli_sweep
-from engine.sweeps.how import How
+from engine.sweeps.options import How
 
 
 def measure(

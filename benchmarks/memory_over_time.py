@@ -87,8 +87,8 @@ def over_trials(trials: int) -> Looks:
     """Of the process that runs the sweep, the processes of trials, and Ray."""
     from benchmarks import sweeps
     from engine.sweeps.folder import SweepFolder
-    from engine.sweeps.how import How
     from engine.sweeps.named import load
+    from engine.sweeps.options import How
     from engine.sweeps.running import run_sweep
 
     looks: Looks = {}

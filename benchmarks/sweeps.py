@@ -50,7 +50,7 @@ def measure(trials: int, folder: Path) -> dict[str, float]:
         "import sys, resource\n"
         "from pathlib import Path\n"
         "from engine.sweeps.named import load\n"
-        "from engine.sweeps.how import How\n"
+        "from engine.sweeps.options import How\n"
         "from engine.sweeps.running import run_sweep\n"
         "run_sweep(load(sys.argv[1], 'laptop', [sys.argv[2]], {}), Path(sys.argv[3]), How(mode='inside'))\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)",

@@ -13,7 +13,7 @@ from engine import __version__
 from engine.base.errors import FedskewError, one_line
 from engine.cli import doctor, listing, run, studies, sweep
 from engine.cli.show import console
-from engine.cli.unforeseen import unforeseen
+from engine.cli.tracebacks import unforeseen
 
 app = typer.Typer(
     help="Federated learning under label skew, simulated on Ray, equal to the bit on any number of actors.",

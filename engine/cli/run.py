@@ -24,7 +24,7 @@ from engine.base.errors import ConfigError, FedskewError
 from engine.base.writable import check_writable
 from engine.cli.naming import Address, Overrides, Profile, What, named
 from engine.cli.show import console, headline, show_header, show_summary
-from engine.cli.unforeseen import unforeseen
+from engine.cli.tracebacks import unforeseen
 from engine.experiment import IDENTITY, Experiment
 from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore

@@ -19,8 +19,8 @@ from engine.cli.show import console as terminal
 from tune_configs import SWEEPS
 
 if TYPE_CHECKING:
-    from engine.sweeps.how import How
     from engine.sweeps.named import NamedSweep
+    from engine.sweeps.options import How
     from engine.sweeps.running import SweepResult
 
 STORE_GB = 20.0  # the store's limit, by default
@@ -43,7 +43,7 @@ def sweep_command(
     address: Address = None,
 ) -> None:
     """Run a sweep: every trial, then the report."""
-    from engine.sweeps.how import How
+    from engine.sweeps.options import How
 
     how = How(store=store, reuse=reuse, mode=mode, concurrent=concurrent, limit_gb=store_limit)
     raise typer.Exit(sweep(terminal, name, profile, overrides or [], out, how, address))

@@ -30,7 +30,7 @@ from engine.base.errors import ClientError
 from engine.client import precision
 from engine.client.client_round import ClientRound
 from engine.client.entries import Arrays, floats, not_finite, opened, to_numpy, to_torch
-from engine.client.executors import in_place_of
+from engine.client.executor_fallback import in_place_of
 from engine.client.failures import Attempted, attempt, naming
 from engine.client.flat_net import FlatNet
 from engine.client.mapped_client import MappedClient
@@ -48,9 +48,9 @@ from engine.client.messages import (
 )
 from engine.client.nets import ClientNets, open_model
 from engine.client.peak_memory import PeakMemory, measure_peak
-from engine.client.sequential import RESIDENT_BYTES
 from engine.client.sums import BlockSums
 from engine.client.trainer import Trainer
+from engine.client.training_loop import RESIDENT_BYTES
 from engine.client.training_tools import FlatTrainingTools
 from engine.client.vmap.cuda_graph import CudaRecorder, Programs
 from engine.data import Assignment, Dataset

@@ -1,7 +1,7 @@
 """Local training: a client's round from what it received to what it sends.
 
-``Trainer.train`` gives an algorithm's methods what they need, with the loop of ``sequential.py`` in the middle, and
-``Trainer.train_together`` several clients' with ``vmap/block.py``; neither knows in which process it runs.
+``Trainer.train`` gives an algorithm's methods what they need, with the loop of ``training_loop.py`` in the middle, and
+``Trainer.train_together`` several clients' with ``vmap/training_loop.py``; neither knows in which process it runs.
 
 Shapes: n rows of a client, B of a batch, P parameters, Q floating buffers.
 """
@@ -32,10 +32,10 @@ from engine.base.errors import ClientError
 from engine.client.client_round import ClientRound, Streams
 from engine.client.entries import checked, is_finite, kept, not_finite, opened, sent
 from engine.client.flat_net import FlatNet
-from engine.client.sequential import CHUNK, FineTuning, NotFinite, SequentialLoop
+from engine.client.training_loop import CHUNK, FineTuning, NotFinite, SequentialLoop
 from engine.client.training_tools import FlatTrainingTools
-from engine.client.vmap.block import VmapLoop
 from engine.client.vmap.cuda_graph import Programs
+from engine.client.vmap.training_loop import VmapLoop
 from engine.data.batches import Rows
 from engine.data.public import PublicSet, none_set_aside
 

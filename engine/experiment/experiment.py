@@ -30,10 +30,10 @@ from engine.base.section import Section
 from engine.data import PARTITIONS, SOURCES, ImageFolder, Parquet
 from engine.experiment import checks
 from engine.experiment.choices import AlgorithmChoice, ClientModels, ModelChoice, PartitionChoice, SourceChoice
+from engine.experiment.error_sentences import one_sentence, with_stage_names
 from engine.experiment.execution import IDENTITY, NEUTRAL, Execution
 from engine.experiment.keys import assigned, key_of, parse_assignment
 from engine.experiment.sections import SECTIONS, Checkpointing, Evaluation, Participation
-from engine.experiment.sentences import one_sentence, with_stage_names
 from engine.experiment.stages import (
     MOST_ROUNDS,
     MOST_STAGES,

@@ -11,7 +11,7 @@ from pydantic import Field
 from engine.algorithm import Algorithm, Local
 from engine.base.section import Section
 from engine.experiment.choices import AlgorithmChoice
-from engine.experiment.sentences import one_sentence
+from engine.experiment.error_sentences import one_sentence
 
 MOST_ROUNDS = 10**9  # of a stage
 MOST_STAGES = 100  # their numbers have two digits in names of files

@@ -33,7 +33,7 @@ from engine.server.client_map import Exchanges
 from engine.server.evaluation import Evaluation
 from engine.server.federation import Federation
 from engine.server.round import Asked, Look, RoundResult, RoundRunner
-from engine.server.stage import StageEnds
+from engine.server.stage_ends import StageEnds
 from engine.worker.pool import Deadline, Pool
 
 

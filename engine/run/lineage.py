@@ -23,7 +23,7 @@ from engine.record.stage_states import StageStates, open_states
 from engine.record.state_projection import check_room
 from engine.server.federation import Federation
 from engine.server.round import RoundResult
-from engine.server.stage import StageEnds
+from engine.server.stage_ends import StageEnds
 
 log = logging.getLogger("fedskew")
 

@@ -15,8 +15,8 @@ from engine.base.files import writing
 from engine.data import Assignment, Dataset
 from engine.experiment import Stage
 from engine.record import matrices
-from engine.record.hashing import stage_hash
 from engine.record.run_folder import Row, RunFolder
+from engine.record.stage_hashes import stage_hash
 from engine.run.lineage import Lineage
 from engine.server.class_balance import label_entropies
 from engine.server.federation import Federation

@@ -171,7 +171,8 @@ def until(experiment: Experiment, stage: str, number: int) -> Experiment:
     """The experiment as far as a round of ``stage`` takes it: its stage, those it comes from, nothing measured.
 
     It has one round more than is asked for, so that the stage's end, which may be costly, is not reached. The number
-    of rounds and what is evaluated change no bit of the rounds before: see :func:`engine.record.hashing.stage_hash`.
+    of rounds and what is evaluated change no bit of the rounds before: see
+    :func:`engine.record.stage_hashes.stage_hash`.
     """
     spans = dict(zip([one.name for one in experiment.chain], experiment.spans, strict=True))
     values = experiment.to_mapping()

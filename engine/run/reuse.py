@@ -19,9 +19,9 @@ from pathlib import Path
 from engine.base.errors import RunFolderError
 from engine.experiment import Experiment, Stage
 from engine.record import snapshots
-from engine.record.hashing import stage_hash
 from engine.record.numerics import is_mixed
 from engine.record.snapshots import Snapshot
+from engine.record.stage_hashes import stage_hash
 from engine.record.store import Lease, StageStore, Watch
 
 log = logging.getLogger("fedskew")

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from engine.base.errors import ResourceError
 from engine.experiment import Execution, Experiment
-from engine.record.hashing import stage_hash
+from engine.record.stage_hashes import stage_hash
 from engine.sweeps.definition import Sweep
 
 ANYWHERE: dict[str, str] = {}  # numerics of no machine in particular: for comparing trials with each other

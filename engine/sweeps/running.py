@@ -17,9 +17,9 @@ from engine.experiment import Experiment
 from engine.record.store import StageStore
 from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
-from engine.sweeps.how import How
 from engine.sweeps.live import LiveTable
 from engine.sweeps.named import NamedSweep, load
+from engine.sweeps.options import How
 from engine.sweeps.planning import Mode, Planned, check_fit, choose_mode, plan
 from engine.sweeps.trial import Job, data_key
 from engine.sweeps.tuner import DEATHS, make_tuner

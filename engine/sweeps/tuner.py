@@ -13,8 +13,8 @@ from ray.tune.search.sample import Categorical, Float, Integer
 from engine.experiment import Experiment
 from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
-from engine.sweeps.how import How
 from engine.sweeps.live import LiveTable
+from engine.sweeps.options import How
 from engine.sweeps.planning import Mode, Planned, order
 from engine.sweeps.searching import InOrder, Proposed, optuna_search
 from engine.sweeps.trial import Job, Trial

@@ -53,7 +53,7 @@ def forward(rows: int) -> Work:
 
 
 def _of_phase(phase: Phase, local: Local, rows: int) -> Work:
-    """A phase as ``engine/client/sequential.py`` runs it; that BatchNorm drops batches of one row is left out."""
+    """A phase as ``engine/client/training_loop.py`` runs it; that BatchNorm drops batches of one row is left out."""
     if phase.rows != "all":
         support = min(round(phase.support * rows), rows - 1)
         rows = support if phase.rows == "support" else rows - support

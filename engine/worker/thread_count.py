@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.base.devices import cores
-from engine.client.sequential import CHUNK
+from engine.client.training_loop import CHUNK
 from engine.data import Assignment
 from engine.experiment import Experiment
 from engine.models.cost import model_cost

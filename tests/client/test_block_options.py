@@ -13,9 +13,9 @@ from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Client, Context, Kind, LocalRun, ModelState, Net, Phase, PhaseResult, Tensors
-from engine.client import sequential
+from engine.client import training_loop as sequential
 from engine.client.client_round import ClientRound
-from engine.client.vmap import block
+from engine.client.vmap import training_loop as block
 from engine.experiment import Local
 from engine.models import CNN, CNN3, MLP, Logistic, ModelSpec, MoonCNN, PflegoCifar, ResNet8
 from tests.support.bench import Bench

@@ -31,7 +31,7 @@ from engine.client.nets import open_model
 from engine.client.training_tools import FlatTrainingTools
 from engine.data import Assignment
 from engine.experiment import Experiment
-from engine.record.hashing import stage_hash
+from engine.record.stage_hashes import stage_hash
 from engine.record.store import StageStore
 from engine.run.preparing import check_against_data
 from tests.support.tiny import SIZES, assignment, dataset, drive, drive_with_store, experiment, open_driver, with_tests

@@ -25,11 +25,12 @@ from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Net, Phase, PostTraining, Tensors
 from engine.base.errors import ConfigError, RunError
-from engine.client import sequential
+from engine.client import training_loop as sequential
 from engine.client.client_round import ClientRound
 from engine.client.flat_net import FlatNet
 from engine.client.trainer import Trainer
-from engine.client.vmap import block, cuda_graph
+from engine.client.vmap import cuda_graph
+from engine.client.vmap import training_loop as block
 from engine.client.vmap.block_rows import BlockRows
 from engine.client.vmap.cuda_graph import Captured, CudaRecorder, Program
 from engine.client.vmap.dense import Product

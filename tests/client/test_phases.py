@@ -15,7 +15,7 @@ from algorithms.fedavg import FedAvg
 from engine.algorithm import Client, Context, LocalRun, ModelState, Phase, PhaseResult, Tensors
 from engine.algorithm.personalised import personal_model
 from engine.client.client_round import ClientRound
-from engine.client.sequential import SequentialLoop
+from engine.client.training_loop import SequentialLoop
 from engine.experiment import Local
 from engine.models import MLP, ResNet8
 from tests.support.bench import Bench

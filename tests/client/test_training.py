@@ -21,8 +21,8 @@ from engine.base.errors import RunError
 from engine.client.client_round import ClientRound, Streams
 from engine.client.entries import checked, floats, sliced, to_torch
 from engine.client.flat_net import FlatNet
-from engine.client.sequential import CHUNK, SequentialLoop
 from engine.client.trainer import Trainer
+from engine.client.training_loop import CHUNK, SequentialLoop
 from engine.data.batches import Rows, augmented, orders
 from engine.experiment import Local
 from engine.models import MODELS, build_model

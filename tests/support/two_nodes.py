@@ -40,8 +40,8 @@ from engine.run.local_driver import LocalDriver
 from engine.sweeps import running, tuner
 from engine.sweeps.definition import Sweep
 from engine.sweeps.folder import SweepFolder
-from engine.sweeps.how import How
 from engine.sweeps.named import NamedSweep
+from engine.sweeps.options import How
 from engine.sweeps.running import run_sweep
 from engine.sweeps.trial import Job, Trial
 from tests.faults.cluster import NOTICE

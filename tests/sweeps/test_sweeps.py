@@ -22,9 +22,9 @@ from engine.base.errors import ConfigError, ResourceError
 from engine.cli import sweep as cli_sweep
 from engine.run.run import Run
 from engine.sweeps.folder import SweepFolder
-from engine.sweeps.how import How
 from engine.sweeps.live import LiveTable
 from engine.sweeps.named import NamedSweep, load
+from engine.sweeps.options import How
 from engine.sweeps.running import SweepResult, resume_sweep, run_sweep
 from tests.support import small_sweeps
 

@@ -13,8 +13,8 @@ import torch
 
 from engine.data import ClassSets
 from engine.experiment import Experiment, Stage
-from engine.record.hashing import stage_hash
 from engine.record.run_folder import RunFolder
+from engine.record.stage_hashes import stage_hash
 from engine.record.store import StageStore
 from engine.sweeps.definition import Sweep
 from engine.sweeps.named import PROFILES, known, load

@@ -1,6 +1,6 @@
-"""Several clients trained in one pass (``block.py``), and steps that are captured once and replayed
+"""Several clients trained in one pass (``training_loop.py``), and steps that are captured once and replayed
 (``cuda_graph.py``).
 
-An algorithm is written for one client and cannot tell. ``engine/client/sequential.py`` is the reference, to be stepped
-through; what is here gives what that gives, up to rounding. Read ``block.py`` first.
+An algorithm is written for one client and cannot tell. ``engine/client/training_loop.py`` is the reference, to be
+stepped through; what is here gives what that gives, up to rounding. Read ``training_loop.py`` first.
 """

@@ -15,7 +15,7 @@ from torch import Tensor
 from engine.algorithm import Phase, Tensors
 from engine.client.client_round import ClientRound
 from engine.client.flat_net import FlatNet
-from engine.client.sequential import CHUNK
+from engine.client.training_loop import CHUNK
 from engine.client.vmap.lockstep import lockstep
 from engine.client.vmap.stack import Stack
 from engine.client.vmap.step_memory import Inputs

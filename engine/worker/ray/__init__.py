@@ -1,7 +1,8 @@
 """Blocks on Ray actors: a pool that goes on when actors die, hang or run out of memory, with the same bits.
 
 It offers :class:`~engine.worker.ray.pool.RayPool`, the same interface as the pool in process, and ``cluster.py``, which
-finds or starts Ray. Read ``pool.py`` first, then ``call_run.py``: calls sent, waited for, and sent again after a loss.
+finds or starts Ray. Read ``pool.py`` first, then ``resilient_calls.py``: calls sent, waited for, and sent again
+after a loss.
 
 Whoever uses Ray imports from here before ``ray`` itself, which reads the variables below when it is imported.
 """

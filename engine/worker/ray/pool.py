@@ -1,4 +1,4 @@
-"""The pool of Ray actors. One run of calls over them: ``call_run.py``; the actors: ``actor_group.py``.
+"""The pool of Ray actors. One run of calls over them: ``resilient_calls.py``; the actors: ``actor_group.py``.
 
 Actors are started by whoever builds the pool (the driver actor, or a trial in its placement group) and land where that
 caller's children land. Blocks of an actor that dies are run again on another one, which changes no bit, since a block's
@@ -20,10 +20,10 @@ from engine.experiment import Experiment
 from engine.record.states import Handle
 from engine.worker.pool import Call, Pool, Result
 from engine.worker.ray.actor_group import ActorGroup
-from engine.worker.ray.call_run import STORE_SHARE, CallRun, Measurements
 from engine.worker.ray.client_actor import ClientActor
 from engine.worker.ray.cluster import gpu_share, object_store_bytes
 from engine.worker.ray.errors import FULL, state_lost, store_full
+from engine.worker.ray.resilient_calls import STORE_SHARE, CallRun, Measurements
 
 
 class RayPool(Pool):

@@ -17,9 +17,10 @@ from engine.base.errors import MemoryShort, ResourceError, RunError
 from engine.experiment import Execution
 from engine.worker import pool
 from engine.worker.pool import Call, Deadline
-from engine.worker.ray import actor_group, call_run, replies
+from engine.worker.ray import actor_group, replies
+from engine.worker.ray import resilient_calls as call_run
 from engine.worker.ray.actor_group import ActorGroup
-from engine.worker.ray.call_run import CallRun, Measurements
+from engine.worker.ray.resilient_calls import CallRun, Measurements
 from engine.worker.scheduling import IN_FLIGHT
 
 START, BLOCK, RETRIES = 60.0, 30.0, 3

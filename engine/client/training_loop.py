@@ -1,6 +1,6 @@
 """The training loop: the phases of one client's round, one client at a time, to be stepped through.
 
-A client's step is taken here, or for several clients at once in ``vmap/block.py``.
+A client's step is taken here, or for several clients at once in ``vmap/training_loop.py``.
 
 Shapes: n rows of a client, B of a batch, P parameters, Q floating buffers.
 """

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.record import hashing
-from engine.record.hashing import ROOMS, digest_of, numeric_path, stage_hash
+from engine.record import stage_hashes as hashing
 from engine.record.numerics import numerics
+from engine.record.stage_hashes import ROOMS, digest_of, numeric_path, stage_hash
 from tests.support.tiny import experiment
 
 ROOT = Path(__file__).parents[2]

@@ -23,7 +23,7 @@ from engine.client.cached_net import CachedNet
 from engine.client.client_round import ClientRound
 from engine.client.entries import sliced
 from engine.client.flat_net import FlatNet
-from engine.client.sequential import CHUNK, freezes_body, least_rows, moved
+from engine.client.training_loop import CHUNK, freezes_body, least_rows, moved
 from engine.client.vmap.block_inputs import OwnEntries, stacked
 from engine.client.vmap.block_rows import BlockRows, Take
 from engine.client.vmap.cuda_graph import Programs
