@@ -10,7 +10,7 @@ import yaml
 
 from engine.base.errors import ConfigError
 from engine.experiment import Experiment, Stage, keys
-from engine.record import hashing as stages
+from engine.record import stage_hashes as stages
 from engine.record.numerics import numerics
 from tests.support.tiny import experiment
 from tune_configs import EXPERIMENTS

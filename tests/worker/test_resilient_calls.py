@@ -17,8 +17,7 @@ from engine.base.errors import MemoryShort, ResourceError, RunError
 from engine.experiment import Execution
 from engine.worker import pool
 from engine.worker.pool import Call, Deadline
-from engine.worker.ray import actor_group, replies
-from engine.worker.ray import resilient_calls as call_run
+from engine.worker.ray import actor_group, replies, resilient_calls
 from engine.worker.ray.actor_group import ActorGroup
 from engine.worker.ray.resilient_calls import CallRun, Measurements
 from engine.worker.scheduling import IN_FLIGHT
@@ -141,9 +140,9 @@ def simulate(
 ) -> tuple[World, ActorGroup, Callable[[], list[int]]]:
     """The world, the actors, and what runs the calls: the numbers of those whose results came, in their order."""
     world = World(start_of, fate_of)
-    for module in (actor_group, call_run, replies):
+    for module in (actor_group, resilient_calls, replies):
         monkeypatch.setattr(module, "ray", world)
-    for module in (actor_group, call_run):
+    for module in (actor_group, resilient_calls):
         monkeypatch.setattr(module, "time", world)
     monkeypatch.setattr(pool, "time", world)
     execution = Execution(actors=count, start_timeout=START, block_timeout=BLOCK, retries=RETRIES)
