@@ -18,7 +18,7 @@ from engine.data.batches import orders
 from engine.experiment import Local
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ClientRound:
     """A client's round: what it was sent, what it began with, how far its training has come, what it came to.
 
@@ -77,6 +77,11 @@ class ClientRound:
         self.previous = PhaseResult(start, *end, len(self.order.part(phase)))
         if phase.name:
             self.ends[phase.name] = self.previous
+
+    def let_go(self) -> None:
+        """Drop what only training needs, so that one client's memory is not held while the next one trains."""
+        self.received, self.state, self.gradient, self.ends, self.previous = {}, {}, None, {}, None
+        del self.start, self.order
 
     @property
     def num_examples(self) -> int:

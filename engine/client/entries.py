@@ -53,7 +53,7 @@ def check_restored(algorithm: Algorithm, server: Tensors, layout: ParamLayout, r
         raise ValueError(f"its {whole[0]} are of {server[whole[0]].dtype}")
 
 
-def sent(algorithm: Algorithm, entries: Tensors, layout: ParamLayout) -> Tensors:
+def checked_upload(algorithm: Algorithm, entries: Tensors, layout: ParamLayout) -> Tensors:
     """A client's upload, :func:`checked`; a TypeError where it holds what never leaves a client."""
     kinds = algorithm.kinds
     for name in entries:

@@ -127,7 +127,7 @@ class JobRunner:
                 block.models.append(to_numpy({"weights": trained.weights, "buffers": trained.buffers}))
             if job.test_own:
                 block.personal.extend(self._before_and_after(job, task, trained))
-        block.sums = sums.sent()
+        block.sums = sums.on_wire()
         return (block, *new_states) if job.stateful else block
 
     def peak(self, job: TrainJob, ids: tuple[int, ...], addressed: Arrays, rows: int, clients: int) -> PeakMemory:
@@ -285,7 +285,7 @@ class JobRunner:
             steps=trained.steps,
             loss_before=trained.loss_before,
             loss_after=trained.loss_after,
-            local_accuracy=self._local_accuracy(job, trained.number, trained) if job.test_locally else None,
+            local_accuracy=self._local_accuracy(job, trained) if job.test_locally else None,
             floats_up=floats(trained.upload) + trained.buffers.numel(),
             seconds=seconds,
         )
@@ -301,8 +301,9 @@ class JobRunner:
             self._trainer_of(number).net.load(*trained.personal)
             return [before, self._own_scores("post_local", job.algorithm, number, job.context, own_test)]
 
-    def _local_accuracy(self, job: TrainJob, number: int, trained: ClientRound) -> float:
-        """On the whole test set, of what the client would use after its local work."""
+    def _local_accuracy(self, job: TrainJob, trained: ClientRound) -> float:
+        """Return the accuracy on the whole test set of what the client would use after its local work."""
+        number = trained.number
         self.client_nets.of(number).load(*trained.personal)
         rows = torch.arange(len(self.test), device=self.device)
         scores = self._own_scores("post_local", job.algorithm, number, job.context, rows).scores

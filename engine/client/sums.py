@@ -58,7 +58,7 @@ class BlockSums:
         self.weight += weight
         self.num_examples += num_examples
 
-    def sent(self) -> SentSums:
+    def on_wire(self) -> SentSums:
         """The sums as they travel."""
         return SentSums(
             uploads=to_numpy(self.uploads),

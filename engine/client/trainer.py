@@ -30,7 +30,7 @@ from engine.algorithm import (
 )
 from engine.base.errors import ClientError
 from engine.client.client_round import ClientRound, Streams
-from engine.client.entries import checked, is_finite, kept, not_finite, opened, sent
+from engine.client.entries import checked, checked_upload, is_finite, kept, not_finite, opened
 from engine.client.flat_net import FlatNet
 from engine.client.training_loop import CHUNK, FineTuning, NotFinite, SequentialLoop
 from engine.client.training_tools import FlatTrainingTools
@@ -84,6 +84,7 @@ class Trainer:
         self._end(ours, ModelState(self.net.weights.clone(), self.net.buffers.clone()))
         if probe:  # after the upload: the objective may draw from client.rng
             ours.loss_before, ours.loss_after = loop.loss_before(), loop.loss_after()
+        ours.let_go()
         return ours
 
     def train_together(self, tasks: Sequence[ClientRound], probe: bool = False) -> list[ClientRound | ClientError]:
@@ -106,6 +107,7 @@ class Trainer:
                 found[index] = error
             else:
                 ours.loss_before, ours.loss_after = pair or (None, None)
+                ours.let_go()
                 found[index] = ours
         return [one for one in found if one is not None]
 
@@ -148,7 +150,7 @@ class Trainer:
                 "says that there is none"
             )
         new_state = checked(algorithm, "upload", new_state, ours.context.layout)
-        ours.upload, ours.weight = sent(algorithm, upload, ours.context.layout), float(algorithm.weight(run))
+        ours.upload, ours.weight = checked_upload(algorithm, upload, ours.context.layout), float(algorithm.weight(run))
         for what, entries in (("upload", ours.upload), ("state", new_state), ("model", {"buffers": end.buffers})):
             name = not_finite(entries)
             if name is not None:

@@ -130,6 +130,10 @@ class Driver:
         if taken_over is not None:
             return taken_over
         row = self._round() if lineage.stage.rounds else self._no_round()
+        if lineage.stage.rounds and lineage.at_end:  # with nothing of the round in memory any more
+            began = time.perf_counter()
+            lineage.finish()
+            row["seconds"] += time.perf_counter() - began
         began = time.perf_counter()
         evaluation = self.evaluation.after(lineage.position, lineage.server, lineage.states, lineage.left_out)
         row["evaluation_seconds"] = time.perf_counter() - began
@@ -143,7 +147,7 @@ class Driver:
         return [with_headline(row, evaluation)]
 
     def _round(self) -> Row:
-        """Run the next round, with the stage's end if it is the last one; its row."""
+        """Run the next round; its row."""
         began, lineage = time.perf_counter(), self.lineage
         at, before = Position(lineage.position.stage, self.round + 1), lineage.server["weights"]
         every = self.experiment.evaluation.local_every
@@ -155,12 +159,7 @@ class Driver:
         result = self.rounds.run(at.stage, at.round, lineage.server, lineage.states, asked)
         norm = float((result.server["weights"] - before).norm())
         lineage.commit(result)
-        row = self._recorded(result, norm, time.perf_counter() - began)
-        if lineage.at_end:
-            began = time.perf_counter()
-            lineage.finish()
-            row["seconds"] += time.perf_counter() - began
-        return row
+        return self._recorded(result, norm, time.perf_counter() - began)
 
     def _no_round(self) -> Row:
         """Do what a stage without rounds does; its row, of the model that it ends with."""

@@ -50,7 +50,7 @@ class Lineage:
         last = last_of_stages(self.checkpoints, federation.experiment)
         # For each stage that needs another one, that one's last checkpoint.
         self._parents = {number: last[stage.needs[0]] for number, stage in enumerate(self.chain) if stage.needs}
-        self.states = self._new_states(None)
+        self.states: StageStates  # of the stage that is under way
         self._restore()
 
     # --- where it stands --------------------------------------------------------------------------------

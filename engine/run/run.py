@@ -8,7 +8,6 @@ summary = run.close()
 
 from __future__ import annotations
 
-import logging
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,6 @@ from engine.experiment import Experiment
 from engine.record.store import StageStore
 from engine.run.local_driver import DriverLike, LocalDriver, Progress
 from engine.run.preparing import Prepared, check_place, prepare
-
-log = logging.getLogger("fedskew")
 
 
 class Run:
@@ -89,10 +86,10 @@ class Run:
         """Write everything; the summary. The folder can be resumed if the run was not finished."""
         summary = self.driver.close()
         counts = self.assignment.class_counts(self.labels, len(self.classes))
-        # Here, since matplotlib takes a second to import, and only ends need it.
-        from engine.analysis.run_pictures import draw_pictures
-
         with writing(self.folder.path):
+            # Here, since matplotlib takes a second to import, and only ends need it.
+            from engine.analysis.run_pictures import draw_pictures
+
             draw_pictures(self.experiment, self.folder, counts, self.classes)
         return summary
 

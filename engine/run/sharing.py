@@ -137,19 +137,19 @@ class Sharing:
 
         What was not measured and is due here is measured.
         """
-        lineage, schedule, tables = self._lineage, self._evaluation.schedule, self._folder
+        lineage, schedule, folder = self._lineage, self._evaluation.schedule, self._folder
         measured: dict[int, Row] = {}
         lacking = schedule.lacks(found.rows, lineage.position)
-        for table in tables.tables:
+        for table in folder.tables:
             for row in found.rows[table.name]:
                 if row["round"] <= began:
                     continue
-                if table is tables.exchanges and row["when"] != "finish":  # this run's own beginning counted it
+                if table is folder.exchanges and row["when"] != "finish":  # this run's own beginning counted it
                     continue
-                if table in (tables.evaluations, tables.personal):
+                if table in (folder.evaluations, folder.personal):
                     if not schedule.wants(row, lineage.position.stage) or (lacking and after(row, lineage.position)):
                         continue
-                    if table is tables.evaluations:
+                    if table is folder.evaluations:
                         measured[row["round"]] = row
                 table.add({**row, "stage": lineage.stage.name, "reused": True})
         if lacking:

@@ -47,7 +47,7 @@ class Asked:
 class RoundResult:
     """The new server entries, and all that clients sent and reported."""
 
-    server: Tensors  # the new entries
+    server: Tensors  # as before_round made them, and once uploads are aggregated the new entries
     context: Context
     sums: CohortSums = field(default_factory=CohortSums)
     floats_down: int = 0  # numbers that each client received
@@ -67,7 +67,7 @@ class RoundResult:
         self.reports.extend((report, result.actor) for report in block.reports)
         self.stacked.extend(block.stacked)
         self.personal.extend(block.personal)
-        if result.handles:
+        if call.handles:
             new = dict(zip(call.args[0], result.handles, strict=True))
             self.states.update({report.client: new[report.client] for report in block.reports})
 
@@ -108,11 +108,11 @@ class RoundRunner:
         rows = addressed(federation, algorithm, result.server, cohort, context)
         result.floats_down = count_floats_down(algorithm, received, rows)
         job, calls = self._job(stage, context, asked), self._calls(stage, cohort, rows, context, states)
-        for call, block in self._results(stage, context, job, to_numpy(received), calls):
+        for call, trained in self._results(stage, context, job, to_numpy(received), calls):
             if asked.look is not None:
-                for report, model in zip(block.value.reports, block.value.models, strict=True):
+                for report, model in zip(trained.value.reports, trained.value.models, strict=True):
                     asked.look(report.client, model)
-            result.add(call, block)
+            result.add(call, trained)
         self._check_failures(context, result.failures)
         result.server = self._aggregated(number, algorithm, result, buffers=server["buffers"])
         return result
@@ -165,8 +165,8 @@ class RoundRunner:
         context, sums = result.context, result.sums
         if not sums.weight > 0 or sums.buffers is None:
             raise RunError(f"round {context.round}: the uploads' weights add up to {sums.weight}: there is no mean")
-        made = algorithm.aggregate(result.server, result.pooled(), context)
-        made |= {"buffers": sums.mean_buffers() if algorithm.shares_buffers else buffers}
+        mean_buffers = sums.mean_buffers() if algorithm.shares_buffers else buffers
+        made = algorithm.aggregate(result.server, result.pooled(), context) | {"buffers": mean_buffers}
         return settled(self._federation, number, context.round - 1, algorithm, "aggregate", made)
 
     def _check_failures(self, context: Context, failures: Sequence[ClientFailure]) -> None:

@@ -71,7 +71,7 @@ class Pool(ABC):
     @property
     @abstractmethod
     def numerics(self) -> dict[str, str]:
-        """Libraries and hardware that the workers compute with, see :func:`engine.record.stage_hashes.numerics`."""
+        """Libraries and hardware that the workers compute with, see :func:`engine.record.numerics.numerics`."""
 
     @abstractmethod
     def run(self, method: str, shared: Arrays, job: Any, calls: Sequence[Call], what: str) -> Iterator[Result]:

@@ -74,7 +74,7 @@ class VmapLoop:
         self._firsts: list[FirstBatches | None] = [None] * len(members)
         hooks = type(algorithm)
         self._hooked = hooks.gradient is not Algorithm.gradient
-        self._enters = hooks.phase_start is not Algorithm.phase_start
+        self._has_starts = hooks.phase_start is not Algorithm.phase_start
         self._draws = hooks.step_randomness is not Algorithm.step_randomness
         self._probe = probe
         self.forward = forward
@@ -107,11 +107,11 @@ class VmapLoop:
             for row, member in enumerate(self.members):
                 member.enter(phase)
                 if number and member.previous is not None:
-                    self._enter(row, member)
-            needs_start = self._enters or self._hooked or bool(phase.name)
+                    self._load_start(row, member)
+            needs_start = self._has_starts or self._hooked or bool(phase.name)
             self._starts = self._memory.rows("starts", self.stack.all_weights()) if needs_start else None
             self._run(phase)
-            if self._starts is not None and (phase.name or self._enters):
+            if self._starts is not None and (phase.name or self._has_starts):
                 for row, member in enumerate(self.members):
                     end = ModelState(self.stack.weights_of(row), self.stack.buffers_of(row))
                     member.leave(phase, self._starts[row].clone(), end)
@@ -140,7 +140,7 @@ class VmapLoop:
 
     # --- a phase ----------------------------------------------------------------------------------------
 
-    def _enter(self, row: int, member: ClientRound) -> None:
+    def _load_start(self, row: int, member: ClientRound) -> None:
         assert member.previous is not None
         entry = self.algorithm.phase_start(member.previous, member.received, member.state, member.phase_client)
         if isinstance(entry, ModelState):

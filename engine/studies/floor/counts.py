@@ -4,7 +4,7 @@ The field calls such a bound a roofline (Williams et al. 2009). All of it is ari
 terms. Counted is plain local training: one forward and one backward pass of the model over each row, and one optimizer
 step for each batch.
 
-Symbols: P parameters, Q floating buffers, A activations that are kept for one sample (see model_cost.py).
+Symbols: P parameters, Q floating buffers, A activations that are kept for one sample (see engine/models/cost.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Plan of a scaling study: settings around one round, in sweeps over actors, cohort, block and model.
 
 plan = make_plan(experiment, cohort=32, holders=200, actors=(0, 1, 2), wanted=Wanted())
-for group in plan.groups: ...       # see scaling_study.py
+for group in plan.groups: ...       # see study.py
 """
 
 from __future__ import annotations
