@@ -120,8 +120,8 @@ class Results:
     def personal_curves(self) -> pd.DataFrame:
         """One row for each round and point at which clients' models were evaluated one by one, along a trial's lineage.
 
-        trial, seed, the axes, stage, round, point (see personal_metrics.py), samples, accuracy (by samples), client_accuracy
-        (the mean over clients), worst_decile_accuracy (the mean over the worst tenth of clients).
+        trial, seed, the axes, stage, round, point (see personal_metrics.py), samples, accuracy (by samples),
+        client_accuracy (the mean over clients), worst_decile_accuracy (the mean over the worst tenth of clients).
         """
         return self._personal[0].copy()
 

@@ -1,9 +1,9 @@
 """The memory in which a block's steps find what they read and write: in tensors made for the block, as here, or at
 fixed addresses.
 
-A step that is captured once and replayed for other clients sees the same addresses each time (``cuda_graph.py``). So all
-that it reads beside the weights of the program goes through one object: what is kept is copied there before the first
-step of a block or of a phase, what differs from step to step is handed over with the step.
+A step that is captured once and replayed for other clients sees the same addresses each time (``cuda_graph.py``). So
+all that it reads beside the weights of the program goes through one object: what is kept is copied there before the
+first step of a block or of a phase, what differs from step to step is handed over with the step.
 """
 
 from __future__ import annotations
