@@ -54,7 +54,7 @@ class Driver:
         self.folder = folder
         self.pool = pool
         self.federation = Federation(experiment, dataset, assignment, pool)
-        self.exchanges = Exchanges(folder.exchanges, self.federation.population.sizes, pool, experiment.execution.block)
+        self.exchanges = Exchanges(folder.exchanges, self.federation)
         self.stage_ends = StageEnds(self.federation, self.exchanges)
         self.evaluation = Evaluation(self.federation, folder.evaluations, folder.personal, len(dataset.test.labels))
         self._recorder = Recorder(self.federation, folder, dataset, assignment)

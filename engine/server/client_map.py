@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -20,6 +19,7 @@ from engine.client.messages import ComputeJob, MapJob
 from engine.client.sums import added
 from engine.record.states import Handle
 from engine.record.tables import Table
+from engine.server.federation import Federation
 from engine.worker.pool import Call, Pool
 
 When = Literal["prepare", "start", "finish"]
@@ -31,20 +31,13 @@ class Exchanges:
     """Messages outside rounds, of one run."""
 
     table: Table  # exchanges.parquet
-    sizes: np.ndarray  # [K] rows of each client; those without any take no part
-    pool: Pool
-    block: int | Literal["auto"]
-
-    @cached_property
-    def clients(self) -> list[int]:
-        """Those that hold data, ascending."""
-        return np.flatnonzero(self.sizes).tolist()
+    federation: Federation
 
     def record(self, stage: str, round: int, when: When, number: int, numbers: Mapping[int, tuple[int, int]]) -> None:
         """Add an exchange's rows; ``numbers``: client -> floats up, floats down."""
         about = {"stage": stage, "round": round, "when": when, "exchange": number}
         for client, (up, down) in numbers.items():
-            samples = int(self.sizes[client])
+            samples = int(self.federation.population.sizes[client])
             self.table.add({**about, "client": client, "samples": samples, "floats_up": up, "floats_down": down})
 
 
@@ -76,18 +69,19 @@ class EveryClient:
         reduce: Literal["sum", "stack"] | Merge = "sum",
         states: bool = False,
     ) -> Tensors:
-        ours = self._exchanges
+        ours, federation = self._exchanges, self._exchanges.federation
+        population, block = federation.population, federation.experiment.execution.block
         calls = [
             Call(
                 label="clients " + ", ".join(map(str, ids)),
                 args=(ids,),
-                cost=float(ours.sizes[list(ids)].sum()),
+                cost=float(population.sizes[list(ids)].sum()),
                 states=tuple(self._read_states(ids)) if states else (None,) * len(ids),
             )
-            for ids in cut_blocks(ours.clients, ours.block)
+            for ids in cut_blocks(population.clients, block)
         ]
         job = MapJob(fn, self._context, reduce if callable(reduce) else None, states, self._kinds)
-        results = ours.pool.run("map", to_numpy(shared), job, calls, what="a pass over every client")
+        results = federation.pool.run("map", to_numpy(shared), job, calls, what="a pass over every client")
         down, numbers = self._count_new(shared), dict[int, tuple[int, int]]()
         totals: dict[str, np.ndarray] = {}
         parts: dict[str, list[np.ndarray]] = {}

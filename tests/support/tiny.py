@@ -204,5 +204,4 @@ def context_of(driver: Driver, round: int) -> Context:
 
 def every_client(driver: Driver, context: Context, when: Literal["prepare", "finish"]) -> EveryClient:
     """``clients`` of the contract, as the driver's stage has them."""
-    states, kinds = driver.lineage.states, driver.stage.algorithm.kinds
-    return EveryClient(driver.exchanges, driver.stage.name, context, when, states.read, kinds)
+    return driver.stage_ends.every_client(driver.lineage.position.stage, context.round, when, driver.lineage.states)
