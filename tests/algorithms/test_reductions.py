@@ -15,8 +15,9 @@ import torch
 from algorithms import ALGORITHMS
 from engine.experiment import Experiment
 from engine.models import MODELS
-from tests.support.tiny import BATCHNORM, Driven, drive, experiment, experiment_of
+from tests.support.tiny import TINY_NORM, Driven, drive, experiment, experiment_of
 
+pytestmark = pytest.mark.usefixtures("tiny_norm")
 FULL: dict[str, Any] = {}
 PART: dict[str, Any] = {"participation": {"count": 3}}
 ONE_ROUND: dict[str, Any] = {"rounds": 1}
@@ -25,33 +26,33 @@ MOMENTUM: dict[str, Any] = {"local": {"momentum": 0.9, "weight_decay": 1e-3, "lr
 # algorithm -> (its fields, the setting) under which its weights are FedAvg's to the bit
 REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "fedavg": [({"server_lr": 1.0}, FULL)],
-    "fedprox": [({"mu": 0.0}, FULL), ({"mu": 0.0}, PART), ({"mu": 0.0}, {**MOMENTUM, **BATCHNORM})],
+    "fedprox": [({"mu": 0.0}, FULL), ({"mu": 0.0}, PART), ({"mu": 0.0}, {**MOMENTUM, **TINY_NORM})],
     # control variates start at zero, so the first round corrects nothing
     "scaffold": [
         ({}, ONE_ROUND),
         ({"option": "I"}, ONE_ROUND),
         ({"weighting": "cbfl_code"}, ONE_ROUND),
-        ({"option": "I"}, {**ONE_ROUND, **BATCHNORM}),
+        ({"option": "I"}, {**ONE_ROUND, **TINY_NORM}),
         ({}, {**ONE_ROUND, **MOMENTUM}),
     ],
     # whatever its form, since the term is skipped
-    "fedavgm": [({"server_momentum": 0.0}, FULL), ({"server_momentum": 0.0, "form": "ema"}, {**PART, **BATCHNORM})],
+    "fedavgm": [({"server_momentum": 0.0}, FULL), ({"server_momentum": 0.0, "form": "ema"}, {**PART, **TINY_NORM})],
     # never to the bit: an update is divided and multiplied again (allclose where steps are equal: test_fednova.py)
     "fednova": [],
     # a client without a previous model has nothing to contrast with
-    "moon": [({"mu": 0.0}, {**MOMENTUM, **BATCHNORM}), ({"mu": 0.0, "buffer": 3}, PART), ({}, ONE_ROUND)],
+    "moon": [({"mu": 0.0}, {**MOMENTUM, **TINY_NORM}), ({"mu": 0.0, "buffer": 3}, PART), ({}, ONE_ROUND)],
     # never: the mean drift is added even where alpha is 0
     "feddc": [],
-    "clsprox": [({"mu": 0.0}, FULL), ({"mu": 0.0}, PART), ({"mu": 0.0}, {**MOMENTUM, **BATCHNORM})],
-    "clsnorm": [({}, FULL), ({}, {**MOMENTUM, **BATCHNORM})],  # to FedAvg on the same normalised head
-    "fedmix": [({"mix": 0.0}, FULL), ({"mix": 0.0}, PART), ({"mix": 0.0}, {**MOMENTUM, **BATCHNORM})],
-    "naivemix": [({"mix": 0.0}, FULL), ({"mix": 0.0}, PART), ({"mix": 0.0}, {**MOMENTUM, **BATCHNORM})],
-    "mixup_local": [({"gamma": 0.0}, FULL), ({"gamma": 0.0}, {**MOMENTUM, **BATCHNORM})],
+    "clsprox": [({"mu": 0.0}, FULL), ({"mu": 0.0}, PART), ({"mu": 0.0}, {**MOMENTUM, **TINY_NORM})],
+    "clsnorm": [({}, FULL), ({}, {**MOMENTUM, **TINY_NORM})],  # to FedAvg on the same normalised head
+    "fedmix": [({"mix": 0.0}, FULL), ({"mix": 0.0}, PART), ({"mix": 0.0}, {**MOMENTUM, **TINY_NORM})],
+    "naivemix": [({"mix": 0.0}, FULL), ({"mix": 0.0}, PART), ({"mix": 0.0}, {**MOMENTUM, **TINY_NORM})],
+    "mixup_local": [({"gamma": 0.0}, FULL), ({"gamma": 0.0}, {**MOMENTUM, **TINY_NORM})],
     "fedser": [
         ({"subnets": 0}, FULL),
         ({"mu": 0.0}, PART),
-        ({"subnets": 0}, {**MOMENTUM, **BATCHNORM}),
-        ({"mu": 0.0}, {**MOMENTUM, **BATCHNORM}),
+        ({"subnets": 0}, {**MOMENTUM, **TINY_NORM}),
+        ({"mu": 0.0}, {**MOMENTUM, **TINY_NORM}),
     ],
     # never: heads stay with their clients (PFLEGO's equality with FedPer: test_pflego.py)
     "pflego": [],
@@ -60,23 +61,23 @@ REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     # never: nothing is averaged (one client: test_local.py)
     "local": [],
     # always: personal models are beside it
-    "ditto": [({}, FULL), ({"personal_epochs": 1}, PART), ({"lam": 3.0}, {**MOMENTUM, **BATCHNORM})],
+    "ditto": [({}, FULL), ({"personal_epochs": 1}, PART), ({"lam": 3.0}, {**MOMENTUM, **TINY_NORM})],
     # but for rounding, with one inner step and eta lambda = 1: test_pfedme.py
     "pfedme": [],
-    "perfedavg": [({"alpha": 0.0}, FULL), ({"alpha": 0.0, "first_order": True}, {**MOMENTUM, **BATCHNORM})],
+    "perfedavg": [({"alpha": 0.0}, FULL), ({"alpha": 0.0, "first_order": True}, {**MOMENTUM, **TINY_NORM})],
     # never: heads are clients' own
     "fedrep": [],
     "fedrecon": [],
     # without what it is about
     "fedbabu": [
         ({"train_head": True, "weighting": "samples"}, PART),
-        ({"train_head": True, "weighting": "samples"}, {**MOMENTUM, **BATCHNORM}),
+        ({"train_head": True, "weighting": "samples"}, {**MOMENTUM, **TINY_NORM}),
     ],
     # where no batch has statistics, for generated rows are in every batch
     "cbfl": [({"lam": 0.0}, FULL), ({"lam": 0.0, "generator": "gaussian_noise"}, {**MOMENTUM, **PART})],
     # after FedAvg; no epochs leave what it has come to
-    "ccvr": [({"epochs": 0}, FULL), ({"epochs": 0, "cov": "shared"}, {**PART, **BATCHNORM})],
-    "iid_calibration": [({"epochs": 0}, FULL), ({"epochs": 0, "fraction": 1.0}, {**PART, **BATCHNORM})],
+    "ccvr": [({"epochs": 0}, FULL), ({"epochs": 0, "cov": "shared"}, {**PART, **TINY_NORM})],
+    "iid_calibration": [({"epochs": 0}, FULL), ({"epochs": 0, "fraction": 1.0}, {**PART, **TINY_NORM})],
     # never: nobody averages anything, and a student is a model of its own (without teachers: test_answers.py)
     **{name: [] for name in ("answers", "skd1", "skd2", "uhc", "cfl_amalgam", "cbhma", "cbhma_e")},
 }

@@ -16,8 +16,9 @@ import torch
 from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
 from engine.algorithm import LocalRun, PostTraining, Tensors
-from tests.support.tiny import BATCHNORM, CLASSES, SIZES, assignment, dataset, drive, experiment
+from tests.support.tiny import CLASSES, SIZES, TINY_NORM, assignment, dataset, drive, experiment
 
+pytestmark = pytest.mark.usefixtures("tiny_norm")
 Count = Callable[[int, int], int]
 
 
@@ -25,7 +26,7 @@ Count = Callable[[int, int], int]
 # its embedding.
 DCGAN = 6 * 16 + (37 * 4 + 37 * 2 + 19) + 2 * (4 + 4 + 2) + 2 * (4 + 4 + 2 + 1)
 GENERATOR = DCGAN + CLASSES * 5
-HEAD_ROW = 64 + 1  # numbers of the head of ``BATCHNORM``'s model for a class
+HEAD_ROW = 16 + 1  # numbers of the head of ``TINY_NORM``'s model for a class
 
 
 def model(d: int, b: int) -> int:
@@ -123,7 +124,7 @@ TABLE: list[tuple[str, Row]] = [
 
 
 def check_messages(folder: Path, name: str, row: Row) -> None:
-    config = experiment(algorithm={"name": name, **row.fields}, **BATCHNORM, rounds=2)
+    config = experiment(algorithm={"name": name, **row.fields}, **TINY_NORM, rounds=2)
     run = drive(folder, config)
     layout = run.driver.layout
     clients = run.folder.frame("clients")

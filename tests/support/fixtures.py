@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from engine.models import MODELS
 from engine.run.log import Messages
 from tests.support.command_line import fedskew
+from tests.support.tiny import TinyNorm
 
 
 @pytest.fixture(scope="session")
@@ -58,6 +60,12 @@ def call(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     return lambda *words: fedskew(monkeypatch, capsys, *words)
+
+
+@pytest.fixture
+def tiny_norm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model with BatchNorm that takes no time, for runs in this process."""
+    monkeypatch.setitem(MODELS, "tiny_norm", TinyNorm)
 
 
 @pytest.fixture

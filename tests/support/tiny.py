@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from torch import nn
 
 from algorithms import ALGORITHMS
 from algorithms.answers import Answers
@@ -15,6 +17,8 @@ from algorithms.distillation import Distillation
 from engine.algorithm import Context, PostTraining
 from engine.data import Assignment, Dataset, Iid, Split
 from engine.experiment import Experiment
+from engine.models import Model, ModelSpec
+from engine.models.layers import MeanPool
 from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
 from engine.run.driver import Driver
@@ -69,14 +73,26 @@ def with_tests(parts: Assignment, data: Dataset) -> Assignment:
     return parts if parts.tests else Iid(clients=len(parts.clients)).share_tests(parts, data)
 
 
+@dataclass(frozen=True)
+class TinyNorm(ModelSpec):
+    """A convolution with BatchNorm: a tenth of ResNet8's time; ``tiny_norm`` where the fixture of that name is used."""
+
+    def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
+        conv = nn.Conv2d(shape[0], 16, 3, padding=1, bias=False)
+        layers = OrderedDict(conv=conv, norm=nn.BatchNorm2d(16), relu=nn.ReLU(), pool=MeanPool())
+        return self.assemble(nn.Sequential(layers), 16, num_classes, ("body.relu",))
+
+
 BASE: dict[str, Any] = {
     "rounds": 3,
     "model": {"name": "mlp", "hidden": [12]},
     "local": {"epochs": 2, "batch_size": 8, "lr": 0.1},
-    "execution": {"actors": 0, "device": "cpu", "executor": "loop"},
+    # One worker: threads that take turns with the interpreter take longer, and test_workers.py has several.
+    "execution": {"actors": 0, "device": "cpu", "executor": "loop", "workers": 1},
 }
 STUDENTS = [name for name, kind in ALGORITHMS.items() if issubclass(kind, Distillation)]
 BATCHNORM = {"model": {"name": "resnet8"}}
+TINY_NORM = {"model": {"name": "tiny_norm"}}
 # Fields with which an algorithm takes the model of BASE, and is as quick as others; filled in unless a test says them.
 SUITED: dict[str, dict[str, Any]] = {
     "fedser": {"transform": "resize_back"},
