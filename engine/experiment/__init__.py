@@ -8,9 +8,9 @@ a file for each kind of part stands beside it, and ``checks.py`` holds the rules
 from engine.algorithm import Local
 from engine.experiment.checks import settings_of
 from engine.experiment.choices import CHOICES
+from engine.experiment.dotted_keys import keys, parse_assignment
 from engine.experiment.execution import IDENTITY, NEUTRAL, Execution, no_gpu
 from engine.experiment.experiment import Experiment
-from engine.experiment.keys import keys, parse_assignment
 from engine.experiment.sections import SECTIONS, Checkpointing, Evaluation, Participation
 from engine.experiment.stages import Change, Stage, lineage_of
 

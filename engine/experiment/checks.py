@@ -10,7 +10,7 @@ from engine.algorithm import Algorithm, PlannedStage, PostTraining, Setting
 from engine.algorithm.personalised import has_global_model
 from engine.base.errors import ConfigError, nearest, require
 from engine.data import Partition
-from engine.experiment.keys import whole_numbers
+from engine.experiment.dotted_keys import whole_numbers
 from engine.experiment.sections import Evaluation, Participation
 from engine.experiment.stages import Change, Stage, WrittenStage
 from engine.models import MODELS, ModelSpec

@@ -30,9 +30,9 @@ from engine.base.section import Section
 from engine.data import PARTITIONS, SOURCES, ImageFolder, Parquet
 from engine.experiment import checks
 from engine.experiment.choices import AlgorithmChoice, ClientModels, ModelChoice, PartitionChoice, SourceChoice
+from engine.experiment.dotted_keys import assigned, key_of, parse_assignment
 from engine.experiment.error_sentences import one_sentence, with_stage_names
 from engine.experiment.execution import IDENTITY, NEUTRAL, Execution
-from engine.experiment.keys import assigned, key_of, parse_assignment
 from engine.experiment.sections import SECTIONS, Checkpointing, Evaluation, Participation
 from engine.experiment.stages import (
     MOST_ROUNDS,

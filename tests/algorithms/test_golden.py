@@ -241,7 +241,7 @@ PLAIN: dict[str, tuple[dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize("name", list(PLAIN))
-@pytest.mark.parametrize("model", [{"name": "mlp", "hidden": [12]}, {"name": "resnet20"}], ids=["mlp", "resnet20"])
+@pytest.mark.parametrize("model", [{"name": "mlp", "hidden": [12]}, {"name": "resnet8"}], ids=["mlp", "resnet8"])
 def test_one_client_is_plain_training(tmp_path: Path, name: str, model: dict[str, Any]) -> None:
     """Kills: momentum kept between rounds, a decay off by one round, a gradient scaled by the batch, weights that
     the mean rounds. To the bit, for every algorithm at its neutral value (O-2; for one client SCAFFOLD corrects

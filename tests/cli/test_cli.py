@@ -197,24 +197,16 @@ def environment() -> dict[str, str]:
     return {**os.environ, "COLUMNS": "200"}
 
 
-def weights_of(folder: Path, *words: str) -> str:
-    """The weights' hash that a real command ends with."""
-    done = subprocess.run(
-        [sys.executable, "-m", "engine.cli.main", *words, "--json"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env=environment(),
-        check=True,
-    )
-    return json.loads(done.stdout.splitlines()[-1])["weights_sha256"]
+def weights_of(call: Any, *words: str) -> str:
+    """The weights' hash that a command ends with."""
+    return json.loads(call(*words, "--json")[1].splitlines()[-1])["weights_sha256"]
 
 
 @pytest.mark.slow
-def test_ctrl_c_keeps_everything_and_says_how_to_go_on(tmp_path: Path) -> None:
+def test_ctrl_c_keeps_everything_and_says_how_to_go_on(call: Any, tmp_path: Path) -> None:
     """Kills: Ctrl-C that loses rounds, ends in a traceback, or leaves a folder that cannot be resumed."""
     command = [sys.executable, "-m", "engine.cli.main"]
-    words = [*SMALL, "rounds=250", "evaluation.every=1", "checkpoint.every=7"]
+    words = [*SMALL, "rounds=150", "evaluation.every=1", "checkpoint.every=7"]
     process = subprocess.Popen(
         [*command, "run", *words, "--out", "run"], cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment()
     )
@@ -228,9 +220,9 @@ def test_ctrl_c_keeps_everything_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert "Traceback" not in err
     folder = RunFolder(tmp_path / "run")
     done = folder.summary()["rounds"]
-    assert 0 < done < 250
+    assert 0 < done < 150
     assert folder.frame("rounds")["round"].tolist() == list(range(1, done + 1))
-    assert weights_of(tmp_path, "resume", "run") == weights_of(tmp_path, "run", *words, "--out", "straight")
+    assert weights_of(call, "resume", "run") == weights_of(call, "run", *words, "--out", "straight")
 
 
 @pytest.mark.slow
@@ -377,7 +369,7 @@ def test_files_that_cannot_be_read_or_written(call: Any, tmp_path: Path) -> None
 
 
 @pytest.mark.ray
-def test_the_demo_starts_its_own_ray(tmp_path: Path) -> None:
+def test_the_demo_starts_its_own_ray(call: Any, tmp_path: Path) -> None:
     """Kills: the way a newcomer takes: a command that starts Ray, runs, answers Ctrl-C and is resumed."""
     command = [sys.executable, "-m", "engine.cli.main"]
     words = ["data.train_samples=400", "data.test_samples=100", "rounds=60", "execution.actors=1", "checkpoint.every=2"]
@@ -400,5 +392,5 @@ def test_the_demo_starts_its_own_ray(tmp_path: Path) -> None:
     done = RunFolder(tmp_path / "run").summary()["rounds"]
     assert 0 < done < 60
     alone = "execution.actors=0"
-    straight = weights_of(tmp_path, "run", *words, alone, "--out", "straight")
-    assert weights_of(tmp_path, "resume", "run", alone) == straight
+    straight = weights_of(call, "run", *words, alone, "--out", "straight")
+    assert weights_of(call, "resume", "run", alone) == straight

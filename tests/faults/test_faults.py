@@ -36,7 +36,7 @@ def test_an_actor_that_is_killed(tmp_path: Path, kind: str, workload: str, code:
     """Kills: blocks that are lost or counted twice; a driver's death without a way to go on."""
     import ray
 
-    nodes = SimpleNamespace(address=ray.get_runtime_context().gcs_address, cpus=8, repair=lambda: None)
+    nodes = SimpleNamespace(address=ray.get_runtime_context().gcs_address, cpus=2, repair=lambda: None)
     fault = Fault(kind, 0.3, 1)  # type: ignore[arg-type]
     outcome = harness.happen(Schedule(1, "actors", workload, (fault,)), tmp_path, nodes)  # type: ignore[arg-type]
     assert outcome.problems == NOTHING_WRONG

@@ -31,7 +31,7 @@ def test_a_lost_node_changes_nothing(tmp_path: Path) -> None:
     assert found["nodes"] == 2
     assert found["alive"] == 1
     for sweep in ("undisturbed", "disturbed"):
-        assert found[sweep]["statuses"] == {"finished": 8}
+        assert found[sweep]["statuses"] == {"finished": 4}
         assert found[sweep]["clients"] == [200]
         assert found[sweep]["loads"] == 1  # for the whole sweep
         assert found[sweep]["puts"] == 1

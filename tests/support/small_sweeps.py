@@ -55,6 +55,11 @@ def grid(profile: str) -> Sweep:
     )
 
 
+def pair(profile: str) -> Sweep:
+    """Two of the trials of ``grid``."""
+    return replace(grid(profile), base=base(**{"partition.alpha": 0.1}), space={"mu": tune.grid_search([0.0, 1.0])}, seeds=(0,))
+
+
 def warmup(profile: str) -> Sweep:
     """Warm-up rounds, with client state in the second stage."""
     return Sweep(

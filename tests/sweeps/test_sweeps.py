@@ -133,11 +133,15 @@ def test_nested_trials_give_the_same_weights_and_leave_nothing(grid: Path, tmp_p
     import ray
     from ray.util import placement_group_table
 
-    outcome = swept("grid", tmp_path / "nested", "seeds=[0]", mode="nested", reuse=False)
-    assert outcome.statuses == {"finished": 4}
-    assert weights(tmp_path / "nested") == {
-        trial: weights(grid)[trial] for trial in ("00000", "00001", "00002", "00003")
+    outcome = swept("pair", tmp_path / "nested", mode="nested", reuse=False)
+    assert outcome.statuses == {"finished": 2}
+    inside = {
+        record.setting["mu"]: weights(grid)[record.trial]
+        for record in SweepFolder(grid).records()
+        if record.setting["alpha"] == 0.1 and record.seed == 0
     }
+    nested = SweepFolder(tmp_path / "nested").records()
+    assert {record.setting["mu"]: weights(tmp_path / "nested")[record.trial] for record in nested} == inside
     clients = SweepFolder(tmp_path / "nested").run_folder("00000").frame("clients")
     assert set(clients["actor"]) == {0, 1}
     assert settle(lambda: not processes("ClientActor") and not processes("Trial"))
