@@ -122,6 +122,7 @@ RUN_FILES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", RUN_FILES)
 @pytest.mark.parametrize("verb", ["resume", "report", "diagnose"])
 def test_a_pickle_in_a_runs_folder(
@@ -142,6 +143,7 @@ def test_a_pickle_in_a_runs_folder(
     assert (file, verb) == ("summary.json", "diagnose") or code == 2 or file != "experiment.yaml"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", [file for file in RUN_FILES if file.endswith(".parquet")])
 @pytest.mark.parametrize("verb", ["resume", "report", "diagnose"])
 def test_a_column_of_pickled_objects(
@@ -204,6 +206,7 @@ def test_a_state_that_is_named_after_its_pickle(tmp_path: Path, attack: bytes, m
     assert not mark.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["manifest.json", "checkpoint.safetensors", "rounds.parquet", "snapshot.json"])
 def test_a_pickle_in_a_store(
     call: Call,
@@ -247,6 +250,7 @@ def test_a_snapshot_with_objects(tmp_path: Path, attack: bytes, mark: Path) -> N
     assert not mark.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["sweep.yaml", "trials/00001/trial.json", "trials/00001/evaluations.parquet"])
 @pytest.mark.parametrize("verb", ["report", "resume", "run"])
 def test_a_pickle_in_a_sweeps_folder(
@@ -276,6 +280,7 @@ TAGS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", TAGS)
 @pytest.mark.parametrize("where", ["run FILE", "resume", "report", "sweep", "override"])
 def test_yaml_that_asks_for_python(
@@ -480,6 +485,7 @@ def test_a_run_whose_folder_is_a_link_goes_on(call: Call, stopped: Path, tmp_pat
     refuse_links(tmp_path / "link")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["sweep/mine.py", "sweep/trials/00000/mine.py", "relative"])
 def test_a_sweep_does_not_bring_its_code(call: Call, tmp_path: Path, mark: Path, place: str) -> None:
     """Kills: a resume that runs a file out of the folder it was given, or one that is found from where one stands."""
@@ -605,6 +611,7 @@ def test_every_word_of_a_sweep_is_text(call: Call, tmp_path: Path) -> None:
     check_harmless(made, least=20)
 
 
+@pytest.mark.slow
 def test_names_of_classes_and_folders_are_text(call: Call, tmp_path: Path) -> None:
     """Kills: a class that is named after a folder and becomes part of a page; one with dollar signs that ends a run,
     since a picture takes it for a formula."""

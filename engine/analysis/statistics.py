@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import stats
+import scipy  # its stats are imported at their first use: they take longer than all else here
 
 from engine.algorithm.seeds import numpy_generator
 
@@ -76,7 +76,7 @@ def _bootstrap(sample: np.ndarray, confidence: float) -> tuple[float, float]:
     for method in ("BCa", "percentile"):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # DegenerateDataWarning and what numpy says on the way
-            interval = stats.bootstrap(
+            interval = scipy.stats.bootstrap(
                 (sample,),
                 np.mean,
                 n_resamples=RESAMPLES,
@@ -118,7 +118,7 @@ def t_interval(differences: Values, confidence: float = CONFIDENCE) -> tuple[flo
         trusted = _on(sample[0], 0.0) or n >= _seeds_of_one_sign(confidence)
         value = _mean(sample) if trusted else math.nan
         return value, value
-    half = float(stats.t.ppf((1 + confidence) / 2, n - 1)) * _std(sample) / math.sqrt(n)
+    half = float(scipy.stats.t.ppf((1 + confidence) / 2, n - 1)) * _std(sample) / math.sqrt(n)
     return _mean(sample) - half, _mean(sample) + half
 
 
@@ -135,7 +135,7 @@ def sign_flip(
         return math.nan
     if len(sample) > ENUMERATED:
         rng = numpy_generator(0, "sign flips")
-        found = stats.permutation_test(
+        found = scipy.stats.permutation_test(
             (sample,),
             np.sum,
             permutation_type="samples",
@@ -186,7 +186,7 @@ def seeds_needed(differences: Values, margin: float = 0.0, confidence: float = C
         return 2 if _on(sample[0], 0.0) else _seeds_of_one_sign(confidence)
     ratio = _std(sample) / abs(_mean(sample) - margin)
     counts = np.arange(2, MOST_SEEDS + 1)
-    enough = stats.t.ppf((1 + confidence) / 2, counts - 1) * ratio < np.sqrt(counts)
+    enough = scipy.stats.t.ppf((1 + confidence) / 2, counts - 1) * ratio < np.sqrt(counts)
     return int(counts[np.argmax(enough)]) if enough.any() else None
 
 

@@ -70,14 +70,19 @@ def figures(rows: pd.DataFrame, last: int, without_rounds: Collection[str] = ())
     A metric of the last evaluated round is of the last in which its point was evaluated. A standard deviation has
     n - 1 in the denominator, and needs two rounds.
     """
+    if rows.empty:
+        return dict.fromkeys(PERSONAL)
     return figures_of_rounds(by_round(rows), last, without_rounds)
 
 
 def figures_of_rounds(rounds: pd.DataFrame, last: int, without_rounds: Collection[str] = ()) -> dict[str, float | None]:
     """Compute the same from what :func:`by_round` makes of the rows."""
     found: dict[str, float | None] = {}
+    rows_of: dict[str, list[dict[str, Any]]] = {}
+    for row in rounds.to_dict("records"):
+        rows_of.setdefault(row["point"], []).append(row)
     for name, curve in PERSONAL.items():
-        rows: list[dict[str, Any]] = rounds.loc[rounds["point"] == curve.point].to_dict("records")
+        rows = rows_of.get(curve.point, [])
         if curve.over == "last":
             found[name] = rows[-1][curve.column] if rows else None
             continue

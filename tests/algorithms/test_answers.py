@@ -135,6 +135,7 @@ def test_teachers_are_measured_as_they_are(tmp_path: Path) -> None:
 # --- students -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STUDENTS)
 def test_a_run_of_three_stages_is_deterministic(tmp_path: Path, name: str) -> None:
     """Kills: a draw from a global generator, an order of teachers that depends on blocks."""

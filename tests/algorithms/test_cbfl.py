@@ -57,6 +57,7 @@ def test_until_the_warm_up_ends_it_is_fedavg(tmp_path: Path) -> None:
     assert shas[0][3] != shas[1][3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("refresh", "wanted"), [(1, [3, 4, 5, 6, 7]), (2, [3, 4, 6]), (3, [3, 5]), (7, [3])])
 def test_refreshes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refresh: int, wanted: list[int]) -> None:
     """Kills: a refresh counted from the stage's first round, one too few, one each round (O-C10, R_w = 2, R = 7)."""
@@ -110,6 +111,7 @@ def test_the_teacher_is_of_the_last_refresh_or_of_now(tmp_path: Path) -> None:
     assert "teacher" not in current.server
 
 
+@pytest.mark.slow
 def test_stopped_between_two_refreshes(tmp_path: Path) -> None:
     """Kills: a generator or a teacher that is not in the checkpoint, or is made anew by a resume (O-7)."""
     settings = staged(1, 6, {"refresh": 4, "gamma": 3.0})

@@ -430,6 +430,7 @@ def test_on_real_features_nothing_beats_the_oracle(tmp_path: Path) -> None:
     assert losses["ccvr"] < 1.05 * losses["iid_calibration"]  # and CCVR comes close
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ccvr", "iid_calibration"])
 def test_only_the_head_changes(tmp_path: Path, name: str) -> None:
     """Oracle 1.12.6, with BatchNorm. Kills: a body in training mode, momentum or decay on it, new statistics."""
@@ -557,6 +558,7 @@ def stored(folder: Path, config: Experiment, store: StageStore) -> dict[str, Any
     return driver.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [0, 2])
 def test_many_calibrations_share_one_training(tmp_path: Path, every: int) -> None:
     """Kills: a FedAvg stage that is computed again for each calibration; a stage without rounds that the store takes

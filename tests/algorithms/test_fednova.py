@@ -56,6 +56,7 @@ def check_update_is_amplified_by_the_spread_of_sizes(algorithm: FedNova) -> None
     assert federation.weight - 0.7 == pytest.approx((1 + spread) * (np.mean(ends) - 0.7), rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("local", [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}], ids=str)
 def test_equal_steps_are_fedavg(tmp_path: Path, local: dict[str, Any]) -> None:
     """Kills: a normaliser that does not cancel (O-N1); BatchNorm's statistics under it."""
@@ -131,6 +132,7 @@ def test_the_step_is_the_sum_over_clients(pencil: pytest.MonkeyPatch) -> None:
         assert federation.weight == pytest.approx(0.7 * (share * effective / a) @ updates, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_fixed_points(pencil: pytest.MonkeyPatch) -> None:
     """Kills: any weighting that leaves the objective inconsistent (O-N4).
 

@@ -237,6 +237,7 @@ def test_kept_heads_and_all_rows_are_fedrep(tmp_path: Path) -> None:
     assert (split - fedrep).abs().max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "yogi"])
 def test_a_gradient_is_one_full_step(tmp_path: Path, optimizer: str) -> None:
     """Kills: a gradient of another size or sign than the step that it replaces; a server that forgets its moments.

@@ -287,6 +287,7 @@ FLATTENING = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", NARROWED + FLATTENING, ids=str)
 def test_models_that_have_sub_networks(model: dict[str, Any]) -> None:
     """Kills: a model of the issue that cannot be narrowed; one that is refused only when training has begun."""

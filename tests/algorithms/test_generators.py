@@ -122,6 +122,7 @@ def standing(bench: Bench, generator: torch.Tensor, buffers: torch.Tensor) -> tu
     return F.cross_entropy(logits, labels).item(), gap.item()
 
 
+@pytest.mark.slow
 def test_training_lowers_both_terms_and_leaves_the_model_alone() -> None:
     """Kills: a sign, labels that do not reach the loss, a model that is in training mode or trained (O-C7, O-C8)."""
     bench, shared = trained_bench()
@@ -139,6 +140,7 @@ def test_training_lowers_both_terms_and_leaves_the_model_alone() -> None:
     assert all(p.grad is None for p in bench.net.parameters)
 
 
+@pytest.mark.slow
 def test_gamma_is_what_holds_the_statistics() -> None:
     """Kills: a gap that is computed and not added."""
     bench, shared = trained_bench()

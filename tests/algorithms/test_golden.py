@@ -161,6 +161,7 @@ def test_server_control_is_the_mean_of_all_clients(tmp_path: Path, weighting: st
     assert (wrong.server["control"].norm() / run.server["control"].norm()) > 1.5
 
 
+@pytest.mark.slow
 def test_scaffold_reaches_the_optimum_where_fedavg_is_biased(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a correction of the wrong sign, or stale by construction (O-S6).
 
@@ -240,6 +241,7 @@ PLAIN: dict[str, tuple[dict[str, Any], int]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(PLAIN))
 @pytest.mark.parametrize("model", [{"name": "mlp", "hidden": [12]}, {"name": "resnet8"}], ids=["mlp", "resnet8"])
 def test_one_client_is_plain_training(tmp_path: Path, name: str, model: dict[str, Any]) -> None:

@@ -92,6 +92,7 @@ def test_a_stage_goes_on_from_the_one_before(tmp_path: Path) -> None:
         np.testing.assert_array_equal(state["personal"], run.server["weights"].numpy())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("participation", [{}, {"count": 3}], ids=["all", "some"])
 def test_two_stages_are_one(tmp_path: Path, participation: dict[str, Any]) -> None:
     """Kills: personal models that are thrown away where a stage of the same method follows. To the bit, BatchNorm's

@@ -25,6 +25,8 @@ from engine.analysis.results import Axis
 from tests.support.report_pages import ATTACK, small, tips_of
 from tests.support.sweep_folders import ALPHA, EPOCHS, MU
 
+pytestmark = pytest.mark.slow
+
 
 def test_figures_tell_the_numbers_behind_them(sweep: Path) -> None:
     """Kills: tips in another order than the marks, a mean over other trials, a band of one seed."""

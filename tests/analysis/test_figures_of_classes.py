@@ -16,6 +16,8 @@ from engine.analysis.report import write
 from tests.support.report_pages import check_self_contained, page_of, small, tips_of
 from tests.support.sweep_folders import ALPHA, MU
 
+pytestmark = pytest.mark.slow
+
 TWO = MU | {"values": [0.0, 0.1]}
 
 

@@ -21,6 +21,8 @@ from engine.record.run_folder import RunFolder
 from tests.support.report_pages import page_of, tips_of
 from tests.support.sweep_folders import MU, POINTS, make_run, make_sweep
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -26,6 +26,8 @@ from engine.experiment import Experiment
 from tests.support.report_pages import ATTACK, CLAIMS, FAILED, REASON, TABLE, check_self_contained, page_of, small
 from tests.support.sweep_folders import ALPHA, BASE, EPOCHS, MU, make_run
 
+pytestmark = pytest.mark.slow
+
 # --- the page ------------------------------------------------------------------------------------------------
 
 

@@ -106,6 +106,7 @@ def test_a_thousand_rounds_go_on(data: Path, tmp_path: Path) -> None:
     assert went_on(done, setting, first)["chunks"] == [first]  # another folder, from its beginning
 
 
+@pytest.mark.slow
 def test_a_setting_that_fails_ends_nothing() -> None:
     """Kills: an error of one setting that ends the program, or a limit on its time that nobody keeps."""
     assert isolated(60.0, measure, "no experiment", 0.0)["failed"].startswith("AttributeError: 'str' object has no")

@@ -85,6 +85,7 @@ def test_a_check_that_fails_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> N
     assert {found["topic"] for found in findings} >= {"installed", "Ray", "folders", "data sets"}
 
 
+@pytest.mark.slow
 def test_nothing_is_imported_that_takes_long() -> None:
     """Kills: a doctor, or a command line, that imports Ray or matplotlib; one that leaves files."""
     code = (

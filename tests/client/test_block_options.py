@@ -128,6 +128,7 @@ OPTIONS: dict[str, tuple[tuple[Phase, ...], dict[str, Any]]] = {
 WAYS = {"written out": ("mlp", Telling), "hooked": ("mlp", Pulled), "mapped": ("resnet8", Telling)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("way", WAYS)
 def test_options(option: str, way: str) -> None:

@@ -85,6 +85,7 @@ def test_what_is_never_stacked(tmp_path: Path, stacked: list[list[int]], changes
 # --- the same numbers ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "changes"),
     [

@@ -230,6 +230,7 @@ def test_a_bucket_is_captured_once(tmp_path: Path, executor: str, steps: int) ->
     assert recorder.warmed + recorder.replayed == steps
 
 
+@pytest.mark.slow
 @CAPTURING
 def test_addresses_stay(tmp_path: Path, executor: str) -> None:
     """Kills: a tensor that is replaced where a captured step reads it."""
@@ -290,6 +291,7 @@ FORGOTTEN: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "forgotten", "changes"), FORGOTTEN)
 def test_what_is_not_copied_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, forgotten: str, changes: dict[str, Any]
@@ -403,6 +405,7 @@ def test_a_smaller_block_is_trained_in_the_memory_of_a_larger(tmp_path: Path) ->
 # --- what is not captured -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @CAPTURING
 @pytest.mark.parametrize("name", [name for name, kind in ALGORITHMS.items() if kind.requires.no_vmap])
 def test_what_cannot_be_stacked_is_the_loops(

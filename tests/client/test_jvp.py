@@ -59,6 +59,7 @@ def check_against_double_backward(net: FlatNet, forward: Jvp) -> None:
     torch.testing.assert_close(after, net.buffers, rtol=0, atol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train", [True, False])
 @pytest.mark.parametrize("name", VARIANTS)
 def test_equals_double_backward(name: str, train: bool) -> None:

@@ -146,6 +146,7 @@ def check_messages(folder: Path, name: str, row: Row) -> None:
     assert rounds["floats_down"].tolist() == clients.groupby("round")["floats_down"].sum().tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "row"), TABLE, ids=lambda value: value if isinstance(value, str) else "")
 def test_floats_are_those_of_the_table(tmp_path: Path, name: str, row: Row) -> None:
     """Kills: an upload, a broadcast or a state that carries more than the method needs."""

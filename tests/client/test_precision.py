@@ -145,6 +145,7 @@ def test_a_run_under_autocast(tmp_path: Path) -> None:
 DEMANDING = ("perfedavg", "fedmix", "fedser", "moon", "cbfl", "ditto", "ccvr")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DEMANDING)
 def test_methods_that_ask_much_of_a_network(tmp_path: Path, name: str) -> None:
     """On convolutions with BatchNorm. Kills: factors of two precisions in an operation that autocast does not see."""

@@ -692,6 +692,7 @@ def test_a_picture_of_many_clients_shows_some_of_them(tmp_path: Path, monkeypatc
     assert sizes[0].tolist() == [20] * 4 and sizes[-1].tolist() == [0] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("clients", "classes"), [(1, 1), (5, 2), (60, 10), (20, 12), (1000, 100)])
 def test_the_picture_is_drawn(tmp_path: Path, clients: int, classes: int):
     """Kills: a division by an empty client's size, a palette that runs out; needs no pyplot."""

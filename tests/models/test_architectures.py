@@ -328,6 +328,7 @@ def standalone(model: Model, part: dict[str, Tensor]) -> Model:
     return twin
 
 
+@pytest.mark.slow
 @narrow
 def test_sub_network_stands_alone(spec: ModelSpec) -> None:
     """In both modes a small network of torch's own layers with the first channels of every layer.

@@ -250,6 +250,7 @@ def test_images_too_small(spec: ModelSpec, least: int) -> None:
         build(spec, (1, 40, least - 1))
 
 
+@pytest.mark.slow
 @variants
 def test_stacked_weights_equal_a_loop(spec: ModelSpec) -> None:
     """Logits, gradients and new running statistics of three clients.

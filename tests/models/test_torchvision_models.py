@@ -59,6 +59,7 @@ def build(name: str, classes: int = 7) -> Model:
     return build_model(SPECS[name], SHAPE, classes, generator(0, "init")).double()
 
 
+@pytest.mark.slow
 @both
 def test_equal_weights_equal_networks(name: str) -> None:
     """Kills: a stride, a padding, a norm or a ReLU elsewhere; another order of units; a shortcut from another place."""
@@ -83,6 +84,7 @@ class LateShortcut(ResidualUnit):
         return out + self.shortcut(x, out.shape[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "bug"), [("resnet50", EarlyStride), ("resnet18", LateShortcut)])
 def test_the_comparison_sees_wrong_units(name: str, bug: type) -> None:
     """Kills: a comparison that any network of these sizes would pass."""

@@ -234,6 +234,7 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted((folder / "checkpoints").glob("*.safetensors"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["truncate", "flip", "empty"])
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path: Path, damage: str, messages: Messages) -> None:
     """Kills: a resume from half a file, or one that goes back without a word."""

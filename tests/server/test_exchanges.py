@@ -209,6 +209,7 @@ def test_no_exchange_no_file(tmp_path: Path) -> None:
 # --- resumes and shared rounds ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [TWO_STAGES, {"algorithm": {"name": "fedmix", "mash": 5}, "rounds": 5}])
 @pytest.mark.parametrize("stop", [0, 1, 2, 3])
 def test_resumes_neither_lose_nor_double_exchanges(tmp_path: Path, stop: int, config: dict[str, Any]) -> None:
@@ -234,6 +235,7 @@ def test_a_crash_between_rows_and_checkpoint(tmp_path: Path) -> None:
     assert_equal(tmp_path / "torn", tmp_path / "straight")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [1, 10])
 @pytest.mark.parametrize("before", [1, 2, 4, 5])
 def test_shared_rounds_cost_what_computed_ones_do(tmp_path: Path, before: int, every: int) -> None:

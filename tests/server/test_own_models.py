@@ -118,6 +118,7 @@ def test_the_headline_is_of_all_rows_together(tmp_path: Path) -> None:
         assert sum(headline.loc[round, "class_samples"]) == 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "evaluation", "headline", "everyone", "participants"),
     [
@@ -201,6 +202,7 @@ def test_fine_tuning_is_measured_at_the_end(tmp_path: Path, part: str) -> None:
     assert got != rows[(rows["point"] == "post_server") & (rows["round"] == 3)].set_index("client").loc[number, "loss"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fine_tune", [0, 1])
 @pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize(("first", "second"), [(4, 6), (6, 4)])

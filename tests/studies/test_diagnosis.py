@@ -41,6 +41,8 @@ from engine.sweeps.folder import SweepFolder, TrialRecord
 from engine.sweeps.named import NamedSweep
 from tests.support.folders import content
 
+pytestmark = pytest.mark.slow
+
 FEW = DiagnosisOptions(probe=40)
 BASE: dict[str, Any] = {
     "name": "small",

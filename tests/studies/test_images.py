@@ -41,6 +41,8 @@ from tests.support.bench import CPU, Bench
 from tests.support.folders import content
 from tests.support.tiny import CLASSES, SUITED, dataset, drive, experiment
 
+pytestmark = pytest.mark.slow
+
 CBFL: dict[str, Any] = {"name": "cbfl", **SUITED["cbfl"]}
 
 

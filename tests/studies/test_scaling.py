@@ -177,6 +177,7 @@ def test_the_laws_of_both_ways(tmp_path: Path) -> None:
     assert "blocks" not in fitted["strong"].predictions[1].note + fitted["weak"].predictions[2].note
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("actors", "law"), [((0,), None), ((1,), None), ((0, 1, 2), AMDAHL)])
 def test_few_actors(tmp_path: Path, actors: tuple[int, ...], law: str | None) -> None:
     """Kills: a page that fails where no law can be fitted; kappa that two counts are said to identify."""
@@ -206,6 +207,7 @@ def test_means_over_turns() -> None:
 # --- the page ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_page(tmp_path: Path) -> None:
     """Kills: a name that becomes markup; a file that is missing; a page that loads something; bytes that depend on
     when."""
@@ -314,6 +316,7 @@ QUICK = [
 FAST = ["--actors", "0", "--clients-per-round", "2,4", "--blocks", "1", "--models", "mlp", "--seconds", "0.01"]
 
 
+@pytest.mark.slow
 def test_the_command(call: Any, tmp_path: Path) -> None:
     """Kills: a command that measures again what is there; predictions that belong to the study's identity."""
     words = ["scale", *QUICK, *FAST, "--turns", "1", "--output", "here"]

@@ -57,7 +57,9 @@ def grid(profile: str) -> Sweep:
 
 def pair(profile: str) -> Sweep:
     """Two of the trials of ``grid``."""
-    return replace(grid(profile), base=base(**{"partition.alpha": 0.1}), space={"mu": tune.grid_search([0.0, 1.0])}, seeds=(0,))
+    return replace(
+        grid(profile), base=base(**{"partition.alpha": 0.1}), space={"mu": tune.grid_search([0.0, 1.0])}, seeds=(0,)
+    )
 
 
 def warmup(profile: str) -> Sweep:
@@ -94,7 +96,7 @@ def pbt(profile: str) -> Sweep:
 def long_pbt(profile: str) -> Sweep:
     """The same, long enough to be killed."""
     sweep = pbt(profile)
-    return replace(sweep, base=sweep.base.replace({"rounds": 16}))
+    return replace(sweep, base=sweep.base.replace({"rounds": 10}))
 
 
 def goal(profile: str) -> Sweep:

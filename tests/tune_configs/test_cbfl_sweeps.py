@@ -321,6 +321,7 @@ def small(experiment: Experiment) -> Experiment:
     return experiment.replace({**TINY, **shrunk, "R_w": warm, "stages.train.rounds": 5 - warm})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "computed"), [("table8", 3 + 5 * 2), ("figure9", 4 + 5 + 4 + 3 + 2 + 1)])
 def test_warm_ups_are_taken_over_in_real_runs(name: str, computed: int, tmp_path: Path) -> None:
     """Kills: a warm-up that is computed twice; one of another length that weights come out of."""

@@ -71,6 +71,7 @@ def of_profiles(name: str) -> Iterable[Planned]:
 # --- what is varied ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_as_many_trials_as_meant() -> None:
     """Kills: an axis that is lost, or one that doubles a sweep of an hour; a sweep that is not offered, or not tested;
     a setting that is there twice under two names."""
@@ -95,6 +96,7 @@ def test_three_stages_of_which_the_last_alone_is_a_method(name: str) -> None:
         assert (experiment.evaluation.every, experiment.participation.fraction) == (0, None)
 
 
+@pytest.mark.slow
 @every
 def test_the_data_have_enough_rows(name: str) -> None:
     """Kills: more rows for devices than the data have beside the public set; a public set that is smaller than n_c."""
@@ -127,6 +129,7 @@ def test_rows_differ_in_the_method_alone() -> None:
                 assert all(one == found[0] for one in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cost", "per_class", *CURVES])
 def test_what_the_configurations_stand_for(name: str) -> None:
     """Kills: C2's student in C1; the epochs of one configuration for both; the same class sets in both."""
@@ -226,6 +229,7 @@ def distinct(planned: Iterable[Planned], stage: str) -> dict[int, int]:
     return {seed: len(hashes) for seed, hashes in found.items()}
 
 
+@pytest.mark.slow
 @every
 def test_teachers_are_trained_once_and_answer_once(name: str) -> None:
     """Kills: a student, a method or an n_c in the teachers' hash; a student or a method in that of their answers;
@@ -261,6 +265,7 @@ TINY = {
 }
 
 
+@pytest.mark.slow
 def test_teachers_and_answers_are_taken_over_in_real_runs(tmp_path: Path) -> None:
     """All methods of two seeds with two public sets. Kills: teachers that are trained or asked again, of which as many
     are trained as there are (architecture, class set, seed); answers on another public set; a student that is another

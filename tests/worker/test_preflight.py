@@ -127,6 +127,7 @@ class Crowded(InProcessPool):
 FLOWN = [name for name, kind in ALGORITHMS.items() if not issubclass(kind, PostTraining)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FLOWN)
 def test_a_trial_changes_nothing(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -40,6 +40,7 @@ def calls(*costs: float) -> list[Call]:
     return [Call(label=str(index), args=(index,), cost=cost) for index, cost in enumerate(costs)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_bits_do_not_depend_on_workers(tmp_path: Path, name: str) -> None:
     """Kills: workers that share a network, what was received, a generator or forward mode's one level of duals; sums
@@ -169,6 +170,7 @@ def test_forward_mode_is_one_threads_at_a_time() -> None:
 def count(monkeypatch: pytest.MonkeyPatch, cores: int = 2, **changes: Any) -> int:
     monkeypatch.setattr(workers, "cores", lambda: cores)
     changes.setdefault("model", {"name": "mlp", "hidden": [10]})  # (64 + 4) 10 multiply-adds a row
+    changes["execution"] = {"workers": "auto", **changes.get("execution", {})}
     return workers_of(experiment(**changes).resolve(), (1, 8, 8), CLASSES, assignment(SIZES))
 
 
