@@ -20,8 +20,9 @@ from engine.client.training_tools import FlatTrainingTools
 from engine.experiment import Experiment, Local
 from engine.models import MLP, ResNet8
 from tests.support.bench import Bench
-from tests.support.tiny import BATCHNORM, CLASSES, context_of, drive, experiment, open_driver
+from tests.support.tiny import CLASSES, TINY_NORM, context_of, drive, experiment, open_driver
 
+pytestmark = pytest.mark.usefixtures("tiny_norm")
 FIELDS: dict[str, Any] = {"fake_batch": 6, "gen_steps": 3, "gen_batch": 8, "gen_width": 4, "noise": 5}
 
 
@@ -31,7 +32,7 @@ WITH_STATISTICS = {"name": "cbfl", **FIELDS, "gamma": 10.0, "beta": 400.0}
 def staged(warm: int, rounds: int, fields: dict[str, Any] | None = None, **changes: Any) -> Experiment:
     """A warm-up and then CBFL, ``rounds`` rounds in all."""
     return experiment(
-        **{**BATCHNORM, "participation": {"count": 3}, **changes},
+        **{**TINY_NORM, "participation": {"count": 3}, **changes},
         stages=[
             {"name": "warmup", "algorithm": {"name": "fedavg"}, "rounds": warm},
             {
@@ -49,7 +50,7 @@ def staged(warm: int, rounds: int, fields: dict[str, Any] | None = None, **chang
 
 def test_until_the_warm_up_ends_it_is_fedavg(tmp_path: Path) -> None:
     """Kills: anything of CBFL that is drawn, trained or computed before its stage begins (O-C2)."""
-    fedavg = drive(tmp_path / "a", experiment(**BATCHNORM, participation={"count": 3}, rounds=4))
+    fedavg = drive(tmp_path / "a", experiment(**TINY_NORM, participation={"count": 3}, rounds=4))
     cbfl = drive(tmp_path / "b", staged(2, 4))
     shas = [run.folder.frame("rounds")["weights_sha256"].tolist() for run in (fedavg, cbfl)]
     assert shas[0][:2] == shas[1][:2]
@@ -127,7 +128,7 @@ def test_a_warm_up_of_no_rounds_is_none(tmp_path: Path) -> None:
     """Kills: R_w = 0 that cannot be written, or that is another run than CBFL from the first round on."""
     none = drive(tmp_path / "none", staged(0, 2))
     alone = drive(
-        tmp_path / "alone", experiment(**BATCHNORM, participation={"count": 3}, rounds=2, algorithm=WITH_STATISTICS)
+        tmp_path / "alone", experiment(**TINY_NORM, participation={"count": 3}, rounds=2, algorithm=WITH_STATISTICS)
     )
     assert none.sha == alone.sha
     assert none.driver.experiment.value_of("R_w") == 0
@@ -327,7 +328,7 @@ def test_layers_that_are_compared() -> None:
 
 def test_without_weight_generated_rows_still_reach_batchnorm(tmp_path: Path) -> None:
     """Kills: lambda = 0 that is FedAvg where batches have statistics, or is not where they have none (O-C6)."""
-    fedavg = experiment(**BATCHNORM, participation={"count": 3}, rounds=3)
+    fedavg = experiment(**TINY_NORM, participation={"count": 3}, rounds=3)
     weightless = staged(1, 3, {"lam": 0.0})
     assert drive(tmp_path / "a", weightless).sha != drive(tmp_path / "b", fedavg).sha
     plain = {"model": {"name": "mlp", "hidden": [12]}}

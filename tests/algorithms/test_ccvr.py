@@ -36,8 +36,8 @@ from engine.run.recording import weights_sha256
 from engine.run.reuse import Reuse
 from engine.server.client_map import EveryClient, ServerSide
 from tests.support.tiny import (
-    BATCHNORM,
     SIZES,
+    TINY_NORM,
     Driven,
     assignment,
     context_of,
@@ -432,11 +432,12 @@ def test_on_real_features_nothing_beats_the_oracle(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ccvr", "iid_calibration"])
+@pytest.mark.usefixtures("tiny_norm")
 def test_only_the_head_changes(tmp_path: Path, name: str) -> None:
     """Oracle 1.12.6, with BatchNorm. Kills: a body in training mode, momentum or decay on it, new statistics."""
-    none = drive(tmp_path / "none", experiment_of(name, {"epochs": 0}, **BATCHNORM))
-    some = drive(tmp_path / "some", experiment_of(name, {"weight_decay": 0.1}, **BATCHNORM))
-    fresh = drive(tmp_path / "fresh", experiment_of(name, {"init": "random", "epochs": 0}, **BATCHNORM))
+    none = drive(tmp_path / "none", experiment_of(name, {"epochs": 0}, **TINY_NORM))
+    some = drive(tmp_path / "some", experiment_of(name, {"weight_decay": 0.1}, **TINY_NORM))
+    fresh = drive(tmp_path / "fresh", experiment_of(name, {"init": "random", "epochs": 0}, **TINY_NORM))
     body, empty = none.driver.layout.body, torch.zeros(0)
     hashes = {weights_sha256(run.server["weights"][:body], run.server["buffers"]) for run in (none, some, fresh)}
     assert len(hashes) == 1
@@ -460,9 +461,10 @@ def test_without_epochs_nobody_is_asked(tmp_path: Path, monkeypatch: pytest.Monk
         assert evaluations["loss"]["end"] == evaluations["loss"].loc["train"].iloc[-1]
 
 
+@pytest.mark.usefixtures("tiny_norm")
 def test_the_head_sees_every_feature_once_an_epoch(tmp_path: Path) -> None:
     """Kills: a last row that is dropped where the model has BatchNorm, which a frozen body does not mind."""
-    driver = open_driver(tmp_path, experiment_of("ccvr", **BATCHNORM))
+    driver = open_driver(tmp_path, experiment_of("ccvr", **TINY_NORM))
     seen: list[int] = []
     layout, weights, buffers = driver.layout, *driver.weights
 

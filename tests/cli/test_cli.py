@@ -18,7 +18,7 @@ import yaml
 from engine.base.errors import ResourceError
 from engine.cli import listing
 from engine.record.run_folder import RunFolder
-from tests.support.command_line import SMALL
+from tests.support.command_line import SMALL, weights_of
 
 
 def test_a_run_leaves_what_the_readme_says(call: Any, tmp_path: Path) -> None:
@@ -197,11 +197,6 @@ def environment() -> dict[str, str]:
     return {**os.environ, "COLUMNS": "200"}
 
 
-def weights_of(call: Any, *words: str) -> str:
-    """The weights' hash that a command ends with."""
-    return json.loads(call(*words, "--json")[1].splitlines()[-1])["weights_sha256"]
-
-
 @pytest.mark.slow
 def test_ctrl_c_keeps_everything_and_says_how_to_go_on(call: Any, tmp_path: Path) -> None:
     """Kills: Ctrl-C that loses rounds, ends in a traceback, or leaves a folder that cannot be resumed."""
@@ -366,31 +361,3 @@ def test_files_that_cannot_be_read_or_written(call: Any, tmp_path: Path) -> None
     code, _, err = call("resume", "run")
     assert code == 2
     assert "is not an experiment of this version" in err
-
-
-@pytest.mark.ray
-def test_the_demo_starts_its_own_ray(call: Any, tmp_path: Path) -> None:
-    """Kills: the way a newcomer takes: a command that starts Ray, runs, answers Ctrl-C and is resumed."""
-    command = [sys.executable, "-m", "engine.cli.main"]
-    words = ["data.train_samples=400", "data.test_samples=100", "rounds=60", "execution.actors=1", "checkpoint.every=2"]
-    process = subprocess.Popen(
-        [*command, "run", *words, "--out", "run"],
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-        start_new_session=True,
-    )
-    deadline = time.monotonic() + 90
-    while not (tmp_path / "run" / "rounds.parquet").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to the whole group
-    _, err = process.communicate(timeout=90)
-    assert process.returncode == 130, err
-    assert "continue with: fedskew resume run" in err
-    assert "Traceback" not in err
-    done = RunFolder(tmp_path / "run").summary()["rounds"]
-    assert 0 < done < 60
-    alone = "execution.actors=0"
-    straight = weights_of(call, "run", *words, alone, "--out", "straight")
-    assert weights_of(call, "resume", "run", alone) == straight

@@ -1,4 +1,4 @@
-"""A Ray that fedskew starts can be reached from this machine alone: every socket that listens, of a real command."""
+"""A real command that starts its own Ray: every socket that listens is on loopback; Ctrl-C, and what comes after it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.memory import descendants
+from engine.record.run_folder import RunFolder
+from tests.support.command_line import weights_of
 
-ROOT = Path(__file__).parents[2]
 LISTENS = "0A"  # Linux's number of that state of a TCP socket
 
 
@@ -54,28 +56,35 @@ def test_addresses_are_told_apart() -> None:
 
 
 @pytest.mark.ray
-def test_every_port_of_a_run_is_on_loopback(tmp_path: Path) -> None:
-    """Kills: a raylet, a server or an actor that listens on all addresses: who reaches one of them can run code."""
+def test_a_command_that_starts_its_own_ray(call: Any, tmp_path: Path) -> None:
+    """Kills: a raylet, a server or an actor that listens on all addresses (who reaches one of them can run code); the
+    way a newcomer takes: a command that starts Ray, runs, answers Ctrl-C and is resumed."""
     environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
-    words = ["rounds=100000", "execution.actors=1", "execution.device=cpu", "data.train_samples=200"]
-    words += ["data.test_samples=50", "model.name=logistic", "evaluation.every=0", "--out", str(tmp_path / "run")]
-    command = [sys.executable, "-m", "engine.cli.main", "run", *words]
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL) as child:
-        try:
-            deadline = time.monotonic() + 60
-            found: list[tuple[str, int, str]] = []
-            while not any("ray::ClientActor" in title for _, _, title in found):
-                assert child.poll() is None and time.monotonic() < deadline
-                time.sleep(0.2)
-                found = list(listening([child.pid, *descendants(child.pid)]))
-            while not (tmp_path / "run" / "checkpoints").exists():  # it computes by now
-                assert child.poll() is None and time.monotonic() < deadline
-                time.sleep(0.2)
-            found = list(listening([child.pid, *descendants(child.pid)]))
-        finally:
-            child.send_signal(signal.SIGINT)
-            child.wait(60)
+    words = ["data.train_samples=400", "data.test_samples=100", "rounds=80", "execution.actors=1", "checkpoint.every=2"]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "engine.cli.main", "run", *words, "--out", "run"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 90
+        while not (tmp_path / "run" / "checkpoints").exists():  # it computes from then on
+            assert child.poll() is None and time.monotonic() < deadline
+            time.sleep(0.02)
+        found = list(listening([child.pid, *descendants(child.pid)]))
+    finally:
+        os.killpg(child.pid, signal.SIGINT)  # as a terminal does, to the whole group
+        _, err = child.communicate(timeout=90)
     titles = " ".join(title for _, _, title in found)
     for program in ("raylet", "gcs_server", "ray::ClientActor", "ray::DriverActor"):
         assert program in titles
     assert [one for one in found if not is_loopback(one[0])] == []
+    assert child.returncode == 130, err
+    assert "continue with: fedskew resume run" in err
+    assert "Traceback" not in err
+    assert 0 < RunFolder(tmp_path / "run").summary()["rounds"] < 80
+    alone = "execution.actors=0"
+    assert weights_of(call, "resume", "run", alone) == weights_of(call, "run", *words, alone, "--out", "straight")

@@ -95,13 +95,12 @@ def test_two_runs_and_a_sweep_on_one_ray(tmp_path: Path) -> None:
         assert folder.run_folder(record.trial).summary()["weights_sha256"] == alone["weights_sha256"]
 
 
-@pytest.mark.parametrize("actors", [0, 1])
-def test_a_folder_has_one_writer(tmp_path: Path, actors: int) -> None:
+def test_a_folder_has_one_writer(tmp_path: Path) -> None:
     """Kills: a second command on a run's folder, as it is or with --overwrite, whose files the first one goes on to
     write: the first one ends with its own bits."""
     under_way = Run.open(cell(1), tmp_path / "run")
     under_way.advance(until=1)
-    for overwrite in (False, True):
+    for actors, overwrite in ((0, False), (0, True), (1, True)):
         with pytest.raises(RunFolderError, match="is being written by another process; wait for it or end it"):
             Run.open(cell(actors), tmp_path / "run", overwrite=overwrite)
     while not under_way.finished:

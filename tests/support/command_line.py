@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
@@ -33,3 +34,8 @@ def fedskew(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
         code = exit.code
     out, err = capsys.readouterr()
     return (int(code) if code is not None else 0), out, err
+
+
+def weights_of(call: Any, *words: str) -> str:
+    """The weights' hash that a command ends with."""
+    return json.loads(call(*words, "--json")[1].splitlines()[-1])["weights_sha256"]

@@ -94,9 +94,9 @@ def pbt(profile: str) -> Sweep:
 
 
 def long_pbt(profile: str) -> Sweep:
-    """The same, long enough to be killed."""
+    """One copies the other, for long enough to be killed."""
     sweep = pbt(profile)
-    return replace(sweep, base=sweep.base.replace({"rounds": 10}))
+    return replace(sweep, samples=2, base=sweep.base.replace({"rounds": 10}))
 
 
 def goal(profile: str) -> Sweep:

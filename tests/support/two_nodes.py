@@ -1,4 +1,4 @@
-"""A sweep on two nodes, once undisturbed and once with a node lost in mid-course: ``python -m
+"""A sweep on two nodes, of which one is lost in mid-course, and its trials by themselves: ``python -m
 tests.support.two_nodes FOLDER``.
 
 Prints what it found as one line of JSON; see test_cluster.py. Runs and stores go to FOLDER, which both nodes share.
@@ -31,12 +31,12 @@ from ray.cluster_utils import Cluster  # isort: skip
 
 import numpy as np
 
-from engine.analysis import load as load_results
 from engine.data import Dataset
 from engine.data.dataset import Source
 from engine.experiment import Experiment
 from engine.record.store import StageStore
 from engine.run.local_driver import LocalDriver
+from engine.run.run import run
 from engine.sweeps import running, tuner
 from engine.sweeps.definition import Sweep
 from engine.sweeps.folder import SweepFolder
@@ -47,7 +47,6 @@ from engine.sweeps.trial import Job, Trial
 from tests.faults.cluster import NOTICE
 
 CLIENTS, ROUNDS, EVERY = 200, 80, 5  # EVERY: rounds between checkpoints
-OWN = ["seconds", "rounds_computed", "folder"]  # columns of the trials table that say how a sweep went
 # The lost trial's lease is given up after six seconds, not after thirty. No trial here waits for another one's.
 IMPATIENT = {"heartbeat": 1.0, "patience": 6.0}
 
@@ -242,8 +241,10 @@ def aftermath(notes: Notes, lost: dict[str, Any], node: str) -> dict[str, Any]:
     }
 
 
-def trials(folder: Path) -> Any:
-    return load_results(folder).trials.drop(columns=OWN)
+def alone(folder: Path, trial: str) -> str:
+    """The weights of a trial's experiment, run by itself, in this process."""
+    experiment, _ = SweepFolder(folder).experiment(trial)
+    return run(experiment.replace({"execution.actors": 0}), folder / "alone" / trial)["weights_sha256"]
 
 
 def main(folder: Path) -> dict[str, Any]:
@@ -254,26 +255,22 @@ def main(folder: Path) -> dict[str, Any]:
     ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
     found: dict[str, Any] = {"nodes": len(ray.nodes())}
 
-    def look(watch: Watch) -> None:
-        watch.until(watch.both_at_work)
-        watch.look()
-
     def remove(watch: Watch) -> None:
         lost = watch.until(lambda: watch.in_mid_course(second.node_id))
         watch.look()
         found["lost"] = {**lost, "time": time.time()}
         cluster.remove_node(second, allow_graceful=False)
 
-    undisturbed, disturbed = Watch(folder / "undisturbed"), Watch(folder / "disturbed")
-    found["undisturbed"] = undisturbed.run(look)
+    disturbed = Watch(folder / "disturbed")
     found["disturbed"] = disturbed.run(remove)
     found["lost"] |= aftermath(disturbed.notes, found["lost"], second.node_id)
     found["alive"] = sum(node["Alive"] for node in ray.nodes())
-    tables_of = [trials(watch.folder) for watch in (undisturbed, disturbed)]
-    found["equal"] = tables_of[0].equals(tables_of[1])
-    found["different_weights"] = tables_of[0]["weights_sha256"].nunique()
     ray.shutdown()
     cluster.shutdown()
+    found["weights"] = {
+        record.trial: (disturbed.summary(record.trial)["weights_sha256"], alone(disturbed.folder, record.trial))
+        for record in SweepFolder(disturbed.folder).records()
+    }
     return found
 
 
