@@ -6,14 +6,14 @@ Two experiments (``resnet20`` with BatchNorm on 1,000 CIFAR-10 images, ``mlp`` o
 Dirichlet 0.1, 5 clients a round, 1 epoch, batch 32) for every registered algorithm that has rounds and takes the model
 (those without rounds are in ``tests/ray/test_ray.py``). Each row of the table must show
 one hash; a different seed must show another. Without a CIFAR-10 folder the network with BatchNorm runs on the
-embedded Fashion-MNIST images, and the table says so. Writes ``benchmarks/results/bits.json``; exits with 1 if a cell
-differs.
+embedded Fashion-MNIST images, and the table says so. Writes each row to ``benchmarks/results/bits.json`` as it comes,
+and goes on where it stopped, unless a source of the engine has changed; exits with 1 if a cell differs.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import hashlib
 import logging
 import os
 import signal
@@ -21,10 +21,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from algorithms import ALGORITHMS
+from benchmarks.common import RESULTS, load, save
 from engine.base.errors import ConfigError
 from engine.experiment import Experiment
 from engine.run.driver_actor import RemoteDriver  # before ray: it sets what Ray reads at import
@@ -32,7 +34,7 @@ from engine.run.run import Run, run
 
 import ray  # isort: skip
 
-RESULTS = Path(__file__).parent / "results" / "bits.json"
+ROOT = Path(__file__).parents[1]
 STOP = 5  # the round after which a run is stopped
 
 
@@ -41,8 +43,8 @@ def experiments(cifar10: str | None, rounds: int) -> dict[str, Callable[[str, in
     small = {"train_samples": 1000, "test_samples": 500}
     images = {"name": "cifar10", "root": cifar10, **small} if cifar10 else {"name": "fashion_mnist_sample", **small}
     settings = {
-        f"resnet20 on {images['name']}": (images, {"name": "resnet20"}),
         "mlp on fashion_mnist_sample": ({"name": "fashion_mnist_sample"}, {"name": "mlp"}),
+        f"resnet20 on {images['name']}": (images, {"name": "resnet20"}),
     }
 
     def make(data: dict[str, Any], model: dict[str, Any]) -> Callable[[str, int, int], Experiment]:
@@ -89,6 +91,25 @@ def stopped(experiment: Experiment, out: Path) -> str:
     return run(experiment.override(["execution.actors=1"]), out)["weights_sha256"]
 
 
+def row(make: Callable[[int, int], Experiment]) -> dict[str, str]:
+    """Where it ran -> the hash of its weights; ``make``: of actors and seed."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder)
+        found = {"in process": run(make(0, 0), out / "0")["weights_sha256"]}
+        for actors in (1, 2, 3):
+            found[f"{actors} actors"] = run(make(actors, 0), out / f"{actors}")["weights_sha256"]
+        found["killed"] = killed(make(2, 0), out / "killed")
+        found["stopped, resumed"] = stopped(make(2, 0), out / "stopped")
+        found["seed 1"] = run(make(0, 1), out / "seed")["weights_sha256"]
+    return found
+
+
+def sources() -> str:
+    """A hash of the engine's and the algorithms' sources: rows of others are not kept."""
+    paths = sorted(path for package in ("engine", "algorithms") for path in (ROOT / package).rglob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:16]
+
+
 def main() -> int:
     """Run the matrix; 0 if every row has one hash."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -96,36 +117,30 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=10)
     arguments = parser.parse_args()
     logging.getLogger("fedskew").addHandler(logging.NullHandler())
-    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-    rows: dict[str, dict[str, str]] = {}
+    key = {"rounds": arguments.rounds, "sources": sources()}
+    before = load("bits")
+    kept = before if before.items() >= key.items() else {}
+    rows: dict[str, dict[str, str]] = kept.get("rows", {})
+    seconds = kept.get("seconds", 0)
     began = time.perf_counter()
+    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     for label, make in experiments(arguments.cifar10, arguments.rounds).items():
         for algorithm in ALGORITHMS:
+            name = f"{label}, {algorithm}"
             try:
                 make(algorithm, 0, 0)
             except ConfigError as error:  # without rounds of its own, or not for this model
-                print(f"{label}, {algorithm}\n  left out: {error}", flush=True)
+                print(f"{name}\n  left out: {error}", flush=True)
                 continue
-            with tempfile.TemporaryDirectory() as folder:
-                out = Path(folder)
-                row = rows[f"{label}, {algorithm}"] = {}
-                row["in process"] = run(make(algorithm, 0, 0), out / "0")["weights_sha256"]
-                for actors in (1, 2, 3):
-                    row[f"{actors} actors"] = run(make(algorithm, actors, 0), out / f"{actors}")["weights_sha256"]
-                row["killed"] = killed(make(algorithm, 2, 0), out / "killed")
-                row["stopped, resumed"] = stopped(make(algorithm, 2, 0), out / "stopped")
-                row["seed 1"] = run(make(algorithm, 0, 1), out / "seed")["weights_sha256"]
-            shown = "  ".join(f"{place}: {sha[:8]}" for place, sha in row.items())
-            print(f"{label}, {algorithm}\n  {shown}", flush=True)
+            if name not in rows:
+                rows[name] = row(partial(make, algorithm))
+                spent = round(seconds + time.perf_counter() - began)
+                save("bits", {**key, "seconds": spent, "rows": rows}, RESULTS)
+            print(f"{name}\n  " + "  ".join(f"{place}: {sha[:8]}" for place, sha in rows[name].items()), flush=True)
     ray.shutdown()
-    equal = all(len({sha for place, sha in row.items() if place != "seed 1"}) == 1 for row in rows.values())
-    apart = all(row["seed 1"] != row["in process"] for row in rows.values())
-    seconds = time.perf_counter() - began
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(
-        json.dumps({"rounds": arguments.rounds, "seconds": round(seconds), "rows": rows}, indent=2) + "\n"
-    )
-    print(f"{'all equal' if equal else 'NOT EQUAL'}, seeds {'apart' if apart else 'NOT APART'}, {seconds:.0f} s")
+    equal = all(len({sha for place, sha in found.items() if place != "seed 1"}) == 1 for found in rows.values())
+    apart = all(found["seed 1"] != found["in process"] for found in rows.values())
+    print(f"{len(rows)} rows: {'all equal' if equal else 'NOT EQUAL'}, seeds {'apart' if apart else 'NOT APART'}")
     return 0 if equal and apart else 1
 
 

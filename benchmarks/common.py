@@ -85,3 +85,9 @@ def verdict(limits: Iterable[tuple[str, bool]]) -> int:
         print(f"{'met   ' if met else 'MISSED'}  {text}")
         missed += not met
     return 1 if missed else 0
+
+
+def load(name: str, folder: Path = RESULTS) -> dict[str, Any]:
+    """What :func:`save` has written; empty if it has not."""
+    path = folder / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
