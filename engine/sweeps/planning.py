@@ -91,14 +91,12 @@ def _path(experiment: Experiment) -> list[tuple[str, int]]:
 
 
 def _shared(path: Sequence[tuple[str, int]], other: Sequence[tuple[str, int]]) -> int:
-    """Rounds from the first on that two runs have in common."""
+    """Rounds from the first on that two runs have in common: what follows stages of other lengths has other hashes."""
     total = 0
     for (mine, rounds), (its, its_rounds) in zip(path, other, strict=False):
         if mine != its:
             break
         total += min(rounds, its_rounds)
-        if rounds != its_rounds:
-            break
     return total
 
 

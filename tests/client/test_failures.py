@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import pickle
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -16,6 +17,7 @@ from algorithms.fedavg import FedAvg
 from algorithms.scaffold import Scaffold
 from engine.base.errors import ClientError, MemoryShort, ResourceError, RunError
 from engine.client.client_round import ClientRound
+from engine.client.entries import is_finite
 from engine.client.trainer import Trainer
 from engine.experiment import Experiment, Participation
 from engine.record.run_folder import RunFolder
@@ -179,6 +181,13 @@ def test_what_a_client_sends_and_keeps_is_finite(
     driver.close()
 
 
+@pytest.mark.parametrize("wrong", [math.inf, -math.inf, math.nan])
+def test_each_number_is_looked_at(wrong: float) -> None:
+    """Kills: infinities of one sign, or NaN, that pass."""
+    assert not is_finite(torch.tensor([0.0, wrong, 1.0]))
+    assert is_finite(torch.tensor([0.0, 1e38])) and is_finite(torch.tensor([1])) and is_finite(torch.zeros(0))
+
+
 def test_a_server_that_diverges_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a model that is not finite and is broadcast, saved and called a result."""
     aggregate = FedAvg.aggregate
@@ -200,11 +209,12 @@ def test_a_server_that_diverges_ends_the_run(tmp_path: Path, monkeypatch: pytest
         (lambda: MemoryError(), MemoryShort, "do not fit into a worker's memory: MemoryError; 3 clients are trained"),
         (lambda: RuntimeError("DefaultCPUAllocator: can't allocate memory"), MemoryShort, "set execution.block=1"),
         (lambda: RuntimeError("CUDNN_STATUS_ALLOC_FAILED"), MemoryShort, "set execution.block=1"),
+        (lambda: RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), MemoryShort, "set execution.block=1"),
         (lambda: RuntimeError("CUDA error: uncorrectable ECC error"), RunError, "a file or a device failed"),
         (lambda: OSError(errno.EIO, "disk"), RunError, "a file or a device failed"),
         (lambda: ResourceError("no card"), ResourceError, "no card"),
     ],
-    ids=["memory", "torch", "cudnn", "card", "disk", "resource"],
+    ids=["memory", "torch", "cudnn", "cuda", "card", "disk", "resource"],
 )
 def test_the_machine_never_costs_a_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Any, raised: type[Exception], message: str

@@ -22,6 +22,7 @@ from engine.data import PARTITIONS, Assignment, CbflCode, Dataset, Iid, Natural,
 from engine.data.assignment import Parts
 from engine.data.dataset import AS_IS, largest_remainder
 from engine.data.partitions.dealing import deal
+from engine.data.partitions.partition import _repaired
 from engine.run.preparing import prepare
 from tests.support.tiny import experiment
 
@@ -362,6 +363,14 @@ def test_repair_reaches_the_minimum(problem, alpha, least):
     assignment = partition.assign(labels, num_classes)
     assert assignment.sizes().min() >= least
     assert np.array_equal(np.sort(np.concatenate(assignment.clients)), np.arange(len(labels)))
+
+
+def test_a_giver_keeps_the_minimum():
+    """Kills: whoever holds most of a class as the giver, though that makes it too small."""
+    labels = np.array([0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 2])
+    drawn = Assignment(tuple(np.array(rows) for rows in ([0], [1, 2, 3, 4], [5, 6, 7, 8, 9, 10])))
+    repaired = _repaired(drawn, np.random.default_rng(0), labels, num_classes=3, least=3)
+    assert repaired.sizes().tolist() == [3, 4, 4]
 
 
 def test_redraw_reaches_the_minimum_and_is_bounded():

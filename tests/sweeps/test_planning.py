@@ -267,6 +267,7 @@ def test_shares_of_cards_limit_trials() -> None:
     node = [{"CPU": 16.0, "GPU": 2.0}]
     assert choose_mode(24, Execution(gpus_per_actor=0.25), 0.25, node, "auto").slots == 8
     assert choose_mode(24, Execution(gpus_per_actor=0.3), 0.3333, node, "auto").slots == 6
+    assert choose_mode(24, Execution(gpus_per_actor=0.4), 0.4, node, "auto").slots == 4  # a fifth has half on each card
     mode = choose_mode(2, Execution(gpus_per_actor=0.5), 0.5, [{"CPU": 16.0}], "inside")
     with pytest.raises(ResourceError, match=r"GPU: 0.5 asked for, 0 in the cluster.*execution.gpus_per_actor"):
         check_fit(mode, [{"CPU": 16.0}])

@@ -211,3 +211,15 @@ def test_rates_are_of_a_method_on_a_class() -> None:
     for _ in range(100):
         rates.add("train", "fast", seconds=1.0, cost=1.0)
     assert rates.seconds_per_cost("train", "fast") == pytest.approx(1.0)
+
+
+def test_calls_of_a_lost_actor_come_first() -> None:
+    """Kills: a dead actor's calls behind all others, for which the driver would wait at the end of the round."""
+    scheduler = Scheduler([5.0, 4.0, 3.0, 2.0, 1.0], ["a", "b"], lambda kind: None, None)
+    first, second = scheduler.next(0.0, 0), scheduler.next(0.0, 0)
+    assert first is not None and second is not None
+    scheduler.lost(first[0])
+    sent = []
+    while (found := scheduler.next(1.0, 0)) is not None:
+        sent.append(found[1])
+    assert sent[0] == first[1]
