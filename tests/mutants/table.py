@@ -801,9 +801,9 @@ SWEEPS = (
         "test_planning.py::test_short_prefixes_come_first_and_nobody_waits_for_a_longer_one",
     ),
     mutant(
-        "a longer stage that is shared whole",
+        "rounds that the shorter stage does not have",
         "total += min(rounds, its_rounds)",
-        "total += its_rounds",
+        "total += rounds",
         "test_planning.py::test_short_prefixes_come_first_and_nobody_waits_for_a_longer_one",
     ),
     mutant(
