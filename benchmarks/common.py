@@ -78,6 +78,12 @@ def save(name: str, results: dict[str, Any], folder: Path) -> None:
     (folder / f"{name}.json").write_text(text, encoding="utf-8")
 
 
+def load(name: str, folder: Path) -> dict[str, Any]:
+    """What :func:`save` has written; empty if it has not."""
+    path = folder / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
 def verdict(limits: Iterable[tuple[str, bool]]) -> int:
     """Print each limit and whether it was met; the exit code."""
     missed = 0
@@ -85,9 +91,3 @@ def verdict(limits: Iterable[tuple[str, bool]]) -> int:
         print(f"{'met   ' if met else 'MISSED'}  {text}")
         missed += not met
     return 1 if missed else 0
-
-
-def load(name: str, folder: Path = RESULTS) -> dict[str, Any]:
-    """What :func:`save` has written; empty if it has not."""
-    path = folder / f"{name}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

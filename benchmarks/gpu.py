@@ -13,7 +13,6 @@ what failed is tried again. Without Ray there are no actors; without a GPU the p
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import pickle
 import statistics
@@ -33,7 +32,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.common import RESULTS, save, verdict
+from benchmarks.common import RESULTS, load, save, verdict
 from engine.experiment import Execution, Experiment
 from engine.run.run import Run
 from engine.studies.floor.measured import measure_floor
@@ -243,8 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console(width=100)
     device: Literal["cpu", "cuda"] = "cuda" if torch.cuda.is_available() else "cpu"
     card = torch.cuda.get_device_name() if device == "cuda" else "no GPU: the processor"
-    file = options.results / "gpu.json"
-    results = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"card": card, "settings": {}}
+    file, results = options.results / "gpu.json", load("gpu", options.results) or {"card": card, "settings": {}}
     if results["card"] != card:
         raise SystemExit(f"{file}: was measured on {results['card']} and this is {card}; name another --results folder")
 

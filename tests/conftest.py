@@ -9,7 +9,7 @@ import os
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
-# Ray's workers have the lowest priority: beside a second test process on two cores they would get next to nothing.
+# Ray gives its workers a low priority: beside a second test process on two cores they would get next to nothing.
 os.environ.setdefault("RAY_worker_niceness", "0")
 
 import pytest

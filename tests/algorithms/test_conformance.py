@@ -192,8 +192,7 @@ def test_a_block_of_any_size_gives_the_same_weights(tmp_path: Path, name: str, p
 def test_batchnorm_buffers_are_the_plain_sample_mean(tmp_path: Path, name: str) -> None:
     """Kills: a control variate, a momentum or a weight that reaches BatchNorm's statistics; statistics of a phase that
     is the client's own affair; any that are sent where they are not shared."""
-    one = {"workers": 1}  # so that one trainer sees all clients
-    settings = config(name, **TINY_NORM, rounds=2, participation={"count": 3}, execution=one)
+    settings = config(name, **TINY_NORM, rounds=2, participation={"count": 3})  # one trainer sees all clients
     driver = open_driver(tmp_path, settings)
     driver.advance()
     shares_buffers = driver.stage.algorithm.shares_buffers  # of the stage that trains

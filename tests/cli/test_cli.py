@@ -203,7 +203,11 @@ def test_ctrl_c_keeps_everything_and_says_how_to_go_on(call: Any, tmp_path: Path
     command = [sys.executable, "-m", "engine.cli.main"]
     words = [*SMALL, "rounds=150", "evaluation.every=1", "checkpoint.every=7"]
     process = subprocess.Popen(
-        [*command, "run", *words, "--out", "run"], cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment()
+        [*command, "run", *words, "--out", "run"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**environment(), "CUDA_VISIBLE_DEVICES": ""},  # as for what it is compared with
     )
     deadline = time.monotonic() + 60
     while not (tmp_path / "run" / "rounds.parquet").exists() and time.monotonic() < deadline:

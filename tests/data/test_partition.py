@@ -357,7 +357,7 @@ def test_natural_is_the_owner():
 @settings(max_examples=30, deadline=None)
 @given(problem=problems(), alpha=st.sampled_from([1e-3, 0.1, 1.0]), least=st.integers(1, 2))
 def test_repair_reaches_the_minimum(problem, alpha, least):
-    """Kills: a repair that loses samples, or that makes the giver too small."""
+    """Kills: a repair that loses samples, or ends too soon."""
     labels, num_classes, _, clients = problem
     partition = build("dirichlet", clients=clients, alpha=alpha, min_samples=least, on_small="repair")
     assignment = partition.assign(labels, num_classes)

@@ -61,6 +61,7 @@ def test_a_command_that_starts_its_own_ray(call: Any, tmp_path: Path) -> None:
     way a newcomer takes: a command that starts Ray, runs, answers Ctrl-C and is resumed."""
     environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
     words = ["data.train_samples=400", "data.test_samples=100", "rounds=80", "execution.actors=1", "checkpoint.every=2"]
+    words.append("execution.device=cpu")
     child = subprocess.Popen(
         [sys.executable, "-m", "engine.cli.main", "run", *words, "--out", "run"],
         cwd=tmp_path,

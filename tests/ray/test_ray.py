@@ -65,10 +65,10 @@ def assert_all_free() -> None:
 
 # Of each way of using the engine one: state of clients, scalars, frozen models, exchanges, clients' own models, work at
 # the end. Each is a stage of one run: two rounds, or none.
-DISTURBED = ("fedavg", "scaffold", "ccvr", "iid_calibration", "fednova", "moon", "fedmix", "pflego")
+DISTURBED = ("scaffold", "fednova", "moon", "fedmix", "pflego", "fedavg", "ccvr", "iid_calibration")
 # The run is stopped before these rounds, between two stages and in the middle of one whose clients have states, and
 # goes on with so many actors.
-REOPENED = {5: 1, 12: 2}
+REOPENED = {5: 1, 10: 2}
 # Fields that keep a stage short.
 QUICK: dict[str, dict[str, Any]] = {**SUITED, **SHORT, "pflego": {"tau": 5}}
 DISTILLING = [name for name, cls in ALGORITHMS.items() if issubclass(cls, PostTraining) and cls.mixed_models]

@@ -9,7 +9,6 @@ processes, all on this machine.
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 import os
@@ -25,7 +24,6 @@ from typing import Any
 from engine.worker.ray import cluster as ray_cluster  # first: it sets what Ray reads at import
 
 import ray  # isort: skip
-import ray.experimental  # isort: skip
 from ray import tune  # isort: skip
 from ray.cluster_utils import Cluster  # isort: skip
 
@@ -34,6 +32,7 @@ import numpy as np
 from engine.data import Dataset
 from engine.data.dataset import Source
 from engine.experiment import Experiment
+from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
 from engine.run.local_driver import LocalDriver
 from engine.run.run import run
@@ -46,13 +45,15 @@ from engine.sweeps.running import run_sweep
 from engine.sweeps.trial import Job, Trial
 from tests.faults.cluster import NOTICE
 
+TABLES = ("rounds", "clients", "evaluations")
+OWN = ["seconds", "evaluation_seconds", "actor", "reused"]  # columns that say how a run went
 CLIENTS, ROUNDS, EVERY = 200, 80, 5  # EVERY: rounds between checkpoints
 # The lost trial's lease is given up after six seconds, not after thirty. No trial here waits for another one's.
 IMPATIENT = {"heartbeat": 1.0, "patience": 6.0}
 
 
 def federations() -> NamedSweep:
-    """Four trials that share no round, two for each node."""
+    """Six trials that share no round."""
     base = Experiment(
         name="two-nodes",
         rounds=ROUNDS,
@@ -65,7 +66,7 @@ def federations() -> NamedSweep:
         checkpoint={"every": EVERY},
         execution={"device": "cpu"},
     )
-    space = {"mu": tune.grid_search([0.01, 1.0]), "local.lr": tune.grid_search([0.05, 0.02])}
+    space = {"mu": tune.grid_search([0.01, 0.1, 1.0]), "local.lr": tune.grid_search([0.05, 0.02])}
     return NamedSweep("two_nodes", "laptop", (), "FedProx on two nodes", Sweep(base=base, space=space, seeds=(0,)))
 
 
@@ -143,8 +144,6 @@ class Watch:
         self.folder = folder
         self.notes = Notes(folder.with_suffix(".notes"))
         self.references: list[Any] = []  # of what was put into the object store as a data set
-        self.holders: set[str] = set()  # nodes that held it while both were there
-        self.in_driver = 0  # copies of its own that the driver's process held meanwhile
         self._over = threading.Event()
         self._error: Exception | None = None
 
@@ -189,8 +188,6 @@ class Watch:
             "clients": sorted({self.summary(note["trial"])["clients"] for note in opened}),
             "loads": len(self.notes.read("load")),
             "puts": len(self.references),
-            "holders": len(self.holders),
-            "in_driver": self.in_driver,
             "copies": sorted(map(len, images.values())),
             "private": sum(note["images"].startswith("process") for note in opened),
             "opened": len(opened),
@@ -201,21 +198,12 @@ class Watch:
     def summary(self, trial: str) -> dict[str, Any]:
         return SweepFolder(self.folder).run_folder(trial).summary()
 
-    def look(self) -> None:
-        """Who holds the data now."""
-        (reference,) = self.references
-        self.holders |= set(ray.experimental.get_object_locations([reference])[reference]["node_ids"])
-        self.in_driver = max(self.in_driver, sum(isinstance(thing, Dataset) for thing in gc.get_objects()))
-
     def until(self, condition: Callable[[], Any]) -> Any:
         """Wait for something to happen while the sweep runs."""
         while not (value := condition()):
             if self._over.wait(0.02):
                 raise RuntimeError("the sweep ended before that")
         return value
-
-    def both_at_work(self) -> bool:
-        return len({note["node"] for note in self.notes.read("open")}) == 2
 
     def in_mid_course(self, node: str) -> dict[str, Any] | None:
         """The trial that runs on a node and the round of its last checkpoint, once another one has ended there."""
@@ -241,10 +229,14 @@ def aftermath(notes: Notes, lost: dict[str, Any], node: str) -> dict[str, Any]:
     }
 
 
-def alone(folder: Path, trial: str) -> str:
-    """The weights of a trial's experiment, run by itself, in this process."""
-    experiment, _ = SweepFolder(folder).experiment(trial)
-    return run(experiment.replace({"execution.actors": 0}), folder / "alone" / trial)["weights_sha256"]
+def is_itself(folder: Path, trial: str) -> bool:
+    """Whether a trial has the weights and the rows of its experiment run by itself, in this process."""
+    sweep = SweepFolder(folder)
+    experiment, _ = sweep.experiment(trial)
+    there, alone = sweep.run_folder(trial), RunFolder(folder / "alone" / trial)
+    weights = run(experiment.replace({"execution.actors": 0}), alone.path)["weights_sha256"]
+    frames = ((one.frame(table).drop(columns=OWN, errors="ignore") for one in (there, alone)) for table in TABLES)
+    return there.summary()["weights_sha256"] == weights and all(one.equals(other) for one, other in frames)
 
 
 def main(folder: Path) -> dict[str, Any]:
@@ -257,7 +249,6 @@ def main(folder: Path) -> dict[str, Any]:
 
     def remove(watch: Watch) -> None:
         lost = watch.until(lambda: watch.in_mid_course(second.node_id))
-        watch.look()
         found["lost"] = {**lost, "time": time.time()}
         cluster.remove_node(second, allow_graceful=False)
 
@@ -267,10 +258,9 @@ def main(folder: Path) -> dict[str, Any]:
     found["alive"] = sum(node["Alive"] for node in ray.nodes())
     ray.shutdown()
     cluster.shutdown()
-    found["weights"] = {
-        record.trial: (disturbed.summary(record.trial)["weights_sha256"], alone(disturbed.folder, record.trial))
-        for record in SweepFolder(disturbed.folder).records()
-    }
+    trials = [record.trial for record in SweepFolder(disturbed.folder).records()]
+    found["weights"] = len({disturbed.summary(trial)["weights_sha256"] for trial in trials})
+    found["themselves"] = [is_itself(disturbed.folder, trial) for trial in trials]
     return found
 
 
