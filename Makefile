@@ -15,7 +15,7 @@ sweep: $(VENV)/installed  ## 24 trials of FedProx and their report: a few minute
 test: check  ## everything CI runs
 	$(BIN)/python -m pytest
 
-test-fast: $(VENV)/installed-test  ## the loop of work: no Ray, nothing slow (8 minutes on two cores)
+test-fast: $(VENV)/installed-test  ## the loop of work: no Ray, nothing slow (3 minutes on two cores)
 	$(BIN)/ruff check .
 	$(BIN)/python -m pytest -m "not ray and not slow and not faults"
 

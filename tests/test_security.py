@@ -179,6 +179,7 @@ def test_a_column_of_pickled_objects(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["checkpoint", "state"])
 def test_a_pickle_for_a_checkpoint(
     call: Call,
@@ -584,6 +585,7 @@ def check_harmless(folder: Path, least: int) -> None:
         assert not re.search(r"(?<!\\)\[x\]\(javascript", path.read_text())
 
 
+@pytest.mark.slow
 def test_every_word_of_a_sweep_is_text(call: Call, tmp_path: Path) -> None:
     """Kills: a name, title, claim, source, note, reason, trial, status or setting that becomes part of a page."""
     claim = {**CLAIMS[0], "better": {"mu": 0.1}, "worse": {"mu": 0.0}}

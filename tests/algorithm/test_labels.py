@@ -153,6 +153,7 @@ def test_a_head_is_read_in_the_next_stage(tmp_path: Path, first: str, monkeypatc
     assert seen == {(run.driver.layout.head,)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("before", "kept"), [(2, True), (1, False), (3, False)])
 def test_personal_layers_go_on_together(tmp_path: Path, before: int, kept: bool) -> None:
     """Kills: heads that go on over layers that begin anew, or over layers of another cut. Steps of 1e-30 leave what

@@ -86,6 +86,7 @@ def test_spreading_is_the_inverse_of_sending() -> None:
     assert torch.equal(spread(sent, known), answers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["answers", *STUDENTS])
 def test_what_leaves_a_device(tmp_path: Path, name: str) -> None:
     """N |L_i| logits and C bits, and for features N D_i more (spec 0.2). Kills: logits of all classes; a model that is

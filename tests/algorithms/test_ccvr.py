@@ -402,6 +402,7 @@ def bayes(data: Dataset) -> float:
 LONG = {"samples_per_class": 2000, "epochs": 30, "lr": 0.02}
 
 
+@pytest.mark.slow
 def test_the_calibrated_head_is_close_to_the_best_linear_one(tmp_path: Path) -> None:
     """Oracle 1.12.9. Kills: labels that do not go with their features; a head that was trained and not kept."""
     run = gaussian_run(tmp_path, fields=LONG)
@@ -489,6 +490,7 @@ def test_divergence_is_one_sentence(tmp_path: Path) -> None:
         drive(tmp_path, config, gaussian_data(), parts_of(SPLIT))
 
 
+@pytest.mark.slow
 def test_tukeys_power_reaches_virtual_and_test_features_alike(tmp_path: Path) -> None:
     """Kills: a power in training only, under which the head meets features it has never seen."""
     assert tukey(torch.tensor([-4.0, 0.0, 9.0]), 0.5).tolist() == [-2.0, 0.0, 3.0]

@@ -80,6 +80,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Driven]:
     return cache(lambda name: drive(tmp_path_factory.mktemp("plain"), config(name)))
 
 
+@pytest.mark.slow
 @ALL
 def test_seed_changes_the_run_but_not_the_partition(tmp_path: Path, name: str, plain: Callable[[str], Driven]) -> None:
     """Kills: a seed that is read nowhere; a partition drawn from the run's seed."""

@@ -82,6 +82,7 @@ def test_without_a_pull_it_is_local_training(tmp_path: Path) -> None:
     assert ditto.summary["states_sha256"] == local.summary["states_sha256"]
 
 
+@pytest.mark.slow
 def test_without_a_pull_it_is_local_training_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a personal model whose batches depend on the global model's training."""
     monkeypatch.setattr(LocalOnly, "phases", lambda self, context: (Phase(name="personal"),))
@@ -194,6 +195,7 @@ class StatisticsCarriedOver(Ditto):
         return ModelState(received["weights"], previous.buffers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", [OneStream, StatisticsCarriedOver])
 def test_leaks_into_the_global_part_are_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutant: type[Ditto]

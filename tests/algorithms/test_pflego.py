@@ -403,6 +403,7 @@ def test_the_server_remembers(tmp_path: Path) -> None:
 # --- descent ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("w_scale", ["joint", "printed"])
 def test_the_joint_loss_falls_in_every_round(w_scale: Any) -> None:
     """Kills: a step that is not down the gradient; a smooth network, small steps, everybody takes part (oracle 13)."""

@@ -248,6 +248,7 @@ def test_wrong_control_variates_are_killed(mutant: Any, local: dict[str, Any]) -
         check_control_of_a_linear_loss(mutant(), **local)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pencil")
 def test_bare_steps_under_momentum_diverge() -> None:
     """What the mutant costs: control variates ten times too large feed on themselves (spec 4.2)."""

@@ -240,6 +240,7 @@ def test_loading_reads_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert built
 
 
+@pytest.mark.slow
 def test_tables_of_before_there_was_reuse(swept: Path, tmp_path: Path) -> None:
     """Kills: a reader that insists on the column ``reused``, or on its absence."""
     folder = make_sweep(tmp_path / "s", failed=[5], stopped=[7], killed=[9], client_rows=False)

@@ -86,6 +86,7 @@ def test_a_trials_table_has_those_that_are_asked_for(swept: Path) -> None:
         load(swept, "class_accuracy[1,1]")
 
 
+@pytest.mark.slow
 def test_claims_and_tables_of_them(swept: Path) -> None:
     """Kills: the whole accuracy in place of a class's; a figure that the report cannot name."""
     results: Any = load(swept)

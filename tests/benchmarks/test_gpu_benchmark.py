@@ -81,6 +81,7 @@ def test_what_is_measured_is_not_measured_again() -> None:
         fastest(results, "b")
 
 
+@pytest.mark.slow
 def test_rounds_are_timed_after_the_warm_up(data: Path) -> None:
     """Kills: fewer rounds than asked for, warm-up among them, a median that is none."""
     found = measure(Setting("b", "loop", 0).experiment(data, "cpu", TINY), seconds=0.0)

@@ -54,6 +54,7 @@ def test_a_run_leaves_what_the_readme_says(call: Any, tmp_path: Path) -> None:
     assert json.loads(fresh[1].splitlines()[-1])["weights_sha256"] == summary["weights_sha256"]
 
 
+@pytest.mark.slow
 def test_the_folder_has_the_name_and_the_hash(call: Any, tmp_path: Path) -> None:
     """Kills: two experiments in one folder; a name that changes the hash."""
     call("run", *SMALL, "rounds=1", "name=first")
@@ -179,6 +180,7 @@ def test_resume_refuses_what_is_no_run(call: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "owned").exists()
 
 
+@pytest.mark.slow
 def test_a_truncated_checkpoint_is_said_and_survived(call: Any, tmp_path: Path) -> None:
     """Kills: a silent fall-back; a resume that ends because its newest checkpoint is damaged."""
     words = [*SMALL, "rounds=4", "checkpoint.every=2", "--json"]
@@ -321,6 +323,7 @@ def test_other_data_under_the_same_name_is_another_run(call: Any, tmp_path: Path
     assert "data.root=a: holds other data than this run began with" in err
 
 
+@pytest.mark.slow
 def test_a_calibrated_run_is_told_by_stage(call: Any, tmp_path: Path) -> None:
     """Kills: one evaluation that is called the mean of ten rounds; a best round that does not say whose."""
     code, _, err = call("run", *SMALL, "rounds=2", "--out", "plain")

@@ -126,6 +126,7 @@ def test_the_reason_is_a_true_one(tmp_path: Path, name: str) -> None:
         assert_alike(together(trainer, visits), wanted, 1e-9)
 
 
+@pytest.mark.slow
 @ALONE
 def test_what_is_not_stacked_has_the_bits_of_the_loop(tmp_path: Path, name: str) -> None:
     """Kills: blocks of another size, or clients in one pass, where an algorithm says that they cannot be."""

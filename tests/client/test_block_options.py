@@ -181,6 +181,7 @@ def test_the_objective_is_that_of_its_phase() -> None:
         assert_alike(*both(ByPhase(wanted=chosen), MODELS["mlp"]), 1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_full_batch_is_exact_over_chunks(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a step for each chunk; a mean of chunk means where chunks differ in size; rows of another chunk."""

@@ -138,6 +138,7 @@ def test_a_clients_time_is_its_share(tmp_path: Path) -> None:
 # --- bits ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fedavg", "feddc", "fedper"])
 def test_bits_do_not_depend_on_stops_and_stores(tmp_path: Path, name: str) -> None:
     """Kills: a state that is a view of the stack it was trained in, or what is left in a worker after a pass."""

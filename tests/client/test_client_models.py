@@ -87,6 +87,7 @@ def test_alone_with_one_architecture_is_alone_among_many(tmp_path: Path) -> None
             assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
 
+@pytest.mark.slow
 def test_clients_of_all_architectures_learn(tmp_path: Path) -> None:
     """Kills: own models that are measured in another network, or that are not trained."""
     learn = {**LOCAL, "rounds": 4, "local": {"epochs": 8, "lr": 0.1}}

@@ -80,6 +80,7 @@ def test_the_first_client_to_fail_ends_the_run(
     assert again.close()["weights_sha256"] == undisturbed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["loop", "block"])
 @pytest.mark.parametrize("error", [None, lambda: ValueError("no such row")], ids=["diverges", "raises"])
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold"])

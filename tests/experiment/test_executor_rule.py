@@ -75,6 +75,7 @@ def test_a_stage_with_full_batches_counts() -> None:
     assert Experiment(**SMALL, stages=stages[:1], model={"name": "mlp"}).resolve().execution.executor == "block"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "wanted"), [("logistic", "block"), ("cnn3", "loop")])
 def test_the_folder_says_what_was_used(tmp_path: Path, model: str, wanted: str) -> None:
     """Kills: ``auto`` in the file that a run is continued from, or in a trial's, which would then be another result."""

@@ -140,6 +140,7 @@ def test_inverted_residual(out: int, stride: int) -> None:
     assert sum(1 for _ in block.projection.parameters()) == (3 if (out, stride) == (16, 1) else 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 9, 7), (1, 1, 1)])
 @pytest.mark.parametrize(
     "spec", [ResNet8(), ResNet18(), ResNet18(stem="large"), ResNet50(), MobileNetV2(), PflegoCifar()]

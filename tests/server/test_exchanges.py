@@ -251,6 +251,7 @@ def test_shared_rounds_cost_what_computed_ones_do(tmp_path: Path, before: int, e
     assert costs(taken) == costs(plain)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["asking", "fedmix"])
 def test_a_longer_stage_finishes_for_itself(tmp_path: Path, name: str) -> None:
     """Kills: the shorter stage's last exchange among the longer one's costs, or none at all."""

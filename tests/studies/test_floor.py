@@ -173,6 +173,7 @@ def test_the_engine_draws_the_same_batches(rows: int, batch: int, last: Any, epo
     assert work == LocalWork(len(sizes), sum(sizes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [{"name": "mlp", "hidden": [4]}, {"name": "resnet8"}])
 @pytest.mark.parametrize("local", [{}, {"epochs": None, "steps": 4}, {"last_batch": "drop"}, {"batch_size": "full"}])
 def test_the_engine_takes_as_many_steps(tmp_path: Path, model: dict[str, Any], local: dict[str, Any]) -> None:

@@ -111,6 +111,7 @@ def f(profile: str) -> Sweep:
 """
 
 
+@pytest.mark.slow
 def test_a_users_file_is_found_again_and_travels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a reference that holds in one directory; dataclasses that need their module; objects of the file that
     trials' processes, which have no such module, cannot read."""

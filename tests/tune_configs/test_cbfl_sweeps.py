@@ -80,6 +80,7 @@ def published(name: str) -> Iterable[Published]:
 # --- what is varied ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_as_many_trials_as_meant() -> None:
     """Kills: an axis that is lost, one that doubles a sweep of hours; a sweep that is not offered, or not tested."""
     assert {name for name in known(SWEEPS) if name.startswith("cbfl.")} == {f"cbfl.{name}" for name in COUNTS}

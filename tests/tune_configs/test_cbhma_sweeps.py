@@ -82,6 +82,7 @@ def test_as_many_trials_as_meant() -> None:
             assert len({trial.experiment.digest for trial in found}) == len(found) == count, (name, profile)
 
 
+@pytest.mark.slow
 @every
 def test_three_stages_of_which_the_last_alone_is_a_method(name: str) -> None:
     """Kills: one architecture for all teachers; teachers that are measured on the way, which costs as much again as

@@ -42,6 +42,7 @@ def experiments(name: str, profile: str) -> list[dict[str, Any]]:
     return [trial.experiment.to_mapping() for trial in trials(name, profile)]
 
 
+@pytest.mark.slow
 def test_as_many_trials_as_meant() -> None:
     """Kills: an axis that is lost or that doubles a sweep; a sweep that is not offered; an option named twice."""
     assert set(SWEEPS["fedser"]) == set(COUNTS)
