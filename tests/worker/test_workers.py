@@ -66,11 +66,14 @@ def test_the_longest_call_starts_first_and_results_keep_their_order() -> None:
     """Kills: calls as they come; results as they end; two calls on one worker at once; rows that say which worker it
     happened to be."""
     started, busy = list[int](), set[int]()
+    together = threading.Barrier(2)
 
     def work(number: int, argument: int) -> tuple[int, int]:
         assert number not in busy
         busy.add(number)
         started.append(argument)
+        if argument in (1, 3):  # the first two: no third one begins before both have
+            together.wait(20)
         time.sleep(0.01 * (argument == 0))
         busy.discard(number)
         return number, argument
