@@ -103,44 +103,41 @@ def longest(room: Path) -> Path:
     return max(room.rglob("*.py"), key=lambda path: path.stat().st_size)
 
 
+def keys_after(file: Path, key: Callable[[], str], *edits: Callable[[str], str]) -> list[str]:
+    """The key after each edit of a file, which is then what it was."""
+    text, keys = file.read_text(), list[str]()
+    try:
+        for edit in edits:
+            file.write_text(edit(text))
+            keys.append(key())
+    finally:
+        file.write_text(text)
+    return keys
+
+
 @pytest.mark.parametrize("place", [*(room.replace(".", "/") for room in ROOMS), "algorithms/fedprox.py"])
 def test_what_computes_is_hashed_and_words_are_not(sources: Path, key: Callable[[], str], place: str) -> None:
     """Kills: a room that is left out; a store that a comment, a docstring or a log message makes worthless."""
     file = longest(sources / place) if (sources / place).is_dir() else sources / place
-    text, before = file.read_text(), key()
-    try:
-        for edit in (commented, told_otherwise):
-            file.write_text(edit(text))
-            assert key() == before, edit
-        file.write_text(bumped(text))
-        assert key() != before
-    finally:
-        file.write_text(text)
+    before = key()
+    *words, code = keys_after(file, key, commented, told_otherwise, bumped)
+    assert words == [before, before]
+    assert code != before
     assert key() == before
 
 
 @pytest.mark.parametrize("place", ["engine/server", "engine/client", "engine/run", "engine/algorithm"])
 def test_a_log_message_is_no_new_key(sources: Path, key: Callable[[], str], place: str) -> None:
     """Kills: all stored rounds lost to a word in the driver."""
-    file = longest(sources / place)
-    text, before = file.read_text(), key()
-    try:
-        file.write_text(logging_more(text))
-        assert key() == before
-    finally:
-        file.write_text(text)
+    before = key()
+    assert keys_after(longest(sources / place), key, logging_more) == [before]
 
 
 @pytest.mark.parametrize("place", ["base", "experiment", "record", "worker", "run", "sweeps", "analysis"])
 def test_what_computes_nothing_is_not_hashed(sources: Path, key: Callable[[], str], place: str) -> None:
     """Kills: a room more than need be, whose every edit would throw stored rounds away."""
-    file = longest(sources / "engine" / place)
-    text, before = file.read_text(), key()
-    try:
-        file.write_text(bumped(text))
-        assert key() == before
-    finally:
-        file.write_text(text)
+    before = key()
+    assert keys_after(longest(sources / "engine" / place), key, bumped) == [before]
 
 
 def test_a_module_that_is_added_to_a_room_is_hashed(sources: Path, key: Callable[[], str]) -> None:
