@@ -22,7 +22,8 @@ import torch
 from torch import Tensor
 
 from engine.base.errors import RunFolderError
-from engine.base.files import write_atomically
+from engine.base.files import set_aside, write_atomically
+from engine.base.opening import NotAFile, read_bytes
 
 if TYPE_CHECKING:
     from engine.experiment import Experiment
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("fedskew")
 
 
-_NAME = re.compile(r"(\d+)-.*-(\d+)\.safetensors")  # stage and round; a round may have more digits than others
+_NAME = re.compile(r"([0-9]+)-.*-([0-9]+)\.safetensors")  # stage and round; a round may have more digits than others
 
 
 class Damaged(RunFolderError):
@@ -72,10 +73,19 @@ class Checkpoints:
         return self.folder / name
 
     def paths(self) -> list[Path]:
-        """List the checkpoints' files, the newest first."""
-        found = ((_NAME.fullmatch(path.name), path) for path in self.folder.glob("[0-9]*.safetensors"))
-        numbered = [(int(named[1]), int(named[2]), path) for named, path in found if named]
-        return [path for *_, path in sorted(numbered, reverse=True)]
+        """List the files that :meth:`path` names, the newest first; others in the folder are not this run's."""
+        found = (_NAME.fullmatch(path.name) for path in self.folder.glob("[0-9]*.safetensors"))
+        numbered = [(int(named[1]), int(named[2]), named[0]) for named in found if named]
+        own = [
+            one for one in numbered if one[0] < len(self.stage_names) and self.path(Position(*one[:2])).name == one[2]
+        ]
+        return [self.folder / name for *_, name in sorted(own, reverse=True)]
+
+    def newest(self) -> Position | None:
+        """Return where the newest checkpoint stands by its name; nothing of it is read."""
+        paths = self.paths()
+        named = _NAME.fullmatch(paths[0].name) if paths else None
+        return Position(int(named[1]), int(named[2])) if named else None
 
     def save(self, checkpoint: Checkpoint) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -110,7 +120,7 @@ class Checkpoints:
                 return checkpoint
             except Damaged as error:
                 log.warning("%s; falling back to the one before", error)
-                path.rename(path.with_name(f"{path.name}.damaged"))  # out of the way of the kept ones
+                set_aside(path)  # out of the way of the kept ones
                 damaged = True
         if damaged:
             log.warning("no checkpoint is whole: the run begins anew")
@@ -120,7 +130,12 @@ class Checkpoints:
         state = self.states_folder / f"{digest}.safetensors"
         if not state.exists():
             raise Damaged(f"checkpoint {path.name} misses a client state")
-        if hashlib.sha256(state.read_bytes()).hexdigest() != digest:
+        try:
+            content = read_bytes(state)
+        except NotAFile as error:
+            set_aside(state)
+            raise Damaged(f"checkpoint {path.name} names a client state that is none: {error}") from None
+        if hashlib.sha256(content).hexdigest() != digest:
             state.unlink()  # so that it is written again when it is computed again
             raise Damaged(f"checkpoint {path.name} names a client state that is damaged")
 
@@ -170,7 +185,9 @@ def encode(checkpoint: Checkpoint, owner: str) -> bytes:
 def decode(path: Path, owner: str) -> Checkpoint:
     """Read what :func:`encode` wrote; :class:`RunFolderError` for a file that is not whole or has another owner."""
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
+    except NotAFile as error:
+        raise Damaged(f"checkpoint {path.name} is damaged: {error}") from None
     except OSError as error:  # perhaps only for now: not a reason to go back
         raise RunFolderError(f"checkpoint {path.name} cannot be read: {error.strerror}") from None
     try:

@@ -22,7 +22,8 @@ and holds no round that the checkpoint beside it does not.
 from __future__ import annotations
 
 import os
-import shutil
+import re
+import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -34,45 +35,28 @@ import pandas as pd
 from engine.base import safe_yaml
 from engine.base.errors import ConfigError, RunFolderError
 from engine.base.files import locked, refuse_links, write_atomically
+from engine.base.owned import clear, move, remove
 from engine.base.writable import check_writable
 from engine.experiment import Experiment
 from engine.record import summary
 from engine.record.checkpoints import Position
 from engine.record.schemas import SCHEMAS, Row
+from engine.record.shapes import BEGUN, RUN
+from engine.record.sweep_files import RECORD, read_record
 from engine.record.tables import PARTS, Table
 
 __all__ = ["BREAKS_PRIVACY", "PARTS", "Row", "RunFolder"]
 
-OWN_FILES = (
-    "experiment.yaml",
-    "partition.parquet",
-    "partition.png",
-    "sampler.png",
-    *(f"{name}.parquet" for name in SCHEMAS),
-    "matrices.parquet",
-    "matrices.png",
-    "classes.png",
-    summary.FILE,
-    "curves.png",
-    "diagnosis",
-    "images",
-    "log.txt",
-    "checkpoints",
-    "fetched",
-    PARTS,
-    ".lock",
-)
 BREAKS_PRIVACY = "an oracle: breaks privacy"  # the label of what an algorithm with ``breaks_privacy`` came to
 BEFORE = ".before-"  # of a folder that holds an earlier run for a moment, see RunFolder.prepared
 GONE_WITHIN = 5.0  # seconds: an actor that was killed lets go of its folder's lock
-TRIAL = "trial.json"  # beside them where the run is a trial of a sweep; see engine/sweeps
 
 
-def _is_own(path: Path) -> bool:
-    """Return whether a run wrote it; a kill may leave files behind that were about to be moved to their place."""
-    name = path.name
-    left_behind = name.startswith(".") and (name.endswith(".tmp") or name.startswith(BEFORE))
-    return left_behind or name in (*OWN_FILES, TRIAL)
+def _is_begun(path: Path) -> bool:
+    """Return whether a run that was killed before it wrote its experiment left this behind."""
+    if path.is_dir():
+        return re.fullmatch(rf"{re.escape(BEFORE)}\w{{8}}", path.name) is not None
+    return BEGUN.rank(path.name) is not None
 
 
 class RunFolder:
@@ -105,11 +89,26 @@ class RunFolder:
                     f"holds another experiment ({found}, this one is {experiment.digest})",
                     "name another folder, or leave --out away",
                 )
-        elif os.path.exists(folder.path) and not all(map(_is_own, folder.path.iterdir())):
+        elif folder._is_anothers():
             raise ConfigError("--out", folder.path, "is not empty and holds no run", "name another folder")
         else:
             check_writable(folder.path, "--out")
         return folder
+
+    def _is_anothers(self) -> bool:
+        """Return whether a folder without an experiment holds what no run has put there."""
+        if not os.path.exists(self.path) or all(map(_is_begun, self.path.iterdir())):
+            return False
+        try:
+            read_record(self.path / RECORD)
+        except RunFolderError:  # no trial of a sweep, in whose folder anything may lie beside it
+            return True
+        return False
+
+    def command_anew(self) -> str:
+        """Return the command that computes this run again from its beginning."""
+        place = shlex.quote(str(self.path))
+        return f"fedskew run {shlex.quote(str(self.path / 'experiment.yaml'))} --out {place} --overwrite"
 
     def has_experiment(self) -> bool:
         """Return whether a run was begun here."""
@@ -129,8 +128,8 @@ class RunFolder:
     def prepared(self, overwrite: bool) -> Iterator[None]:
         """Make room for a run; put everything back as it was if it cannot be opened.
 
-        With ``overwrite`` what an earlier run wrote here is put aside, and deleted once the new run is open. Files
-        that the engine did not write are never touched.
+        With ``overwrite`` what an earlier run wrote here (:data:`~engine.record.shapes.RUN`) is put aside, and deleted
+        once the new run is open. Other files are never touched.
         """
         had_run = self.has_experiment()
         made = [place for place in (self.path, *self.path.parents) if not place.exists()]
@@ -143,7 +142,12 @@ class RunFolder:
         except OSError as error:
             raise ConfigError("--out", self.path, f"cannot be written ({error.strerror})", "name another") from None
         if overwrite:
-            self._move(self.path, aside)
+            try:
+                move(self.path, aside, RUN)
+            except BaseException:  # Ctrl-C, or a disk that fails; nothing of the new run is here yet
+                move(aside, self.path, RUN, back=True)
+                aside.rmdir()
+                raise
         try:
             yield
         except BaseException:
@@ -151,25 +155,16 @@ class RunFolder:
             with suppress(RunFolderError), self.locked(GONE_WITHIN):
                 if overwrite or not had_run:
                     self.clear()
-                    self._move(aside, self.path)
+                    move(aside, self.path, RUN, back=True)
             for place in (aside, *made):  # the innermost first; another run may be in one
                 with suppress(OSError):
                     place.rmdir()
             raise
-        shutil.rmtree(aside)
-
-    def _move(self, source: Path, target: Path) -> None:
-        for name in OWN_FILES:
-            if (source / name).exists():
-                (source / name).rename(target / name)
+        remove(aside, RUN)
 
     def clear(self) -> None:
-        """Delete the run."""
-        for path in [*(self.path / name for name in OWN_FILES), *self.path.glob(".*.tmp")]:
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+        """Delete the run, and nothing else that is in its folder."""
+        clear(self.path, RUN)
 
     @contextmanager
     def locked(self, patience: float = 0.0) -> Iterator[None]:
@@ -224,4 +219,5 @@ class RunFolder:
     def summarise(self, experiment: Experiment, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Write ``summary.json``, see :func:`engine.record.summary.write`."""
         tables = {name: self.frame(name) for name in ("rounds", "exchanges", "evaluations", "personal")}
-        return summary.write(self.path, experiment, tables, facts)
+        rows = {table.name: table.count() for table in self.tables}  # so that a table that lost some is known
+        return summary.write(self.path, experiment, tables, {**facts, "rows": rows})

@@ -23,6 +23,8 @@ from engine.base.errors import RunFolderError
 from engine.record.store import Holder, Lease, StageStore, Watch
 from engine.record.store import leases as leases_module
 from engine.record.store import size as size_module
+from engine.record.store.folder import StoreFolder
+from engine.record.store.manifest import Manifest
 from engine.record.store.size import SizeLimit
 from engine.run.log import Messages
 
@@ -584,7 +586,7 @@ def test_a_holder_whose_store_was_deleted_says_so(store: StageStore) -> None:
 
 def test_a_lease_killed_at_its_creation_expires(store: StageStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: an empty lease taken for a released one, or that can never be taken over."""
-    (store.path / KEY[:2] / KEY).mkdir(parents=True)
+    store.want(KEY, 1)
     (store.path / KEY[:2] / KEY / "lease-000001").touch()
     assert store.lease(KEY) is None and store.holder(KEY) == Holder("", 0)
     clock = Clock()
@@ -659,9 +661,9 @@ def test_what_is_in_use_is_evicted_when_nothing_else_is_left(tmp_path: Path) -> 
 def test_neither_the_dead_nor_old_wants_keep_entries(tmp_path: Path) -> None:
     """Kills: entries that a killed run or an old sweep keeps for ever."""
     store = filled(tmp_path, 3)
+    store.want("b", 1)
     (store.path / "a" / "a").mkdir(parents=True)
     (store.path / "a" / "a" / "lease-000001").touch()
-    store.want("b", 1)
     for key in "abc":
         publish(store, key, 1, 10_000)
         time.sleep(0.02)
@@ -758,11 +760,12 @@ def test_a_total_taken_by_a_process_that_was_killed_is_measured_again(store: Sta
     """Kills: one death after which nothing is evicted any more; a wait for it; half a change taken for the total."""
     publish(store, "a", 1)
     tally = store.path / "tally"
-    os.rename(tally / "total", tally / "held-by-the-dead")
-    (tally / "held-by-the-dead").write_text("1")
+    dead = tally / f"held-{'d' * 32}"
+    os.rename(tally / "total", dead)
+    dead.write_text("1")
     publish(store, "b", 1)
     assert len(os.listdir(tally)) == 2
-    age(tally / "held-by-the-dead", 11 * PATIENCE)
+    age(dead, 11 * PATIENCE)
     publish(store, "c", 1)
     assert os.listdir(tally) == ["total"]
     assert int((tally / "total").read_text()) == store.size()
@@ -843,7 +846,7 @@ def test_a_key_may_be_forgotten_at_the_moment_it_is_used(
             monkeypatch.setattr(Path, "mkdir", mkdir)
             path.rmdir()
 
-    entry(store).parent.parent.mkdir(parents=True)
+    store.want(f"{KEY[:2]}-other", 1)
     monkeypatch.setattr(Path, "mkdir", swept)
     if what == "publish":
         publish(store, KEY, 1)
@@ -860,13 +863,14 @@ def test_a_size_in_the_middle_of_an_eviction(store: StageStore, monkeypatch: pyt
     """Kills: an error when an entry goes while sizes are added up."""
     for key in "abc":
         publish(store, key, 1)
-    files = size_module.files_of
+    manifest = StoreFolder.manifest
 
-    def evicted(folder: Path) -> list[Path]:
-        found = files(folder)
+    def evicted(self: StoreFolder, folder: Path) -> Manifest | None:
+        found = manifest(self, folder)
         if folder == entry(store, "b", 1):
+            monkeypatch.setattr(StoreFolder, "manifest", manifest)
             StageStore(store.path).discard("b", 1)
         return found
 
-    monkeypatch.setattr(size_module, "files_of", evicted)
+    monkeypatch.setattr(StoreFolder, "manifest", evicted)
     assert 2000 < store.size() < 3000

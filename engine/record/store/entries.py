@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import logging
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from engine.base.files import link_or_copy
-from engine.record.store.folder import MANIFEST, WANTED, StoreFolder, files_of, in_folder, numbered, put, token
+from engine.base.opening import regular
+from engine.record.store.folder import WANTED, StoreFolder, numbered, token
+from engine.record.store.manifest import MANIFEST, content_of, described, files_of
 
 log = logging.getLogger("fedskew")
 
@@ -57,18 +57,20 @@ class Entries:
         with self._folder.explained():
             if (entry / MANIFEST).exists():
                 return None
-            if entry.exists():  # nobody would use it, and it would be in the way
-                self._folder.drop(entry)
+            if (
+                entry.exists() and self._folder.manifest(entry) is None
+            ):  # nobody would use it, and it would be in the way
+                self._folder.put_away(entry)
             folder = self._folder.temporary()
             try:
                 folder.mkdir()
                 write(folder)
-                manifest = _manifest(folder, key, round)
+                manifest = described(folder, key, round)
                 size = (folder / MANIFEST).write_text(json.dumps(manifest))
                 size += sum(length for length, _ in manifest["files"].values())
                 for path in [*folder.rglob("*"), folder]:
                     _sync(path)
-                if not put(folder, entry):
+                if not self._folder.put(folder, entry):
                     return None
                 _sync(entry.parent)
             finally:
@@ -78,12 +80,12 @@ class Entries:
     def discard(self, key: str, round: int) -> None:
         entry = self._folder.entry(key, round)
         with self._folder.explained():
-            self._folder.drop(entry)
+            self._folder.drop_entry(entry)
 
     def want(self, key: str, round: int) -> None:
         entry = self._folder.entry(key, round)
         with self._folder.explained():
-            in_folder(entry.parent, entry.with_name(f"{WANTED}{entry.name}").touch)
+            self._folder.create_in(entry.parent, entry.with_name(f"{WANTED}{entry.name}").touch)
 
     def wanted(self, key: str) -> frozenset[int]:
         folder = self._folder.key_folder(key)
@@ -96,30 +98,20 @@ class Entries:
         True: the entry counts as used now. False: it is gone.
         """
         try:
-            whole = json.loads((content / MANIFEST).read_bytes()) == _manifest(content, key, round)
-        except (FileNotFoundError, ValueError, RecursionError):
+            told = content_of(content)
+            whole = told is not None and told == described(content, key, round)
+        except FileNotFoundError:
             whole = False
         if whole:
             with contextlib.suppress(OSError):  # evicted meanwhile, or a store that may only be read
                 os.utime(entry / MANIFEST)
-        elif self._folder.drop(entry):
+        elif self._folder.put_away(entry):
             log.warning("stored round %d of %s was damaged; it is put away and computed again", round, entry.parent)
         return whole
 
 
-def _manifest(folder: Path, key: str, round: int) -> dict[str, Any]:
-    """Describe an entry: its key and round, and its files' sizes and SHA-256."""
-    files = {}
-    for path in files_of(folder):
-        if str(path) != MANIFEST:
-            with open(folder / path, "rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-                files[path.as_posix()] = [os.fstat(file.fileno()).st_size, digest]
-    return {"key": key, "round": round, "files": files}
-
-
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = regular(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -15,7 +15,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.record.store.folder import LEASE, StoreFolder, in_folder, modified, numbered, token
+from engine.base.opening import read_bytes, regular
+from engine.record.store.folder import LEASE, StoreFolder, modified, numbered, token
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Leases:
         with self._folder.explained():
             while numbers := numbered(folder, LEASE):
                 try:
-                    return numbers[-1], (folder / f"{LEASE}{numbers[-1]:06d}").read_bytes()
+                    return numbers[-1], read_bytes(folder / f"{LEASE}{numbers[-1]:06d}")
                 except OSError as error:
                     if error.errno not in (errno.ENOENT, errno.ESTALE):
                         raise
@@ -71,7 +72,7 @@ class Leases:
         path = folder / f"{LEASE}{number + 1:06d}"
         with self._folder.explained():
             try:
-                in_folder(folder, lambda: path.touch(exist_ok=False))
+                self._folder.create_in(folder, lambda: path.touch(exist_ok=False))
             except FileExistsError:
                 return None
             numbers = numbered(folder, LEASE)
@@ -132,7 +133,8 @@ class Lease:
         """Write into the existing file only: it is not there any more when a successor has removed it."""
         self._beats += 1
         state = {"token": self._token, "beat": self._beats, "note": self._note, "round": self._round}
-        with open(self._path, "r+b") as file:  # closed every time, which is what other nodes can rely on to see it
+        # Closed every time, which is what other nodes can rely on to see it.
+        with open(self._path, "r+b", opener=regular) as file:
             file.write(json.dumps({**state, "released": released}).encode() + b"\n")
 
 

@@ -11,24 +11,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.record.store.folder import (
-    MANIFEST,
-    TALLY,
-    TEMPORARY,
-    WANTED,
-    StoreFolder,
-    files_of,
-    modified,
-    numbered,
-    put,
-    token,
-)
+from engine.base.opening import read_text, regular
+from engine.base.owned import TOKEN
+from engine.record.store.folder import TALLY, TEMPORARY, WANTED, StoreFolder, modified, numbered, token
 from engine.record.store.leases import Leases
+from engine.record.store.manifest import MANIFEST
 
 ADDED, HELD, TOTAL = "added-", "held-", "total"
 ROOM = 0.1  # share of the limit that an eviction leaves free, so that the next one is not due at once
@@ -67,9 +61,9 @@ class SizeLimit:
                 folder = self._folder.temporary()
                 folder.mkdir()
                 (folder / TOTAL).touch()  # empty: to be measured
-                if not put(folder, self._tally):
-                    self._folder.drop(folder)
-            with open(self._tally / f"{ADDED}{added}-{token()}", "x") as mark:
+                if not self._folder.put(folder, self._tally):
+                    shutil.rmtree(folder)
+            with open(self._tally / f"{ADDED}{added}-{token()}", "x", opener=regular) as mark:
                 now = os.fstat(mark.fileno()).st_mtime  # by the clock of the file system
             if not self._swept:
                 self._swept = True
@@ -83,12 +77,12 @@ class SizeLimit:
     def _settle(self, total: Path, now: float) -> None:
         marks = marks_in(self._tally)
         try:
-            size = int(total.read_text()) + sum(int(mark.split("-")[1]) for mark in marks)
+            size = int(read_text(total)) + sum(int(mark.split("-")[1]) for mark in marks)
         except ValueError:
             size = None
         if size is None or size > self._limit_bytes:
             size = self.make_room(now)
-        with open(total, "r+") as file:
+        with open(total, "r+", opener=regular) as file:
             file.write(f"{size:<24d}")
             file.flush()
             os.fsync(file.fileno())
@@ -104,6 +98,8 @@ class SizeLimit:
             os.rename(self._tally / TOTAL, mine)
             return mine
         for held in self._tally.glob(f"{HELD}*"):
+            if not re.fullmatch(HELD + TOKEN, held.name):
+                continue
             with contextlib.suppress(FileNotFoundError):
                 if now - held.stat().st_mtime > 10 * self._leases.patience:  # killed in the middle of a change
                     os.truncate(held, 0)
@@ -124,11 +120,12 @@ class SizeLimit:
         for entry in sorted(entries, key=lambda entry: (entry.in_use, entry.used, entry.path)):
             if size <= self._limit_bytes * (1.0 if entry.in_use or entry is latest else 1.0 - ROOM):
                 break
-            self._folder.drop(entry.path)
+            self._folder.drop_entry(entry.path)
             links.subtract(entry.files.keys())
             size -= sum(size for file, size in entry.files.items() if links[file] == 0)
         self._sweep_temporary(now)
-        self._sweep((folder for folder in self._folder.key_folders() if not numbered(folder)), now)
+        unused = (folder for folder in self._folder.key_folders() if not numbered(folder))
+        self._sweep(unused, self._folder.drop_key, now)
         return size
 
     def entries(self, now: float) -> Iterator[StoredEntry]:
@@ -139,24 +136,27 @@ class SizeLimit:
                 path = folder / f"{round:06d}"
                 in_use = leased or now - modified(folder / f"{WANTED}{path.name}") < ABANDONED
                 with contextlib.suppress(FileNotFoundError):  # gone meanwhile
-                    stats = [(path / file).stat() for file in files_of(path)]
+                    manifest = self._folder.manifest(path)
+                    if manifest is None:
+                        continue
+                    stats = [(path / file).lstat() for file in (*manifest.files, MANIFEST)]
                     files = {(stat.st_dev, stat.st_ino): stat.st_size for stat in stats}
                     yield StoredEntry(path, in_use, modified(path / MANIFEST), files)
 
     def _sweep_temporary(self, now: float) -> None:
-        self._sweep((self._folder.path / TEMPORARY).iterdir(), now)
+        self._sweep((self._folder.path / TEMPORARY).iterdir(), self._folder.drop_temporary, now)
 
-    def _sweep(self, folders: Iterable[Path], now: float) -> None:
-        """Remove the folders that nobody has touched for a day: half-written entries, keys without entries."""
+    def _sweep(self, folders: Iterable[Path], drop: Callable[[Path], object], now: float) -> None:
+        """Drop the folders that nobody has touched for a day: half-written entries, keys without entries."""
         for folder in folders:
             with contextlib.suppress(FileNotFoundError):
                 if now - max(path.stat().st_mtime for path in [folder, *folder.rglob("*")]) > ABANDONED:
-                    self._folder.drop(folder)
+                    drop(folder)
 
 
 def marks_in(tally: Path) -> list[str]:
     """List the files that stand for entries published since the total was written."""
-    return [name for name in os.listdir(tally) if name.startswith(ADDED)]
+    return [name for name in os.listdir(tally) if re.fullmatch(f"{ADDED}[0-9]+-{TOKEN}", name)]
 
 
 def _bytes_of(entries: Iterable[StoredEntry]) -> int:

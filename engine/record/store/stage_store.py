@@ -2,6 +2,7 @@
 
 An *entry* is a folder of files under a key and a round; what is in them is the caller's business.
 
+    <store>/fedskew-store.json         makes the folder a store; see folder.py for what is deleted, and how
     <store>/ab/abcd.../000030/         an entry: its files, and manifest.json with their sizes and SHA-256
     <store>/ab/abcd.../lease-000002    the second lease on this key, rewritten by its holder at every beat
     <store>/ab/abcd.../wanted-000050   somebody will go on from round 50
@@ -33,7 +34,9 @@ class StageStore:
     def __init__(
         self, path: Path, limit_bytes: int = 20 * 2**30, heartbeat: float = 5.0, patience: float = 30.0
     ) -> None:
-        """Open the store in ``path``, which need not exist.
+        """Open the store in ``path``, which need not exist: the first to write there makes it.
+
+        Raises :class:`RunFolderError` for a folder that holds something else.
 
         limit_bytes: size above which entries are evicted. heartbeat: seconds between a holder's beats. patience:
         seconds without a beat after which a holder is given up.
