@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shlex
 import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
-from engine.base.errors import ResourceError, RunFolderError
+from engine.base.errors import RunFolderError, WriteError
+from engine.base.opening import NotAFile, regular
+
+ASIDE = ".damaged"  # ends the name of what was put out of the way, since it cannot be read
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write to a temporary name beside ``path``, flush to disk, rename."""
-    temporary = _beside(path)
+    temporary = beside(path)
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "wb", opener=regular) as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
@@ -28,7 +31,7 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         raise
 
 
-def _beside(path: Path) -> Path:
+def beside(path: Path) -> Path:
     """Return the temporary name for a file that is about to be put at ``path``."""
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
@@ -59,7 +62,7 @@ def link_or_copy(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError:
-        temporary = _beside(target)
+        temporary = beside(target)
         try:
             shutil.copyfile(source, temporary)
             os.replace(temporary, target)
@@ -69,21 +72,30 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Turn the errors of a full or failing disk into a :class:`ResourceError` that says how to resume ``folder``."""
+    """Turn the errors of a full or failing disk into a :class:`WriteError` that says how to resume ``folder``."""
     try:
         yield
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise ResourceError(
-            f"{error.filename or folder} cannot be written ({reason}); the last checkpoint is kept: make room, then "
-            f"continue with: fedskew resume {shlex.quote(str(folder))}"
-        ) from error
+        if isinstance(error, NotAFile):
+            raise RunFolderError(f"{error.filename} cannot be written: {error}; move it away and resume") from None
+        raise not_written(error, folder) from error
 
 
-def remove_left_behind(folder: Path) -> None:
-    """Remove the temporary files of a killed process; to be called by the one that may write in ``folder``."""
-    for path in folder.glob(".*.tmp"):
-        path.unlink(missing_ok=True)
+def not_written(error: OSError, folder: Path) -> WriteError:
+    """Return ``error`` as a sentence that says how to resume the run or sweep in ``folder``."""
+    return WriteError(error.filename or folder, os.strerror(error.errno) if error.errno else str(error), folder)
+
+
+def set_aside(path: Path) -> Path:
+    """Rename what stands at ``path`` to ``NAME.damaged``, or ``NAME.damaged-2`` and so on; the new path.
+
+    So nothing that somebody may still want is deleted, and what belongs there can be written.
+    """
+    number, target = 1, path.with_name(f"{path.name}{ASIDE}")
+    while os.path.lexists(target):
+        number, target = number + 1, path.with_name(f"{path.name}{ASIDE}-{number + 1}")
+    path.rename(target)
+    return target
 
 
 @contextmanager
@@ -93,19 +105,24 @@ def locked(path: Path, patience: float = 0.0) -> Iterator[None]:
     Raises :class:`RunFolderError` if another process still holds it. The kernel releases a dead process's locks.
     """
     deadline = time.monotonic() + patience
+    while (file := _held(path)) is None:
+        if time.monotonic() >= deadline:
+            raise RunFolderError(f"{path.parent} is being written by another process; wait for it or end it")
+        time.sleep(0.2)
+    with file:
+        yield
+
+
+def _held(path: Path) -> TextIO | None:
+    """Return the lock ``path``, open and held; None if another process holds it, or has just put it away."""
     try:
-        file = open(path, "a")  # noqa: SIM115  # what a link leads to is not emptied
+        file = open(path, "a", opener=regular)  # noqa: SIM115  # what a link leads to is not emptied
     except OSError as error:
         raise RunFolderError(f"{path} cannot be opened ({error.strerror})") from None
-    with file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                if time.monotonic() >= deadline:
-                    raise RunFolderError(
-                        f"{path.parent} is being written by another process; wait for it or end it"
-                    ) from None
-                time.sleep(0.2)
-        yield
+    with suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A run that is cleared or put aside takes its lock along: who waited for that one would hold another's file.
+        if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+            return file
+    file.close()
+    return None

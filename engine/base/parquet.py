@@ -15,10 +15,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from engine.base.opening import check_file
+
 
 def open_plain(path: Path) -> pq.ParquetFile:
     """Open the file at ``path``; raises OSError, or :class:`pyarrow.ArrowException` for types that may be code."""
     try:
+        check_file(path)  # Arrow opens it by its name
         file = pq.ParquetFile(path, pre_buffer=False)
         schema = file.schema_arrow
     except UnicodeDecodeError:

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from engine.base import parquet
 from engine.base.errors import RunFolderError
 from engine.base.files import link_or_copy, write_atomically
+from engine.base.opening import read_text
 from engine.record.checkpoints import Checkpoint, decode, encode
 from engine.record.schemas import SCHEMAS, Row
 
@@ -62,7 +63,7 @@ def write(
 def read(folder: Path) -> Snapshot:
     """Read a snapshot; :class:`RunFolderError` for a folder that is no whole one."""
     try:
-        about: dict[str, Any] = json.loads((folder / "snapshot.json").read_text())
+        about: dict[str, Any] = json.loads(read_text(folder / "snapshot.json"))
         rows = {name: parquet.read(folder / f"{name}.parquet").to_pylist() for name in SCHEMAS}
         return Snapshot(
             folder=folder,

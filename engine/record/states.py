@@ -24,7 +24,10 @@ import safetensors.numpy
 
 from engine.base.errors import RunFolderError
 from engine.base.files import write_atomically
+from engine.base.opening import read_bytes
+from engine.base.owned import owned
 from engine.client.entries import Arrays
+from engine.record.shapes import STATES
 
 Handle = Any  # arrays, or a reference that the pool can open
 
@@ -54,11 +57,9 @@ class States(ABC):
         """Go back to what :meth:`save` returned."""
 
     def prune(self, live: Iterable[str]) -> None:
-        """Delete files that no kept checkpoint names."""
-        if not self.folder.exists():
-            return
+        """Delete the states that no kept checkpoint names."""
         live = {*live, *self.files.values()}
-        for path in self.folder.iterdir():
+        for path in owned(self.folder, STATES):
             if path.stem not in live:
                 path.unlink(missing_ok=True)
 
@@ -75,7 +76,7 @@ class States(ABC):
         """Read and verify the state in the file of that name; :class:`RunFolderError` if it is damaged."""
         path = self.folder / f"{digest}.safetensors"
         try:
-            content = path.read_bytes()
+            content = read_bytes(path)
         except OSError as error:
             raise RunFolderError(f"client state {path.name} cannot be read: {error.strerror}") from None
         if hashlib.sha256(content).hexdigest() != digest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,8 @@ import pyarrow.parquet as pq
 
 from engine.base import parquet
 from engine.base.errors import RunFolderError
+from engine.base.files import beside
+from engine.base.opening import regular
 from engine.record.schemas import Row
 
 PARTS = "rows"  # the folder of tables' parts, while a run goes on
@@ -83,6 +86,16 @@ class Table:
                 return pd.concat(frames, ignore_index=True)
             return frames[0] if frames else self.schema.empty_table().to_pandas()
 
+    def count(self) -> int:
+        """Count the rows that were flushed; :class:`RunFolderError` if a file is damaged."""
+        return sum(_rows(path) for path in [self.path, *self._parts()]) if self.path.exists() else 0
+
+    def check(self) -> None:
+        """Read everything that was flushed; :class:`RunFolderError` if a file is damaged or has other columns."""
+        for path in [self.path, *self._parts()] if self.path.exists() else []:
+            with _reader(path) as reader:
+                self._whole(parquet.valid(reader.read(use_threads=False)))
+
     def _grows(self) -> Path:
         """Return the file that the next rows go into."""
         if not self.path.exists():
@@ -107,7 +120,8 @@ class Table:
         return [path for path in found if self._begins(path) >= folded]
 
     def _all_parts(self) -> list[Path]:
-        return sorted((self.path.parent / PARTS).glob(f"{self.name}.*.parquet"))
+        named = re.compile(rf"{re.escape(self.name)}\.[0-9]{{12,}}\.parquet")
+        return [path for path in sorted((self.path.parent / PARTS).glob("*.parquet")) if named.fullmatch(path.name)]
 
     def read(self, stage: str, last_round: int) -> list[Row]:
         """Return a stage's rows up to ``last_round`` (global), as far as written."""
@@ -156,11 +170,11 @@ class Table:
     @contextmanager
     def _replacing(self, path: Path) -> Iterator[pq.ParquetWriter]:
         """Give a writer of a new file, which takes the old one's place when it is whole."""
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        temporary = beside(path)
         try:
             with pq.ParquetWriter(temporary, self.schema, compression="zstd") as writer:
                 yield writer
-            with open(temporary, "rb") as file:
+            with open(temporary, "rb", opener=regular) as file:
                 os.fsync(file.fileno())
             os.replace(temporary, path)
         finally:

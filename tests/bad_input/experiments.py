@@ -8,12 +8,13 @@ from tests.bad_input.case import Case, run, yaml_file
 
 VALUES = [
     # the run
-    run("name is a path", "name=../../x", "name=../../x: String should match"),
-    run("name has two lines", ('name="a\\nb"',), "name=a b: String should match"),
-    run("name steers the terminal", ('name="\\e[31m"',), r"name=\x1b[31m: String should match"),
+    run("name is a path", "name=../../x", "name=../../x: must be 1 to 64 of the characters A-Z, a-z, 0-9, '.'"),
+    run("name has two lines", ('name="a\\nb"',), "name=a b: must be 1 to 64 of"),
+    run("name steers the terminal", ('name="\\e[31m"',), r"name=\x1b[31m: must be 1 to 64 of"),
+    run("name is of another script", "name=研究", "name=研究: must be 1 to 64 of the characters A-Z"),
     run("name is empty", "name=", "name=None: must be a valid string"),
-    run("name of 65 letters", f"name={'a' * 65}", "String should match"),
-    run("name of 100,000 letters", f"name={'a' * 100_000}", "(100,000 characters): String should match"),
+    run("name of 65 letters", f"name={'a' * 65}", "must be 1 to 64 of"),
+    run("name of 100,000 letters", f"name={'a' * 100_000}", "(100,000 characters): must be 1 to 64 of"),
     run("name is not UTF-8", ("name=\udcff",), r"name=\udcff: must be a valid string"),
     run("seed is negative", "seed=-1", "seed=-1: must be greater than or equal to 0"),
     run("seed has a fraction", "seed=1.5", "seed=1.5: must be a valid integer"),
@@ -27,6 +28,10 @@ VALUES = [
     run("rounds is none", "rounds=0", "rounds=0: must be greater than or equal to 1"),
     run("rounds is huge", "rounds=10000000000", "rounds=10000000000: must be less than or equal to 1000000000"),
     run("rounds is a list", "rounds=[1]", "rounds=[1]: must be a valid integer"),
+    run("rounds as floats are written", "rounds=1e9", "rounds=1e9: must be a valid integer; write rounds=1000000000"),
+    run("spaces around the equals sign", "rounds = 0", "rounds=0: must be greater than or equal to 1"),
+    run("a space behind the equals sign", "quickstart rounds= 0", "rounds=0: must be greater than or equal to 1"),
+    run("a space before the equals sign", "rounds =0 seed=1", "rounds=0: must be greater than or equal to 1"),
     # local training
     run("lr is NaN", "local.lr=.nan", "local.lr=nan: must be a finite number"),
     run("lr is infinite", "local.lr=.inf", "local.lr=inf: must be a finite number"),
@@ -36,6 +41,11 @@ VALUES = [
     run("lr_decay is above 1", "local.lr_decay=1.1", "local.lr_decay=1.1: must be less than or equal to 1"),
     run("epochs is huge", f"local.epochs=1{'0' * 30}", "local.epochs=1000000000000000000000000000000: "),
     run("steps is text", "local.steps=many", "local.steps=many: must be a valid integer"),
+    run(
+        "batch size as floats are written",
+        "local.batch_size=1e2",
+        "=1e2: must be a valid integer; write local.batch_size",
+    ),
     run("batch size is a word", "local.batch_size=ful", "local.batch_size=ful: must be 'full'"),
     run("momentum is 1", "local.momentum=1", "local.momentum=1: must be less than 1"),
     run("nesterov without momentum", "local.nesterov=true", "local.nesterov=True: needs momentum"),
@@ -46,6 +56,7 @@ VALUES = [
     # participation
     run("count is zero", "participation.count=0", "participation.count=0: must be greater"),
     run("count above the clients", "participation.count=21", "participation.count=21: must be at most"),
+    run("count above few clients", "participation.count=8 partition.clients=5", "count=8: must be at most"),
     run("fraction is NaN", "participation.fraction=.nan", "participation.fraction=nan: must be"),
     run("count beside fraction", "participation.count=3 participation.fraction=0.5", "cannot be set beside"),
     run("scheme is unknown", "participation.scheme=poisson", "participation.scheme=poisson: must be 'fixed'"),
@@ -82,6 +93,14 @@ VALUES = [
     run("algorithm is a list", "algorithm.name=[1]", "algorithm.name=[1]: is not a known algorithm"),
     run("algorithm has no name", "algorithm={}", "algorithm.name=None: is required"),
     run("algorithm's name is a mapping", ("algorithm={name: {a: 1}}",), "algorithm.name={'a': 1}: is not a known"),
+    run("mu of a method that has none", "algorithm.mu=0.1", "fedprox, fednova, moon, fedser, clsprox, clsnorm have it"),
+    run("mu in a stage that has none", "cbfl stages.warmup.algorithm.mu=0.1", "of algorithm 'fedavg'; fedprox, fed"),
+    run("a symbol of a method that has none", "mu=0.1", "did you mean algorithm.mu? fedprox, fednova, moon, fedser,"),
+    run(
+        "hidden layers of another model", "model.name=cnn model.hidden=[3]", "is not a field of model 'cnn'; mlp has it"
+    ),
+    run("a field of other data", "data.valid=train", "field of data 'fashion_mnist_sample'; cinic10 has it"),
+    run("a field of another partition", "partition.shards_per_client=2", "of partition 'dirichlet'; shards has it"),
     run("a field is a number", ("algorithm={1: 2, name: fedavg}",), "algorithm.1=2: is not a field"),
     run("mu is negative", "algorithm.name=fedprox algorithm.mu=-1", "algorithm.mu=-1.0: must be at least 0"),
     run("mu is NaN", "algorithm.name=fedprox algorithm.mu=.nan", "algorithm.mu=nan: must be"),
@@ -109,6 +128,7 @@ VALUES = [
     run("models that cannot be averaged", "client_models=[mlp,lenet]", "is not for fedavg"),
     # keys
     run("no key", "=3", "override==3: must be key=value"),
+    run("a key twice in a value", ("algorithm={name: fedprox, mu: 1, mu: 2}",), "it has the key 'mu' twice, in line 1"),
     run("no value", "local.lr", "experiment=local.lr: is neither a file nor a known name"),
     run("unknown key", "local.lrr=1", "local.lrr=1: is not a known key; did you mean 'local.lr'?"),
     run("key without its section", "lr=1", "lr=1: is not a key: keys are dotted"),
@@ -126,7 +146,15 @@ STAGES = "stages: [{name: a, rounds: 2}, {name: b, rounds: 2, needs: [a]}]\n"
 FILES = [
     yaml_file("empty file", "", "must hold sections"),
     yaml_file("a list", "- a\n- b", "must hold sections"),
-    yaml_file("an open bracket", "a: [", "is not YAML"),
+    yaml_file("an open bracket", "a: [", "bad.yaml: is not YAML (while parsing a flow node did not find expected node"),
+    yaml_file(
+        "a section twice", "local: {lr: 1}\nseed: 1\nlocal: {}\n", "the key 'local' twice, in line 1 and in line 3"
+    ),
+    yaml_file("a field twice", "local:\n  lr: 1\n  'lr': 2\n", "the key 'lr' twice, in line 2 and in line 3"),
+    yaml_file(
+        "a stage's field twice", "stages: [{name: a, rounds: 1, local: {lr: 1,\n lr: 2}}]", "'lr' twice, in line 1"
+    ),
+    yaml_file("a field of another method", "algorithm: {name: fedavg, lam: 1}", "cbfl, ditto, pfedme have it"),
     yaml_file("a tab", "local:\n\tlr: 1", "is not YAML"),
     yaml_file("two documents", "name: a\n---\nname: b\n", "is not YAML"),
     yaml_file("a class", "!!python/object/apply:os.system ['touch owned']", "is not YAML"),
@@ -152,7 +180,12 @@ FILES = [
     yaml_file("stages are a mapping", "stages: {a: 1}", "stages={'a': 1}: must be a valid"),
     yaml_file("a stage is a number", "stages: [3]", "stages.0=3: "),
     yaml_file("a stage without rounds or name", "stages: [{}]", "stages.0.name=None: is required"),
-    yaml_file("a stage's name is a path", "stages: [{name: ../a, rounds: 1}]", "stages.../a.name=../a: String should"),
+    yaml_file(
+        "a stage's name is a path", "stages: [{name: ../a, rounds: 1}]", "stages.../a.name=../a: must be 1 to 64"
+    ),
+    yaml_file(
+        "a stage's name has a dot", "stages: [{name: a.b, rounds: 1}]", "of the characters A-Z, a-z, 0-9, '_' and"
+    ),
     yaml_file("a stage twice", "stages: [{name: a, rounds: 1}, {name: a, rounds: 1}]", "stages.name=a: is used twice"),
     yaml_file("a stage needs itself", "stages: [{name: a, rounds: 1, needs: [a]}]", "needs=a: names no earlier stage"),
     yaml_file("a stage with negative rounds", "stages: [{name: a, rounds: -1}]", "stages.a.rounds=-1: must be at"),
@@ -192,9 +225,12 @@ def _place(name: str, words: str, message: str) -> Case:
 
 
 PLACES = [
-    _place("an experiment that is not there", "gone.yaml", "experiment=gone.yaml: cannot be read"),
+    _place(
+        "an experiment that is not there", "gone.yaml", "gone.yaml: cannot be read (No such file or directory); name"
+    ),
+    Case("a file's name mistyped", ("run", "mine.yml"), "did you mean 'mine.yaml'?", {"mine.yaml": "rounds: 1"}),
     _place("a folder for a file", "full", "experiment=full: is not YAML (it is a folder)"),
-    _place("an endless file", "/dev/zero", "experiment=/dev/zero: is not YAML (it is not a file)"),
+    _place("an endless file", "/dev/zero", "experiment=/dev/zero: is not YAML (it is a device, not a file)"),
     _place("a link to itself", "loop.yaml", "experiment=loop.yaml: cannot be read"),
     _place("a name of 300 letters", f"{'a' * 300}.yaml", "cannot be read"),
     _place("an unknown name", "quikstart", "experiment=quikstart: is neither a file nor a known name; did you mean"),

@@ -380,14 +380,6 @@ SWEEP = [
         *REPORT,
         loads=True,
     ),
-    on_sweep("a sweep's record cut off", cut(f"{TRIAL}trial.json"), "00000/trial.json cannot be read", *REPORT),
-    on_sweep("a sweep's record of a list", file(f"{TRIAL}trial.json", "[]"), "00000/trial.json cannot be", *REPORT),
-    on_sweep(
-        "a sweep's record of nothing", file(f"{TRIAL}trial.json", "{}"), "00000/trial.json is not a trial of", *REPORT
-    ),
-    on_sweep("a trial's evaluations", cut(f"{TRIAL}evaluations.parquet"), "evaluations.parquet cannot be", *REPORT),
-    on_sweep("a trial's experiment", file(f"{TRIAL}experiment.yaml", "["), "experiment.yaml cannot be read", *REPORT),
-    on_sweep("a trial's summary", file(f"{TRIAL}summary.json", "["), "summary.json cannot be read", *REPORT),
     on_sweep("resume of a sweep cut off", file("sweep.yaml", "["), "sweep.yaml cannot be read as a sweep", *RESUME),
     on_sweep("resume of a sweep of a list", file("sweep.yaml", "- 1"), "sweep.yaml cannot be read as a", *RESUME),
     on_sweep(

@@ -151,7 +151,9 @@ def test_checkpoints_are_newest_first_by_number(tmp_path: Path) -> None:
     names = ("00-a-999999", "00-a-1000000", "02-a-000001", "10-b-000001", "100-c-000000", "readme")
     for name in names:
         (tmp_path / f"{name}.safetensors").touch()
-    found = [path.stem for path in Checkpoints(tmp_path, "", 1, ("a",)).paths()]
+    stages = {0: "a", 2: "a", 10: "b", 100: "c"}
+    chain = tuple(stages.get(number, "other") for number in range(101))
+    found = [path.stem for path in Checkpoints(tmp_path, "", 1, chain).paths()]
     assert found == ["100-c-000000", "10-b-000001", "02-a-000001", "00-a-1000000", "00-a-999999"]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from engine.base.errors import DataError
+from engine.base.opening import regular
 from engine.data.dataset import Dataset, MeanStd, Source, Split, assembled
 from engine.data.sources.finding import cache_folder, find
 from engine.data.sources.formats import image_tree, read_cifar_batches
@@ -109,7 +110,7 @@ class Cifar100(Source):
         if batches.suffix != ".gz":
             return self._from_batches(batches, None)
         try:
-            with tarfile.open(batches) as archive:
+            with open(batches, "rb", opener=regular) as file, tarfile.open(fileobj=file) as archive:
                 return self._from_batches(batches / "cifar-100-python", lambda path: _member(archive, path))
         except (OSError, tarfile.TarError) as error:
             reason = str(error).splitlines()[0]

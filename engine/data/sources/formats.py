@@ -26,6 +26,7 @@ from PIL import Image
 
 from engine.base import parquet
 from engine.base.errors import ConfigError, DataError
+from engine.base.opening import read_bytes, regular
 from engine.data.sources.pickled import read_pickled
 
 T = TypeVar("T")
@@ -52,7 +53,7 @@ def read_idx(path: Path, dims: int) -> np.ndarray:
     Header, big-endian: 0, 0, type (8 = uint8), number of dimensions, then one int32 for each dimension.
     """
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with open(path, "rb", opener=regular) as raw, gzip.open(raw) if path.suffix == ".gz" else raw as file:
             magic = file.read(4)
             header = file.read(4 * dims)
             if magic != bytes([0, 0, 8, dims]) or len(header) != 4 * dims:
@@ -218,7 +219,7 @@ def read_files(paths: Iterable[Path]) -> Iterator[tuple[str, bytes]]:
         try:
             if path.exists() and not path.is_file():  # a pipe or a device has no end
                 raise DataError(f"{path}: is not a file")
-            content = path.read_bytes()
+            content = read_bytes(path)
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror})") from None
         yield str(path), content

@@ -15,6 +15,7 @@ import numpy as np
 
 from engine.algorithm.seeds import numpy_generator
 from engine.base.errors import DataError, require
+from engine.base.opening import read_text
 from engine.data.dataset import Dataset, MeanStd, Source, Split, assembled
 from engine.data.sources.finding import check_within, expanded, find_unpacked
 from engine.data.sources.formats import decode_images, image_tree, read_files
@@ -215,7 +216,7 @@ class TinyImageNet(Source):
 def _lines(path: Path) -> list[str]:
     """The lines of a text file that are not empty, without their ends."""
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in read_text(path).splitlines()]
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read as text ({error})") from None
     found = [line for line in lines if line]

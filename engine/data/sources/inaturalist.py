@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from engine.base.errors import DataError, require
+from engine.base.opening import read_text, regular
 from engine.data.dataset import Dataset, Source, assembled
 from engine.data.sources.finding import check_within, expanded, find_unpacked
 from engine.data.sources.formats import MOST_CLASSES
@@ -93,7 +94,7 @@ class _Annotated:
     def read(cls, path: Path) -> _Annotated:
         """Read a file in COCO's format; raise :class:`DataError` if it is none, or its parts do not fit together."""
         try:
-            content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            content: dict[str, Any] = json.loads(read_text(path))
             images = {int(image["id"]): image for image in content["images"]}
             labels = {int(row["image_id"]): int(row["category_id"]) for row in content["annotations"]}
             categories = {int(category["id"]): str(category["name"]) for category in content["categories"]}
@@ -203,7 +204,7 @@ def _jpegs(folder: Path) -> list[str]:
 def _table(path: Path, columns: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """Rows of a csv file: for each of ``columns`` the first of its names that the file has."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with open(path, encoding="utf-8", newline="", opener=regular) as file:
             reader = csv.DictReader(file)
             header = reader.fieldnames or []
             chosen = [next((name for name in names if name in header), None) for names in columns]

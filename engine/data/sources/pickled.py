@@ -19,6 +19,7 @@ from typing import IO, Any
 import numpy as np
 
 from engine.base.errors import DataError
+from engine.base.opening import regular
 
 
 def _empty_array(*_: Any) -> np.ndarray:
@@ -77,7 +78,7 @@ def read_pickled(path: Path, opened: Callable[[Path], IO[bytes]] | None = None) 
     opened: opens ``path``, where it is not a file of its own (a member of an archive).
     """
     try:
-        with opened(path) if opened else path.open("rb") as file:
+        with opened(path) if opened else open(path, "rb", opener=regular) as file:
             pickled = file.read(LONGEST + 1)
         _check_places(pickled)
         # Python 2 wrote the originals; latin-1 is how numpy's bytes in them come through unchanged

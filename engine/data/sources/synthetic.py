@@ -70,4 +70,7 @@ class Synthetic(Source):
         weights, offsets = rng.normal(model_mean, 1, (10, 60)), rng.normal(model_mean, 1, 10)
         spread = np.arange(1, 61) ** -0.6  # the square root of the variances j^-1.2
         x = rng.normal(feature_mean, 1, 60) + spread * rng.standard_normal((samples, 60))
-        return x.astype(np.float32), np.argmax(x @ weights.T + offsets, axis=1).astype(np.int64)
+        scores = np.tile(offsets, (samples, 1))
+        for feature in range(x.shape[1]):  # one after the other: a BLAS would add in an order of its own
+            scores += x[:, feature, None] * weights[:, feature]
+        return x.astype(np.float32), np.argmax(scores, axis=1).astype(np.int64)
