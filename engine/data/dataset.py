@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,19 +193,27 @@ def stratified(labels: np.ndarray, samples: int, purpose: str) -> np.ndarray:
 def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return mean and standard deviation per channel of uint8 images [N, C, H, W], scaled to [0, 1].
 
-    Counts the 256 values, so it is exact and needs little memory. A channel of one value has std 1.
+    Counts the 256 values, so that sums are exact and need little memory. A channel of one value has std 1.
     """
     counts = np.zeros((images.shape[1], 256), dtype=np.int64)
     for start in range(0, len(images), 1024):
         for channel in range(images.shape[1]):
             block = images[start : start + 1024, channel]
             counts[channel] += np.bincount(block.ravel(), minlength=256)
-    values = np.arange(256) / 255
-    shares = counts / counts.sum(axis=1, keepdims=True)
-    mean = shares @ values
-    std = np.sqrt((shares * (values - mean[:, None]) ** 2).sum(axis=1))
-    std[std < 1e-12] = 1.0
-    return tuple(mean.tolist()), tuple(std.tolist())
+    moments = [_mean_and_std(row) for row in counts.tolist()]
+    return tuple(mean for mean, _ in moments), tuple(std for _, std in moments)
+
+
+def _mean_and_std(counts: list[int]) -> tuple[float, float]:
+    """Return mean and standard deviation of pixels in [0, 1], of which ``counts[v]`` have the value v of 255.
+
+    Sums are of whole numbers, so no library's order of summation can be seen in the data's fingerprint.
+    """
+    number = sum(counts)
+    total = sum(value * count for value, count in enumerate(counts))
+    squares = sum(value * value * count for value, count in enumerate(counts))
+    spread = number * squares - total * total  # variance * number^2 * 255^2
+    return total / (255 * number), math.sqrt(spread) / (255 * number) if spread else 1.0
 
 
 def assembled(name: str, classes: tuple[str, ...], splits: list[Split], mean_std: MeanStd | None) -> Dataset:

@@ -1,29 +1,20 @@
-"""The hash of all that a stage's result depends on.
+"""The hashes of all that a result depends on: of a stage's, for the store, and of the code behind a whole run.
 
-The hash covers the experiment's identity, the stage with its ancestors, the numerics (torch and numpy versions, device
-type, CPU capability or GPU name), and the sources that compute: those of whole rooms and of the stage's algorithm,
-without comments, docstrings and log messages.
+A stage's covers the experiment's identity, the stage with its ancestors, the numerics of the machine and its libraries,
+and the sources that compute: those of whole rooms and of what is behind the algorithm, the model, the data source and
+the partition, without comments, docstrings and log messages.
 """
 
 from __future__ import annotations
 
-import ast
 import hashlib
-import importlib.util
-import inspect
 import json
-import sys
-from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 
-from engine.algorithm import Algorithm
 from engine.experiment import Experiment, Stage
+from engine.record.sources import behind, numeric_path, packages_behind, source_digest, version_of
 
-# The rooms that a result's bits go through, whole. The others compute none: an experiment's values are hashed as its
-# identity, and records, workers and the loop of a run carry numbers and change none.
-ROOMS = ("engine.algorithm", "engine.models", "engine.data", "engine.client", "engine.server")
-LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")  # methods of a logger
+CODE = "code"  # the name of :func:`code_of` among a run's numerics
 
 
 def stage_hash(
@@ -34,7 +25,8 @@ def stage_hash(
     computed_by: see :func:`engine.record.numerics.numerics`. data: the data set's fingerprint. round (global): what
     counts is the schedule up to it, None for all of it.
 
-    The number of rounds is left out: a longer run of the same stage passes through the shorter one.
+    The number of rounds is left out: a longer run of the same stage passes through the shorter one. So is the code
+    behind the whole run: that of the stage counts.
     """
     identity = experiment.identity()
     for key in ("stages", "evaluation"):
@@ -50,83 +42,36 @@ def stage_hash(
         del own[key]
     by_name = {other.name: other for other in experiment.chain}
     parents = [[stage_hash(experiment, by_name[need], computed_by, data), by_name[need].rounds] for need in stage.needs]
-    modules = {*numeric_path(), *_behind(type(stage.algorithm))}
     text = json.dumps(
         {
             "experiment": identity,
             "stage": own,
             "parents": parents,
-            "numerics": dict(computed_by),
+            "numerics": {name: value for name, value in computed_by.items() if name != CODE},
             "data": data,
-            "sources": {module: source_digest(module) for module in sorted(modules)},
+            "sources": _sources(_choices(experiment, [stage])),
         },
         sort_keys=True,
     )
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-@cache
-def _behind(algorithm: type[Algorithm]) -> frozenset[str]:
-    """Find the modules of an algorithm's classes, and those beside them that they take something from."""
-    found, package = set[str](), algorithm.__module__.rpartition(".")[0]
-    new = {cls.__module__ for cls in algorithm.__mro__ if not cls.__module__.startswith(("builtins", "abc"))}
-    while new:
-        found |= new
-        values = [value for name in new for value in vars(sys.modules[name]).values()]
-        taken = {value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", "") for value in values}
-        new = {name for name in taken if package and isinstance(name, str) and name.startswith(f"{package}.")} - found
-    return frozenset(found)
+def code_of(*experiments: Experiment) -> str:
+    """Return 16 hex digits of the code that runs of ``experiments`` go through, all of their stages."""
+    choices = {choice for one in experiments for choice in _choices(one, one.chain)}
+    text = json.dumps(_sources(choices), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-@cache
-def numeric_path() -> tuple[str, ...]:
-    """List the modules of :data:`ROOMS`, their ``__init__`` included."""
-    found = []
-    for room in ROOMS:
-        folder = file_of(room).parent
-        for path in folder.rglob("*.py"):
-            parts = path.relative_to(folder).with_suffix("").parts
-            found.append(".".join((room, *parts)).removesuffix(".__init__"))
-    return tuple(sorted(found))
+def _choices(experiment: Experiment, stages: Iterable[Stage]) -> set[type]:
+    """The classes that are chosen by name for ``stages``."""
+    chosen = (experiment.data, experiment.partition, experiment.model, *experiment.client_models)
+    return {type(choice) for choice in (*chosen, *(stage.algorithm for stage in stages))}
 
 
-def file_of(module: str) -> Path:
-    """Find the source of a module, of a package its ``__init__.py``."""
-    spec = importlib.util.find_spec(module)
-    assert spec is not None and spec.origin is not None
-    return Path(spec.origin)
-
-
-@cache
-def source_digest(module: str) -> str:
-    """Hash what a module computes, see :func:`digest_of`."""
-    return digest_of(file_of(module).read_text(encoding="utf-8"))
-
-
-def digest_of(source: str) -> str:
-    """Hash a source's syntax tree with SHA-256, without comments, docstrings, layout and statements that only log."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        for name, field in ast.iter_fields(node):
-            if isinstance(field, list) and field and isinstance(field[0], ast.stmt):
-                first = 1 if name == "body" and _is_text(field[0]) else 0
-                setattr(node, name, [statement for statement in field[first:] if not _only_logs(statement)])
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
-
-
-def _is_text(statement: ast.stmt) -> bool:
-    value = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(value, ast.Constant) and isinstance(value.value, str)
-
-
-def _only_logs(statement: ast.stmt) -> bool:
-    """Tell ``log.info(...)``, ``log = logging.getLogger(...)`` and ``import logging`` from statements that compute."""
-    if isinstance(statement, ast.Import):
-        return [alias.name for alias in statement.names] == ["logging"]
-    if isinstance(statement, ast.Assign):
-        return ast.unparse(statement).startswith("log = logging.getLogger(")
-    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
-        return False
-    called = ast.unparse(statement.value.func)
-    assigns = any(isinstance(node, ast.NamedExpr) for node in ast.walk(statement))
-    return called.startswith("log.") and called.removeprefix("log.") in LEVELS and not assigns
+def _sources(choices: Iterable[type]) -> dict[str, str]:
+    """Module -> digest, of the numeric path and of what is behind ``choices``; installed package there -> version."""
+    choices = set(choices)
+    modules = {*numeric_path(), *(module for choice in choices for module in behind(choice))}
+    packages = {package for choice in choices for package in packages_behind(choice)}
+    return {module: source_digest(module) for module in sorted(modules)} | {name: version_of(name) for name in packages}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ import ray  # isort: skip
 import ray.exceptions  # isort: skip
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # isort: skip
 
-from engine.base.errors import ResourceError, RunError
+from engine.base import last_word
+from engine.base.errors import ProcessDied, ResourceError
 from engine.data import Assignment
 from engine.experiment import Experiment
 from engine.record.run_folder import RunFolder
@@ -129,5 +129,5 @@ class RemoteDriver:
                 log.warning(text)
             raise cause_of(error) from None
         except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError) as error:
-            again = f"fedskew resume {shlex.quote(str(self._folder))}"
-            raise RunError(f"the driver actor died ({first_line(error)}); continue with: {again}") from None
+            again = last_word.resume_command(self._folder)
+            raise ProcessDied(f"the driver actor died ({first_line(error)}); {again}") from None

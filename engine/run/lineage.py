@@ -13,12 +13,15 @@ from pathlib import Path
 
 from engine.algorithm import Tensors
 from engine.base.errors import ResourceError, RunFolderError
-from engine.base.files import remove_left_behind, writing
+from engine.base.files import writing
+from engine.base.owned import remove_left_behind
 from engine.client.entries import check_restored
 from engine.experiment import Stage
 from engine.record.checkpoints import Checkpoint, Checkpoints, Position, last_of_stages
-from engine.record.numerics import mixed
-from engine.record.run_folder import PARTS, RunFolder
+from engine.record.numerics import differing, mixed
+from engine.record.run_folder import RunFolder
+from engine.record.shapes import RUN
+from engine.record.stage_hashes import CODE
 from engine.record.stage_states import StageStates, open_states
 from engine.record.state_projection import check_room
 from engine.server.federation import Federation
@@ -146,9 +149,7 @@ class Lineage:
 
     def _restore(self) -> None:
         self.checkpoints.check_folder()
-        folders = (self.folder.path, self.folder.path / PARTS, self.checkpoints.folder, self.checkpoints.states_folder)
-        for folder in folders:
-            remove_left_behind(folder)
+        remove_left_behind(self.folder.path, RUN)
         found = self.checkpoints.latest(self._parents)
         if found is not None:
             self._check_fits(found)
@@ -185,16 +186,20 @@ class Lineage:
 
     def _go_on_with(self, numerics: dict[str, str]) -> None:
         """Refuse to go on where other bits would be computed than before, or mark the result."""
-        for name, before in sorted(numerics.items()):
-            now = self.numerics[name]
-            if now == before:
-                continue
-            if not self.federation.experiment.execution.mixed_hardware:
-                raise ResourceError(
-                    f"execution.mixed_hardware=False: the run began with {name} {before} and would go on with "
-                    f"{now}, so bits would differ from here on; go on where it began, or set "
-                    "execution.mixed_hardware=true, which marks the result"
-                )
+        differ = differing(numerics, self.numerics)
+        if not differ:
+            return
+        if not self.federation.experiment.execution.mixed_hardware:
+            told = ", and with ".join(
+                f"{name} {before} and would go on with {now}" for name, (before, now) in differ.items()
+            )
+            anew = f"start again with: {self.folder.command_anew()}, or in another folder"
+            repair = anew if CODE in differ else "go on where it began"
+            raise ResourceError(
+                f"execution.mixed_hardware=False: the run began with {told}, so bits may differ from here on; "
+                f"{repair}, or set execution.mixed_hardware=true, which marks the result"
+            )
+        for name, (before, now) in differ.items():
             self.numerics[name] = mixed(before, now)
             log.warning("the run began with %s %s and goes on with %s: bits differ from here on", name, before, now)
 
@@ -214,7 +219,10 @@ class Lineage:
         algorithm, last = stage.algorithm, self.federation.ends[self.position.stage]
         rounds = f"rounds {self.position.round + 1} to {last}" if stage.rounds else f"after round {last}"
         log.info("stage %s: %s, %s", stage.name, algorithm, rounds)
-        executor, why = self.federation.executor(algorithm)
-        if why and stage.rounds:
+        if not stage.rounds:
+            return
+        context = self.federation.context(self.position.stage, self.position.round + 1)
+        executor, why = self.federation.executor(algorithm, context)
+        if why:
             asked = self.federation.experiment.execution.executor
             log.info("stage %s: trained by %s and not by %s, since %s", stage.name, executor, asked, why)

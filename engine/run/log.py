@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+from io import TextIOWrapper
 from pathlib import Path
+
+from engine.base.opening import regular
 
 log = logging.getLogger("fedskew")
 
@@ -24,7 +27,10 @@ class Messages(logging.Handler):
 
 
 class LogFile(logging.FileHandler):
-    """A run goes on without its log where the disk does not take it."""
+    """A run goes on without its log where the disk does not take it, or something else lies in its place."""
+
+    def _open(self) -> TextIOWrapper:
+        return open(self.baseFilename, "a", encoding=self.encoding, opener=regular)
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

@@ -20,6 +20,7 @@ import safetensors.numpy
 
 from engine.base.errors import ConfigError, RunError, RunFolderError
 from engine.base.files import link_or_copy, refuse_links
+from engine.base.opening import read_bytes
 from engine.client.entries import Arrays
 from engine.data import Assignment, Dataset
 from engine.experiment import Experiment, lineage_of
@@ -61,7 +62,7 @@ class LocalModels:
 
     def __getitem__(self, client: int) -> Arrays:
         """ "weights" [P] and "buffers" [Q] with which the client ended."""
-        return safetensors.numpy.load_file(_file(self.folder, client))
+        return safetensors.numpy.load(read_bytes(_file(self.folder, client)))
 
 
 def _file(folder: Path, client: int) -> Path:
@@ -132,7 +133,6 @@ def local_models(
         models = Path(name) / "models"
         models.mkdir()
         place.create(copy)
-        _copy_checkpoints(round, copy, place.path)
 
         def keep(client: int, model: Arrays) -> None:
             if client in kept:
@@ -142,6 +142,7 @@ def local_models(
 
         pool = _pool(copy, prepared, address)
         try:
+            _copy_checkpoints(round, copy, place.path, dict(pool.numerics))
             driver = Driver(copy, place, prepared.dataset, prepared.assignment, pool)
             began = driver.round
             rows: list[Row] = []
@@ -201,8 +202,11 @@ def _pool(experiment: Experiment, prepared: Prepared, address: str | None) -> Po
     return RayPool(experiment, cluster.share(prepared.dataset), prepared.assignment)
 
 
-def _copy_checkpoints(round: Round, copy: Experiment, target: Path) -> None:
-    """The run's checkpoints before ``round``, as those of the copy, with the states they name."""
+def _copy_checkpoints(round: Round, copy: Experiment, target: Path, computed_with: dict[str, str]) -> None:
+    """The run's checkpoints before ``round``, as those of the copy, with the states they name.
+
+    As if it had been computed here: whether other code, or another machine, comes to the same is seen by the weights.
+    """
     names = [one.name for one in copy.chain]
     chain = tuple(one.name for one in round.experiment.chain)
     ours = Checkpoints(round.folder / "checkpoints", round.experiment.digest, 1, chain)
@@ -222,7 +226,7 @@ def _copy_checkpoints(round: Round, copy: Experiment, target: Path) -> None:
                 state = f"{digest}.safetensors"
                 link_or_copy(ours.states_folder / state, theirs.states_folder / state)
         moved = type(position)(names.index(name), position.round)
-        theirs.save(Checkpoint(moved, found.server, found.states, found.numerics))
+        theirs.save(Checkpoint(moved, found.server, found.states, computed_with))
 
 
 def _compare(round: Round, rows: Sequence[Row], computed_with: dict[str, Any]) -> str:

@@ -10,16 +10,18 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import shutil
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from engine.base.errors import RunFolderError
+from engine.base.owned import clear, remove
 from engine.experiment import Experiment, Stage
 from engine.record import snapshots
 from engine.record.numerics import is_mixed
+from engine.record.shapes import FETCHED, SNAPSHOT
 from engine.record.snapshots import Snapshot
 from engine.record.stage_hashes import stage_hash
 from engine.record.store import Lease, StageStore, Watch
@@ -170,8 +172,8 @@ class Reuse:
         return None
 
     def _fetch(self, key: str, round: int) -> Snapshot | None:
-        target = self._scratch / f"{key}-{round:06d}"
-        shutil.rmtree(target, ignore_errors=True)
+        clear(self._scratch, FETCHED)  # of a process that was killed
+        target = self._scratch / f"{key}-{round:06d}-{uuid.uuid4().hex}"
         if not self._store.fetch(key, round, target):
             return None
         try:
@@ -183,7 +185,7 @@ class Reuse:
 
     def done_with(self, snapshot: Snapshot) -> None:
         """Its files have been taken over."""
-        shutil.rmtree(snapshot.folder, ignore_errors=True)
+        remove(snapshot.folder, SNAPSHOT)
 
 
 def _of(segments: Sequence[Segment], round: int) -> Segment:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from engine.algorithm import Algorithm
+from engine.algorithm import overrides
 from engine.base.files import link_or_copy, writing
 from engine.record import snapshots
 from engine.record.checkpoints import Position
@@ -95,7 +95,7 @@ class Sharing:
     def adopt_snapshots(self, folder: Path) -> list[Row]:
         """Go on from what :meth:`write_snapshots` of a run with equal stages wrote; a run that has done nothing yet."""
         rows = []
-        for path in sorted(folder.glob("[0-9]*")):
+        for path in sorted(folder.glob("[0-9][0-9]")):
             while self._lineage.position.stage != int(path.name):
                 self._lineage.begin(self._lineage.position.stage + 1)
             rows += self._adopt(snapshots.read(path))
@@ -163,7 +163,7 @@ class Sharing:
     def _has_end(self) -> bool:
         """True if there is more to the stage's end than its last round."""
         stage = self._lineage.stage
-        return stage.rounds == 0 or type(stage.algorithm).finish is not Algorithm.finish
+        return stage.rounds == 0 or overrides(stage.algorithm, "finish")
 
     def _segments(self) -> list[Segment]:
         lineage = self._lineage

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.record import stage_hashes as hashing
+from engine.record import sources as hashing
+from engine.record import stage_hashes
 from engine.record.numerics import numerics
-from engine.record.stage_hashes import ROOMS, digest_of, numeric_path, stage_hash
+from engine.record.sources import ROOMS, digest_of, numeric_path
+from engine.record.stage_hashes import stage_hash
 from tests.support.tiny import experiment
 
 ROOT = Path(__file__).parents[2]
@@ -23,6 +25,7 @@ OUTSIDE = {
     "engine.base.devices": "names and sizes of cards and processors, for schedules and checks",
     "engine.base.errors": "exceptions and their sentences",
     "engine.base.files": "whole files and locks",
+    "engine.base.opening": "opens files, and refuses what is none",
     "engine.base.parquet": "opens files; what was read has a fingerprint, which is hashed",
     "engine.base.registry": "classes by name; the name is in the identity, the class in a hashed room",
     "engine.base.section": "the form of a section; its values are in the identity",
@@ -94,7 +97,7 @@ def key(sources: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[],
         return stage_hash(config, config.chain[0], numerics(config, "a CPU"), "data")
 
     monkeypatch.setattr(hashing, "file_of", file_of)
-    monkeypatch.setattr(hashing, "source_digest", lambda module: digest_once(file_of(module).read_text()))
+    monkeypatch.setattr(stage_hashes, "source_digest", lambda module: digest_once(file_of(module).read_text()))
     yield key
     numeric_path.cache_clear()
 

@@ -687,7 +687,7 @@ def test_a_start_that_was_killed_leaves_nothing_in_the_way(tmp_path: Path) -> No
     """Kills: a folder that is refused for what a kill left of a file on its way to its place."""
     settings = experiment(rounds=1)
     (tmp_path / ".experiment.yaml.123.tmp").write_text("half")
-    (tmp_path / ".before-abc").mkdir()
+    (tmp_path / ".before-k3x9_q2z").mkdir()
     RunFolder.for_experiment(settings, tmp_path)
     (tmp_path / "mine.txt").write_text("a user's file")
     with pytest.raises(ConfigError, match="is not empty and holds no run"):

@@ -1,0 +1,217 @@
+"""The sources that a result's bits go through, and their hashes.
+
+Of the engine these are whole rooms. Of what is chosen by name (an algorithm, a model, a data source, a partition) they
+are the modules of its classes and all that those take something from, as far as that is not the standard library or a
+package that was installed: of those it is the version.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Iterator
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+from engine.base.errors import ConfigError
+from engine.base.opening import read_bytes, read_text
+
+# The rooms that a result's bits go through, whole. The others compute none: an experiment's values are hashed as its
+# identity, and records, workers and the loop of a run carry numbers and change none.
+ROOMS = ("engine.algorithm", "engine.models", "engine.data", "engine.client", "engine.server")
+LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")  # methods of a logger
+INSTALLED = ("site-packages", "dist-packages")  # the folders of packages that were installed
+ENGINE = __name__.partition(".")[0]  # whose modules are in ROOMS, or compute nothing
+SHIPPED = "algorithms"  # the package that comes with it, and is followed where both have been installed, too
+IN_NUMERICS = ("torch", "numpy")  # whose versions are there
+
+
+# --- which modules --------------------------------------------------------------------------------------
+
+
+@cache
+def numeric_path() -> tuple[str, ...]:
+    """List the modules of :data:`ROOMS`, their ``__init__`` included."""
+    found = []
+    for room in ROOMS:
+        folder = file_of(room).parent
+        for path in folder.rglob("*.py"):
+            parts = path.relative_to(folder).with_suffix("").parts
+            found.append(".".join((room, *parts)).removesuffix(".__init__"))
+    return tuple(sorted(found))
+
+
+@cache
+def behind(choice: type) -> frozenset[str]:
+    """Find the modules behind a class that is chosen by name, beside the engine's.
+
+    These are the modules of its classes, and what they import or hold something of, and so on. A package that was
+    installed is followed only if it is the class's own, or :data:`SHIPPED`. Raises :class:`ConfigError` for a module
+    without a source.
+    """
+    home = choice.__module__.partition(".")[0]
+    found, new = set[str](), {cls.__module__ for cls in choice.__mro__ if _counts(cls.__module__, home)}
+    while new:
+        found |= new
+        new = {name for one in new for name in _taken(one) if _counts(name, home)} - found
+    return frozenset(found)
+
+
+@cache
+def packages_behind(choice: type) -> frozenset[str]:
+    """Find the packages, installed and not followed, that the modules behind a class import something from."""
+    home = choice.__module__.partition(".")[0]
+    tops = {name.partition(".")[0] for module in behind(choice) for name in _imported(module)}
+    others = tops - {home, ENGINE, SHIPPED, *IN_NUMERICS, *sys.stdlib_module_names}
+    return frozenset(top for top in others if _is_installed(top))
+
+
+def _counts(module: str, home: str) -> bool:
+    """Return whether ``module`` is followed for a class of the top-level package ``home``."""
+    top = module.partition(".")[0]
+    if top == ENGINE or top in sys.stdlib_module_names:
+        return False
+    return (top in (home, SHIPPED) or not _is_installed(top)) and not _is_bare_package(module)
+
+
+@cache
+def _is_installed(top: str) -> bool:
+    """Return whether a top-level package lies where packages are installed."""
+    there = sys.modules.get(top) or importlib.util.find_spec(top)
+    found = [getattr(there, name, None) for name in ("__file__", "origin")]
+    inner = getattr(there, "__path__", None) or getattr(there, "submodule_search_locations", None)
+    places = [place for place in (*found, *(inner or ())) if isinstance(place, str)]
+    return any(set(INSTALLED) & set(Path(place).parts) for place in places)
+
+
+def _is_bare_package(module: str) -> bool:
+    """Return whether a module is a folder without an ``__init__.py``, which holds nothing of its own."""
+    there = sys.modules.get(module)
+    if there is not None:
+        return hasattr(there, "__path__") and getattr(there, "__file__", None) is None
+    spec = importlib.util.find_spec(module)
+    return spec is not None and not spec.has_location and spec.submodule_search_locations is not None
+
+
+def _taken(module: str) -> set[str]:
+    """The modules that a module imports, anywhere in it, and those of the values that it holds."""
+    there = sys.modules.get(module)
+    values = [] if there is None else list(vars(there).values())
+    held = {value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None) for value in values}
+    return {name for name in held | _imported(module) if isinstance(name, str) and _is_module(name)}
+
+
+@cache
+def _imported(module: str) -> frozenset[str]:
+    """Find the modules that a source imports or takes a name from, inside functions as well."""
+    path = file_of(module)
+    return frozenset(_import_statements(path, module)) if path.suffix == ".py" else frozenset()
+
+
+def _import_statements(path: Path, module: str) -> Iterator[str]:
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(read_bytes(path))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            origin = ".".join([*above, *([node.module] if node.module else [])])
+            inner = [f"{origin}.{alias.name}" for alias in node.names]
+            modules = [name for name in inner if _is_module(name)]
+            yield from modules
+            if len(modules) < len(inner):  # the package's own names
+                yield origin
+
+
+@cache
+def _is_module(name: str) -> bool:
+    if name in sys.modules:
+        return isinstance(sys.modules[name], ModuleType)
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError, AttributeError):  # its package is none, or is not here
+        return False
+
+
+# --- their hashes ---------------------------------------------------------------------------------------
+
+
+def file_of(module: str) -> Path:
+    """Find the file of a module, of a package its ``__init__.py``; raises :class:`ConfigError` where there is none."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None and module not in sys.modules:
+        spec = importlib.util.find_spec(module)
+        file = spec.origin if spec is not None and spec.has_location else None
+    if file is None or not Path(file).is_file():
+        rule = "has no source file, so results could not be told from those of other code"
+        raise ConfigError("module", module, rule, "write what it holds into a .py file")
+    return Path(file)
+
+
+@cache
+def source_digest(module: str) -> str:
+    """Hash what a module computes, see :func:`digest_of`; one that is compiled by the bytes of its file."""
+    path = file_of(module)
+    if path.suffix != ".py":
+        return hashlib.sha256(read_bytes(path)).hexdigest()
+    return digest_of(read_text(path))
+
+
+@cache
+def version_of(package: str) -> str:
+    """Return the version of an installed package, by the name that it is imported under."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # it was installed under other names, which takes a second to find out
+        names = sorted(set(metadata.packages_distributions().get(package, ())))
+        return ", ".join(f"{name} {metadata.version(name)}" for name in names) or "unknown"
+
+
+def digest_of(source: str) -> str:
+    """Hash a source's syntax tree with SHA-256, without comments, docstrings, layout and statements that only log."""
+    parts: list[str] = []
+    _write(ast.parse(source), parts)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _write(node: object, parts: list[str], docstring: bool = False) -> None:
+    """Append a tree as words, of which none has a line break; a third of ``ast.dump``'s time.
+
+    ``docstring``: a text at the beginning is one.
+    """
+    if isinstance(node, ast.AST):
+        parts.append(type(node).__name__)
+        for name in node._fields:
+            _write(getattr(node, name, None), parts, docstring=name == "body")
+    elif isinstance(node, list):
+        if node and isinstance(node[0], ast.stmt):
+            node = [one for one in node[1 if docstring and _is_text(node[0]) else 0 :] if not _only_logs(one)]
+        parts.append("[")
+        for one in node:
+            _write(one, parts)
+        parts.append("]")
+    else:
+        parts.append(repr(node))
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
+def _only_logs(statement: ast.stmt) -> bool:
+    """Tell ``log.info(...)``, ``log = logging.getLogger(...)`` and ``import logging`` from statements that compute."""
+    if isinstance(statement, ast.Import):
+        return [alias.name for alias in statement.names] == ["logging"]
+    if isinstance(statement, ast.Assign):
+        return ast.unparse(statement).startswith("log = logging.getLogger(")
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+        return False
+    called = ast.unparse(statement.value.func)
+    assigns = any(isinstance(node, ast.NamedExpr) for node in ast.walk(statement))
+    return called.startswith("log.") and called.removeprefix("log.") in LEVELS and not assigns
