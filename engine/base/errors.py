@@ -4,16 +4,22 @@ FedskewError            anything the command line shows without a traceback
 ├── ConfigError         a field has a value it cannot have      (exit code 2)
 ├── DataError           a data set is missing or unreadable     (exit code 2)
 ├── ResourceError       cluster or disk lack what was asked     (exit code 2)
+│   └── WriteError      a file cannot be written
 ├── RunFolderError      a run folder is not what it should be   (exit code 2)
 └── RunError            a run that had started cannot go on     (exit code 1)
     ├── ClientError     one client's round failed
-    └── MemoryShort     a worker's memory does not do
+    ├── MemoryShort     a worker runs out of memory
+    ├── UnkeyedDraw     random numbers that no key belongs to
+    └── ProcessDied     a process that a run needs is gone  (exit code 3)
 """
 
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Iterable
+
+from engine.base.last_word import DIED
 
 
 class FedskewError(Exception):
@@ -49,6 +55,22 @@ class ResourceError(FedskewError):
     """Ray or the disk cannot give what is asked for; says what is asked for and what there is."""
 
 
+class WriteError(ResourceError):
+    """A file that cannot be written, as on a full disk; says how to resume ``folder`` once there is room."""
+
+    def __init__(self, file: object, reason: str, folder: object) -> None:
+        super().__init__(
+            f"{file} cannot be written ({reason}); the last checkpoint is kept: make room, then continue with: "
+            f"fedskew resume {shlex.quote(str(folder))}"
+        )
+        self.file = file
+        self.reason = reason
+        self.folder = folder
+
+    def __reduce__(self):  # keeps the three parts when the error crosses processes
+        return type(self), (self.file, self.reason, self.folder)
+
+
 class RunFolderError(FedskewError):
     """A run folder of another experiment, or one that cannot be read."""
 
@@ -77,6 +99,16 @@ class ClientError(RunError):
 
 class MemoryShort(RunError):
     """A worker that lacks the memory for its block."""
+
+
+class UnkeyedDraw(RunError):
+    """Random numbers drawn from something that other work draws from too: the run would have other bits each time."""
+
+
+class ProcessDied(RunError):
+    """A process without which a run cannot go on has died; it is resumed as it is."""
+
+    exit_code = DIED
 
 
 SHOWN = 300  # characters of a value that a sentence repeats

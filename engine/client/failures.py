@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import torch
 
-from engine.base.errors import ClientError, FedskewError, MemoryShort, RunError
+from engine.base.errors import ClientError, FedskewError, MemoryShort, RunError, UnkeyedDraw
 from engine.client.client_round import ClientRound
 
 Attempted = ClientRound | ClientError
@@ -72,6 +72,12 @@ def _pass_on(error: Exception, group: Sequence[ClientRound]) -> None:
         raise MemoryShort(f"{_told(group)} do not fit into a worker's memory: {_named(error)}") from error
     if isinstance(error, OSError) or (isinstance(error, RuntimeError) and _says(error, OF_DEVICE)):
         raise RunError(f"{_told(group)}: a file or a device failed: {_named(error)}") from error
+    if isinstance(error, RuntimeError) and str(error).startswith("vmap:") and "random" in str(error):
+        raise UnkeyedDraw(
+            f"{_told(group)}: {type(group[0].algorithm).__name__}, or a module of the network, draws random numbers in "
+            f"a way that cannot be mapped over clients ({_first_sentence(error)}); a loss finds its numbers in "
+            "batch.drawn, and under execution.executor=loop modules may draw in any way of torch's"
+        ) from error
     if isinstance(error, FedskewError):  # of the engine: a step that cannot be captured, for example
         raise error
 
@@ -89,6 +95,10 @@ def _says(error: BaseException, texts: tuple[str, ...]) -> bool:
 
 def _told(group: Sequence[ClientRound]) -> str:
     return f"round {group[0].context.round}, clients " + ", ".join(str(task.number) for task in group)
+
+
+def _first_sentence(error: Exception) -> str:
+    return " ".join(str(error).split()).partition(". ")[0]
 
 
 def _named(error: Exception) -> str:

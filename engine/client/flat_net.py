@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from engine.algorithm import Net, ParamLayout, Statistics, Tensors
+from engine.client.drawing_modules import watch
 from engine.client.jvp import jvp
 from engine.models import Model, narrowed
 
@@ -36,6 +37,7 @@ class FlatNet:
         body = list(self.model.body.parameters())
         head = list(self.model.head.parameters())
         self.parameters: list[nn.Parameter] = body + head
+        self.draws = watch(self.model)  # whether a module of it may draw random numbers
         self.tap_names = self.model.tap_names
         self._convolves = any(isinstance(module, nn.Conv2d) for module in self.model.body.modules())
         self.norm_names = tuple(

@@ -23,6 +23,7 @@ from engine.algorithm import (
     Context,
     Net,
     Tensors,
+    not_stacked,
     personalised,
     seeds,
 )
@@ -33,6 +34,7 @@ from engine.client.entries import Arrays, floats, not_finite, opened, to_numpy, 
 from engine.client.executor_fallback import in_place_of
 from engine.client.failures import Attempted, attempt, naming
 from engine.client.flat_net import FlatNet
+from engine.client.global_generators import drawing_by_key
 from engine.client.mapped_client import MappedClient
 from engine.client.messages import (
     BlockResult,
@@ -93,8 +95,14 @@ class JobRunner:
         """Copy onto the device what the following jobs share."""
         self._shared = to_torch(shared, self.device)
 
+    @property
+    def nets(self) -> list[FlatNet]:
+        """All networks that jobs are done with."""
+        return [self.net, *self.client_nets.all]
+
     # --- jobs -----------------------------------------------------------------------------------------
 
+    @drawing_by_key
     def train(
         self,
         job: TrainJob,
@@ -130,6 +138,7 @@ class JobRunner:
         block.sums = sums.on_wire()
         return (block, *new_states) if job.stateful else block
 
+    @drawing_by_key
     def peak(self, job: TrainJob, ids: tuple[int, ...], addressed: Arrays, rows: int, clients: int) -> PeakMemory:
         """Train some rows of clients that are new, as a trial: nothing is kept of it but the memory that it took.
 
@@ -146,11 +155,13 @@ class JobRunner:
         whole = max(self.trainer.rows.normalised_bytes(len(self._indices(number))) for number in ids)
         return replace(peak, needed=peak.needed + min(whole, RESIDENT_BYTES))
 
+    @drawing_by_key
     def evaluate(self, job: Algorithm, start: int, stop: int) -> Scores:
         """Score the test rows [start, stop) with the shared weights and buffers, as the algorithm predicts."""
         self.net.load(self._shared["weights"], self._shared["buffers"])
         return self._scores(self.net, job.predict, torch.arange(start, stop, device=self.device))
 
+    @drawing_by_key
     def measure(
         self,
         job: PersonalJob,
@@ -174,6 +185,7 @@ class JobRunner:
                     found.append(self._own_scores("fine_tuned", job.algorithm, number, context, own_test))
         return found
 
+    @drawing_by_key
     def map(self, job: MapJob, ids: tuple[int, ...], *states: Arrays | None) -> Mapped:
         """The job's function of each client in turn; the net is at the shared weights each time."""
         mapped = Mapped([], [])
@@ -209,6 +221,7 @@ class JobRunner:
             mapped.results.append(to_numpy(merged))
         return mapped
 
+    @drawing_by_key
     def compute(self, job: ComputeJob) -> Arrays:
         """The job's function once, on the server's behalf."""
         self.net.load(self._shared["weights"], self._shared["buffers"])
@@ -224,7 +237,7 @@ class JobRunner:
         """Each client, what its round came to, and the seconds it took: by its rows, of a common pass."""
         asked = self.experiment.execution.executor
         assert asked != "auto", "the experiment is resolved"
-        executor, _ = in_place_of(asked, job.algorithm.requires.no_vmap, self.client_nets.differ)
+        executor, _ = in_place_of(asked, not_stacked(job.algorithm, job.context), self.client_nets.differ)
 
         def train(group: Sequence[ClientRound]) -> Sequence[Attempted]:
             if executor == "loop":

@@ -60,6 +60,11 @@ class ClientNets:
         return {"weights": net.weights, "buffers": net.buffers}
 
     @property
+    def all(self) -> list[FlatNet]:
+        """Those of clients with architectures of their own."""
+        return list(self._nets.values())
+
+    @property
     def largest(self) -> FlatNet:
         """The one of the clients' networks with the most weights."""
         return max(self._nets.values(), key=lambda net: net.layout.size, default=self._common)

@@ -26,6 +26,7 @@ from engine.algorithm import (
     ModelState,
     Phase,
     Tensors,
+    overrides,
     personalised,
 )
 from engine.base.errors import ClientError
@@ -193,13 +194,13 @@ class Trainer:
         """A client's state from what is stored of it, or its first one."""
         algorithm, stored = task.algorithm, task.stored
         stored = opened(algorithm.kinds, stored, client) if stored else stored
-        if not task.newcomer or type(algorithm).init_state is Algorithm.init_state:
+        if not task.newcomer or not overrides(algorithm, "init_state"):
             return {} if task.newcomer else stored
         early = replace(client, rng=Streams(self.seed, 0, task.number))  # the same whenever it first takes part
         return opened(algorithm.kinds, first_state(algorithm, early, task.sent, stored), client)
 
     def _setup(self, algorithm: Algorithm, sent: Tensors, state: Tensors, client: Client) -> Tensors:
-        if type(algorithm).client_setup is Algorithm.client_setup:
+        if not overrides(algorithm, "client_setup"):
             return {}
         self.net.load(sent["weights"], sent["buffers"])
         self.net.train(False)

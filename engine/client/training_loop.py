@@ -8,7 +8,7 @@ Shapes: n rows of a client, B of a batch, P parameters, Q floating buffers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
@@ -23,16 +23,21 @@ from engine.algorithm import (
     Batch,
     Context,
     LocalRun,
+    Loss,
     ModelState,
     Net,
     Phase,
     Pooled,
     Tensors,
     accumulation,
+    acts,
+    loss_of,
+    overrides,
     personalised,
 )
 from engine.client.cached_net import CachedNet
 from engine.client.client_round import ClientRound
+from engine.client.drawing_modules import StepDraws, drawing_from
 from engine.client.entries import is_finite, sliced
 from engine.client.flat_net import FlatNet
 from engine.data.batches import Rows
@@ -60,6 +65,17 @@ class NotFinite(Exception):
         self.step = step  # of the round, from 1
 
 
+@dataclass(frozen=True)
+class FirstBatch:
+    """The objective on a client's first batch before any step, to be measured once more at the end."""
+
+    batch: Batch
+    objective: Loss
+    loss: Tensor  # []
+    training: bool  # the mode of the modules
+    draws: list[Tensor]  # the state from which these drew
+
+
 class SequentialLoop:
     """The phases of one client's round, alone in the net: the reference, to be stepped through."""
 
@@ -79,22 +95,24 @@ class SequentialLoop:
         self.local = client_round.local
         self.stops_unless_finite = False  # with NotFinite, after the step in which it happens
         self._start: Tensor | None = None  # [P] of the phase, where somebody may ask
-        self._first: tuple[Batch, Tensor, bool] | None = None  # its objective before any step; training mode
+        self._first: FirstBatch | None = None
 
     def run_all(self, phases: Sequence[Phase]) -> None:
         """Run all phases; the net is in eval mode after them."""
-        hooks = type(self.algorithm)
-        has_starts = hooks.phase_start is not Algorithm.phase_start
-        remembers = has_starts or hooks.gradient is not Algorithm.gradient
+        has_starts = overrides(self.algorithm, "phase_start")
         for number, phase in enumerate(phases):
             self.round.enter(phase)
             if number:
                 self._load_start()
-            self._start = self.net.weights.clone() if remembers or phase.name else None
+            remembers = has_starts or phase.name or self._acts("gradient", phase)
+            self._start = self.net.weights.clone() if remembers else None
             self.run(phase)
             if self._start is not None and (phase.name or has_starts):
                 self.round.leave(phase, self._start, ModelState(self.net.weights.clone(), self.net.buffers.clone()))
         self.net.train(False)
+
+    def _acts(self, hook: str, phase: Phase) -> bool:
+        return acts(self.algorithm, hook, self.round.client.context, phase.name)
 
     def _load_start(self) -> None:
         """Put into the net what the phase starts from, if that is not what the one before ended with."""
@@ -110,8 +128,14 @@ class SequentialLoop:
 
     def run(self, phase: Phase) -> None:
         """One phase: its steps, or its one gradient."""
+        self._draws = StepDraws([self.round.phase_client.rng])
+        with drawing_from(self._draws) if self.net.draws else nullcontext():
+            self._run(phase)
+
+    def _run(self, phase: Phase) -> None:
         frozen_body = freezes_body(phase)
         self.net.train(not frozen_body, head=True)
+        self._objective = loss_of(self.algorithm, self.round.client.context, phase.name)
         before = self.net.buffers.clone() if phase.buffers == "keep" else None
         indices = self.round.order.part(phase)
         augment = "none" if frozen_body else self.local.augment
@@ -139,13 +163,14 @@ class SequentialLoop:
         self.round.lr = self.round.phase_client.context.lr if phase.lr is None else phase.lr
         step = _optimizer(weights, self.local, self.round.lr)
         plain = self._is_plain(phase)
+        hook = self.algorithm.gradient if self._acts("gradient", phase) else None
         steps = 0
         for positions in batches:
             if plain:
                 self.net.descend(self._loss(net, batch_of, positions, phase), phase.trainable, self.round.lr)
             else:
                 grad = self._grad(net, batch_of, positions, phase)
-                step(self.algorithm.gradient(grad, weights, received, state, client))
+                step(grad if hook is None else hook(grad, weights, received, state, client))
             steps += 1
             if self.stops_unless_finite and not is_finite(self.net.weights):
                 raise NotFinite(self.round.steps + steps)
@@ -154,8 +179,8 @@ class SequentialLoop:
 
     def _is_plain(self, phase: Phase) -> bool:
         """Return whether a step is SGD and nothing else, so that nobody sees the gradient as a vector."""
-        has_hook = type(self.algorithm).gradient is not Algorithm.gradient
-        return self.local.is_plain_sgd and not has_hook and self.round.order.batch_size(phase) != "full"
+        is_small = self.round.order.batch_size(phase) != "full"
+        return self.local.is_plain_sgd and is_small and not self._acts("gradient", phase)
 
     def _emit(self, net: Net, batch_of: BatchOf, batches: Iterator[Tensor], phase: Phase) -> None:
         where, _ = self.net.slices[phase.trainable]
@@ -184,12 +209,14 @@ class SequentialLoop:
         drawn = self.algorithm.step_randomness(self.round.phase_client, len(batch.y), self.round.received)
         if drawn:
             batch = replace(batch, drawn={name: moved(value, batch.x.device) for name, value in drawn.items()})
+        draws = self._draws.states() if self._first is None and self.net.draws else []
         with self.forward():
-            loss = self.algorithm.loss(net, batch, self.round.received, self.round.state)
+            loss = self._objective(net, batch, self.round.received, self.round.state)
         if self._first is None:
             cached = phase.features == "cached"
             x = self.rows.batch(self.round.order.part(phase)[positions])[0] if cached else batch.x
-            self._first = replace(batch, x=x), loss.detach(), self.net.model.training and not cached
+            training = self.net.model.training and not cached
+            self._first = FirstBatch(replace(batch, x=x), self._objective, loss.detach(), training, draws)
         return loss
 
     # --- rows -----------------------------------------------------------------------------------------
@@ -215,15 +242,15 @@ class SequentialLoop:
     # --- the objective on the first batch ---------------------------------------------------------------
 
     def loss_before(self) -> float | None:
-        return None if self._first is None else float(self._first[1])
+        return None if self._first is None else float(self._first.loss)
 
     def loss_after(self) -> float | None:
         if self._first is None:
             return None
-        batch, _, training = self._first
-        self.net.train(training)
-        with self.forward():
-            return float(self.algorithm.loss(self.net, batch, self.round.received, self.round.state).detach())
+        first = self._first
+        self.net.train(first.training)
+        with drawing_from(StepDraws.again(first.draws)), self.forward():
+            return float(first.objective(self.net, first.batch, self.round.received, self.round.state).detach())
 
 
 @dataclass(frozen=True)

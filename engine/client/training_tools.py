@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from itertools import islice
 from math import cos, pi
 from typing import Literal
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.algorithm import Net, Tensors
+from engine.client.drawing_modules import StepDraws, drawing_from
 from engine.client.flat_net import FlatNet
 from engine.data.batches import orders
 from engine.data.public import PublicSet, none_set_aside
@@ -48,17 +50,19 @@ class FlatTrainingTools:
             stepper: torch.optim.Optimizer = torch.optim.Adam(trained, lr=lr, weight_decay=weight_decay)
         else:
             stepper = torch.optim.SGD(trained, lr=lr, momentum=momentum, weight_decay=weight_decay)
+        draws = drawing_from(StepDraws([self.rng])) if net.draws else nullcontext()
         passes = orders(num_rows, batch_size, "keep", self.rng("batches"))
         least = 2 if net.layout.has_batchnorm and trainable != "head" else 1  # statistics of one row are none
-        for epoch, batches in enumerate(islice(passes, epochs)):
-            if schedule == "cosine":
-                stepper.param_groups[0]["lr"] = lr / 2 * (1 + cos(pi * epoch / epochs))
-            for positions in batches:
-                if len(positions) < least:
-                    continue
-                weights.grad, grads = net.gradients(loss(net, positions.to(self.device)), trainable, beside)
-                for leaf, grad in zip(beside, grads, strict=True):
-                    leaf.grad = grad
-                stepper.step()
+        with draws:
+            for epoch, batches in enumerate(islice(passes, epochs)):
+                if schedule == "cosine":
+                    stepper.param_groups[0]["lr"] = lr / 2 * (1 + cos(pi * epoch / epochs))
+                for positions in batches:
+                    if len(positions) < least:
+                        continue
+                    weights.grad, grads = net.gradients(loss(net, positions.to(self.device)), trainable, beside)
+                    for leaf, grad in zip(beside, grads, strict=True):
+                        leaf.grad = grad
+                    stepper.step()
         net.train(False)
         return {"weights": net.weights.clone(), "buffers": net.buffers.clone()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Batch, Net, Phase, PostTraining, Tensors
+from engine.algorithm import Batch, Client, Context, Net, Phase, PostTraining, Tensors
 from engine.base.errors import ConfigError, RunError
 from engine.client import training_loop as sequential
 from engine.client.client_round import ClientRound
@@ -36,10 +36,12 @@ from engine.client.vmap.cuda_graph import Captured, CudaRecorder, Program
 from engine.client.vmap.dense import Product
 from engine.client.vmap.step_memory import Inputs, Memory
 from engine.client.vmap.steps import descend, optimizer
+from engine.client.vmap.ways import ways
 from engine.data.batches import Rows
 from engine.experiment import Experiment, Local
 from engine.experiment.executor_policy import default_executor
 from engine.models import MLP
+from tests.support.bench import Bench
 from tests.support.outcomes import SHORT, come_to
 from tests.support.tiny import BATCHNORM, Driven, assignment, drive, experiment_of, open_driver
 
@@ -374,6 +376,30 @@ def test_what_a_step_reads_of_the_context_counts(
     Recorder.made.clear()
     (tmp_path / executor).rename(tmp_path / "before")
     assert gap(run(executor), loop) > 1e-6
+
+
+@dataclass(frozen=True)
+class LossFromTheSecondRound(FedAvg):
+    """A loss that is the contract's in the first round, beside a hook that always acts."""
+
+    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
+        return frozenset({"loss"}) if context.stage_round == 1 else frozenset()
+
+    def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
+        return 2 * super().loss(net, batch, received, state)
+
+    def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
+        return grad
+
+
+def test_another_loss_is_another_way() -> None:
+    """Kills: a step that was captured with one loss and is replayed where the other one is due."""
+    bench = Bench(MLP(hidden=(6,)))
+    first, second, third = (
+        ways(LossFromTheSecondRound(), Local(), (Phase(),), replace(bench.context, stage_round=round), bench.net, False)
+        for round in (1, 2, 3)
+    )
+    assert first != second == third
 
 
 @CAPTURING

@@ -4,8 +4,9 @@ A step of a small network is bound by the time that the host takes to start its 
 them at once, on the addresses and with the numbers of the moment in which it was captured. What keeps that right:
 
 * Whatever a step reads or writes lies in a :class:`Program`'s memory, which is copied into, never replaced.
-* What is no tensor is part of what a program or a bucket of it is found by: hyper-parameters and shapes of entries; the
-  phase, the range of clients, the shapes of a step's inputs, and what the step has read of the context, which is noted.
+* What is no tensor is part of what a program or a bucket of it is found by: hyper-parameters, shapes of entries, what
+  of the algorithm acts; the phase, the range of clients, the shapes of a step's inputs, and what the step has read of
+  the context, which is noted.
 * Nothing that leaves a program's memory is a view of it.
 
 A bucket is captured when it comes for the second time. The first time its step is run as it is written, on the stream
@@ -29,6 +30,7 @@ from engine.algorithm import Algorithm, Client, Context, Tensors
 from engine.base.errors import RunError
 from engine.client.vmap.block_inputs import shared
 from engine.client.vmap.step_memory import Inputs, Memory
+from engine.client.vmap.ways import Way
 from engine.experiment import Local
 
 PROGRAMS = 2  # whose memory and graphs are kept; a run has one at a time, unless a round has blocks of one client
@@ -99,7 +101,7 @@ class Programs:
         self,
         algorithm: Algorithm,
         local: Local,
-        by_layer: bool,
+        ways: tuple[Way, ...],
         clients: Sequence[Client],
         received: Sequence[Tensors],
         states: Sequence[Tensors],
@@ -108,7 +110,7 @@ class Programs:
         same = shared(received)
         entries = [(name, name in same, *_form(tensor)) for name, tensor in received[0].items()]
         entries += [(name, *_form(tensor)) for name, tensor in states[0].items()]
-        key = (type(algorithm), repr(algorithm), repr(local), by_layer, tuple(entries))
+        key = (type(algorithm), repr(algorithm), repr(local), ways, tuple(entries))
         program = self._programs.get(key)
         if program is None or program.capacity < len(clients):
             program = Program(self._recorder(), len(clients), type(algorithm).__name__)

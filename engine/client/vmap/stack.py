@@ -33,31 +33,49 @@ class Stack:
     ) -> None:
         self.net = net
         self.size = len(weights)
-        self.by_layer = by_layer
-        self.weights = torch.stack(list(weights))  # [K, P]
-        if by_layer:
-            pieces = zip(net.names, self._pieces(self.weights), strict=True)
-            self._parameters = [memory.rows(name, piece.contiguous()) for name, piece in pieces]
-            self.weights = self.weights[:, :0]
-        else:
-            self.weights = memory.rows("weights", self.weights)
-            self._parameters = self._pieces(self.weights)
+        self._memory = memory
+        self._layouts: dict[bool, list[Tensor]] = {}  # by_layer -> parameters [K, ...]
+        self._set(torch.stack(list(weights)), by_layer)
         # Contiguous each: a running statistic is updated in place, through a view of the clients' axis.
         self._buffers: Tensors = {}
         if net.buffer_names:
             views = zip(*(net.buffer_pieces(one) for one in buffers), strict=True)
             named = zip(net.buffer_names, views, strict=True)
             self._buffers = {name: memory.rows(name, torch.stack(own)) for name, own in named}
-        self._leaves: dict[tuple[int, int, str], list[Tensor]] = {}
 
-    def leaves(self, first: int, last: int, part: str) -> list[Tensor]:
-        """The parameters [k, ...] of clients [first, last), those of ``part`` as leaves of a graph."""
-        key = first, last, part
+    def _set(self, weights: Tensor, by_layer: bool) -> None:
+        """Hold ``weights`` [K, P] in one of the two layouts."""
+        self.by_layer = by_layer
+        self._leaves: dict[tuple[int, int, str, bool], list[Tensor]] = {}
+        if by_layer:
+            pieces = zip(self.net.names, self._pieces(weights), strict=True)
+            self._layouts[True] = [self._memory.rows(name, piece.contiguous()) for name, piece in pieces]
+            self.weights = weights[:, :0]
+        else:
+            self.weights = self._memory.rows("weights", weights)
+            self._layouts[False] = self._pieces(self.weights)
+
+    def lay_out(self, by_layer: bool) -> None:
+        """Hold the weights by layer or as whole vectors from here on; a copy where they are not yet."""
+        if by_layer != self.by_layer:
+            self._set(self.all_weights(), by_layer)
+
+    @property
+    def _parameters(self) -> list[Tensor]:
+        return self._layouts[self.by_layer]
+
+    def leaves(self, first: int, last: int, part: str, by_layer: bool | None = None) -> list[Tensor]:
+        """The parameters [k, ...] of clients [first, last), those of ``part`` as leaves of a graph.
+
+        by_layer: the layout that whoever captured a step had; None: the present one.
+        """
+        by_layer = self.by_layer if by_layer is None else by_layer
+        key = first, last, part, by_layer
         if key not in self._leaves:
             inside = {id(parameter) for parameter in self.net.slices[part][1]}
             self._leaves[key] = [
                 piece[first:last].detach().requires_grad_(id(parameter) in inside)
-                for parameter, piece in zip(self.net.parameters, self._parameters, strict=True)
+                for parameter, piece in zip(self.net.parameters, self._layouts[by_layer], strict=True)
             ]
         return self._leaves[key]
 

@@ -18,20 +18,23 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from engine.algorithm import Algorithm, Batch, Client, ModelState, Net, Phase, Tensors, accumulation
+from engine.algorithm import Batch, Client, Loss, ModelState, Net, Phase, Tensors, accumulation, overrides
 from engine.client.cached_net import CachedNet
 from engine.client.client_round import ClientRound
+from engine.client.drawing_modules import StepDraws
 from engine.client.entries import sliced
 from engine.client.flat_net import FlatNet
 from engine.client.training_loop import CHUNK, freezes_body, least_rows, moved
+from engine.client.vmap.block_draws import mapped_with_draws
 from engine.client.vmap.block_inputs import OwnEntries, stacked
 from engine.client.vmap.block_rows import BlockRows, Take
 from engine.client.vmap.cuda_graph import Programs
-from engine.client.vmap.dense import Dense, Gradient, Product
+from engine.client.vmap.dense import Gradient, Product
 from engine.client.vmap.stack import Stack, StackedNet
 from engine.client.vmap.step_memory import Inputs, Memory
 from engine.client.vmap.steps import Rate, descend, optimizer
 from engine.client.vmap.vmap_rules import StackedRules
+from engine.client.vmap.ways import Way, ways
 from engine.data.batches import Rows
 
 
@@ -48,6 +51,8 @@ class FirstBatches:
     inputs: Inputs
     losses: Tensor  # [k]
     training: bool  # the mode of the modules
+    way: Way
+    draws: list[Tensor]  # the states from which its modules drew
 
 
 class VmapLoop:
@@ -72,29 +77,28 @@ class VmapLoop:
         self.local = local
         self.members = members
         self._firsts: list[FirstBatches | None] = [None] * len(members)
-        hooks = type(algorithm)
-        self._hooked = hooks.gradient is not Algorithm.gradient
-        self._has_starts = hooks.phase_start is not Algorithm.phase_start
-        self._draws = hooks.step_randomness is not Algorithm.step_randomness
+        self._has_starts = overrides(algorithm, "phase_start")
         self._probe = probe
         self.forward = forward
         with forward():
             is_exact = not torch.is_autocast_enabled(net.weights.device.type)
-        self._dense = Dense.of(net.model) if hooks.loss is Algorithm.loss and is_exact else None
-        phases = algorithm.phases(members[0].client.context)
-        plain = local.is_plain_sgd and not self._hooked
-        self._in_place = plain and all(p.emit == "step" and self._size(p) != "full" for p in phases)
+        context = members[0].client.context
+        self._phases = algorithm.phases(context)
+        self._ways = ways(algorithm, local, self._phases, context, net, is_exact)
+        self._way = self._ways[0]
         received, states = [member.received for member in members], [member.state for member in members]
         clients = [member.client for member in members]
+        self._captured = programs is not None
         self._memory = Memory()
         if programs is not None:
-            self._memory = programs.of(algorithm, local, self._in_place, clients, received, states)
+            self._memory = programs.of(algorithm, local, self._ways, clients, received, states)
         starts = zip(*(member.start for member in members), strict=True)
-        self.stack = Stack(net, *starts, by_layer=self._in_place, memory=self._memory)
+        self.stack = Stack(net, *starts, by_layer=self._way.in_place, memory=self._memory)
         self._rows = BlockRows(net, rows, self.stack, members, forward)
-        asked = self._dense is None or self._hooked or any(p.features == "cached" for p in phases)
         self._own = None
-        if asked:
+        if any(way.mapped for way in self._ways):
+            if not any(way.reads_entries for way in self._ways):
+                received, states = ([{} for _ in members] for _ in range(2))
             name = type(algorithm).__name__
             self._own = OwnEntries(name, clients, received, states, net.weights.dtype, self._memory)
         self._first_losses = self._memory.rows("first losses", net.weights.new_zeros(len(members)))
@@ -103,12 +107,14 @@ class VmapLoop:
 
     def run_all(self) -> None:
         """All phases; the modules are in eval mode after them."""
-        for number, phase in enumerate(self.algorithm.phases(self.members[0].context)):
+        for number, (phase, way) in enumerate(zip(self._phases, self._ways, strict=True)):
+            self._way = way
+            self.stack.lay_out(way.in_place)
             for row, member in enumerate(self.members):
                 member.enter(phase)
                 if number and member.previous is not None:
                     self._load_start(row, member)
-            needs_start = self._has_starts or self._hooked or bool(phase.name)
+            needs_start = self._has_starts or way.hooked or bool(phase.name)
             self._starts = self._memory.rows("starts", self.stack.all_weights()) if needs_start else None
             self._run(phase)
             if self._starts is not None and (phase.name or self._has_starts):
@@ -126,12 +132,13 @@ class VmapLoop:
             leaves = self.stack.leaves(first, last, "all")
             x, y = self._rows.taken(group.inputs)
             with torch.no_grad():
-                if self._dense is not None:
-                    now = self._dense.losses(leaves, x, y)
+                if group.way.dense is not None:
+                    now = group.way.dense.losses(leaves, x, y)
                 else:  # running statistics move in training mode; not the clients' own
                     buffers = {name: tensor.clone() for name, tensor in self.stack.buffers(first, last).items()}
-                    drawn = group.inputs.drawn
-                    now = self._losses(first, last, group.client, leaves, buffers, x, y, drawn, cached=False)
+                    draws, drawn = StepDraws.again(group.draws, stacked=True), group.inputs.drawn
+                    objective, client = group.way.objective, group.client
+                    now = self._losses(first, last, client, objective, leaves, buffers, x, y, drawn, draws)
             for row, pair in enumerate(zip(group.losses.tolist(), now.tolist(), strict=True), start=first):
                 if self._firsts[row] is group:
                     found[row] = pair
@@ -187,29 +194,37 @@ class VmapLoop:
         size = places.shape[1]
         if self._size(phase) != "full" or size <= CHUNK:
             asked = self._asked(first, last)
-            inputs = self._inputs(first, last, places, take, asked)
+            way, inputs, draws = self._way, self._inputs(first, last, places, take, asked), self._draws(first, last)
+            before = draws.states() if asked and self.net.draws else []
 
             def work(inputs: Inputs) -> None:
-                step(first, last, self._gradients(first, last, inputs, phase, asked))
+                step(first, last, self._gradients(first, last, inputs, draws, phase, way, asked))
 
             self._memory.step((phase, first, last, asked), work, inputs)
             if asked:
-                self._remember(first, last, places, phase, inputs)
+                self._remember(first, last, places, phase, inputs, before)
             return
         self._memory.aside(f"full batches of more than {CHUNK} rows")
         total: list[Gradient] = []
         for chunk in places.tensor_split(-(-size // CHUNK), dim=1):
             asked = self._asked(first, last)
-            inputs = self._inputs(first, last, chunk, take, asked)
-            grads = self._gradients(first, last, inputs, phase, asked)
+            inputs, draws = self._inputs(first, last, chunk, take, asked), self._draws(first, last)
+            before = draws.states() if asked and self.net.draws else []
+            grads = self._gradients(first, last, inputs, draws, phase, self._way, asked)
             if asked:
-                self._remember(first, last, chunk, phase, inputs)
+                self._remember(first, last, chunk, phase, inputs, before)
             total = _plus(total, grads, chunk.shape[1] / size)
         step(first, last, total)
 
     def _asked(self, first: int, last: int) -> bool:
         """Return whether a step's losses are the first of one of clients [first, last)."""
         return self._probe and any(group is None for group in self._firsts[first:last])
+
+    def _draws(self, first: int, last: int) -> StepDraws:
+        """The draws of modules in a step of clients [first, last)."""
+        streams = [member.phase_client.rng for member in self.members[first:last]] if self.net.draws else []
+        refusal = "which a captured step would repeat; set execution.executor=block" if self._captured else ""
+        return StepDraws(streams, stacked=True, refusal=refusal)
 
     def _inputs(self, first: int, last: int, places: Tensor, take: Take | None, asked: bool) -> Inputs:
         """Return what a step is given, with the draws that are its own; if it is ``asked`` for, what is needed once
@@ -219,27 +234,30 @@ class VmapLoop:
         if asked and take is None:
             x, y = self._rows.taken(Inputs(rows))
             rows = {"x": x, "y": y}
-        if not self._draws:
+        if not self._way.draws:
             return Inputs(rows)
         members, size = self.members[first:last], places.shape[1]
         draws = [self.algorithm.step_randomness(member.phase_client, size, member.received) for member in members]
         drawn = stacked(f"{type(self.algorithm).__name__}.step_randomness", draws)
         return Inputs(rows, {name: moved(tensor, self.net.weights.device) for name, tensor in drawn.items()})
 
-    def _gradients(self, first: int, last: int, inputs: Inputs, phase: Phase, asked: bool) -> list[Gradient]:
+    def _gradients(
+        self, first: int, last: int, inputs: Inputs, draws: StepDraws, phase: Phase, way: Way, asked: bool
+    ) -> list[Gradient]:
         """The gradient of each parameter; losses are kept if they are ``asked`` for."""
-        leaves = self.stack.leaves(first, last, phase.trainable)
+        leaves = self.stack.leaves(first, last, phase.trainable, way.in_place)
         trained = [leaf.requires_grad for leaf in leaves]
         cached = phase.features == "cached"
-        if not any(trained) and not asked:
+        if not any(trained) and not asked and not self.net.draws:  # which it does whatever is trained
             return [None] * len(leaves)
         x, y = self._rows.taken(inputs)
-        if self._dense is not None and not cached:
+        if way.dense is not None:
             with torch.no_grad():
-                grads, losses = self._dense.gradients(leaves, trained, x, y, with_losses=asked)
+                grads, losses = way.dense.gradients(leaves, trained, x, y, with_losses=asked)
         else:
             client, buffers = self.members[first].phase_client, self.stack.buffers(first, last)
-            losses = self._losses(first, last, client, leaves, buffers, x, y, inputs.drawn, cached)
+            drawn = inputs.drawn
+            losses = self._losses(first, last, client, way.objective, leaves, buffers, x, y, drawn, draws, cached)
             wanted = [leaf for leaf in leaves if leaf.requires_grad]
             found = iter(torch.autograd.grad(losses.sum(), wanted, allow_unused=True) if wanted else ())
             grads = list[Gradient](next(found) if is_trained else None for is_trained in trained)
@@ -252,12 +270,14 @@ class VmapLoop:
         first: int,
         last: int,
         client: Client,
+        objective: Loss,
         leaves: list[Tensor],
         buffers: Tensors,
         x: Tensor,
         y: Tensor,
         drawn: Tensors,
-        cached: bool,
+        draws: StepDraws,
+        cached: bool = False,
     ) -> Tensor:
         """[k] of clients [first, last), each on its rows; ``client``: one of them, in the phase."""
         assert self._own is not None
@@ -280,30 +300,35 @@ class VmapLoop:
             if cached:
                 net = CachedNet(net)
             batch = Batch(x, y, client, drawn)
-            return self.algorithm.loss(net, batch, shared_received | received, state)
+            return objective(net, batch, shared_received | received, state)
 
         with StackedRules(), self.forward():
+            if self.net.draws:
+                return mapped_with_draws(loss, draws, len(x))(leaves, buffers, x, y, drawn, *own)
             return vmap(loss, randomness="error")(leaves, buffers, x, y, drawn, *own)
 
     def _template(self, client: Client) -> Client:
         """Return what a mapped function sees of a client, but for what is each client's own."""
         return replace(client, context=self._memory.watched(client.context), rng=_no_draws)
 
-    def _remember(self, first: int, last: int, places: Tensor, phase: Phase, inputs: Inputs) -> None:
+    def _remember(
+        self, first: int, last: int, places: Tensor, phase: Phase, inputs: Inputs, draws: list[Tensor]
+    ) -> None:
         if phase.features == "cached":
             members = self.members[first:last]
             parts = [member.order.part(phase)[own] for member, own in zip(members, places, strict=True)]
             inputs = replace(inputs, rows={"rows": torch.stack(parts)})
         training = self.net.model.training and phase.features == "live"
         losses = self._first_losses[first:last].clone()
-        group = FirstBatches(first, last, self.members[first].phase_client, inputs, losses, training)
+        client = self.members[first].phase_client
+        group = FirstBatches(first, last, client, inputs, losses, training, self._way, draws)
         self._firsts[first:last] = [earlier or group for earlier in self._firsts[first:last]]
 
     # --- gradients and steps ------------------------------------------------------------------------------
 
     def _written_out(self, first: int, last: int, phase: Phase, grads: list[Gradient]) -> Tensor:
-        """[k, n] of the phase's part."""
-        leaves = self.stack.leaves(first, last, phase.trainable)
+        """[k, n] of the phase's part; of weights as whole vectors."""
+        leaves = self.stack.leaves(first, last, phase.trainable, by_layer=False)
         pieces = [
             (torch.zeros_like(leaf) if grad is None else _tensor(grad)).flatten(1)
             for leaf, grad in zip(leaves, grads, strict=True)
@@ -316,12 +341,12 @@ class VmapLoop:
         for member in self.members:
             member.lr = lr
         rate = self._memory.number("lr", lr, like=self.net.weights)
-        if self._in_place:
+        if self._way.in_place:
             return self._in_place_step(phase, rate)
         where, _ = self.net.slices[phase.trainable]
         weights = self.stack.weights[:, where]
         optimize = optimizer(self.local, weights, rate, self._memory, phase.trainable)
-        hook = self._hook(where) if self._hooked else None
+        hook = self._hook(where) if self._way.hooked else None
 
         @torch.no_grad()
         def step(first: int, last: int, grads: list[Gradient]) -> None:
@@ -335,7 +360,8 @@ class VmapLoop:
 
         @torch.no_grad()
         def step(first: int, last: int, grads: list[Gradient]) -> None:
-            for leaf, grad in zip(self.stack.leaves(first, last, phase.trainable), grads, strict=True):
+            leaves = self.stack.leaves(first, last, phase.trainable, by_layer=True)
+            for leaf, grad in zip(leaves, grads, strict=True):
                 if grad is not None:
                     descend(leaf, grad, lr)
 

@@ -1,0 +1,54 @@
+"""The way that the steps of a phase go: which of an algorithm's hooks have a part in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from engine.algorithm import Algorithm, Context, Loss, Phase, acts, loss_of
+from engine.client.flat_net import FlatNet
+from engine.client.vmap.dense import Dense
+from engine.experiment import Local
+
+
+@dataclass(frozen=True)
+class Way:
+    """The way of one phase. Equal ways are one way for whoever replays steps."""
+
+    objective: Loss = field(compare=False)
+    dense: Dense | None  # the network, where its plain loss is written out
+    hooked: bool  # a gradient hook sees whole vectors
+    in_place: bool  # plain SGD, for which no gradient is written out
+    draws: bool  # a step has random numbers of the algorithm
+    own_loss: bool  # the objective is the algorithm's, and not the contract's
+
+    @property
+    def reads_entries(self) -> bool:
+        """True if the loss or the hook has entries that clients have received or keep."""
+        return self.hooked or self.own_loss
+
+    @property
+    def mapped(self) -> bool:
+        """True if a function of one client is mapped over all."""
+        return self.dense is None or self.hooked
+
+
+def ways(
+    algorithm: Algorithm, local: Local, phases: Sequence[Phase], context: Context, net: FlatNet, is_exact: bool
+) -> tuple[Way, ...]:
+    """Return the way of each phase; ``is_exact``: a forward pass is in the run's precision."""
+    dense = Dense.of(net.model) if is_exact else None
+
+    def way(phase: Phase) -> Way:
+        hooked, own = (acts(algorithm, hook, context, phase.name) for hook in ("gradient", "loss"))
+        full = (local.batch_size if phase.batch == "local" else phase.batch) == "full"
+        return Way(
+            objective=loss_of(algorithm, context, phase.name),
+            dense=None if own or phase.features == "cached" else dense,
+            hooked=hooked,
+            in_place=local.is_plain_sgd and not hooked and phase.emit == "step" and not full,
+            draws=acts(algorithm, "step_randomness", context, phase.name),
+            own_loss=own,
+        )
+
+    return tuple(map(way, phases))
