@@ -212,6 +212,9 @@ class Cbfl(Generative, FedAvg):
             made |= self._training(client.context.layout)(tools, received)
         return made
 
+    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
+        return frozenset({"loss", "step_randomness"}) if self._does_nothing(context.layout) else frozenset()
+
     def step_randomness(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
         layout, rng = client.context.layout, client.rng("generated rows")
         if self._does_nothing(layout):

@@ -45,6 +45,9 @@ class Ditto(PersonalModel, FedAvg):
     def phase_start(self, previous: PhaseResult, received: Tensors, state: Tensors, client: Client) -> ModelState:
         return ModelState(received["weights"], received["buffers"])
 
+    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
+        return frozenset() if self.lam > 0 and phase == "personal" else frozenset({"gradient"})
+
     def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
         if self.lam == 0 or client.phase != "personal":
             return grad

@@ -71,6 +71,9 @@ class FedNova(FedAvgM):
     def stack_uploads(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.max_multiplier is not None
 
+    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
+        return frozenset({"gradient"}) if self.mu == 0 else frozenset()
+
     def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
         if self.mu == 0:
             return grad

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Client, Tensors
+from engine.algorithm import Client, Context, Tensors
 from engine.base.errors import require
 
 
@@ -18,6 +18,9 @@ class FedProx(FedAvg):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.mu >= 0, "mu", self.mu, "must be at least 0", "0 is FedAvg")
+
+    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
+        return frozenset({"gradient"}) if self.mu == 0 else frozenset()
 
     def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
         if self.mu == 0:

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from algorithms.batch_transforms import BatchTransforms
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Batch, Client, Net, Requires, Setting, Statistics, Tensors
+from engine.algorithm import Batch, Client, Context, Net, Requires, Setting, Statistics, Tensors
 from engine.base.errors import ConfigError, require
 from engine.models.outline import outline
 
@@ -76,6 +76,9 @@ class FedSer(FedAvg, BatchTransforms):
     @property
     def regularises(self) -> bool:
         return self.subnets > 0 and self.mu > 0
+
+    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
+        return frozenset() if self.regularises else frozenset({"loss", "step_randomness"})
 
     def step_randomness(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
         if not self.regularises:

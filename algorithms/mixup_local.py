@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Batch, Client, Net, Tensors
+from engine.algorithm import Batch, Client, Context, Net, Tensors
 from engine.base.errors import require
 
 
@@ -24,6 +24,9 @@ class MixupLocal(FedAvg):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.gamma >= 0, "gamma", self.gamma, "must be at least 0", "0 is FedAvg")
+
+    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
+        return frozenset({"loss", "step_randomness"}) if self.gamma == 0 else frozenset()
 
     def step_randomness(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
         if self.gamma == 0:

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Algorithm, Batch, Client, Entries, Kind, LocalRun, Net, Requires, Tensors
+from engine.algorithm import Algorithm, Batch, Client, Context, Entries, Kind, LocalRun, Net, Requires, Tensors
 from engine.base.errors import require
 
 
@@ -53,6 +53,9 @@ class Moon(FedAvg):
             "previous": received["weights"].new_empty(0, len(received["weights"])),
             "previous_buffers": received["buffers"].new_empty(0, len(received["buffers"])),
         }
+
+    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
+        return frozenset({"loss"}) if self.mu == 0 else frozenset()
 
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
         z = net.features(batch.x)

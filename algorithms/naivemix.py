@@ -66,6 +66,9 @@ class NaiveMix(FedAvg):
             return super().broadcast(server, context)
         return {name: server[name] for name in ("weights", "images", "labels")}
 
+    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
+        return frozenset({"loss", "step_randomness"}) if self.mix == 0 else frozenset()
+
     def step_randomness(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
         if self.mix == 0:
             return {}

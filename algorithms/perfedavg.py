@@ -49,6 +49,9 @@ class PerFedAvg(Personalised, FedAvg):
             rule = "is not for perfedavg, whose clients adapt by one plain gradient step"
             require(found == value, f"local.{field}", found, rule, f"set local.{field}={str(value).lower()}")
 
+    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
+        return frozenset({"loss"}) if self.alpha == 0 or phase == "adapt" else frozenset()
+
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
         if self.alpha == 0 or batch.client.phase == "adapt":
             return super().loss(net, batch, received, state)

@@ -42,6 +42,10 @@ class Scaffold(FedAvg):
         full = Phase(batch="full", emit="gradient", buffers="keep")
         return (full, Phase()) if self.option == "I" else (Phase(),)
 
+    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
+        """All control variates are 0 in the first round; a class below that begins with others says so anew."""
+        return frozenset({"gradient"}) if context.stage_round == 1 else frozenset()
+
     def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
         return grad + (received["control"] - state["control"])  # g_k(y) - c_k + c
 

@@ -5,8 +5,9 @@ methods are given or return; it knows no config, no Ray and no algorithm. Read `
 ``algorithms/fedavg.py`` is the shortest example of its use.
 """
 
-from engine.algorithm.contract import Algorithm, PostTraining
+from engine.algorithm.contract import Algorithm, Loss, PostTraining
 from engine.algorithm.generative import Generative
+from engine.algorithm.hooks import acts, loss_of, not_stacked, overrides
 from engine.algorithm.local import Local
 from engine.algorithm.local_run import LocalRun, PhaseResult, accumulation
 from engine.algorithm.net import Net, Statistics
@@ -46,6 +47,7 @@ __all__ = [
     "Kind",
     "Local",
     "LocalRun",
+    "Loss",
     "Merge",
     "ModelState",
     "Net",
@@ -64,4 +66,8 @@ __all__ = [
     "Traffic",
     "TrainingTools",
     "accumulation",
+    "acts",
+    "loss_of",
+    "not_stacked",
+    "overrides",
 ]

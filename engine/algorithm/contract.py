@@ -22,7 +22,7 @@ This module knows no algorithm and no Ray. ``types.py`` has the values that meth
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -49,6 +49,8 @@ from engine.algorithm.types import (
     Tensors,
     Traffic,
 )
+
+Loss = Callable[[Net, Batch, Tensors, Tensors], Tensor]  # Algorithm.loss, bound
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ class Algorithm(ABC):
     @property
     def stateful(self) -> bool:
         """True if clients keep a state. If not, :meth:`init_state` gives what they have for a round, each time."""
-        return type(self).init_state is not Algorithm.init_state
+        return type(self).init_state is not Algorithm.init_state  # hooks.overrides is above this module
 
     def init_state(self, received: Tensors, parent: Tensors, client: Client) -> Tensors:
         """Return a client's first state in the stage; ``parent`` is what it kept of the stage before, if any.
@@ -183,6 +185,15 @@ class Algorithm(ABC):
         ``received["phase_start"]`` is the weights that the phase began with.
         """
         return grad
+
+    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
+        """Return those of "loss", "gradient", "step_randomness" that come to what the defaults here come to.
+
+        At the present hyper-parameters, in the phase of that name, for whatever client: the engine then takes its way
+        without the hook, which is FedAvg's to the bit. It holds for the hooks of the class that declares it and of
+        those above; a class below that defines one of them anew, or what it rests on, declares anew.
+        """
+        return frozenset()
 
     @abstractmethod
     def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:

@@ -184,4 +184,6 @@ class Requires:
 
     linear_optimizer: bool = False  # it reads run.accumulation, so local.optimizer must be sgd
     model: Mapping[str, Any] = field(default_factory=dict)  # fields of every model (head, projection) and their values
-    no_vmap: str = ""  # the reason, in a clause, why clients of a block are never trained in one pass; empty: they are
+    # The reason, in a clause, why clients of a block are not trained in one pass while a step hook acts, see
+    # hooks.py; empty: they are.
+    no_vmap: str = ""

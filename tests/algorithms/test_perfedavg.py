@@ -12,7 +12,7 @@ from torch.func import functional_call, grad, hessian
 
 from algorithms.fedavg import FedAvg
 from algorithms.perfedavg import PerFedAvg, halves
-from engine.algorithm import Batch, Context, Net, Phase, Tensors, seeds
+from engine.algorithm import Algorithm, Batch, Context, Net, Phase, Tensors, seeds
 from engine.base.errors import ConfigError
 from engine.data.batches import orders
 from engine.models import MLP, ResNet8
@@ -27,7 +27,7 @@ VARIANTS = pytest.mark.parametrize("first_order", [False, True], ids=["second_or
 
 @pytest.fixture
 def pencil(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FedAvg, "loss", quadratic(CURVATURE))
+    monkeypatch.setattr(Algorithm, "loss", quadratic(CURVATURE))  # the contract's, which adaptation takes
 
 
 def check_by_hand(algorithm: PerFedAvg, steps: int = 6) -> None:

@@ -1,27 +1,37 @@
 """What every algorithm must reduce to, and where it must differ.
 
 A new algorithm adds a row to REDUCES (settings under which it is FedAvg to the bit; an empty tuple with a reason in
-a comment if there are none) and a row to DIFFERS (what it does with its defaults).
+a comment if there are none) and a row to DIFFERS (what it does with its defaults). README's column of neutral values
+says the same, and each is held against the other. What reduces does so under every executor that ``auto`` may stand
+for: ``block`` on networks of linear layers alone, ``loop`` on all others.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
+import numpy as np
 import pytest
 import torch
 
 from algorithms import ALGORITHMS
+from engine.data import Assignment
 from engine.experiment import Experiment
+from engine.experiment.executor_policy import default_executor
 from engine.models import MODELS
-from tests.support.tiny import TINY_NORM, Driven, drive, experiment, experiment_of
+from tests.support.tiny import TINY_NORM, Driven, dataset, drive, experiment, experiment_of
 
 pytestmark = pytest.mark.usefixtures("tiny_norm")
 FULL: dict[str, Any] = {}
 PART: dict[str, Any] = {"participation": {"count": 3}}
 ONE_ROUND: dict[str, Any] = {"rounds": 1}
 MOMENTUM: dict[str, Any] = {"local": {"momentum": 0.9, "weight_decay": 1e-3, "lr": 0.02}}
+EVERY_CLASS: dict[str, Any] = {"partition": "every class everywhere"}  # not a key of experiments: see run_of
+FIRST_OF_MOON: dict[str, Any] = {}  # its loss is FedAvg's and a constant, and goes no other way than it does later
+BY_LOOP = {"fedavg_local"}  # whose loss is another one, with the same numbers: elsewhere it rounds otherwise
 
 # algorithm -> (its fields, the setting) under which its weights are FedAvg's to the bit
 REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
@@ -40,7 +50,7 @@ REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     # never to the bit: an update is divided and multiplied again (allclose where steps are equal: test_fednova.py)
     "fednova": [],
     # a client without a previous model has nothing to contrast with
-    "moon": [({"mu": 0.0}, {**MOMENTUM, **TINY_NORM}), ({"mu": 0.0, "buffer": 3}, PART), ({}, ONE_ROUND)],
+    "moon": [({"mu": 0.0}, {**MOMENTUM, **TINY_NORM}), ({"mu": 0.0, "buffer": 3}, PART), (FIRST_OF_MOON, ONE_ROUND)],
     # never: the mean drift is added even where alpha is 0
     "feddc": [],
     "clsprox": [({"mu": 0.0}, FULL), ({"mu": 0.0}, PART), ({"mu": 0.0}, {**MOMENTUM, **TINY_NORM})],
@@ -57,7 +67,7 @@ REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     # never: heads stay with their clients (PFLEGO's equality with FedPer: test_pflego.py)
     "pflego": [],
     "fedper": [],
-    "fedavg_local": [],  # only if every client has every class: test_fedavg_local.py
+    "fedavg_local": [({}, EVERY_CLASS)],
     # never: nothing is averaged (one client: test_local.py)
     "local": [],
     # always: personal models are beside it
@@ -227,32 +237,89 @@ def test_every_algorithm_has_its_rows() -> None:
 
 
 SOME: dict[str, Any] = {}
-RunOf = Callable[[Any], Driven]
+RunOf = Callable[..., Driven]
+
+
+def every_class() -> Assignment:
+    """Clients that all have all classes."""
+    order = np.argsort(dataset().train.labels, kind="stable")
+    return Assignment(tuple(np.sort(order[first::5]) for first in range(5)))
 
 
 @pytest.fixture(scope="module")
 def run_of(tmp_path_factory: pytest.TempPathFactory) -> RunOf:
     """The run of an experiment, once for all tests that compare it with another one."""
-    folder, runs = tmp_path_factory.mktemp("runs"), dict[str, Driven]()
+    folder, runs = tmp_path_factory.mktemp("runs"), dict[tuple[str, bool], Driven]()
 
-    def run(config: Any) -> Driven:
-        if config.digest not in runs:
-            runs[config.digest] = drive(folder / config.digest, config)
-        return runs[config.digest]
+    def run(config: Any, whole: bool = False) -> Driven:
+        """``whole``: every client has every class."""
+        key = config.digest, whole
+        if key not in runs:
+            runs[key] = drive(folder / f"{config.digest}{whole}", config, parts=every_class() if whole else None)
+        return runs[key]
 
     return run
 
 
+def with_executors() -> list[Any]:
+    """Each row under each executor that ``auto`` may stand for with its model."""
+    rows = [(name, fields, setting) for name, rows in REDUCES.items() for fields, setting in rows]
+    return [
+        (name, fields, setting, executor)
+        for name, fields, setting in rows
+        for executor in ("loop", "block")
+        if executor == "loop" or not ("model" in setting or name in BY_LOOP or fields is FIRST_OF_MOON)
+    ]
+
+
 @pytest.mark.parametrize(
-    ("name", "fields", "setting"),
-    [(name, fields, setting) for name, rows in REDUCES.items() for fields, setting in rows],
+    ("name", "fields", "setting", "executor"),
+    with_executors(),
     ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value)) or "default",
 )
-def test_reduces_to_fedavg(run_of: RunOf, name: str, fields: dict[str, Any], setting: dict[str, Any]) -> None:
+def test_reduces_to_fedavg(
+    run_of: RunOf, name: str, fields: dict[str, Any], setting: dict[str, Any], executor: str
+) -> None:
     """Kills: a term that does not vanish at its neutral value, a wrong start of the control variates, a mean formed
-    in another order or precision than FedAvg's."""
-    config = experiment_of(name, fields, **setting)
-    assert run_of(config).sha == run_of(fedavg_beside(config, setting)).sha
+    in another order or precision than FedAvg's; a hook that does nothing and has a way of its own all the same."""
+    whole = setting is EVERY_CLASS
+    changes = {**({} if whole else setting), "execution": {"executor": executor}}
+    config = experiment_of(name, fields, **changes)
+    assert run_of(config, whole).sha == run_of(fedavg_beside(config, changes), whole).sha
+
+
+def test_the_ways_of_executors_differ(run_of: RunOf) -> None:
+    """Kills: rows under ``block`` that are run by ``loop`` after all; an executor of ``auto`` that no row is under."""
+    assert set(get_args(get_type_hints(default_executor)["return"])) == {"loop", "block"}
+    shas = {run_of(experiment(execution={"executor": executor})).sha for executor in ("loop", "block")}
+    assert len(shas) == 2
+
+
+NEUTRAL = {
+    name: cells[-1]
+    for line in (Path(__file__).parents[2] / "README.md").read_text().splitlines()
+    if line.startswith("| `") and len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 4
+    for name in re.findall(r"`(\w+)`", cells[0])
+}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_readme_promises_what_is_tested(name: str) -> None:
+    """Kills: a neutral value that README names and no row tries, or a row of which README says nothing; a promise "to
+    the bit" that holds under some executors and does not say so."""
+    told = NEUTRAL[name]
+    is_fedavg = "FedAvg" in told or "changes nothing" in told or name == "fedavg"
+    promised = is_fedavg and "but for rounding" not in told
+    assert promised == bool(REDUCES[name])
+    assert ("executor=loop" in told) == (name in BY_LOOP)
+    rows = {f"{field}={written(value)}" for row, _ in REDUCES[name] for field, value in row.items()}
+    named = {value for value in re.findall(r"`([\w.]+=[^`]+)`", told) if not value.startswith("execution.")}
+    assert not promised or named <= rows
+
+
+def written(value: Any) -> str:
+    """A value as README writes it."""
+    return f"{value:g}" if type(value) is float else str(value).lower()
 
 
 @pytest.mark.slow
