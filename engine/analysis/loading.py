@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 
 from engine.analysis.claims import Claim, PaperTable
 from engine.analysis.class_figures import class_figure, class_figures
+from engine.analysis.coverage import Coverage, counted, named
 from engine.analysis.results import Axis, Results, check_metric
 from engine.analysis.settings import SMALLER_IS_BETTER, setting_column
 from engine.analysis.trials import (
@@ -26,20 +28,26 @@ from engine.analysis.trials import (
     RESERVED,
     TrialReader,
     read_experiment,
-    read_json,
     read_yaml,
 )
-from engine.base.errors import RunFolderError, require
+from engine.base.errors import RunFolderError, one_line, require
 from engine.base.files import write_atomically
+from engine.record.summary import read as read_summary
+from engine.record.sweep_files import RECORD, PlannedTrial, followed, read_plan, read_record
 
 log = logging.getLogger("fedskew")
+Plan = tuple[PlannedTrial, ...] | None  # None: nobody knows
 
 
 def load(folder: Path, metric: str | None = None) -> Results:
     """Read a sweep's folder or a run's; ``metric`` is compared in place of the sweep's own."""
     folder = Path(folder)
+    plan: Plan = None
+    problem, damage = "", dict[str, str]()
     if os.path.exists(folder / "sweep.yaml"):
-        sweep, records = _sweep(folder)
+        sweep, values = _sweep(folder)
+        plan, problem = _plan(folder, values)
+        records, damage = trial_records(folder, plan or ())
     elif os.path.exists(folder / "experiment.yaml"):
         sweep, records = _single_run(folder)
     else:
@@ -49,11 +57,17 @@ def load(folder: Path, metric: str | None = None) -> Results:
     for name in names:
         require(name not in RESERVED, "axis", name, "is also a figure of a trial", "give the axis another name")
     rows = [reader.row(record, names) for record in records]
+    for row in rows:
+        if row["trial"] in damage:
+            row |= reader.lost(row["trial"], damage[row["trial"]])
+    coverage = Coverage(planned=1)
+    if os.path.exists(folder / "sweep.yaml"):
+        rows, coverage = _covered(rows, names, plan, problem, {**damage, **reader.damage})
     if missing := reader.without_partition:
         log.warning("worst_decile_accuracy is left out for %d of %d trials: %s", len(missing), len(rows), missing[0])
     asked = class_figures([sweep["metric"], metric or "", *(one.metric for one in sweep["tables"] + sweep["claims"])])
     trials = _trials_frame(rows, names, asked)
-    results = Results(path=folder, trials=trials, evaluations=reader.evaluations, **sweep)
+    results = Results(path=folder, trials=trials, evaluations=reader.evaluations, coverage=coverage, **sweep)
     if metric not in (None, results.metric):
         check_metric(results, metric)
         results = replace(results, metric=metric, mode="min" if metric in SMALLER_IS_BETTER else "max")
@@ -84,8 +98,8 @@ def write_trials(results: Results) -> Path:
 # --- the folders --------------------------------------------------------------------------------------
 
 
-def _sweep(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Read what was asked, and what each trial says of itself, with its folder."""
+def _sweep(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read what was asked: the fields of :class:`Results`, and all of ``sweep.yaml``."""
     path = folder / "sweep.yaml"
     values = read_yaml(path)
     try:
@@ -105,26 +119,84 @@ def _sweep(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         sweep["claims"] = tuple(map(Claim.from_mapping, values["claims"]))
     except (KeyError, TypeError) as error:
         raise RunFolderError(f"{path} is not a sweep of this version ({error!r})") from None
-    records = []
-    for path in sorted((folder / "trials").glob("*/trial.json")):
-        record = read_json(path)
-        if not {"trial", "setting", "seed", "status", "reason"} <= set(record):
-            raise RunFolderError(f"{path} is not a trial of this version")
-        records.append(record | {"folder": path.parent.relative_to(folder).as_posix()})
-    return sweep, records
+    return sweep, values
+
+
+def _plan(folder: Path, sweep: Mapping[str, Any]) -> tuple[Plan, str]:
+    """Read the plan of a sweep, and what is wrong with it: then it is what follows from ``sweep``."""
+    try:
+        return read_plan(folder, sweep), ""
+    except RunFolderError as error:
+        return followed(sweep), one_line(str(error))
+
+
+def trial_records(folder: Path, plan: Sequence[PlannedTrial]) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Read what each trial of a sweep says of itself, with its folder; and what is wrong with those that cannot.
+
+    Of a trial whose record is damaged the ``plan`` knows the setting; without it, it is left out.
+    """
+    planned = {one.trial: one for one in plan}
+    records, damage = [], {}
+    for path in sorted((folder / "trials").glob(f"*/{RECORD}")):
+        name, place = path.parent.name, path.parent.relative_to(folder).as_posix()
+        try:
+            records.append(read_record(path) | {"folder": place})
+        except RunFolderError as error:
+            damage[name] = one_line(str(error))
+            one = planned.get(name)
+            if one is not None and one.setting is not None:
+                known = {"trial": name, "setting": one.setting, "seed": one.seed, "folder": place}
+                records.append({"status": "running", "reason": None, **known})
+    return records, damage
+
+
+def _covered(
+    rows: list[dict[str, Any]], axes: Sequence[str], plan: Plan, problem: str, damage: Mapping[str, str]
+) -> tuple[list[dict[str, Any]], Coverage]:
+    """Add rows for the trials that are planned and not there; all rows in the order of their names."""
+    names = {row["trial"] for row in rows} | damage.keys()
+    missing = [one for one in plan or () if one.trial not in names]
+    counts = dict.fromkeys(("rounds", "rounds_asked", "rounds_computed"), 0)
+    rows = rows + [
+        {"trial": one.trial, "status": "missing", "reason": "planned, and has no record", "seed": one.seed}
+        | {axis: one.setting.get(axis) for axis in axes}
+        | {**counts, "folder": f"trials/{one.trial}"}
+        for one in missing
+        if one.setting is not None
+    ]
+    nameless = [one.trial for one in missing if one.setting is None]
+    lost = sorted(damage.keys() - {row["trial"] for row in rows})  # damaged, and without a row
+    statuses = [row["status"] for row in rows] + ["damaged"] * len(lost) + ["missing"] * len(nameless)
+    unplanned = sorted(names - {one.trial for one in plan or ()})
+    if plan is not None and unplanned and not problem:
+        problem = f"trials/ has what the plan has not: {named(unplanned)}"
+    coverage = Coverage(
+        planned=None if plan is None else len(plan),
+        statuses=counted(statuses),
+        missing=tuple(one.trial for one in missing),
+        nameless=(*nameless, *lost),
+        damage=dict(sorted(damage.items())),
+        problem=problem,
+    )
+    return sorted(rows, key=lambda row: row["trial"]), coverage
 
 
 def _single_run(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Read a run in the words of a sweep."""
     experiment = read_experiment(folder / "experiment.yaml")
-    summary = read_json(folder / "summary.json") if (folder / "summary.json").exists() else {}
-    asked = sum(stage["rounds"] for stage in experiment["stages"] or [experiment])
+    summary = read_summary(folder)
+    try:
+        name, seed = str(experiment["name"]), int(experiment["seed"])
+        asked = sum(int(stage["rounds"]) for stage in experiment["stages"] or [experiment])
+    except (KeyError, TypeError, ValueError) as error:
+        path = folder / "experiment.yaml"
+        raise RunFolderError(f"{path} is not an experiment of this version ({error!r})") from None
     status = summary.get("status", "running")
     done = summary.get("rounds_asked", summary.get("rounds", 0))
     record = {
         "trial": folder.resolve().name,
         "setting": {},
-        "seed": experiment["seed"],
+        "seed": seed,
         "status": status,
         "reason": f"stopped after {done} of {asked} rounds" if status == "stopped" else None,
         "rounds_asked": asked,
@@ -132,11 +204,11 @@ def _single_run(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         "folder": ".",
     }
     sweep = {
-        "name": experiment["name"],
-        "title": experiment["name"],
+        "name": name,
+        "title": name,
         "profile": None,
         "axes": (),
-        "seeds": (experiment["seed"],),
+        "seeds": (seed,),
         "metric": "last10_accuracy",
         "mode": "max",
         "target_accuracy": None,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from engine.analysis.claims import Claim, PaperTable
 from engine.analysis.class_figures import is_class_figure
+from engine.analysis.coverage import OTHERS, Coverage
 from engine.analysis.settings import SMALLER_IS_BETTER, key, label, matches, setting_column, setting_frame
 from engine.analysis.statistics import summarise
 from engine.analysis.trials import (
@@ -37,7 +38,7 @@ from engine.analysis.trials import (
     personal_rows,
     read_experiment,
 )
-from engine.base.errors import nearest, require
+from engine.base.errors import RunFolderError, nearest, one_line, require
 from engine.experiment import Experiment
 from engine.record import matrices
 from engine.record.personal_metrics import EVERY_CLIENT, PLACE, at_the_end, by_round
@@ -72,6 +73,9 @@ class Results:
     claims: tuple[Claim, ...]
     trials: pd.DataFrame  # one row per trial, in trial order
     evaluations: Mapping[str, pa.Table] = field(repr=False)  # by trial: of the lineage, as in evaluations.parquet
+    coverage: Coverage = field(default_factory=Coverage, repr=False)  # what of the plan is there
+    # Trial -> what else of it cannot be read; grows as tables are asked for, since large ones are not read before.
+    unread: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -94,7 +98,7 @@ class Results:
 
     @cached_property
     def _local(self) -> pd.DataFrame:
-        parts = {row["trial"]: local_rows(self.path / row["folder"]) for row in self.trials.to_dict("records")}
+        parts = self._read(local_rows)
         return self._of_trials(parts, ["stage", "round", "local_accuracy"])
 
     def local_curves(self) -> pd.DataFrame:
@@ -107,8 +111,7 @@ class Results:
     @cached_property
     def _personal(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         curves, ends = {}, {}
-        for trial, folder in zip(self.trials["trial"], self.trials["folder"], strict=True):
-            rows = personal_rows(self.path / folder)
+        for trial, rows in self._read(personal_rows).items():
             curves[trial] = by_round(rows)
             ends[trial] = pd.concat([at_the_end(rows, point) for point in EVERY_CLIENT])
         shares = ["samples", "accuracy"]
@@ -116,6 +119,19 @@ class Results:
             self._of_trials(curves, [*PLACE, *shares, "client_accuracy", "worst_decile_accuracy"]),
             self._of_trials(ends, [*PLACE, "client", *shares]),
         )
+
+    def _read(self, read: Callable[[Path], pd.DataFrame]) -> dict[str, pd.DataFrame]:
+        """Read a table of each trial; one that is damaged costs its own trial alone, and a run all."""
+        found: dict[str, pd.DataFrame] = {}
+        for trial, status, folder in self.trials[["trial", "status", "folder"]].itertuples(index=False):
+            try:
+                if status not in ("damaged", "missing"):
+                    found[trial] = read(self.path / folder)
+            except RunFolderError as error:
+                if folder == ".":
+                    raise
+                self.unread[trial] = one_line(str(error))
+        return found
 
     def personal_curves(self) -> pd.DataFrame:
         """One row for each round and point at which clients' models were evaluated one by one, along a trial's lineage.
@@ -147,17 +163,17 @@ class Results:
     def settings(self, metric: str | None = None) -> pd.DataFrame:
         """One row per setting: the axes, the metric's mean, std, low and high over seeds, and how many.
 
-        low, high: 95 % bootstrap interval of the mean. seeds: finished trials that have the metric; failed, stopped,
-        running: those that do not count.
+        low, high: 95 % bootstrap interval of the mean. seeds: finished trials that have the metric; stopped, failed,
+        running, damaged, missing: those that do not count.
         """
         names = [axis.name for axis in self.axes]
         rows = []
         for group in grouped(self, names, metric or self.metric):
             summary = summarise(list(group.values.values()))
             figures = {"mean": summary.mean, "std": summary.std, "low": summary.low, "high": summary.high}
-            others = {status: group.statuses[status] for status in ("failed", "stopped", "running")}
+            others = {status: group.statuses[status] for status in OTHERS}
             rows.append(group.setting | figures | {"seeds": summary.n} | others)
-        return setting_frame(rows, names, ["mean", "std", "low", "high", "seeds", "failed", "stopped", "running"])
+        return setting_frame(rows, names, ["mean", "std", "low", "high", "seeds", *OTHERS])
 
     def class_counts(self, trial: str) -> np.ndarray:
         """Training samples of each client and class, int64 [K, C]; :class:`DataError` if the data are not there."""

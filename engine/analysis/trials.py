@@ -12,8 +12,10 @@ class_accuracy[1], class_accuracy[2,4,6], class_std   on one class, on some, and
                           class_figures.py; of a sweep that asks for them
 breaks_privacy            whether a stage of the lineage is an oracle that no client would take part in
 
-A trial that failed has its reason and no figures (NaN); so has one without a summary, which was killed or is under
-way: its status is "running". One that a scheduler stopped early has the figures it had reached.
+A trial that failed has its reason and no figures (NaN); so has one that was killed or is under way: its status is
+"running". One that a scheduler stopped early has the figures it had reached. A trial whose files are damaged, or have
+lost rows, has neither: its status is "damaged", and its reason says what is wrong. So is, as "missing", one that was
+planned and of which there is nothing: see coverage.py.
 
 Tables are read by column and YAML without building experiments, so that 500 trials take seconds; clients.parquet and
 personal.parquet, the large ones, are not read at all.
@@ -23,7 +25,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
+import os
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -35,16 +39,22 @@ import pyarrow as pa
 
 from engine.analysis import round_folders
 from engine.analysis.class_figures import STD
+from engine.analysis.coverage import STATUSES
 from engine.base import parquet, safe_yaml
-from engine.base.errors import DataError, FedskewError, RunFolderError
+from engine.base.errors import DataError, FedskewError, RunFolderError, one_line
+from engine.base.opening import read_bytes
 from engine.data import SOURCES, Assignment
 from engine.experiment import lineage_of
-from engine.record import communication, metrics
+from engine.record import communication, fields, metrics
 from engine.record.last_rounds import comparable
 from engine.record.matrices import COST, least_on_diagonal, load
 from engine.record.personal_metrics import of_stages, tenth
 from engine.record.schemas import SCHEMAS
+from engine.record.summary import read as read_summary
+from engine.record.wholeness import check_rows
 
+log = logging.getLogger("fedskew")
+READ = ("rounds", "evaluations", "exchanges")  # the tables that a report is made of; clients.parquet is not
 MOST_COUNTS = 64  # partitions whose counts are kept in memory
 
 SUMMARY = metrics.names("summary.json")  # what a trial's row has from its summary.json
@@ -82,7 +92,7 @@ RESERVED = (  # columns of the frames of this package, which no axis can be name
         "p",
         "p_holm",
     ),
-    *("mean", "std", "low", "high", "n", "seeds", "finished", "failed", "stopped", "running"),
+    *("mean", "std", "low", "high", "n", "seeds", *STATUSES),
     *("averaged", "published", "same_setting", "note", "difference"),
 )
 
@@ -94,44 +104,63 @@ class TrialReader:
         self.folder = folder
         self.target = target
         self.evaluations: dict[str, pa.Table] = {}
+        self.damage: dict[str, str] = {}  # trial -> what of it cannot be read
         self.without_partition: list[str] = []  # why, for each trial that has no worst_decile_accuracy for it
 
     def row(self, record: Mapping[str, Any], axes: list[str]) -> dict[str, Any]:
-        folder = self.folder / record["folder"]
-        summary = read_json(folder / "summary.json") if (folder / "summary.json").exists() else None
-        status, reason = record["status"], record["reason"]
-        if summary is None and status != "failed":
-            status = "running"
+        """Make the row of a trial; of one that is damaged, the row says so."""
         counts = {name: record.get(name) or 0 for name in ("rounds", "rounds_asked", "rounds_computed")}
-        row = {"trial": record["trial"], "status": status, "reason": reason, "seed": record["seed"]}
+        row = {"trial": record["trial"], "status": record["status"], "reason": record["reason"], "seed": record["seed"]}
         row |= {axis: record["setting"].get(axis) for axis in axes} | counts | {"folder": record["folder"]}
-        if not (folder / "experiment.yaml").exists():
-            return row
+        try:
+            return row | self._figures(self.folder / record["folder"], record)
+        except RunFolderError as error:
+            if record["folder"] == ".":  # a run by itself: there is nothing else to report
+                raise
+            return row | self.lost(record["trial"], error)
+
+    def lost(self, trial: str, error: Exception | str) -> dict[str, Any]:
+        """Note a trial that cannot be read; what its row says of it."""
+        self.evaluations.pop(trial, None)
+        self.damage[trial] = one_line(str(error))
+        return {"status": "damaged", "reason": self.damage[trial]}
+
+    def _figures(self, folder: Path, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Read what a trial has come to, as far as it has ended; :class:`RunFolderError` where that is damaged."""
+        ended = record["status"] in ("finished", "stopped")
+        summary = read_summary(folder)
+        if ended and not summary:
+            raise RunFolderError(f"{folder / 'summary.json'} is gone")
+        figures: dict[str, Any] = {}
+        if not os.path.lexists(folder / "experiment.yaml"):
+            if ended:
+                raise RunFolderError(f"{folder / 'experiment.yaml'} is gone")
+            return figures
         experiment = read_experiment(folder / "experiment.yaml")
         table = self._evaluations(folder, experiment)
         if table is not None:
             self.evaluations[record["trial"]] = table
         if table is not None and len(table):
-            row["scope"] = table["scope"][-1].as_py()
-        if status in ("finished", "stopped") and summary is not None:
-            row |= {name: summary.get(name) for name in (*SUMMARY, "breaks_privacy", "weights_sha256")}
-            row["rounds"] = summary.get("rounds", row["rounds"])
+            figures["scope"] = table["scope"][-1].as_py()
+        if ended and summary:
+            check_rows(folder, summary, READ)
+            figures |= {name: summary.get(name) for name in (*SUMMARY, "breaks_privacy", "weights_sha256")}
+            figures["rounds"] = summary.get("rounds", record.get("rounds") or 0)
             if table is not None and len(table):
                 by_class = table["class_accuracy"][-1].as_py()
-                row["class_accuracy"] = by_class
-                if row["scope"] == "global":
-                    row["worst_decile_accuracy"] = self._worst_decile(folder, experiment, by_class)
-                row |= self._to_target(folder, experiment, table)
-            row |= _on_request(folder) | _of_matrices(folder)
-        return row
+                figures["class_accuracy"] = by_class
+                if figures["scope"] == "global" and by_class is not None:
+                    figures["worst_decile_accuracy"] = self._worst_decile(folder, experiment, by_class)
+                figures |= self._to_target(folder, experiment, table)
+            figures |= _on_request(folder) | _of_matrices(folder)
+        return figures
 
     @staticmethod
     def _evaluations(folder: Path, experiment: Mapping[str, Any]) -> pa.Table | None:
         """Read the evaluations along the lineage; None where there are none."""
-        path = folder / "evaluations.parquet"
-        if not path.exists():
+        if not os.path.lexists(folder / "evaluations.parquet"):
             return None
-        table = columns_of(path, ["stage", "round", "scope", "accuracy", "loss", "class_accuracy"])
+        table = of_schema(folder, "evaluations", ["stage", "round", "scope", "accuracy", "loss", "class_accuracy"])
         lineage = _lineage(experiment)
         keep = [stage in lineage for stage in table["stage"].to_pylist()]
         return table.filter(pa.array(keep, pa.bool_()))
@@ -142,12 +171,13 @@ class TrialReader:
         names = [stage["name"] for stage in experiment["stages"]] or ["train"]  # a stage comes after what it needs
         order = {name: number for number, name in enumerate(names) if name in _lineage(experiment)}
         rows = evaluations.select(["stage", "round", "scope", "accuracy"]).to_pylist()
-        reached = [(order[row["stage"]], row["round"]) for row in comparable(rows) if row["accuracy"] >= self.target]
+        known = [row for row in comparable(rows) if row["accuracy"] is not None]
+        reached = [(order[row["stage"]], row["round"]) for row in known if row["accuracy"] >= self.target]
         if not reached:
             return {}
         place, round = min(reached)
-        tables = [folder / "rounds.parquet", *[p for p in [folder / "exchanges.parquet"] if p.exists()]]
-        sent = (columns_of(path, ["stage", "round", *communication.BOTH_WAYS]).to_pandas() for path in tables)
+        tables = ["rounds", *["exchanges"] * (folder / "exchanges.parquet").exists()]
+        sent = (of_schema(folder, name, ["stage", "round", *communication.BOTH_WAYS]).to_pandas() for name in tables)
         floats = sum(communication.of_all(communication.until(rows, order, names[place], round)) for rows in sent)
         size = 8 if experiment["execution"]["precision"] == "float64" else 4
         return {"rounds_to_target": round, "bytes_to_target": size * floats}
@@ -158,6 +188,10 @@ class TrialReader:
         except FedskewError as error:  # the table does without: the data may be on another machine
             self.without_partition.append(str(error))
             return None
+        if counts.shape[1] != len(by_class):
+            raise RunFolderError(
+                f"{folder / 'evaluations.parquet'} is of {len(by_class)} classes, not {counts.shape[1]}"
+            )
         return worst_decile(counts, by_class)
 
 
@@ -166,11 +200,16 @@ def _on_request(folder: Path) -> dict[str, float]:
     figures: dict[str, float] = {}
     for kind in round_folders.KINDS:
         found = round_folders.latest(folder, kind)
-        summary = read_json(found / "summary.json") if found else {}
-        figures |= {name: summary[name] for name in ON_REQUEST if isinstance(summary.get(name), int | float)}
-        layers = found / "layers.parquet" if found else None
-        rows = columns_of(layers, ["layer", "cka"]).to_pylist() if layers and layers.exists() else []
-        figures |= {LAYER + row["layer"]: row["cka"] for row in rows}
+        if found is None:
+            continue
+        try:
+            summary, layers = read_json(found / "summary.json"), found / "layers.parquet"
+            rows = columns_of(layers, ["layer", "cka"]).to_pylist() if layers.exists() else []
+        except RunFolderError as error:  # another command's: the trial's own figures stand
+            log.warning("left out: %s", error)
+            continue
+        figures |= {name: summary[name] for name in ON_REQUEST if type(summary.get(name)) in (int, float)}
+        figures |= {f"{LAYER}{row['layer']}": row["cka"] for row in rows if isinstance(row["cka"], float)}
     return figures
 
 
@@ -201,7 +240,8 @@ def personal_rows(folder: Path) -> pd.DataFrame:
     names = ["stage", "round", "point", "client", "samples", "accuracy"]
     if not path.exists():
         return SCHEMAS["personal"].empty_table().select(names).to_pandas()
-    return of_stages(columns_of(path, names).to_pandas(), _lineage(read_experiment(folder / "experiment.yaml")))
+    rows = of_schema(folder, "personal", names).to_pandas()
+    return of_stages(rows, _lineage(read_experiment(folder / "experiment.yaml")))
 
 
 def local_rows(folder: Path) -> pd.DataFrame:
@@ -211,7 +251,8 @@ def local_rows(folder: Path) -> pd.DataFrame:
     """
     path = folder / "rounds.parquet"
     names = ["stage", "round", "local_accuracy"]
-    rows = (columns_of(path, names) if path.exists() else SCHEMAS["rounds"].empty_table().select(names)).to_pandas()
+    there = path.exists()
+    rows = (of_schema(folder, "rounds", names) if there else SCHEMAS["rounds"].empty_table().select(names)).to_pandas()
     measured = rows.dropna(subset=["local_accuracy"])
     return of_stages(measured, _lineage(read_experiment(folder / "experiment.yaml"))) if len(measured) else measured
 
@@ -228,7 +269,10 @@ def class_counts(partition: Path, data: Mapping[str, Any]) -> np.ndarray:
     if not partition.exists():
         raise DataError(f"{partition}: there is no such partition")
     section = json.dumps(data, sort_keys=True)
-    key = hashlib.sha256(partition.read_bytes()).hexdigest(), section
+    try:
+        key = hashlib.sha256(read_bytes(partition)).hexdigest(), section
+    except OSError as error:
+        raise DataError(f"{partition}: cannot be read ({error})") from None
     if key not in _counts:
         found = _labels(section)
         if isinstance(found, Exception):
@@ -277,23 +321,42 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def read_experiment(path: Path) -> dict[str, Any]:
     """Read an experiment as data; :class:`RunFolderError` if it lacks the sections that are read of it."""
     values = read_yaml(path)
-    data, stages = values.get("data"), values.get("stages")
-    whole = isinstance(stages, list) and all(
-        isinstance(one, dict) and {"name", "needs"} <= one.keys() for one in stages
-    )
-    if not whole or not isinstance(data, dict) or "name" not in data:
+    data, stages, execution = values.get("data"), values.get("stages"), values.get("execution")
+    sections = isinstance(data, dict) and "name" in data and isinstance(execution, dict) and "precision" in execution
+    if not sections or not isinstance(stages, list) or not _are_stages(stages):
         raise RunFolderError(f"{path} cannot be read (it is not an experiment of this version)")
     return values
 
 
+def _are_stages(stages: list[Any]) -> bool:
+    """Return whether each stage has a name and needs none but those before it."""
+    known: set[str] = set()
+    for stage in stages:
+        if not isinstance(stage, dict) or not isinstance(stage.get("name"), str):
+            return False
+        needs = stage.get("needs")
+        if not isinstance(needs, list) or not all(isinstance(name, str) and name in known for name in needs):
+            return False
+        known.add(stage["name"])
+    return True
+
+
 def read_json(path: Path) -> dict[str, Any]:
+    """Read the mapping in a JSON file; :class:`RunFolderError` if it cannot be read, or holds none."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        return fields.load(path)
+    except (OSError, ValueError) as error:
         raise RunFolderError(f"{path} cannot be read ({error})") from None
-    if not isinstance(values, dict):
-        raise RunFolderError(f"{path} cannot be read (it holds no mapping)")
-    return values
+
+
+def of_schema(folder: Path, name: str, columns: list[str]) -> pa.Table:
+    """Read columns of a run's table; :class:`RunFolderError` if it is damaged, or if they are of another type."""
+    path = folder / f"{name}.parquet"
+    wanted = pa.schema([SCHEMAS[name].field(column) for column in columns])
+    try:
+        return columns_of(path, columns).select(columns).cast(wanted)
+    except (pa.ArrowException, ValueError) as error:
+        raise RunFolderError(f"{path} cannot be read ({error})") from None
 
 
 def columns_of(path: Path, names: list[str] | None = None) -> pa.Table:

@@ -6,6 +6,7 @@ Its accuracies, counts of rounds and costs are those of :mod:`engine.record.metr
 from __future__ import annotations
 
 import json
+import os
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from engine.base.errors import RunFolderError
 from engine.base.files import write_atomically
 from engine.client import precision
 from engine.experiment import CHOICES, Experiment
-from engine.record import communication, personal_metrics
+from engine.record import communication, fields, metrics, personal_metrics
 from engine.record.last_rounds import comparable, local_of_last_rounds, of_last_rounds
 from engine.record.schemas import Row, finite
 
@@ -27,19 +28,47 @@ SHOWN = ("name", "algorithm", "accuracy", "best_accuracy", "best_round", "last10
 SHOWN += ("seconds_per_round", "floats_up", "floats_down", "weights_sha256")
 
 
+def _figure(metric: metrics.Metric) -> fields.Check:
+    """Return the check of a metric's value, which is null where a run has none."""
+    return fields.optional(fields.whole if metric.whole else fields.share if metric.unit == "%" else fields.number)
+
+
+_COUNTS = ("rounds", "rounds_asked", "rounds_computed", "clients_failed", "floats_up", "floats_down")
+_COUNTS += ("exchange_floats_up", "exchange_floats_down", "parameters", "clients", "empty_clients", "dropped_samples")
+_TEXTS = ("name", "experiment", "precision", "weights_sha256", "data_sha256")
+CHECKS: dict[str, fields.Check] = {
+    **{name: _figure(metrics.METRICS[name]) for name in metrics.names("summary.json")},
+    **dict.fromkeys(_COUNTS, fields.whole),
+    **dict.fromkeys(_TEXTS, fields.text),
+    **dict.fromkeys(("scope", "best_stage", "states_sha256"), fields.optional(fields.text)),
+    **dict.fromkeys(("seconds", "seconds_per_round"), fields.optional(fields.number)),
+    "status": fields.one_of(("finished", "stopped")),
+    "algorithm": fields.mapping(fields.anything),
+    "breaks_privacy": fields.truth,
+    "stage_accuracy": fields.mapping(fields.optional(fields.share)),
+    "stages": fields.mapping(fields.text),
+    "versions": fields.mapping(fields.text),
+    "rows": fields.mapping(fields.whole),
+}
+
+
 def read(folder: Path) -> dict[str, Any]:
-    """Read a run folder's summary, {} where there is none yet; :class:`RunFolderError` if it is damaged."""
+    """Read a run folder's summary, {} where there is none yet.
+
+    Raises :class:`RunFolderError` if it is damaged, or if a value is not what :data:`CHECKS` asks for.
+    """
     path = folder / FILE
-    if not path.exists():
+    if not os.path.lexists(path):
         return {}
     try:
-        summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(summary, dict):
-            raise ValueError("it holds no mapping")
+        summary = fields.load(path)
+        fields.check(summary, CHECKS)
         lacking = [name for name in SHOWN if name not in summary]
         if summary.get("status") == "finished" and lacking:
             raise ValueError(f"it has no {lacking[0]}")
-    except (OSError, ValueError, RecursionError) as error:
+        if "name" not in summary.get("algorithm", {"name": ""}):
+            raise ValueError("its algorithm has no name")
+    except (OSError, ValueError) as error:
         raise RunFolderError(f"{path} cannot be read ({error})") from None
     return summary
 

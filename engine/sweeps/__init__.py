@@ -13,6 +13,7 @@ trial.py        one trial: a run behind Tune's Trainable interface
 scores.py       the figures that a trial reports while it runs
 searching.py    which trial is next: planned ones in an order that shares rounds, or a searcher's
 tuner.py        a sweep in Tune's terms: searcher, scheduler, limits
+portions.py     one Tune after another, since each keeps all its trials
 running.py      all of it together, until the last trial has ended; and again after a crash
 live.py         one table on the terminal
 """

@@ -1,6 +1,7 @@
 """Files of a sweep: what was asked, and a record and a run folder for each trial.
 
     sweep.yaml         the sweep as data, and where its function is
+    plan.json          which trials there are to be, see engine/record/sweep_files.py
     trials/00000/      a run's folder, and trial.json: setting, seed, status, schedule
     tune/              Ray Tune's own results; never read
     report/            see engine/analysis
@@ -11,23 +12,48 @@ Everything that ``fedskew resume`` and ``fedskew report`` need is here, in YAML,
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import yaml
 
 from engine.base import safe_yaml
 from engine.base.errors import ConfigError, RunFolderError
-from engine.base.files import refuse_links, write_atomically
+from engine.base.files import refuse_links, write_atomically, writing
+from engine.base.owned import Shape
 from engine.base.writable import check_writable
 from engine.experiment import Experiment
+from engine.record.numerics import UNKNOWN
 from engine.record.run_folder import RunFolder
+from engine.record.shapes import TRIAL_CHECKPOINT
+from engine.record.stage_hashes import CODE
+from engine.record.sweep_files import RECORD, PlannedTrial, Status, read_plan, read_record, write_plan
 from engine.sweeps.named import NamedSweep
 
-Status = Literal["running", "finished", "stopped", "failed"]
+log = logging.getLogger("fedskew")
+
+_STATE = r"(experiment_state|search_gen_state|searcher-state|basic-variant-state|callback-states)-[0-9_-]+\.(json|pkl)"
+_SHORT = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+# What Ray Tune writes into ``tune/``: all that is deleted there when a sweep goes on.
+TUNE = Shape(
+    (rf"((\.{_SHORT}-)?tmp-)?{_STATE}", r"tuner\.pkl", r"trainable\.pkl", r"\.validate_storage_marker"),
+    {
+        "[0-9]{5,}(_[0-9a-f]{4})?": Shape(  # the second where there is a folder of that name already
+            (
+                r"params\.(json|pkl)",
+                r"result\.json",
+                r"progress\.csv",
+                r"error\.(txt|pkl)",
+                r"events\.out\.tfevents\..+",
+            ),
+            {"checkpoint_[0-9]{6,}": TRIAL_CHECKPOINT},
+        )
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -89,9 +115,15 @@ class SweepFolder:
     def is_sweep(self) -> bool:
         return os.path.exists(self.path / "sweep.yaml")
 
-    def create(self, named: NamedSweep, how: Mapping[str, Any]) -> None:
-        """Write ``sweep.yaml``; ``how``: store, mode and what else a resume must know."""
-        self.path.mkdir(parents=True, exist_ok=True)
+    def has_trials(self) -> bool:
+        """Return whether a trial has begun."""
+        return self.is_sweep() and any((self.path / "trials").glob("*/trial.json"))
+
+    def create(self, named: NamedSweep, how: Mapping[str, Any], code: str = UNKNOWN) -> None:
+        """Write ``sweep.yaml``; ``how``: store, mode and what else a resume must know; ``code``: of its trials.
+
+        Raises :class:`WriteError` where the disk fails, as all that writes here does.
+        """
         values = {
             "name": named.name,
             "profile": named.profile,
@@ -100,9 +132,25 @@ class SweepFolder:
             "reference": named.reference,
             "overrides": list(named.overrides),
             "how": dict(how),
+            CODE: code,
             **named.sweep.to_mapping(),
         }
-        write_atomically(self.path / "sweep.yaml", yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
+        with writing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.path / "sweep.yaml", yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
+
+    def write_plan(self, planned: Sequence[PlannedTrial]) -> None:
+        """Write down which trials there are to be, for whom a lost one is to be missing."""
+        with writing(self.path):
+            write_plan(self.path, planned)
+
+    def plan(self) -> dict[str, PlannedTrial]:
+        """Read the plan that an earlier process of the sweep has left; {} if there is none that can be read."""
+        try:
+            return {one.trial: one for one in read_plan(self.path, {}) or ()}
+        except RunFolderError as error:
+            log.warning("%s", error)
+            return {}
 
     def sweep(self) -> dict[str, Any]:
         """Raises :class:`RunFolderError` if this is no sweep's folder."""
@@ -129,25 +177,16 @@ class SweepFolder:
 
     def write(self, record: TrialRecord) -> None:
         path = self.path / "trials" / record.trial
-        path.mkdir(parents=True, exist_ok=True)
-        write_atomically(path / "trial.json", json.dumps(asdict(record), indent=2) + "\n")
+        with writing(self.path):
+            path.mkdir(parents=True, exist_ok=True)
+            write_atomically(path / RECORD, json.dumps(asdict(record), indent=2) + "\n")
 
     def record(self, trial: str) -> TrialRecord | None:
-        path = self.path / "trials" / trial / "trial.json"
-        if not path.exists():
+        path = self.path / "trials" / trial / RECORD
+        if not os.path.lexists(path):
             return None
-        try:
-            record = TrialRecord(**json.loads(path.read_text(encoding="utf-8")))
-            numbers = (record.seed, record.rounds, record.rounds_asked, record.rounds_computed, record.replaced)
-            if not all(type(number) is int for number in numbers):
-                raise ValueError("its numbers are not whole")
-            if record.status not in get_args(Status) or not isinstance(record.setting, dict):
-                raise ValueError(f"its status is {record.status}")
-        except (OSError, ValueError, TypeError, RecursionError) as error:
-            raise RunFolderError(f"{path} cannot be read ({error}); delete it to run this trial again") from None
-        if record.trial != trial:  # it says where the record is written next
-            raise RunFolderError(f"{path} is of trial {record.trial}; delete it to run trial {trial} again")
-        return record
+        known = {field.name for field in fields(TrialRecord)}
+        return TrialRecord(**{name: value for name, value in read_record(path).items() if name in known})
 
     def begun(self, trial: str) -> TrialRecord:
         """Return the record of a trial that has been handed to Tune; raises :class:`RunFolderError` without one."""
@@ -158,7 +197,7 @@ class SweepFolder:
 
     def records(self) -> list[TrialRecord]:
         """Read the records of all trials that have begun, in order."""
-        found = [self.record(path.parent.name) for path in sorted((self.path / "trials").glob("*/trial.json"))]
+        found = [self.record(path.parent.name) for path in sorted((self.path / "trials").glob(f"*/{RECORD}"))]
         return [record for record in found if record is not None]
 
     def experiment(self, trial: str) -> tuple[Experiment, int | None]:

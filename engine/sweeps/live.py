@@ -51,6 +51,8 @@ class LiveTable(tune.Callback):
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._draw()
         self._live.stop()
+        if not self._console.is_terminal:  # where Rich does not end the table's last line
+            self._console.line()
 
     def __getstate__(self) -> dict[str, Any]:
         """Tune pickles its callbacks, for a way of resuming that is not ours; a terminal cannot be."""
@@ -84,7 +86,7 @@ class LiveTable(tune.Callback):
         record = self._folder.record(str(trial))
         self._count(record.status if record is not None else status)
         if last.get("failed"):
-            self._console.print(f"[red]trial {trial} failed[/red]: ", end="", highlight=False)
+            self._console.print(f"trial {trial} failed: ", style="red", end="", highlight=False)
             self._console.print(str(last.get("reason")), highlight=False, markup=False, soft_wrap=True)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -109,7 +111,7 @@ class LiveTable(tune.Callback):
             setting = {key: value for key, value in config.items() if key not in ("trial", "seed")}
             table.add_row(
                 name,
-                label(setting),
+                Text(label(setting)),
                 str(config.get("seed", "")),
                 str(result.get("round", "starting")),
                 _figure(100 * result.get("accuracy", math.nan), "%"),

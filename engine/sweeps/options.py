@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.base.errors import require
 from engine.base.writable import check_writable
+from engine.record.store import StageStore
 
 MODES = ("auto", "inside", "nested")
 
@@ -30,6 +31,7 @@ class How:
         require(0 < self.limit_gb < math.inf, "--store-limit", self.limit_gb, "must be above 0 GB", "for example 20")
         if self.store is not None and self.reuse:
             check_writable(self.store, "--store")
+            StageStore(self.store.resolve())  # refuses a folder of something else
 
     def to_mapping(self) -> dict[str, Any]:
         store = str(self.store.resolve()) if self.store else None

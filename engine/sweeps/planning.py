@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from engine.base.errors import ResourceError
+from engine.base.errors import ConfigError, ResourceError
+from engine.base.sizes import size_text
 from engine.experiment import Execution, Experiment
 from engine.record.stage_hashes import stage_hash
 from engine.sweeps.definition import Sweep
+from engine.worker.ray.room import PROCESS, groups_in_memory
 
 ANYWHERE: dict[str, str] = {}  # numerics of no machine in particular: for comparing trials with each other
 
@@ -166,6 +168,20 @@ def check_fit(mode: Mode, nodes: Sequence[Mapping[str, float]]) -> None:
         f"one trial does not fit this cluster ({told}; the largest node has {best}); "
         + "; ".join(repair.get(name, f"offer more {name}") for name in short)
     )
+
+
+def at_once(mode: Mode, nodes: Sequence[Mapping[str, float]], asked: int | None) -> int:
+    """Return how many trials run at a time, for which there must be cores and memory.
+
+    asked: ``--concurrent``; raises :class:`ConfigError` where memory does not carry so many.
+    """
+    processes = mode.actors + 1
+    room = groups_in_memory(processes, sum(node.get("memory", math.inf) for node in nodes))
+    wanted = min(mode.slots, asked or mode.slots)
+    if asked is not None and wanted > room:
+        rule = f"is {wanted} x {processes} processes of {size_text(PROCESS)} at the least, more than memory carries"
+        raise ConfigError("--concurrent", asked, rule, f"set --concurrent {room}")
+    return min(wanted, room)
 
 
 def _bundle(cpus: float, share: float) -> dict[str, float]:

@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
-import shutil
+import errno
+import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from pickle import UnpicklingError
 
 import ray
 from rich.console import Console
+from rich.text import Text
 
-from engine.base.errors import RunFolderError, require
-from engine.base.files import locked
+from engine.base import last_word
+from engine.base.errors import RunFolderError, WriteError, require
+from engine.base.files import locked, not_written, writing
+from engine.base.owned import remove
 from engine.experiment import Experiment
+from engine.record.numerics import UNKNOWN, mixed
+from engine.record.stage_hashes import CODE, code_of
 from engine.record.store import StageStore
+from engine.record.sweep_files import PlannedTrial, numbered
 from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep
-from engine.sweeps.folder import SweepFolder, TrialRecord
+from engine.sweeps.folder import TUNE, SweepFolder, TrialRecord
 from engine.sweeps.live import LiveTable
+from engine.sweeps.mending import Left, left_behind, with_settings
 from engine.sweeps.named import NamedSweep, load
 from engine.sweeps.options import How
-from engine.sweeps.planning import Mode, Planned, check_fit, choose_mode, plan
+from engine.sweeps.planning import Mode, Planned, at_once, check_fit, choose_mode, plan
 from engine.sweeps.trial import Job, data_key
 from engine.sweeps.tuner import DEATHS, make_tuner
 from engine.worker.ray import cluster
 from engine.worker.ray.errors import first_line
+
+DISK_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
 
 @dataclass(frozen=True)
@@ -64,12 +76,11 @@ def run_sweep(
     require(
         not (pbt and how.concurrent), "--concurrent", how.concurrent, "is not for PBT", "its trials take turns anyway"
     )
-    records = folder.records() if folder.is_sweep() else []
-    if retry_failed:
-        records = [_again(folder, record) for record in records]
-    adaptive = isinstance(sweep.search, Optuna)
-    planned = [] if adaptive else plan(sweep)
-    total = sweep.samples * len(sweep.seeds) if adaptive else len(planned)
+    store = _store(folder, how)
+    planned = [] if isinstance(sweep.search, Optuna) else plan(sweep)
+    trials = _trials(sweep, planned)
+    total = len(trials)
+    code, codes = _code(folder, sweep, planned)
     sections = _data_sections(sweep, planned)
     with console.status("data and Ray"):
         cluster.connect(sweep.base.execution, address, crowd=False)
@@ -78,39 +89,35 @@ def run_sweep(
         share = cluster.gpu_share(sweep.base.execution.gpus_per_actor)
         mode = choose_mode(total, sweep.base.execution, share, nodes, how.mode)
         check_fit(mode, nodes)
+        most = at_once(mode, nodes, how.concurrent)
         datasets = {key: experiment.data.load() for key, experiment in sections.items()}
         for dataset in datasets.values():
             _ = dataset.fingerprint  # once here, not in every trial
         references = {key: cluster.share(dataset) for key, dataset in datasets.items()}
-    folder.path.mkdir(parents=True, exist_ok=True)
+    with writing(folder.path):
+        folder.path.mkdir(parents=True, exist_ok=True)
     with locked(folder.path / ".lock"):
-        folder.create(named, how.to_mapping())
-        _announce(console, named, folder, mode, total, records, how)
-        if sum(record.ended for record in records) == total:
-            return _result(folder, total)
-        job = Job(
-            folder=folder.path.resolve(),
-            experiments={trial.trial: _placed(trial.experiment) for trial in planned},
-            base=_placed(sweep.base),
-            data=references,
-            store=_store(folder, how),
-            actors=mode.actors,
-            step=sweep.step if sweep.fixed_steps else None,
-            mutable=tuple(sweep.scheduler.mutations) if isinstance(sweep.scheduler, Pbt) else (),
-            personal=sweep.needs_personal,
-            by_class=sweep.by_class,
-        )
+        before = folder.plan()
+        left = left_behind(folder, trials, before) if folder.is_sweep() else Left()
+        records = [_again(folder, record) if retry_failed else record for record in left.records]
+        trials = with_settings(trials, before, records)
+        folder.create(named, how.to_mapping(), code)
+        folder.write_plan(trials)
+        last_word.again(last_word.resume_command(folder.path, address))
+        _announce(console, named, folder, mode, total, left, most)
+        if sum(record.ended for record in records) == total and not left.damaged:
+            return _result(folder, trials)
+        job = _job(folder, sweep, planned, references, mode, store, left, codes)
         stopper = {Asha: "ASHA", Pbt: "PBT"}.get(type(sweep.scheduler), "the stopping rule")
         live = LiveTable(console, folder, total, sweep, stopper)
-        if folder.tune.exists():  # of an earlier process: its trials report again
-            shutil.rmtree(folder.tune)
-        with live:
-            grid = make_tuner(sweep, job, mode, planned, records, live, how, total).fit()
-        for result in grid:
-            if result.error is not None:
-                reason = first_line(result.error)
-                folder.end(Path(result.path).name, "failed", f"tried {DEATHS + 1} times, last: {reason}")
-        return _result(folder, total)
+        with _writing_in_tune(folder.path):
+            remove(folder.tune, TUNE)  # of an earlier process: its trials report again
+            with live:
+                grid = make_tuner(sweep, job, mode, planned, trials, records, live, how, most).fit()
+            for result in grid:
+                if result.error is not None:
+                    _end(folder, Path(result.path).name, result.error)
+        return _result(folder, trials)
 
 
 def resume_sweep(
@@ -122,7 +129,7 @@ def resume_sweep(
 ) -> tuple[NamedSweep, SweepResult]:
     """Go on with the sweep in ``path``; ended trials are kept, and told to the searcher and the scheduler again."""
     values = SweepFolder(path).asked()
-    _check_code(path, str(values["reference"]))
+    _refuse_code_inside(path, str(values["reference"]))
     named = load(values["reference"], values["profile"], values["overrides"], sweeps)
     if named.digest != values["digest"]:
         raise RunFolderError(
@@ -136,7 +143,7 @@ def resume_sweep(
     return named, run_sweep(named, path, how, address, console, retry_failed)
 
 
-def _check_code(folder: Path, reference: str) -> None:
+def _refuse_code_inside(folder: Path, reference: str) -> None:
     """Refuse a sweep that brings its own code along: whoever it comes from, it is about to be run."""
     file, _, _ = reference.rpartition(":")
     inside = Path(file).resolve().is_relative_to(folder.resolve())
@@ -150,12 +157,93 @@ def _check_code(folder: Path, reference: str) -> None:
 # --- pieces -----------------------------------------------------------------------------------------------
 
 
+def _trials(sweep: Sweep, planned: Sequence[Planned]) -> Sequence[PlannedTrial]:
+    """All trials of the sweep as its folder names them; those of a searcher have no setting yet."""
+    if not planned:
+        return numbered(sweep.samples * len(sweep.seeds), sweep.seeds, innermost=True)
+    return [PlannedTrial(trial.trial, trial.seed, trial.setting) for trial in planned]
+
+
+def _job(
+    folder: SweepFolder,
+    sweep: Sweep,
+    planned: Sequence[Planned],
+    data: Mapping[str, ray.ObjectRef],
+    mode: Mode,
+    store: StageStore | None,
+    left: Left,
+    codes: Mapping[str, str],
+) -> Job:
+    """Gather what all trials have in common.
+
+    data: data section as JSON -> the data set in Ray's store. codes: see :class:`~engine.sweeps.trial.Job`.
+    """
+    return Job(
+        folder=folder.path.resolve(),
+        experiments={trial.trial: _placed(trial.experiment) for trial in planned},
+        base=_placed(sweep.base),
+        data=data,
+        store=store,
+        actors=mode.actors,
+        step=sweep.step if sweep.fixed_steps else None,
+        mutable=tuple(sweep.scheduler.mutations) if isinstance(sweep.scheduler, Pbt) else (),
+        personal=sweep.needs_personal,
+        by_class=sweep.by_class,
+        damaged=left.damaged,
+        codes=codes,
+    )
+
+
+@contextmanager
+def _writing_in_tune(folder: Path) -> Iterator[None]:
+    """Tell of a disk that failed while Tune was at work, which tells of an error in another one's text, or reads what
+    it could write in part alone.
+    """
+    try:
+        yield
+    except Exception as raised:
+        error: BaseException | None = raised
+        while error is not None:
+            if isinstance(error, WriteError):
+                raise WriteError(error.file, error.reason, folder) from raised
+            if isinstance(error, OSError) and error.errno in DISK_FAILS:
+                raise not_written(error, folder) from raised
+            if isinstance(error, EOFError | UnpicklingError):
+                raise WriteError(folder / "tune", "a file of Ray Tune's is cut off", folder) from raised
+            error = error.__cause__ or error.__context__
+        raise
+
+
+def _end(folder: SweepFolder, trial: str, error: Exception) -> None:
+    """Record the end of a trial that died each time; one whose files cannot be written is to be gone on with."""
+    cause = getattr(error, "cause", error)
+    if isinstance(cause, WriteError):
+        raise cause
+    folder.end(trial, "failed", f"tried {DEATHS + 1} times, last: {first_line(error)}")
+
+
 def _again(folder: SweepFolder, record: TrialRecord) -> TrialRecord:
     """A failed trial as one that goes on from its last checkpoint; any other as it is."""
     if record.status == "failed":
         record = replace(record, status="running", reason=None)
         folder.write(record)
     return record
+
+
+def _code(folder: SweepFolder, sweep: Sweep, planned: Sequence[Planned]) -> tuple[str, Mapping[str, str]]:
+    """Return a hash of the code of all trials, to be written down, and that of each, under "" of the base.
+
+    Refuses to go on with trials of other code, or names both.
+    """
+    codes = {"": code_of(sweep.base), **{trial.trial: code_of(trial.experiment) for trial in planned}}
+    now = hashlib.sha256(" ".join(sorted(set(codes.values()))).encode()).hexdigest()[:16]
+    before = str(folder.sweep().get(CODE, UNKNOWN)) if folder.has_trials() else now
+    if before != now and not sweep.base.execution.mixed_hardware:
+        raise RunFolderError(
+            f"{folder.path} was begun with other code ({before}, now {now}), so its trials could not be compared; run "
+            "it as a new sweep with --out, whose unchanged rounds come from the store, or go back to that code"
+        )
+    return mixed(before, now), codes
 
 
 def _data_sections(sweep: Sweep, planned: Sequence[Planned]) -> dict[str, Experiment]:
@@ -195,32 +283,32 @@ def _announce(
     folder: SweepFolder,
     mode: Mode,
     total: int,
-    records: Sequence[TrialRecord],
-    how: How,
+    left: Left,
+    most: int,
 ) -> None:
     sweep = named.sweep
-    ended = sum(record.ended for record in records)
+    ended = left.whole
     where = "each in a process of its own" if mode.kind == "inside" else f"each on {mode.actors} client actors"
-    at_once = min(mode.slots, how.concurrent or mode.slots, total)
     lines = [
-        f"[bold]{named.name}[/bold] ({named.profile})  {folder.path}",
         named.title,
         f"trials     {total}: {total // len(sweep.seeds)} settings x {len(sweep.seeds)} seeds"
         + (f"; {ended} have ended already" if ended else ""),
-        f"where      {at_once} at a time, {where} ({mode.reason}; --mode changes it)",
+        f"where      {min(most, total)} at a time, {where} ({mode.reason}; --mode changes it)",
     ]
-    console.print("\n".join(lines), highlight=False)
+    console.print(Text.assemble((named.name, "bold"), f" ({named.profile})  {folder.path}"), highlight=False)
+    console.print("\n".join(lines), highlight=False, markup=False)
 
 
-def _result(folder: SweepFolder, total: int) -> SweepResult:
-    records = folder.records()
-    statuses = Counter(record.status for record in records)
-    done = sum(count for status, count in statuses.items() if status != "running")
+def _result(folder: SweepFolder, trials: Sequence[PlannedTrial]) -> SweepResult:
+    records = [record for one in trials if (record := folder.record(one.trial)) is not None]
+    statuses = Counter[str](record.status for record in records)
+    if len(records) < len(trials):
+        statuses["missing"] = len(trials) - len(records)
     return SweepResult(
         folder=folder.path,
-        trials=total,
+        trials=len(trials),
         statuses=dict(statuses),
         rounds_asked=sum(record.rounds_asked for record in records),
         rounds_computed=sum(record.rounds_computed for record in records),
-        interrupted=done < total,
+        interrupted=not all(record.ended for record in records) or len(records) < len(trials),
     )

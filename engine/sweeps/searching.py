@@ -53,7 +53,7 @@ class InOrder(Searcher):
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         # However it ended: those who wait compute what is missing themselves.
-        self._rounds[self._names[trial_id]] = math.inf
+        self._rounds[self._names.pop(trial_id)] = math.inf
 
     def save(self, checkpoint_path: str) -> None:
         """Save nothing: a sweep goes on from its own records."""
@@ -76,11 +76,10 @@ class Proposed(Searcher):
         self._sweep = sweep
         self._searcher = searcher
         self._begin = begin
-        self._waiting: deque[tuple[str, dict[str, Any], int]] = deque(
-            (record.trial, record.setting, record.seed) for record in records
-        )
-        self._begun = len(records)
-        self._known = len(records)  # trials whose settings the searcher did not propose in this process
+        self._waiting: deque[tuple[str, dict[str, Any], int]] = deque()
+        # By number, proposals that the searcher did not make in this process: a trial's number has its seed's place.
+        self._known = {int(record.trial) // len(sweep.seeds): record.setting for record in records}
+        self._free = deque(number for number in range(sweep.samples) if number not in self._known)
         self._untold = {record.trial for record in records if record.ended}  # results that the searcher must know first
         self._reuse = reuse
         self._leaders: dict[int, Planned] = {}  # seed -> the first trial with it, which the others share rounds with
@@ -88,33 +87,27 @@ class Proposed(Searcher):
         self._of: dict[str, tuple[str, dict[str, Any], str]] = {}  # Tune's id -> the proposal's id, setting, trial
         self._values: dict[str, list[float]] = defaultdict(list)  # proposal -> values of its seeds
         self._left: dict[str, int] = defaultdict(lambda: len(sweep.seeds))  # proposal -> seeds still to come
-        self._proposal: tuple[str, dict[str, Any]] | None = None
-        if self._begun % len(sweep.seeds):  # the last proposal had not been given all its seeds
-            setting, seeds = records[-1].setting, self._begun % len(sweep.seeds)
-            for seed in sweep.seeds[seeds:]:
-                self._waiting.append((self._next_name(), setting, seed))
+        for number, setting in sorted(self._known.items()):  # each with all its seeds, whichever had begun
+            self._wait(number, setting)
 
-    def _next_name(self) -> str:
-        name = f"{self._begun:05d}"
-        self._begun += 1
-        return name
+    def _wait(self, number: int, setting: dict[str, Any]) -> None:
+        """Let the trials of a proposal wait for their turn, one for each seed."""
+        for place, seed in enumerate(self._sweep.seeds):
+            self._waiting.append((f"{number * len(self._sweep.seeds) + place:05d}", setting, seed))
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         if not self._waiting:
-            if self._begun >= self._sweep.samples * len(self._sweep.seeds) or self._untold:
+            if not self._free or self._untold:
                 return None
-            proposal = f"proposal-{self._begun:05d}"
-            setting = self._searcher.suggest(proposal)
+            setting = self._searcher.suggest(_proposal(self._free[0]))
             if not isinstance(setting, dict):
                 return None
-            for seed in self._sweep.seeds:
-                self._waiting.append((self._next_name(), self._sweep.complete(setting), seed))
+            self._wait(self._free.popleft(), self._sweep.complete(setting))
         trial, setting, seed = self._waiting[0]
         if self._must_wait(trial, setting, seed):
             return None
         self._waiting.popleft()
-        first = int(trial) - int(trial) % len(self._sweep.seeds)
-        self._of[trial_id] = (f"proposal-{first:05d}", setting, trial)
+        self._of[trial_id] = (_proposal(int(trial) // len(self._sweep.seeds)), setting, trial)
         self._begin(trial, setting, seed)
         return config_of(trial, setting, seed)
 
@@ -141,7 +134,7 @@ class Proposed(Searcher):
         if self._left[proposal]:
             return
         values = self._values.pop(proposal, [])
-        known = int(proposal.rpartition("-")[2]) < self._known
+        known = int(proposal.rpartition("-")[2]) in self._known
         if known and values:  # of an earlier process: replayed into the searcher
             drawn = {name: value for name, value in setting.items() if is_drawn(self._sweep.space[name])}
             self._searcher.add_evaluated_point(drawn, statistics.fmean(values))
@@ -154,6 +147,10 @@ class Proposed(Searcher):
 
     def restore(self, checkpoint_path: str) -> None:
         """Restore nothing: see :meth:`save`."""
+
+
+def _proposal(number: int) -> str:
+    return f"proposal-{number:05d}"
 
 
 def optuna_search(sweep: Sweep, search: Optuna, known: int = 0) -> Searcher:

@@ -3,7 +3,8 @@
 A step is some rounds: as many as fit into a second, or, where a scheduler may end or change the trial between two
 steps, a fixed number. What a step came to is on disk before Tune hears of it.
 
-A trial that has ended before (``fedskew resume``) computes nothing: its steps report what its tables hold.
+A trial that has ended before (``fedskew resume``) computes nothing: its steps report what its tables hold. One that was
+under way reports what it has behind it first, where a scheduler compares trials at given rounds.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import math
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,19 @@ import torch
 from ray import tune
 from ray.exceptions import RayError
 
-from engine.base.errors import FedskewError, ResourceError, RunFolderError
+from engine.base.errors import FedskewError, ResourceError, RunError, RunFolderError
+from engine.base.files import writing
+from engine.base.opening import read_text
+from engine.base.owned import move, remove
 from engine.data import Dataset
 from engine.experiment import Change, Execution, Experiment
+from engine.record.shapes import TRIAL_CHECKPOINT
+from engine.record.stage_hashes import code_of
 from engine.record.store import StageStore
 from engine.run.local_driver import LocalDriver
 from engine.run.preparing import prepare
 from engine.run.recording import weights_sha256
+from engine.sweeps import mending
 from engine.sweeps.folder import SweepFolder
 from engine.sweeps.scores import Scores
 from engine.worker.pool import Pool
@@ -56,6 +63,8 @@ class Job:
     mutable: tuple[str, ...]  # hyper-parameters that a scheduler changes
     personal: bool = False  # whether trials report the figures of personal models
     by_class: tuple[str, ...] = ()  # figures of single classes that trials report
+    damaged: frozenset[str] = frozenset()  # trials that have ended, and compute again what has been lost of them
+    codes: Mapping[str, str] = field(default_factory=dict)  # of planned trials, and under "" of the base
 
 
 def data_key(experiment: Experiment) -> str:
@@ -99,12 +108,13 @@ class Trial(tune.Trainable):
         self._local = None
 
     def step(self) -> dict[str, Any]:
-        if self._record.ended and self._source is None:
-            return self._replayed()
         try:
+            if self._record.ended and self._source is None:
+                return self._replayed()
             if self._local is None:
                 self._open()
-            return self._advance()
+                self._replay = self._earlier_reports()
+            return self._replay.pop(0) if self._replay else self._advance()
         except PASSING:
             raise
         except Exception as error:  # the trial's own: the sweep goes on, and trying again would end the same way
@@ -112,16 +122,20 @@ class Trial(tune.Trainable):
 
     def _open(self) -> None:
         source, self._source = self._source, None
+        check_code(self._job, self.trial_name)
         folder = self._sweep.run_folder(self.trial_name)
-        if source is not None:
-            self._open_copy(source)
-        elif folder.has_experiment():
+        with writing(self._sweep.path):
+            if source is not None:
+                self._open_copy(source)
+            else:
+                mending.make_room(folder, LOCK_SECONDS)
+        if self._local is None and folder.has_experiment():
             self._local = self._driver(folder.experiment())
-        else:
-            # What is left of a copy that did not come to its end.
-            shutil.rmtree(self._aside, ignore_errors=True)
-            folder.clear()
-            self._record = replace(self._record, schedule=[])
+        elif self._local is None:
+            # What is left of a copy that did not come to its end, or of a run that is damaged.
+            remove(self._aside, TRIAL_CHECKPOINT)
+            with folder.locked(LOCK_SECONDS):
+                mending.clear(folder)
             self._local = self._driver(self._experiment())
         assert self._local is not None
         # What the folder holds of earlier processes of this trial.
@@ -131,6 +145,7 @@ class Trial(tune.Trainable):
         planned = self._job.experiments.get(self.trial_name)
         if planned is None:
             planned = self._job.base.replace({**self._record.setting, "seed": self._record.seed})
+        planned = mending.scheduled(planned, self._record.schedule)
         return planned.resolve()  # the executor, that is: it depends on what the trial sets
 
     def _driver(self, experiment: Experiment) -> LocalDriver:
@@ -147,7 +162,8 @@ class Trial(tune.Trainable):
             return RayPool(prepared.experiment, reference, prepared.assignment)
 
         with prepared.folder.prepared(overwrite=False):
-            prepared.write()
+            with writing(self._sweep.path):
+                prepared.write()
             return LocalDriver(
                 prepared,
                 self._job.store,
@@ -225,16 +241,36 @@ class Trial(tune.Trainable):
     def _replayed(self) -> dict[str, Any]:
         """The next report of a trial that ended in an earlier process of the sweep."""
         if self._replay is None:
-            self._replay = self._old_reports()
+            if self.trial_name in self._job.damaged and self._record.status != "failed":
+                self._open()
+                assert self._local is not None
+                mending.ended_again(self._local, self._record.rounds)
+                self._local = None
+            folder, last = self._sweep.run_folder(self.trial_name), self._record.rounds
+            if folder.has_experiment():
+                self._scores.read(folder, folder.experiment(), last)
+            self._replay = [*self._reports_before(last), self._report(last, done=True)]
         return self._replay.pop(0)
 
-    def _old_reports(self) -> list[dict[str, Any]]:
-        folder, last = self._sweep.run_folder(self.trial_name), self._record.rounds
-        if folder.has_experiment():
-            self._scores.read(folder, folder.experiment(), last)
+    def _earlier_reports(self) -> list[dict[str, Any]]:
+        """The reports of a trial that goes on in the middle: a scheduler without them would hold it against others by
+        the figures of a later round, and decide otherwise than in a sweep that nobody interrupted.
+
+        None of a population: there a report asks for a checkpoint, which is of the round that the trial has reached.
+        """
+        if self._local is None:
+            return []
+        driver = self._local.driver
+        reports = self._reports_before(min(driver.round + 1, driver.experiment.spans[-1].stop - 1))
+        if reports:
+            self._note(driver.summary(), "running")  # should one of them end it, it ends where it stands
+        return reports
+
+    def _reports_before(self, last: int) -> list[dict[str, Any]]:
         step = self._job.step
-        rounds = [] if step is None else list(range(step, last, step))
-        return [self._report(round, done=False) for round in rounds] + [self._report(last, done=True)]
+        if step is None or self._job.mutable:  # a population would change a trial that ended long ago, as it reports
+            return []
+        return [self._report(round, done=False) for round in range(step, last, step)]
 
     # --- checkpoints, for schedulers that pause and copy trials -----------------------------------------------
 
@@ -242,7 +278,8 @@ class Trial(tune.Trainable):
         assert self._local is not None  # a scheduler asks for it after a step
         driver = self._local.driver
         folder = Path(checkpoint_dir)
-        driver.write_snapshots(folder / "stages")
+        with writing(self._sweep.path):
+            driver.write_snapshots(folder / "stages")
         about = {
             "trial": self.trial_name,
             "experiment": driver.experiment.to_mapping(),
@@ -250,18 +287,20 @@ class Trial(tune.Trainable):
             "schedule": self._record.schedule,
             "weights_sha256": weights_sha256(*driver.weights),
         }
-        (folder / "about.json").write_text(json.dumps(about))
+        with writing(self._sweep.path):
+            (folder / "about.json").write_text(json.dumps(about))
 
     def load_checkpoint(self, checkpoint: Any) -> None:
         self._end()
         # Tune may delete its folder before the next step.
         self._source = self._sweep.run_folder(self.trial_name).path / "fetched" / "checkpoint"
-        shutil.rmtree(self._source, ignore_errors=True)
-        shutil.copytree(checkpoint, self._source)
+        remove(self._source, TRIAL_CHECKPOINT)
+        with writing(self._sweep.path):
+            shutil.copytree(checkpoint, self._source, dirs_exist_ok=True)
 
     def _open_copy(self, source: Path) -> None:
         """Go on from a checkpoint: this trial's own, or another one's with other hyper-parameters from here on."""
-        about = json.loads((source / "about.json").read_text())
+        about = json.loads(read_text(source / "about.json"))
         origin, round = Experiment.from_mapping(about["experiment"]), about["round"]
         own = {name: self._config[name] for name in self._job.mutable}
         before = origin.at(round + 1)  # it may have been changed already for a round that it has not begun
@@ -270,7 +309,7 @@ class Trial(tune.Trainable):
         same = about["trial"] == self.trial_name and not changed and folder.has_experiment()
         if same and folder.experiment().digest == origin.digest:
             self._local = self._driver(folder.experiment())
-            shutil.rmtree(source)
+            remove(source, TRIAL_CHECKPOINT)
             return
         changes = origin.schedule
         if changed:
@@ -279,9 +318,10 @@ class Trial(tune.Trainable):
             changes = (*earlier, Change(round=round + 1, set={**(unbegun[0] if unbegun else {}), **changed}))
         experiment = origin.model_copy(update={"schedule": changes}).replace({})
         aside = self._aside
-        shutil.rmtree(aside, ignore_errors=True)
-        source.rename(aside)
-        folder.clear()
+        remove(aside, TRIAL_CHECKPOINT)
+        move(source, aside, TRIAL_CHECKPOINT)
+        with folder.locked(LOCK_SECONDS):
+            folder.clear()
         # The record before the experiment: one that is killed from here on computes the schedule's rounds itself.
         entry = _entry(round + 1, own, parent=about["weights_sha256"], of=about["trial"])
         self._record = replace(
@@ -292,12 +332,23 @@ class Trial(tune.Trainable):
         self._sweep.write(self._record)
         self._local = self._driver(experiment)
         self._local.driver.adopt_snapshots(aside / "stages")
-        shutil.rmtree(aside)
+        remove(aside, TRIAL_CHECKPOINT)
 
     @property
     def _aside(self) -> Path:
         """The folder of a checkpoint while the trial's folder is made anew."""
         return self._sweep.run_folder(self.trial_name).path.with_name(f".{self.trial_name}.checkpoint")
+
+
+def check_code(job: Job, trial: str) -> None:
+    """Refuse to begin in a process that was started after the code had changed under the sweep."""
+    planned = job.experiments.get(trial)
+    before, now = job.codes.get(trial if planned else ""), code_of(planned or job.base)
+    if before is not None and before != now and not job.base.execution.mixed_hardware:
+        raise RunError(
+            f"the code has changed since the sweep was started ({before}, now {now}), so this trial could not be "
+            "compared with the others; go back to that code and resume with --retry-failed, or sweep anew"
+        )
 
 
 def in_trial(execution: Execution, actors: int) -> Execution:

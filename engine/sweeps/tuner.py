@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ray import tune
@@ -11,11 +12,13 @@ from ray.tune.search import BasicVariantGenerator
 from ray.tune.search.sample import Categorical, Float, Integer
 
 from engine.experiment import Experiment
+from engine.record.sweep_files import PlannedTrial
 from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
 from engine.sweeps.live import LiveTable
 from engine.sweeps.options import How
 from engine.sweeps.planning import Mode, Planned, order
+from engine.sweeps.portions import Portions, portion_for
 from engine.sweeps.searching import InOrder, Proposed, optuna_search
 from engine.sweeps.trial import Job, Trial
 
@@ -23,12 +26,19 @@ DEATHS = 3  # times that a trial's process may die, or its node, before the tria
 
 
 class _Begin:
-    """Writes the record of a trial that is about to start, unless an earlier process did."""
+    """Writes the record of a trial that is about to start, unless an earlier process did.
 
-    def __init__(self, folder: SweepFolder) -> None:
+    What a searcher has proposed is put into the plan first, so that it is not lost with the trial's folder.
+    """
+
+    def __init__(self, folder: SweepFolder, planned: Sequence[PlannedTrial]) -> None:
         self._folder = folder
+        self._planned = {one.trial: one for one in planned}
 
     def __call__(self, trial: str, setting: dict[str, Any], seed: int) -> None:
+        if trial in self._planned and self._planned[trial].setting is None:
+            self._planned[trial] = replace(self._planned[trial], setting=setting)
+            self._folder.write_plan(list(self._planned.values()))
         if self._folder.record(trial) is None:
             self._folder.write(TrialRecord(trial, setting, seed))
 
@@ -38,23 +48,27 @@ def make_tuner(
     job: Job,
     mode: Mode,
     planned: Sequence[Planned],
+    trials: Sequence[PlannedTrial],
     records: Sequence[TrialRecord],
     live: LiveTable,
     how: How,
-    total: int,
-) -> tune.Tuner:
+    most: int,
+) -> Portions:
     """Return what runs the trials of ``sweep`` that have not ended.
 
-    planned: all trials; empty with a searcher. records: of an earlier process of the sweep. total: trials in all.
+    planned: all trials; empty with a searcher. trials: all of them, as the sweep's folder names them. records: of an
+    earlier process of the sweep. most: trials at a time.
     """
-    begin = _Begin(SweepFolder(job.folder))
+    folder = SweepFolder(job.folder)
+    begin, total = _Begin(folder, trials), len(trials)
     search: Any
     space: dict[str, Any] = {}
-    concurrent: int | None = min(mode.slots, how.concurrent or mode.slots)
+    concurrent: int | None = most
     if isinstance(sweep.scheduler, Pbt):
         # PBT takes no searcher; so each trial looks up what it has now. Those that have ended stay as they are.
         known = {record.trial: record for record in records}
-        left = [trial for trial in planned if trial.trial not in known or not known[trial.trial].ended]
+        ended = {trial for trial, record in known.items() if record.ended and trial not in job.damaged}
+        left = [trial for trial in planned if trial.trial not in ended]
         for trial in left:
             begin(trial.trial, trial.setting, trial.seed)
         search = BasicVariantGenerator(max_concurrent=0)  # the whole population: trials take turns
@@ -62,7 +76,7 @@ def make_tuner(
         settings = {trial.trial: _latest(trial, known.get(trial.trial)) for trial in left}
         for name in planned[0].setting:
             space[name] = tune.sample_from(_Lookup({key: setting[name] for key, setting in settings.items()}))
-        concurrent, total = None, 1
+        concurrent, total = None, 1  # Tune's number of samples of a grid
     elif isinstance(sweep.search, Optuna):
         search = Proposed(sweep, optuna_search(sweep, sweep.search, len(records)), records, begin, how.reuse)
     else:
@@ -70,31 +84,34 @@ def make_tuner(
         search = InOrder(sweep, ordered, needs if how.reuse else {}, begin)
     trainable: Any = tune.with_parameters(Trial, job=job)
     trainable = tune.with_resources(trainable, tune.PlacementGroupFactory([dict(b) for b in mode.bundles]))
-    return tune.Tuner(
-        trainable,
-        param_space=space,
-        tune_config=tune.TuneConfig(
-            metric=sweep.metric,
-            mode=sweep.mode,
-            search_alg=search,
-            scheduler=_scheduler(sweep, planned),
-            num_samples=total,
-            max_concurrent_trials=concurrent,
-            # A process starts in five seconds; with actors of its own it must end with its trial.
-            reuse_actors=mode.kind == "inside",
-            trial_name_creator=_name_of,
-            trial_dirname_creator=_name_of,
-        ),
-        run_config=tune.RunConfig(
-            name="tune",
-            storage_path=str(job.folder),
-            stop=dict(sweep.stop) or None,
-            failure_config=tune.FailureConfig(max_failures=DEATHS),
-            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # the run's folder holds its end
-            callbacks=[live],
-            verbose=0,
-        ),
-    )
+    scheduler = _scheduler(sweep, planned)
+
+    def make(samples: int) -> tune.Tuner:
+        return tune.Tuner(
+            trainable,
+            param_space=space,
+            tune_config=tune.TuneConfig(  # searcher and scheduler have the metric, which they may be given once
+                search_alg=search,
+                scheduler=scheduler,
+                num_samples=samples,
+                max_concurrent_trials=concurrent,
+                # A process starts in five seconds; with actors of its own it must end with its trial.
+                reuse_actors=mode.kind == "inside",
+                trial_name_creator=_name_of,
+                trial_dirname_creator=_name_of,
+            ),
+            run_config=tune.RunConfig(
+                name=folder.tune.name,
+                storage_path=str(job.folder),
+                stop=dict(sweep.stop) or None,
+                failure_config=tune.FailureConfig(max_failures=DEATHS),
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # the run's folder holds its end
+                callbacks=[live],
+                verbose=0,
+            ),
+        )
+
+    return Portions(make, total, portion_for(mode.slots))
 
 
 def _latest(trial: Planned, record: TrialRecord | None) -> dict[str, Any]:
@@ -122,6 +139,8 @@ def _scheduler(sweep: Sweep, planned: Iterable[Planned]) -> TrialScheduler:
         longest = max([trial.experiment for trial in planned] or [sweep.base], key=_last_round)
         return ASHAScheduler(
             time_attr="round",
+            metric=sweep.metric,
+            mode=sweep.mode,
             max_t=max(_last_round(longest), sweep.scheduler.grace),
             grace_period=sweep.scheduler.grace,
             reduction_factor=sweep.scheduler.factor,
@@ -133,6 +152,8 @@ def _scheduler(sweep: Sweep, planned: Iterable[Planned]) -> TrialScheduler:
         }
         return PopulationBasedTraining(
             time_attr="round",
+            metric=sweep.metric,
+            mode=sweep.mode,
             perturbation_interval=sweep.scheduler.every,
             hyperparam_mutations=mutations,
             quantile_fraction=sweep.scheduler.quantile,

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import math
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,12 @@ from engine.analysis.comparing.comparisons import comparisons, paper_frame
 from engine.analysis.comparing.verdicts import judge
 from engine.analysis.loading import load
 from engine.analysis.report import write
+from engine.analysis.report.folder import PICTURES_AND_TABLES
 from engine.analysis.report.paper_tables import paper_tables
 from engine.base.errors import ConfigError
+from engine.base.owned import owned
 from engine.experiment import Experiment
+from tests.support.foreign import ANYWHERE, Foreign
 from tests.support.report_pages import ATTACK, CLAIMS, FAILED, REASON, TABLE, check_self_contained, page_of, small
 from tests.support.sweep_folders import ALPHA, BASE, EPOCHS, MU, make_run
 
@@ -216,14 +220,19 @@ def test_markdown_says_the_same(sweep: Path) -> None:
 
 
 def test_equal_folders_give_equal_bytes(tmp_path: Path) -> None:
-    """Kills: a time stamp, a random id, an order that depends on hashing."""
+    """Kills: a time stamp, a random id, an order that depends on hashing; any picture taken for an old one of ours."""
     made = small(tmp_path / "sweep", rounds=4, failed=[1], claims=CLAIMS[:1])
     (made / "report").mkdir()
     (made / "report" / "heat-9.png").write_text("of an earlier sweep")
-    first = {path.name: path.read_bytes() for path in write(made).parent.iterdir()}
-    second = {path.name: path.read_bytes() for path in write(made).parent.iterdir()}
+    foreign = Foreign(made, random.Random(0))
+    foreign.plant(ANYWHERE)
+    foreign.plant(ANYWHERE, below=made / "report")
+    first, second = (
+        {path.name: path.read_bytes() for path in write(made).parent.iterdir() if path.is_file()} for _ in range(2)
+    )
     assert set(first) == set(second) and "heat-9.png" not in first
     assert [name for name in first if first[name] != second[name]] == []
+    assert foreign.lost == []
 
 
 def test_another_metric(tmp_path: Path) -> None:
@@ -288,6 +297,12 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
+def check_names(report: Path) -> None:
+    """What a report is made of goes when another one takes its place."""
+    files = {path for path in report.iterdir() if path.suffix in (".png", ".csv")}
+    assert files == set(owned(report, PICTURES_AND_TABLES))
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_sweeps_of_all_shapes(shape: str, tmp_path: Path) -> None:
     """Kills: a report that needs two axes, numbers, a finished trial, scalars, or tables that fit."""
@@ -299,6 +314,7 @@ def test_sweeps_of_all_shapes(shape: str, tmp_path: Path) -> None:
     head, rows = page.table("trials")
     assert len(rows) == len(trials)
     assert [row[head.index("status")] for row in rows] == trials["status"].tolist()
+    check_names(made / "report")
     names = {path.stem.rstrip("0123456789").rstrip("-") for path in (made / "report").glob("*.png")}
     expected = {
         "no axis": {"curves-accuracy", "curves-loss", "classes", "clients", "partition"},

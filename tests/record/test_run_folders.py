@@ -7,12 +7,14 @@ import shutil
 import struct
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from engine.base.errors import RunFolderError
+from engine.base import files
+from engine.base.errors import ConfigError, RunFolderError
 from engine.base.files import link_or_copy
 from engine.record import run_folder as results
 from engine.record.run_folder import PARTS, RunFolder
@@ -33,6 +35,52 @@ def test_a_folder_that_another_run_has_begun_meanwhile_is_its_own(
             pass
     assert other.has_experiment()
     assert not list(folder.path.glob(".before-*"))
+
+
+def test_a_lock_that_was_cleared_away_is_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: two processes in one folder, of which one holds a lock's file that the other has deleted."""
+    folder, original = RunFolder(tmp_path), files.fcntl.flock
+    cleared: list[Path] = []
+
+    def cleared_meanwhile(file: Any, how: int) -> None:
+        original(file, how)
+        if not cleared:
+            cleared.append(folder.path / ".lock")
+            cleared[0].unlink()
+
+    monkeypatch.setattr(files.fcntl, "flock", cleared_meanwhile)
+    with folder.locked(patience=60.0), pytest.raises(RunFolderError, match="by another process"), folder.locked():
+        pass
+    assert cleared
+
+
+def test_a_run_that_was_half_put_aside_is_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: Ctrl-C while an earlier run is put aside, which leaves half of it in a folder that nobody looks into."""
+    folder, original = RunFolder(tmp_path / "run"), Path.rename
+    folder.create(experiment())
+    (folder.path / "log.txt").write_text("said")
+    before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
+    renamed: list[Path] = []
+
+    def interrupted(path: Path, target: Path) -> Path:
+        renamed.append(path)
+        if len(renamed) == 2:
+            raise KeyboardInterrupt
+        return original(path, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt), folder.prepared(overwrite=True):
+        pass
+    assert len(renamed) == 3
+    assert {path.name: path.read_bytes() for path in folder.path.iterdir()} == before
+
+
+def test_anybody_may_have_a_file_named_trial_json(tmp_path: Path) -> None:
+    """Kills: a folder of somebody else's that a run begins in, and clears if it cannot, since one file has a name."""
+    (tmp_path / "trial.json").write_text('{"drug": "x"}')
+    (tmp_path / "log.txt").write_text("a thesis")
+    with pytest.raises(ConfigError, match="holds no run"):
+        RunFolder.for_experiment(experiment(), tmp_path)
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:

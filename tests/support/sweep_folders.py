@@ -24,6 +24,7 @@ from engine.record import matrices as of_pairs
 from engine.record.personal_metrics import EVERY_CLIENT
 from engine.record.run_folder import Row, RunFolder
 from engine.record.schemas import SCHEMAS
+from engine.record.sweep_files import PlannedTrial, write_plan
 from engine.record.tables import Table
 
 Accuracy = Callable[[Mapping[str, Any], int], float]
@@ -109,6 +110,7 @@ def make_sweep(
         "claims": [],
     }
     (folder / "sweep.yaml").write_text(yaml.safe_dump(written | fields, sort_keys=False))
+    planned: list[PlannedTrial] = []
     sides: list[Sequence[Any]] = [*(axis["values"] or [None] for axis in axes), seeds]
     for number, (*point, seed) in enumerate(itertools.product(*sides)):
         drawn = numpy_generator(number, "sampled")
@@ -117,6 +119,7 @@ def make_sweep(
             for axis, value in zip(axes, point, strict=True)
         }
         trial = folder / "trials" / f"{number:05d}"
+        planned.append(PlannedTrial(trial.name, seed, setting))
         status = "failed" if number in failed else "stopped" if number in stopped else "finished"
         record: dict[str, Any] = {
             "trial": trial.name,
@@ -140,6 +143,7 @@ def make_sweep(
             final, done = accuracy(setting, seed), int(record["rounds"])
             make_run(trial, one, final, done, number not in killed, client_rows, personal, scope(setting))
             save_matrices(trial, matrices(setting, seed))
+    write_plan(folder, planned)
     return folder
 
 

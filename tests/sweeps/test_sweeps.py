@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,14 +21,16 @@ from rich.console import Console
 from benchmarks.memory import descendants
 from engine.analysis import load as load_results
 from engine.base.errors import ConfigError, ResourceError
+from engine.base.owned import owned
 from engine.cli import sweep as cli_sweep
 from engine.run.run import Run
-from engine.sweeps.folder import SweepFolder
+from engine.sweeps.folder import TUNE, SweepFolder
 from engine.sweeps.live import LiveTable
 from engine.sweeps.named import NamedSweep, load
 from engine.sweeps.options import How
 from engine.sweeps.running import SweepResult, resume_sweep, run_sweep
 from tests.support import small_sweeps
+from tests.support.foreign import ANYWHERE, Foreign
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 SMALL = str(Path(small_sweeps.__file__))
@@ -149,12 +153,20 @@ def test_nested_trials_give_the_same_weights_and_leave_nothing(grid: Path, tmp_p
     assert {group["state"] for group in placement_group_table().values()} == {"REMOVED"}
 
 
-def test_shared_prefixes_are_computed_once(tmp_path: Path) -> None:
-    """Kills: a warm-up that is computed twice, reused rows that differ from computed ones, costs that leave them out.
+def in_portions(monkeypatch: pytest.MonkeyPatch, trials: int) -> None:
+    """Let sweeps run so many trials in one Tune."""
+    monkeypatch.setattr("engine.sweeps.tuner.portion_for", lambda slots: trials)
+
+
+def test_shared_prefixes_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a warm-up that is computed twice, reused rows that differ from computed ones, costs that leave them out;
+    a portion of trials that computes again, or waits for, what one before it has computed.
 
     Warm-ups of 3, 5 and 7 rounds cost 7; each of six trials serves 2 rounds of its own: 7 + 12 of 2 (3 + 5 + 7) + 12.
     """
-    outcome = swept("warmup", tmp_path / "with")
+    with monkeypatch.context() as patch:
+        in_portions(patch, 4)
+        outcome = swept("warmup", tmp_path / "with")
     assert (outcome.rounds_asked, outcome.rounds_computed) == (42, 19)
     plain = swept("warmup", tmp_path / "without", reuse=False)
     assert (plain.rounds_asked, plain.rounds_computed) == (42, 42)
@@ -190,8 +202,10 @@ def test_two_sweeps_at_once_share_a_store_and_nothing_else(tmp_path: Path) -> No
     assert weights(tmp_path / "a") == weights(tmp_path / "b")
 
 
-def test_asha_stops_trials_where_they_stand(tmp_path: Path) -> None:
-    """Kills: a stopped trial whose weights are those of another round; one that counts as finished; one kept alive."""
+def test_asha_stops_trials_where_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a stopped trial whose weights are those of another round; one that counts as finished; one kept alive; a
+    portion of trials whose scheduler knows nothing of the one before: there the first trial is never stopped."""
+    in_portions(monkeypatch, 3)
     # One after the other: which trials ASHA stops depends on who reports first, and the best one is the first here.
     outcome = swept("asha", tmp_path / "asha", concurrent=1)
     records = {record.trial: record for record in SweepFolder(tmp_path / "asha").records()}
@@ -204,6 +218,7 @@ def test_asha_stops_trials_where_they_stand(tmp_path: Path) -> None:
     for trial in found:
         assert direct(tmp_path / "asha", trial, tmp_path / trial) == found[trial]
     assert records["00000"].status == "finished"  # the best learning rate
+    assert records["00003"].status == "stopped"  # the worst one, and the first of its portion
     assert settle(lambda: not processes("Trial"))
 
 
@@ -267,10 +282,19 @@ def killed(function: str, folder: Path, when: Any, *options: str) -> list[str]:
 
 
 def test_a_killed_population_goes_on_where_it_was(tmp_path: Path) -> None:
-    """Kills: a resume with the hyper-parameters of the start, a schedule that is not what was computed."""
+    """Kills: a resume with the hyper-parameters of the start, a schedule that is not what was computed; Tune's old
+    results, or a trial's old run, cleared away with what lies beside them, or not at all."""
     folder = SweepFolder(tmp_path / "pbt")
     killed("long_pbt", folder.path, lambda records: any(len(record.schedule) > 1 for record in records))
+    assert {path for path in folder.tune.rglob("*") if path.is_file()} == set(owned(folder.tune, TUNE))
+    foreign = Foreign(folder.path, random.Random(0))
+    foreign.plant(
+        name for name in ANYWHERE if "checkpoint_0" not in name
+    )  # a checkpoint of Tune's is its own to delete
+    for place in ("trials/00000", "trials/00001", "tune/00001", "trials/00001/fetched"):
+        foreign.plant(ANYWHERE, below=folder.path / place)
     _, outcome = resume_sweep(folder.path, {})
+    assert foreign.lost == []
     assert outcome.statuses == {"finished": 2}, [record.reason for record in folder.records()]
     for record in folder.records():
         assert direct(folder.path, record.trial, tmp_path / record.trial) == weights(folder.path)[record.trial]
@@ -367,7 +391,8 @@ def test_a_searcher_sees_means_over_seeds(tmp_path: Path) -> None:
 
 
 def test_killed_and_resumed_equals_undisturbed(grid: Path, tmp_path: Path) -> None:
-    """Kills: a resume that forgets finished trials, runs them again, or loses the rounds of unfinished ones."""
+    """Kills: a resume that forgets finished trials, runs them again, or loses the rounds of unfinished ones; one that
+    passes over a trial that is gone or damaged, ends at one, or gives it other weights or rows."""
     folder = tmp_path / "killed"
     sweep = [*COMMAND, "sweep", f"{SMALL}:grid", "--out", str(folder), "--mode", "inside", "--concurrent", "2"]
     process = subprocess.Popen(sweep, env=ENVIRONMENT, start_new_session=True, stderr=subprocess.DEVNULL)
@@ -384,3 +409,21 @@ def test_killed_and_resumed_equals_undisturbed(grid: Path, tmp_path: Path) -> No
     pd.testing.assert_frame_equal(comparable(folder), comparable(grid))
     after = summaries(folder)
     assert {trial: after[trial] for trial in before} == before  # kept as they were, seconds included
+    # What is lost and what is damaged afterwards is computed again, and nothing else.
+    trials = folder / "trials"
+    shutil.rmtree(trials / "00001")
+    (trials / "00002/trial.json").write_text("{")
+    (trials / "00003/summary.json").write_text(json.dumps(after["00003"] | {"accuracy": "high"}))
+    (trials / "00004/experiment.yaml").unlink()
+    (trials / "00005/rounds.parquet").write_bytes(b"PAR1")
+    assert load_results(folder).coverage.statuses == {"finished": 3, "damaged": 4, "missing": 1}
+    _, again = resume_sweep(folder, {})
+    assert again.statuses == {"finished": 8}
+    pd.testing.assert_frame_equal(comparable(folder), comparable(grid))
+    assert weights(folder) == weights(grid)
+    for trial in weights(grid):
+        for mended, whole in zip(frames(folder, trial), frames(grid, trial), strict=True):
+            pd.testing.assert_frame_equal(mended, whole)
+    assert {trial: summaries(folder)[trial] for trial in ("00000", "00006", "00007")} == {
+        trial: after[trial] for trial in ("00000", "00006", "00007")
+    }

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from engine.analysis.claims import PaperTable, Published
+from engine.analysis.coverage import OTHERS
 from engine.analysis.results import Group, Results, averaged_axes, check_axes, grouped, larger_is_better
 from engine.analysis.settings import key, matches, setting_frame, setting_label
 from engine.analysis.statistics import difference, holm, summarise
@@ -19,9 +20,9 @@ def paper_frame(results: Results, layout: PaperTable) -> pd.DataFrame:
     """One row for each cell of a table, those of a table's row side by side.
 
     The axes of rows and columns; mean, std, low, high (bootstrap interval of the mean over seeds); n, the seeds that
-    count (see :class:`~engine.analysis.settings.Group`); failed, stopped and running, trials without a value;
-    averaged, the axes averaged over ("" if none); published (NaN if the paper has no figure here), same_setting, note;
-    difference, ours less the paper's where the setting is the same.
+    count (see :class:`~engine.analysis.settings.Group`); stopped, failed, running, damaged and missing, trials without
+    a value; averaged, the axes averaged over ("" if none); published (NaN if the paper has no figure here),
+    same_setting, note; difference, ours less the paper's where the setting is the same.
     """
     averaged = ", ".join(averaged_axes(results, layout.axes, layout.where))
     cells = []
@@ -32,7 +33,7 @@ def paper_frame(results: Results, layout: PaperTable) -> pd.DataFrame:
         cells.append(
             group.setting
             | {"mean": summary.mean, "std": summary.std, "low": summary.low, "high": summary.high, "n": summary.n}
-            | {status: group.statuses[status] for status in ("failed", "stopped", "running")}
+            | {status: group.statuses[status] for status in OTHERS}
             | {
                 "averaged": averaged,
                 "published": paper.value if paper else math.nan,
@@ -41,7 +42,7 @@ def paper_frame(results: Results, layout: PaperTable) -> pd.DataFrame:
                 "difference": summary.mean - paper.value if paper and comparable else math.nan,
             }
         )
-    figures = ["mean", "std", "low", "high", "n", "failed", "stopped", "running"]
+    figures = ["mean", "std", "low", "high", "n", *OTHERS]
     return setting_frame(cells, layout.axes, [*figures, "averaged", "published", "same_setting", "note", "difference"])
 
 

@@ -14,6 +14,7 @@ import safetensors.numpy
 from engine.analysis.drawing import STYLE, Drawing, Sketch
 from engine.analysis.quantities import percent
 from engine.base.files import write_atomically
+from engine.base.opening import read_bytes
 
 GAP = 2  # pixels between images
 
@@ -32,7 +33,7 @@ class ImagePanels:
 
     @classmethod
     def load(cls, path: Path, names: Sequence[str]) -> ImagePanels:
-        return cls(tuple(names), **safetensors.numpy.load_file(path))
+        return cls(tuple(names), **safetensors.numpy.load(read_bytes(path)))
 
 
 @matplotlib.rc_context(STYLE)

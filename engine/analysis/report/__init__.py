@@ -4,6 +4,7 @@
 
     report/report.html    style, script and figures inside; no request leaves it, which its content policy enforces
     report/report.md      the same without hover values
+    report/report.json    what of the plan is there, and the verdicts, for a program
     report/*.png, *.csv   each figure and each table
     trials.parquet        one row per trial
 

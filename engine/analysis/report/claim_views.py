@@ -6,11 +6,13 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
 from engine.analysis import figures
 from engine.analysis.comparing.verdicts import Verdict
+from engine.analysis.coverage import lacks
 from engine.analysis.drawing import Drawing
 from engine.analysis.quantities import Quantity, quantity, with_unit
 from engine.analysis.report.sheets import (
@@ -38,6 +40,7 @@ class ClaimView:
     places: Mapping[str, float] | None  # of the small picture, in percent of its width
     cells: Sheet | None
     drawing: Drawing | None
+    lacks: str  # of the trials that it rests on; "" if all are there
 
     @property
     def style(self) -> str:
@@ -55,6 +58,7 @@ def claims_frame(views: Sequence[ClaimView]) -> pd.DataFrame:
         {"claim": view.number}
         | {name: getattr(view.verdict.claim, name) for name in of_claim}
         | {name: getattr(view.verdict, name) for name in of_verdict}
+        | {"lacks": view.lacks}
         for view in views
     )
 
@@ -64,7 +68,22 @@ def _view(number: int, verdict: Verdict, results: Results) -> ClaimView:
     cells = _cells(number, verdict, measured) if verdict.cells else None
     drawing = figures.forest(number, verdict)
     numbers = _numbers(verdict, measured) + (BREAKS_PRIVACY,) * _rests_on_oracle(results, verdict)
-    return ClaimView(number, verdict, numbers, _places(verdict), cells, drawing)
+    lacking = lacks(_rests_on(results, verdict), len(results.coverage.nameless))
+    return ClaimView(number, verdict, numbers, _places(verdict), cells, drawing, lacking)
+
+
+def _rests_on(results: Results, verdict: Verdict) -> list[dict[str, Any]]:
+    """Pick the trials that the claim compares, whatever became of them."""
+    claim = verdict.claim
+    either = {**claim.better, **claim.worse}
+    # In a list, so that a value that is a list is one value. What one side alone names picks trials for both.
+    sides = [{name: [value] for name, value in {**either, **side}.items()} for side in (claim.better, claim.worse)]
+    return [
+        row
+        for row in results.trials.to_dict("records")
+        if all(name in row and matches(row[name], value) for name, value in claim.where.items())
+        and any(all(name in row and matches(row[name], side[name]) for name in side) for side in sides)
+    ]
 
 
 def _rests_on_oracle(results: Results, verdict: Verdict) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
+from safetensors import SafetensorError
 
 from engine.analysis import figures, round_folders
 from engine.analysis.comparing.importance import importance
@@ -19,6 +21,7 @@ from engine.analysis.settings import key, setting_label
 from engine.analysis.trials import read_json
 from engine.base.errors import FedskewError
 
+log = logging.getLogger("fedskew")
 MOST_PARTITIONS = 6
 MOST_GENERATED = 4  # pictures of generated images
 BY_CLASS = (figures.class_accuracy, figures.class_bars, figures.class_slopes)
@@ -89,10 +92,13 @@ def _generated(settings: list[Setting], results: Results) -> list[Drawing]:
         places = [round_folders.latest(results.path / trial["folder"], "images") for trial in setting.trials]
         place = next(filter(None, places), None)
         if place is not None and len(drawings) < MOST_GENERATED:
-            summary = read_json(place / "summary.json")
-            panels = figures.ImagePanels.load(place / "shown.safetensors", summary["shown"])
             name = f"images-{len(drawings) + 1}"
-            drawings.append(figures.generated_images(name, summary, panels, setting.label))
+            try:
+                summary = read_json(place / "summary.json")
+                panels = figures.ImagePanels.load(place / "shown.safetensors", summary["shown"])
+                drawings.append(figures.generated_images(name, summary, panels, setting.label))
+            except (FedskewError, SafetensorError, OSError, LookupError, TypeError, ValueError) as error:
+                log.warning("%s is left out, fedskew images makes it anew: %s: %s", place, type(error).__name__, error)
     return drawings
 
 

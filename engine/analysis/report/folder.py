@@ -3,50 +3,74 @@
 from __future__ import annotations
 
 import json
+import logging
+import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
-
 from engine.analysis.loading import load, write_trials
+from engine.analysis.report.claim_views import claims_frame
 from engine.analysis.report.markdown import markdown
 from engine.analysis.report.page import page
-from engine.analysis.report.sections import sections_of
-from engine.base.files import refuse_links, write_atomically
+from engine.analysis.report.sections import Sections, sections_of
+from engine.analysis.results import Results
+from engine.base.csv_text import csv_text
+from engine.base.files import refuse_links, write_atomically, writing
+from engine.base.owned import Shape, owned
+
+log = logging.getLogger("fedskew")
+
+_NUMBER, _POINT = "-[1-9][0-9]*", "(received|post_local|post_server|fine_tuned)"
+# Names of the pictures and tables that a report of some sweep has: a new one takes the place of all of them.
+PICTURES_AND_TABLES = Shape(
+    (
+        rf"(claim|heat|images|matrix|partition|sensitivity){_NUMBER}\.png",
+        rf"(class-bars|class-slopes|client-accuracy-{_POINT}|curves-(accuracy|loss|local|{_POINT}))({_NUMBER})?\.png",
+        r"(classes|clients|drift|importance|parallel)\.png",
+        rf"(table{_NUMBER}(-comparisons)?|claim{_NUMBER}-cells|claims|curves|importance|settings|trials)\.csv",
+    )
+)
 
 
 def write(folder: Path, metric: str | None = None) -> Path:
     """Write ``report/`` and ``trials.parquet`` into the folder of a sweep or a run; the path of the page.
+
+    The log says what is lacking of a sweep that is not complete, and how to repair it.
 
     ``metric`` (a column of the trials table) takes the place of the sweep's own.
     """
     refuse_links(Path(folder))
     results = load(Path(folder), metric)
     sections = sections_of(results)
-    files: dict[str, bytes | str] = {f"{name}.csv": _csv(frame) for name, frame in sections.frames.items()}
+    files: dict[str, bytes | str] = {f"{name}.csv": csv_text(frame) for name, frame in sections.frames.items()}
     files |= {f"{drawing.name}.png": drawing.png for drawing in sections.drawings}
+    files["report.json"] = summary(results, sections)
     files |= {"report.md": markdown(results, sections), "report.html": page(results, sections)}
     target = results.path / "report"
-    target.mkdir(exist_ok=True)
-    for old in [*target.glob("*.png"), *target.glob("*.csv")]:
-        if old.name not in files:
-            old.unlink()
-    for name, content in files.items():
-        write_atomically(target / name, content)
-    write_trials(results)
+    with writing(results.path):
+        target.mkdir(exist_ok=True)
+        for old in owned(target, PICTURES_AND_TABLES):
+            if old.name not in files:
+                old.unlink()
+        for name, content in files.items():
+            write_atomically(target / name, content)
+        write_trials(results)
+    if not sections.coverage.complete:
+        log.warning("%s", " ".join(sections.coverage.sentences(Path(folder))))
     return target / "report.html"
 
 
-def _csv(frame: pd.DataFrame) -> str:
-    plain = frame.copy()
-    for name in plain.columns:
-        if plain[name].dtype == object:
-            plain[name] = pd.Series([_csv_value(value) for value in plain[name].tolist()], dtype=object)
-    return plain.to_csv(index=False, lineterminator="\n")
+def summary(results: Results, sections: Sections) -> str:
+    """Write what the report says for a program: what of the plan is there, and the claims with what they lack."""
+    claims = claims_frame(sections.claims).to_dict("records") if sections.claims else []
+    plain = {"name": results.name, "coverage": sections.coverage.to_mapping(), "claims": claims}
+    return json.dumps(_plain(plain), indent=2, allow_nan=False) + "\n"
 
 
-def _csv_value(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    return json.dumps(value, sort_keys=True) if isinstance(value, list | tuple | dict) else value
+def _plain(value: Any) -> Any:
+    """Return plain data with null for what is no number; JSON has no word for it."""
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -11,6 +11,7 @@ from engine.analysis.results import Results
 def markdown(results: Results, sections: Sections) -> str:
     profile = f", profile {results.profile}" if results.profile else ""
     blocks = [f"# {escaped(results.title)}", escaped(f"{results.name}{profile}")]
+    blocks.append("\n".join(f"> {escaped(sentence)}" for sentence in sections.coverage.sentences()))
     facts = ((name, escaped(figure), f" ({escaped(more)})" if more else "") for name, figure, more in sections.facts)
     blocks.append("\n".join(f"- {name}: {figure}{more}" for name, figure, more in facts))
     if sections.claims:
@@ -36,4 +37,4 @@ def _claim(view: ClaimView) -> str:
     one = view.verdict
     source = f" ({escaped(one.claim.source)})" if one.claim.source else ""
     said = f"{view.number}. **{one.verdict}**: {escaped(one.claim.text)}{source}"
-    return "  \n   ".join([said, "; ".join(view.numbers), escaped(one.why)])
+    return "  \n   ".join([said, "; ".join(view.numbers), escaped(one.why), *filter(None, [escaped(view.lacks)])])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import platform
+from contextlib import suppress
 from importlib import metadata
 
 import jinja2
@@ -14,7 +15,10 @@ import engine
 from engine.analysis.pages.theme import dressing, part
 from engine.analysis.report.sections import Sections
 from engine.analysis.results import Results
-from engine.analysis.trials import read_json, read_yaml
+from engine.analysis.trials import read_yaml
+from engine.base.errors import RunFolderError
+from engine.base.opening import read_text
+from engine.record.summary import read
 
 
 def page(results: Results, sections: Sections) -> str:
@@ -56,11 +60,14 @@ def _origin(results: Results) -> tuple[str, list[tuple[str, str]]]:
     rows.append(("fedskew", engine.__version__))
     rows += [(name, metadata.version(name)) for name in ("torch", "ray", "numpy", "pandas", "scipy", "scikit-learn")]
     rows.append(("Python", platform.python_version()))
-    return source.read_text(encoding="utf-8"), rows
+    return read_text(source), rows
 
 
 def _precision(results: Results) -> str:
     """The arithmetic of all trials that have a summary."""
-    paths = [results.path / folder / "summary.json" for folder in results.trials["folder"]]
-    found = {read_json(path).get("precision", "not recorded") for path in paths if path.exists()}
+    found = set()
+    for folder in results.trials["folder"]:
+        with suppress(RunFolderError):  # it is named as damaged
+            if summary := read(results.path / folder):
+                found.add(summary.get("precision", "not recorded"))
     return "; ".join(sorted(found)) or "not recorded"

@@ -12,6 +12,7 @@ import pandas as pd
 from engine.analysis.claims import PaperTable
 from engine.analysis.comparing.comparisons import comparisons, paper_frame
 from engine.analysis.comparing.ranking import capitalised, counted, distinct, shown
+from engine.analysis.coverage import OTHERS
 from engine.analysis.quantities import Quantity, quantity, with_unit
 from engine.analysis.report.sheets import (
     Cell,
@@ -30,7 +31,10 @@ from engine.base.errors import ConfigError
 from engine.record.run_folder import BREAKS_PRIVACY
 
 MOST_ROWS, MOST_COLUMNS = 48, 8  # of a table that the report makes up by itself
-BOLD = "Bold: the best of each column, and what cannot be told from it (the paired 95 % t interval contains 0)."
+BOLD = (
+    "Bold: the best of each column, and what is not significantly different from it (the paired 95 % t interval "
+    "contains 0)."
+)
 BOLD_ONE_SEED = "Bold: the best of each column; one seed cannot tell it from the others."
 
 
@@ -134,7 +138,7 @@ def _best(cells: list[dict[str, Any]], compared: pd.DataFrame, layout: PaperTabl
 def _figure(row: Mapping[str, Any] | None, measured: Quantity, best: set[Any], layout: PaperTable) -> Cell:
     if row is None:
         return Cell("", math.nan)
-    lost = [f"{row[status]} {status}" for status in ("failed", "stopped", "running") if row[status]]
+    lost = [f"{row[status]} {status}" for status in OTHERS if row[status]]
     text = measured.text(row["mean"]) + spread_text(measured, row["std"], row["n"])
     interval = f"95 % interval {interval_text(measured, row['low'], row['high'], signed=False)}"
     tip = [

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
 from engine.analysis.comparing.ranking import Setting, ranked, settings_of
 from engine.analysis.comparing.verdicts import judge
+from engine.analysis.coverage import Coverage
 from engine.analysis.drawing import Drawing
 from engine.analysis.quantities import percent, quantity
 from engine.analysis.report.claim_views import ClaimView, claim_views, claims_frame
@@ -33,6 +33,7 @@ class Sections:
     failures: list[tuple[str, str]]
     trials: Sheet
     frames: dict[str, pd.DataFrame]  # by the name of the file
+    coverage: Coverage  # what of the plan is there
 
     @property
     def drawings(self) -> list[Drawing]:
@@ -53,21 +54,21 @@ def sections_of(results: Results) -> Sections:
     frames |= {sheet.name: sheet.frame for sheet in sheets if sheet}
     if claims:
         frames["claims"] = claims_frame(claims)
-    return Sections(_facts(results, settings), claims, tables, best, groups, failures(results), trials, frames)
+    # Now that every table has been read: what of them was damaged is known.
+    coverage = replace(results.coverage, damage={**results.coverage.damage, **results.unread})
+    facts = _facts(results, settings)
+    return Sections(facts, claims, tables, best, groups, failures(results), trials, frames, coverage)
 
 
 def _facts(results: Results, settings: list[Setting]) -> list[tuple[str, str, str]]:
     """Return what was done, in figures: label, figure, detail."""
     trials: list[dict[str, Any]] = results.trials.to_dict("records")
-    counts = Counter(row["status"] for row in trials)
     asked, computed = (sum(row[name] for row in trials) for name in ("rounds_asked", "rounds_computed"))
     measured = quantity(results.metric, results.target_accuracy)
     best = ranked(settings, results.mode)
     rows = []
     if results.axes or len(trials) != 1:
-        order = [status for status in ("finished", "stopped", "failed", "running") if counts[status]]
-        detail = ", ".join(f"{counts[status]:,} {status}" for status in order) or "none has begun"
-        rows.append(("trials", f"{len(trials):,}", detail))
+        rows.append(("trials", results.coverage.figure, results.coverage.counts))
         rows.append(("seeds", f"{len(results.seeds)}", seeds_text(results.seeds)))
     else:
         rows.append(("status", trials[0]["status"], trials[0]["reason"] or ""))

@@ -19,8 +19,9 @@ from engine.analysis.report.sheets import (
 )
 from engine.analysis.results import Results
 from engine.analysis.settings import MARK, setting_label
-from engine.analysis.trials import read_json
+from engine.base.errors import RunFolderError
 from engine.record.metrics import by_column
+from engine.record.sweep_files import RECORD, read_record
 
 MOST_SETTINGS = 15
 COLUMNS = by_column()
@@ -92,8 +93,11 @@ def schedules(results: Results) -> dict[str, str]:
     """Describe what changed in mid-run, for trials in which something did (population-based training)."""
     found = {}
     for trial, folder in zip(results.trials["trial"], results.trials["folder"], strict=True):
-        path = results.path / folder / "trial.json"
-        changes = read_json(path).get("schedule", [])[1:] if path.exists() else []
+        path = results.path / folder / RECORD
+        try:
+            changes = read_record(path).get("schedule", [])[1:] if path.exists() else []
+        except RunFolderError:  # it is named as damaged
+            changes = []
         if changes:
             found[trial] = "; ".join(
                 f"from round {change['first_round']}: {setting_label(change['set'])}" for change in changes
