@@ -33,10 +33,15 @@ def cpu_name() -> str:
 
 
 def memory(device: str) -> int:
-    """Return the bytes of memory of this process's card, or of the machine."""
+    """Return the bytes of memory of this process's card, or of the machine, of which a container may have a part."""
     if device == "cuda":
         return torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        allowed = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()  # of a container
+    except OSError:
+        allowed = "max"
+    return machine if allowed == "max" else min(machine, int(allowed))
 
 
 def cards() -> list[tuple[str, int]]:

@@ -31,6 +31,17 @@ class Registry(dict[str, type]):
             raise ConfigError(f"{self.section}.name", name, f"is not a known {self.section}", nearest(name, self))
         return {field.name: field for field in dataclasses.fields(self[name])}
 
+    def no_such_field(self, name: str, field: str, value: object) -> ConfigError:
+        """Return the error of a field that the choice ``name`` does not have; its repair names the choices that do."""
+        known = self.fields(name)
+        repair = self.having(field) or (nearest(field, known) if known else f"{name} has no fields")
+        return ConfigError(f"{self.section}.{field}", value, f"is not a field of {self.section} {name!r}", repair)
+
+    def having(self, field: str) -> str:
+        """Return which choices have that field, in words: ``fedprox, moon have it``; "" if none has."""
+        names = [name for name in self if field in self.fields(name)]
+        return f"{', '.join(names)} {'have' if len(names) > 1 else 'has'} it" if names else ""
+
     def name_of(self, choice: object) -> str:
         """Return the name under which the class of ``choice`` is registered; raises KeyError if it is not."""
         for name, cls in self.items():
@@ -47,10 +58,7 @@ class Registry(dict[str, type]):
         known = self.fields(name)
         for field, value in values.items():
             if field not in known:
-                repair = nearest(field, known) if known else f"{name} has no fields"
-                raise ConfigError(
-                    f"{self.section}.{field}", value, f"is not a field of {self.section} {name!r}", repair
-                )
+                raise self.no_such_field(name, field, value)
         try:
             return _adapter(self[name]).validate_python(values)
         except pydantic.ValidationError as error:
@@ -78,7 +86,34 @@ _BRANCH = re.compile(r"(literal|tuple)\[.*\]|constrained-\w+|int|function-before
 def _is_of_its_type(error: ErrorDetails) -> bool:
     """Return whether the error's branch of a union is the one that was meant: words are for literals alone."""
     is_literal = any(str(part).startswith("literal[") for part in error["loc"])
-    return is_literal == isinstance(error["input"], str)
+    return is_literal == (isinstance(error["input"], str) and _whole(error["input"]) is None)
+
+
+def _whole(text: object) -> int | None:
+    """Return the whole number that a text stands for in the notation of floats, which YAML 1.1 reads as text: 1e9."""
+    if not isinstance(text, str) or not _FLOAT.fullmatch(text):
+        return None
+    number = float(text)
+    return int(number) if number.is_integer() and abs(number) <= 2**53 else None
+
+
+_FLOAT = re.compile(r"[-+]?[0-9]{1,30}(\.[0-9]{0,30})?[eE][-+]?[0-9]{1,3}")
+
+# Of fields with a pattern, which nobody is asked to read.
+NAME, STAGE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
+_PATTERNS = {
+    NAME: "must be 1 to 64 of the characters A-Z, a-z, 0-9, '.', '_' and '-', and begin with a letter or a digit",
+    STAGE_NAME: "must be 1 to 64 of the characters A-Z, a-z, 0-9, '_' and '-', and begin with a letter or a digit",
+}
+
+
+def _rule(error: ErrorDetails) -> str:
+    """Return the rule that a value breaks, in words."""
+    words = _PATTERNS.get(error.get("ctx", {}).get("pattern", ""))
+    if words is not None:
+        return words
+    rule = error["msg"].replace("Input should be", "must be").removeprefix("Value error, ")
+    return re.sub(", unable to parse string as an? \\w+$", "", rule)
 
 
 def config_error(
@@ -97,7 +132,9 @@ def config_error(
     field = ".".join(part for part in (section, path) if part)
     if first["type"] == "missing":
         return ConfigError(field, None, "is required", f"give {field} a value")
-    rule = first["msg"].replace("Input should be", "must be").removeprefix("Value error, ")
+    rule, whole = _rule(first), _whole(first.get("input"))
+    if whole is not None and first["type"].startswith("int_"):
+        return ConfigError(field, first["input"], rule, f"write {field}={whole}")
     known = defaults or {}
     value = getattr(known.get(field, known.get(path)), "default", None)
     repair = f"for example {field}={value}" if isinstance(value, bool | int | float | str) else ""

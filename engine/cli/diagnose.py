@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from engine.analysis.quantities import quantity
 from engine.base.errors import ConfigError
@@ -70,7 +71,7 @@ def sweep(
     """Diagnose each finished trial of a sweep."""
     with console.status("diagnosis") as status:
         frame = diagnose_sweep(
-            folder, number, options, overrides, address, lambda text: status.update(f"diagnosis, {text}")
+            folder, number, options, overrides, address, lambda text: status.update(Text(f"diagnosis, {text}"))
         )
     trials = frame["trial"].nunique()
     text = f"diagnosis  {trials} trials, {folder / 'cka.parquet'}"
@@ -128,6 +129,6 @@ def images(console: Console, folder: Path, number: int | None, probe: int) -> No
 def sweep_images(console: Console, folder: Path, number: int | None = None, probe: int = 1000) -> None:
     """Measure the images that each finished trial of a sweep generates."""
     with console.status("images") as status:
-        frame = look_at_sweep(folder, number, probe, lambda text: status.update(f"images, {text}"))
+        frame = look_at_sweep(folder, number, probe, lambda text: status.update(Text(f"images, {text}")))
     text = f"images     {len(frame)} trials, {folder / 'generated.parquet'}"
     console.print(text, highlight=False, soft_wrap=True, markup=False)

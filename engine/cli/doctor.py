@@ -23,16 +23,18 @@ from typing import Annotated, Any, Literal
 
 import torch
 import typer
-from rich.console import Console
 from rich.text import Text
 
 import engine
 from engine.base.devices import cards, cores, cpu_name, memory
 from engine.base.errors import ConfigError, DataError, one_line
+from engine.base.opening import read_text
 from engine.base.writable import check_writable, nearest_existing
+from engine.cli.plain import plain_console
 from engine.cli.sweep import STORE_GB
 from engine.data import SOURCES
 from engine.data.sources.finding import cache_folder
+from engine.record.numerics import NOTHING, settings
 from engine.worker.thread_count import MOST
 
 RUNS = Path("runs")  # the default place of run folders, sweep folders and scaling studies
@@ -69,7 +71,7 @@ def doctor_command(
 
 
 def _show(findings: Sequence[Finding], wrong: int) -> None:
-    out, width = Console(), max(len(found.name) for found in findings)
+    out, width = plain_console(), max(len(found.name) for found in findings)
     topic = ""
     for found in findings:
         if found.topic != topic:
@@ -211,6 +213,7 @@ def check_machine() -> list[Finding]:
         Finding("ok", "machine", "memory", f"{memory('cpu') / GB:.1f} GB"),
         *check_cards(),
         check_kernels(torch.backends.cpu.get_cpu_capability()),
+        check_settings(settings(os.environ)),
     ]
 
 
@@ -240,6 +243,13 @@ def check_kernels(capability: str) -> Finding:
     return Finding("ok", "machine", "arithmetic", f"{text} (bits are those of this capability)")
 
 
+def check_settings(steering: str) -> Finding:
+    """Check whether variables or flags of torch steer the libraries that compute: bits are then of those as well."""
+    if steering == NOTHING:
+        return Finding("ok", "machine", "settings", "no variable or flag steers the libraries that compute")
+    return Finding("warn", "machine", "settings", f"{steering}: perhaps other bits, and stored rounds of their own")
+
+
 def check_ray(patience: float = 2.0) -> list[Finding]:
     """Check which Ray a run with actors would use, and that it answers within ``patience`` seconds."""
     asked = os.environ.get("RAY_ADDRESS", "")
@@ -261,7 +271,7 @@ def current_cluster() -> str | None:
     """Return the address of the Ray that ``ray start`` has begun on this machine, if any."""
     try:
         folder = Path(os.environ.get("RAY_TMPDIR", tempfile.gettempdir())) / "ray"
-        return (folder / CURRENT_CLUSTER).read_text(encoding="utf-8").strip() or None
+        return read_text(folder / CURRENT_CLUSTER).strip() or None
     except (OSError, ValueError):
         return None
 

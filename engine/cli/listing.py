@@ -8,10 +8,10 @@ import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from engine.base.errors import ConfigError, nearest
+from engine.cli.plain import plain_console
 from engine.experiment import CHOICES
 from engine.record.run_folder import BREAKS_PRIVACY
 from tune_configs import EXPERIMENTS, SWEEPS
@@ -23,11 +23,19 @@ LISTS = {"algorithms": "algorithm", "models": "model", "datasets": "data", "part
 
 
 def list_command(
-    what: Annotated[str, typer.Argument(help="experiments | sweeps | " + " | ".join(LISTS))],
+    what: Annotated[
+        str | None, typer.Argument(help="experiments | sweeps | " + " | ".join(LISTS) + "; none: what can be listed")
+    ] = None,
 ) -> None:
-    """What there is to choose from, with fields and their defaults."""
-    out = Console()
-    if what == "experiments":
+    """List what there is to choose from, with fields and their defaults."""
+    out = plain_console()
+    if what is None:
+        table = Table("list", "what it has", box=None)
+        table.add_row("experiments", "to start from: fedskew run NAME")
+        table.add_row("sweeps", "of several runs each: fedskew sweep NAME")
+        for name, section in LISTS.items():
+            table.add_row(name, f"choices of {section}.name: {', '.join(CHOICES[section])}")
+    elif what == "experiments":
         table = Table("name", "what it is", box=None)
         for name, function in EXPERIMENTS.items():
             table.add_row(name, inspect.getdoc(function))

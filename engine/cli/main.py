@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.logging import RichHandler
+from typer.core import TyperGroup
 
 from engine import __version__
+from engine.base import last_word
 from engine.base.errors import FedskewError, one_line
-from engine.cli import doctor, listing, run, studies, sweep
-from engine.cli.show import console
+from engine.cli import doctor, listing, run, stopping, studies, sweep
+from engine.cli.show import console, leave_streams_to_ray
 from engine.cli.tracebacks import unforeseen
 
+
+class _Commands(TyperGroup):
+    """The commands; typer takes an EOFError for the end of typed input, says "Aborted", and ends with 1."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except EOFError as error:
+            raise unforeseen(error) from error
+        except KeyboardInterrupt:
+            sys.exit(_stopped(stopping.exit_code()))
+
+
 app = typer.Typer(
+    cls=_Commands,
     help="Federated learning under label skew, simulated on Ray, equal to the bit on any number of actors.",
     no_args_is_help=True,
     add_completion=False,
@@ -47,6 +64,13 @@ def main() -> None:
     log = logging.getLogger("fedskew")
     if not any(isinstance(handler, RichHandler) for handler in log.handlers):
         log.addHandler(RichHandler(console=console, show_time=False, show_path=False, level=logging.WARNING))
+    last_word.before_ray[:] = [leave_streams_to_ray]
+    with stopping.listening():
+        _run()
+
+
+def _run() -> None:
+    """Run the command, and say how it ended."""
     try:
         app()
     except Exception as raised:
@@ -54,9 +78,18 @@ def main() -> None:
         console.print("error:", style="bold red", end=" ")
         console.print(one_line(str(error)), highlight=False, soft_wrap=True, markup=False)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        console.print("stopped")
-        sys.exit(130)
+    except KeyboardInterrupt:  # before a command has begun
+        sys.exit(_stopped(stopping.exit_code()))
+    except SystemExit as exit:
+        if exit.code == signal.SIGTERM:  # by Ray, while it starts
+            sys.exit(_stopped(128 + signal.SIGTERM))
+        raise
+
+
+def _stopped(code: int) -> int:
+    told = "; ".join(["stopped", *filter(None, [last_word.how_to_go_on()])])
+    console.print(told, highlight=False, soft_wrap=True)
+    return code
 
 
 if __name__ == "__main__":

@@ -8,21 +8,41 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from engine.base.errors import ConfigError, nearest, require
-from engine.experiment import Experiment
+from engine.cli.plain import plain_console
+from engine.data import PARTITIONS
+from engine.experiment import Experiment, parse_assignment
+from engine.experiment.dotted_keys import assigned
 from tune_configs import EXPERIMENTS, SWEEPS
+
+
+def joined(words: list[str] | None) -> list[str] | None:
+    """Return the words of a command with ``key = value``, ``key= value`` and ``key =value`` as one word each."""
+    if words is None:
+        return None
+    found: list[str] = []
+    for word in words:
+        before = found[-1] if found else ""
+        if (word.startswith("=") and before and "=" not in before) or (before.endswith("=") and "=" not in word):
+            found[-1] += word
+        else:
+            found.append(word)
+    return found
+
 
 What = Annotated[
     list[str] | None,
     typer.Argument(
+        callback=joined,
         help="a YAML file, a name (see 'fedskew list experiments'), a sweep's cell SWEEP:CELL or a trial "
-        "FOLDER:NUMBER, then key=value pairs; without a name, the quickstart"
+        "FOLDER:NUMBER, then key=value pairs; without a name, the quickstart",
     ),
 ]
-Overrides = Annotated[list[str] | None, typer.Argument(help="dotted key=value pairs, e.g. partition.alpha=0.1")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(callback=joined, help="dotted key=value pairs, e.g. partition.alpha=0.1")
+]
 Profile = Annotated[str, typer.Option(help="of a sweep: laptop (minutes) or paper (the real one)")]
 Address = Annotated[str | None, typer.Option(help="a Ray cluster to use, e.g. auto; none: start Ray on this machine")]
 
@@ -47,7 +67,22 @@ def named(what: list[str], profile: str) -> tuple[Experiment | None, list[str], 
     has_name = bool(what) and is_name(what[0])
     name, words = (what[0], what[1:]) if has_name else ("quickstart", what)
     experiment, stopped = find_experiment(name, profile, words)
+    if experiment is not None and name in EXPERIMENTS:
+        words = [*words, *_cohort_of(experiment, words)]
     return experiment, words, stopped
+
+
+def _cohort_of(experiment: Experiment, words: Sequence[str]) -> list[str]:
+    """Return the word by which every client takes part, where ``words`` leave fewer clients than a round is to have.
+
+    For experiments whose cohort is ours; one that the user has typed is refused if it is too large.
+    """
+    changes = dict(map(parse_assignment, words))
+    values = assigned(experiment.to_mapping(), changes)
+    partition, count = values["partition"], values["participation"]["count"]
+    clients = partition.get("clients", PARTITIONS.fields(partition["name"])["clients"].default)
+    fits = not isinstance(clients, int) or clients == 0 or count is None or count <= clients
+    return [] if fits or "participation.count" in changes else ["participation.count=null"]
 
 
 def find_experiment(name: str, profile: str, overrides: Sequence[str] = ()) -> tuple[Experiment | None, int | None]:
@@ -86,7 +121,7 @@ def cell(name: str, profile: str, overrides: Sequence[str] = ()) -> Experiment |
         table = Table("cell", box=None, title=f"{named.title}; seeds {list(named.sweep.seeds)}", title_justify="left")
         for text in cells:
             table.add_row(f"{reference}:{text}")
-        Console().print(table)
+        plain_console().print(table)
         return None
     if cell not in cells:
         raise ConfigError("cell", cell, f"is not in {reference}", nearest(cell, cells))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import shlex
 import signal
 from pathlib import Path
 from typing import Annotated
@@ -20,14 +19,17 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from engine.base import last_word
 from engine.base.errors import ConfigError, FedskewError
 from engine.base.writable import check_writable
+from engine.cli import stopping
 from engine.cli.naming import Address, Overrides, Profile, What, named
 from engine.cli.show import console, headline, show_header, show_summary
 from engine.cli.tracebacks import unforeseen
 from engine.experiment import IDENTITY, Experiment
 from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
+from engine.run.preparing import check_code
 from engine.run.run import Run
 
 Json = Annotated[bool, typer.Option("--json", help="print the summary as the last line, as JSON")]
@@ -46,6 +48,7 @@ class RunOptions:
     def __post_init__(self) -> None:
         if self.store is not None:
             check_writable(self.store, "--store")
+            StageStore(self.store.resolve())  # refuses a folder of something else
 
 
 def run_command(
@@ -97,6 +100,7 @@ def _run(experiment: Experiment, out: Path | None, options: RunOptions) -> None:
     folder = RunFolder.for_experiment(experiment.resolve(), out)
     done = folder.summary() if folder.has_experiment() and not options.overwrite else {}
     if done.get("status") == "finished":
+        check_code(done, experiment, folder)
         console.print(f"{folder.path} is finished already; --overwrite starts it again", markup=False)
         show_summary(done, folder, options.as_json)
         return
@@ -106,9 +110,8 @@ def _run(experiment: Experiment, out: Path | None, options: RunOptions) -> None:
     show_header(run)
     if run.round:
         console.print(f"continuing after round {run.round}")
-    again = f"continue with: fedskew resume {shlex.quote(str(folder.path))}" + (
-        f" --address {options.address}" if options.address else ""
-    )
+    again = last_word.resume_command(folder.path, options.address)
+    last_word.again(again)
     with _Interrupts() as interrupts:
         try:
             _advance(run, interrupts, options.until)
@@ -120,23 +123,20 @@ def _run(experiment: Experiment, out: Path | None, options: RunOptions) -> None:
             with contextlib.suppress(Exception):
                 run.close()
             raise unforeseen(error, folder.path / "log.txt", again) from error
-        except KeyboardInterrupt:
-            console.print(again, highlight=False, soft_wrap=True, markup=False)
-            raise
         summary = run.close()
     show_summary(summary, folder, options.as_json)
     if not run.finished:
         console.print(again, highlight=False, soft_wrap=True, markup=False)
-        raise typer.Exit(130 if interrupts.asked else 0)
+        raise typer.Exit(stopping.exit_code() if interrupts.asked else 0)
 
 
 def _advance(run: Run, interrupts: _Interrupts, until: int | None) -> None:
     """Run to the end, or to a round, or until Ctrl-C, under a progress bar."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("round"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[now]}"),
+        TextColumn("{task.fields[now]}", markup=False),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )

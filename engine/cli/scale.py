@@ -111,7 +111,8 @@ def _measure(console: Console, study: Study, bench: scaling_runs.EngineBench) ->
     console.print(told + (f"; {done} turns are there already" if done else ""), highlight=False)
     if not study.left:
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[now]}"))
+    now = TextColumn("{task.fields[now]}", markup=False)
+    columns = (TextColumn("turn"), BarColumn(), MofNCompleteColumn(), now)
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
         task = bar.add_task("turn", total=total, completed=done, now="starting")
 

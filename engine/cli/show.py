@@ -3,19 +3,43 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
-from typing import Any
+import sys
+from typing import Any, TextIO
 
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from engine.algorithm.personalised import has_global_model
+from engine.base import last_word
+from engine.cli.plain import plain_console
 from engine.experiment import CHOICES
 from engine.record.metrics import METRICS, PERSONAL
 from engine.record.run_folder import BREAKS_PRIVACY, Row, RunFolder
 from engine.run.run import Run
 
-console = Console(stderr=True)  # progress and messages; results that a program reads go to standard output
+console = plain_console(stderr=True)  # progress and messages; results that a program reads go to standard output
+
+
+def leave_streams_to_ray() -> None:
+    """Let what Ray writes to standard output and error go to a file, and what is written here where it went before."""
+    width = console.width
+    kept = last_word.keep_rays_text()
+    if kept is not None:
+        out, err = (open(one, "w", encoding="utf-8", errors="replace", buffering=1) for one in kept)  # noqa: SIM115
+        console.file = err
+        _results.append(out)
+        if not os.isatty(0):  # Rich asks the three streams for the terminal's width
+            console.width = width
+
+
+_results: list[TextIO] = []  # where results go, if that is not standard output
+
+
+def print_result(text: str) -> None:
+    """Print what programs read to standard output."""
+    print(text, file=_results[0] if _results else sys.stdout, flush=True)
 
 
 def headline(score: Row) -> str:
@@ -30,7 +54,6 @@ def show_header(run: Run) -> None:
     held = sizes[sizes > 0]
     plain = experiment.to_mapping()
     lines = [
-        f"[bold]{experiment.name}[/bold]  {run.folder.path}",
         f"data       {plain['data']['name']}, {len(run.labels)} images, {len(run.classes)} classes",
         f"clients    {len(held)} with {held.min()} to {held.max()} images, median {statistics.median(held.tolist()):g}"
         + (f"; {len(sizes) - len(held)} without any take no part" if len(held) < len(sizes) else "")
@@ -46,6 +69,7 @@ def show_header(run: Run) -> None:
         lines.append(f"stage      {stage.name}: {rounds} {name} ({shown}){mark}")
     actors = experiment.execution.actors
     lines.append(f"where      {f'{actors} Ray actors' if actors else 'this process'}, {experiment.execution.device}")
+    console.print(Text.assemble((experiment.name, "bold"), f"  {run.folder.path}"), highlight=False)
     console.print("\n".join(lines), highlight=False)
 
 
@@ -84,7 +108,7 @@ def show_summary(summary: dict[str, Any], folder: RunFolder, as_json: bool) -> N
         table.add_row(label, value)
     console.print(table)
     if as_json:
-        print(json.dumps(summary, allow_nan=False))
+        print_result(json.dumps(summary, allow_nan=False))
 
 
 def _percent(fraction: float | None) -> str:

@@ -11,10 +11,13 @@ from typing import Annotated
 
 import typer
 
-from engine.cli.naming import Address, Profile, What, find_experiment, is_name, overridden
+from engine.cli.naming import Address, Profile, What, find_experiment, is_name, joined, overridden
 from engine.cli.show import console
 
-Placement = Annotated[list[str] | None, typer.Argument(help="where to compute, in key=value pairs: execution.actors=0")]
+Placement = Annotated[
+    list[str] | None,
+    typer.Argument(callback=joined, help="where to compute, in key=value pairs: execution.actors=0"),
+]
 
 
 def floor_command(
@@ -36,7 +39,7 @@ def floor_command(
 def tune_executor_command(
     what: Annotated[
         list[str] | None,
-        typer.Argument(help="as of run: a YAML file, a name, a cell or a trial, then key=value pairs"),
+        typer.Argument(callback=joined, help="as of run: a YAML file, a name, a cell or a trial, then key=value pairs"),
     ] = None,
     rounds: Annotated[int, typer.Option(help="to time, of each executor")] = 10,
     out: Annotated[Path | None, typer.Option(help="a YAML file; none: the one that was given, or NAME.yaml")] = None,
@@ -97,7 +100,10 @@ def images_command(
 def scale_command(
     what: Annotated[
         list[str] | None,
-        typer.Argument(help="as of run: a YAML file, a name, a cell or a trial, then key=value pairs; none: scaling"),
+        typer.Argument(
+            callback=joined,
+            help="as of run: a YAML file, a name, a cell or a trial, then key=value pairs; none: scaling",
+        ),
     ] = None,
     actors: Annotated[str | None, typer.Option(help="0,1,2,...; 0: in process; none: up to the cores")] = None,
     clients: Annotated[str | None, typer.Option("--clients-per-round", help="8,16,...")] = None,

@@ -5,7 +5,6 @@ Ray Tune takes seconds to import, so that what is built on it is imported inside
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from engine.base import last_word
 from engine.base.errors import FedskewError
+from engine.cli import stopping
 from engine.cli.naming import Address, Overrides, Profile
 from engine.cli.show import console as terminal
 from tune_configs import SWEEPS
@@ -85,10 +86,9 @@ def _end(console: Console, named: NamedSweep, outcome: SweepResult, address: str
         f"rounds asked for {outcome.rounds_asked:,}, computed {outcome.rounds_computed:,}{share}", highlight=False
     )
     if outcome.interrupted:
-        again = f"continue with: fedskew resume {shlex.quote(str(outcome.folder))}"
-        again += f" --address {address}" if address else ""
+        again = last_word.resume_command(outcome.folder, address)
         console.print(again, highlight=False, soft_wrap=True, markup=False)
-        return 130
+        return stopping.exit_code()
     if named.sweep.diagnose and not outcome.all_failed:
         from engine.cli import diagnose as cli_diagnose
 

@@ -8,6 +8,7 @@ import traceback
 from pathlib import Path
 
 from engine.base.errors import RunError
+from engine.base.opening import regular
 
 
 def unforeseen(error: Exception, log: Path | None = None, again: str = "") -> RunError:
@@ -23,7 +24,7 @@ def _kept(error: Exception, log: Path | None) -> Path:
     """Write the traceback and return its file."""
     text = "".join(traceback.format_exception(error))
     if log is not None:
-        with contextlib.suppress(OSError), open(log, "a", encoding="utf-8") as file:
+        with contextlib.suppress(OSError), open(log, "a", encoding="utf-8", opener=regular) as file:
             file.write(text)
             return log
     handle, name = tempfile.mkstemp(prefix="fedskew-", suffix=".txt")

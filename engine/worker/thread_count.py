@@ -9,6 +9,8 @@ convolutions.
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 
 from engine.base.devices import cores
@@ -19,6 +21,7 @@ from engine.models.cost import model_cost
 
 Image = tuple[int, int, int]  # C, H, W
 
+log = logging.getLogger("fedskew")
 LONG = 500_000  # multiply-adds of a batch's forward pass, from which on workers go on side by side
 MOST = 4  # workers of a process: what lies between torch's operations is one worker's at a time
 
@@ -27,6 +30,16 @@ def workers_of(experiment: Experiment, image: Image, classes: int, assignment: A
     """Return the number of workers that ``execution.workers`` means here, for a resolved experiment."""
     execution, asked = experiment.execution, experiment.execution.workers
     if asked != "auto":
+        shared = asked * execution.threads / cores()
+        if asked > 1 and shared > 1:
+            log.warning(
+                "execution.workers=%d with execution.threads=%d on %d cores: each thread gets 1/%.3g of a core; fewer "
+                "workers are faster, with the same bits",
+                asked,
+                execution.threads,
+                cores(),
+                shared,
+            )
         return asked
     shares_nothing = execution.device == "cpu" and execution.autocast == "none"
     if not shares_nothing or batch_cost(experiment, image, classes, assignment) < LONG:

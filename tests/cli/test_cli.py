@@ -86,6 +86,27 @@ def test_list(call: Any, what: str) -> None:
         assert name in out
 
 
+def test_list_alone_says_what_can_be_listed(call: Any) -> None:
+    """Kills: "Missing argument"; a list that is not named."""
+    code, out, err = call("list")
+    assert (code, err) == (0, "")
+    assert all(name in out for name in ("experiments", "sweeps", "fedprox", *listing.LISTS))
+
+
+def test_few_clients_need_no_count_of_their_own(call: Any, tmp_path: Path) -> None:
+    """Kills: the quickstart's count, which nobody typed, asked for of fewer clients; a count that fits, changed."""
+    from engine.cli.naming import overridden
+
+    assert call("run", "partition.clients", "=", "3", "execution.actors=0", "rounds=1", "--out", "few")[0] == 0
+    assert pd.read_parquet(tmp_path / "few" / "rounds.parquet")["clients"].tolist() == [3]
+    by_partition = overridden(["partition.name=class_sets"], "laptop")  # which has five clients of its own
+    fitting = overridden(["partition.clients=8"], "laptop")
+    assert by_partition is not None and fitting is not None
+    assert (by_partition.participation.count, fitting.participation.count) == (None, 8)
+    (tmp_path / "mine.yaml").write_text("partition: {name: iid, clients: 9}\nparticipation: {count: 8}\n")
+    assert "participation.count=8: must be at most" in call("run", "mine.yaml", "partition.clients=5")[2]
+
+
 def corrupt_parquet(folder: Path) -> Path:
     folder.mkdir()
     for split in ("train", "test"):

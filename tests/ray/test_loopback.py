@@ -6,9 +6,11 @@ import ipaddress
 import os
 import signal
 import socket
+import stat
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,8 +60,11 @@ def test_addresses_are_told_apart() -> None:
 @pytest.mark.ray
 def test_a_command_that_starts_its_own_ray(call: Any, tmp_path: Path) -> None:
     """Kills: a raylet, a server or an actor that listens on all addresses (who reaches one of them can run code); the
-    way a newcomer takes: a command that starts Ray, runs, answers Ctrl-C and is resumed."""
+    way a newcomer takes: a command that starts Ray, runs, answers Ctrl-C and is resumed; a folder of Ray that others
+    may enter, or that stays behind."""
+    temporary = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))  # sockets' names must be short
     environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    environment["RAY_TMPDIR"] = str(temporary)
     words = ["data.train_samples=400", "data.test_samples=100", "rounds=80", "execution.actors=1", "checkpoint.every=2"]
     words.append("execution.device=cpu")
     child = subprocess.Popen(
@@ -76,6 +81,9 @@ def test_a_command_that_starts_its_own_ray(call: Any, tmp_path: Path) -> None:
             assert child.poll() is None and time.monotonic() < deadline
             time.sleep(0.02)
         found = list(listening([child.pid, *descendants(child.pid)]))
+        [own] = temporary.iterdir()
+        mode = stat.S_IMODE(own.stat().st_mode)
+        sockets = list(own.glob("*/session_*/sockets/*"))
     finally:
         os.killpg(child.pid, signal.SIGINT)  # as a terminal does, to the whole group
         _, err = child.communicate(timeout=90)
@@ -87,5 +95,7 @@ def test_a_command_that_starts_its_own_ray(call: Any, tmp_path: Path) -> None:
     assert "continue with: fedskew resume run" in err
     assert "Traceback" not in err
     assert 0 < RunFolder(tmp_path / "run").summary()["rounds"] < 80
+    assert (mode, {path.name for path in sockets} >= {"raylet", "plasma_store"}) == (0o700, True)
+    temporary.rmdir()  # which is empty again
     alone = "execution.actors=0"
     assert weights_of(call, "resume", "run", alone) == weights_of(call, "run", *words, alone, "--out", "straight")

@@ -11,3 +11,5 @@ import os
 
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")  # an actor without a GPU share sees no GPU
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent home
+# Of a Ray that is started here: calls that its server remembers, for nobody to ask about; 100,000 take 200 MB and more.
+os.environ.setdefault("RAY_task_events_max_num_task_in_gcs", "1000")

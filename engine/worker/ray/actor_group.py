@@ -1,7 +1,7 @@
 """The actors of a pool: started, waited for, replaced, given up.
 
 An actor is never restarted by Ray: a new one takes its place, which must compute the same bits. Where it cannot be
-started again, or memory does not do for so many, the pool goes on with fewer.
+started again, or there is too little memory for so many, the pool goes on with fewer.
 """
 
 from __future__ import annotations
@@ -157,12 +157,12 @@ def one_numerics(of_actors: Sequence[dict[str, str]], execution: Execution) -> d
     With ``execution.mixed_hardware`` such a pool is taken, and the values that differ are joined.
     """
     merged = {name: mixed(*(numerics[name] for numerics in of_actors)) for name in of_actors[0]}
-    for name, value in merged.items():
-        if value != of_actors[0][name]:
-            if not execution.mixed_hardware:
-                raise ResourceError(
-                    f"execution.mixed_hardware=False: the actors differ in {name} ({value}), so bits would depend on "
-                    "who does what; use nodes of one kind, or set execution.mixed_hardware=true, which marks the result"
-                )
-            log.warning("actors differ in %s (%s): bits depend on who does what", name, value)
+    differ = [f"{name} ({value})" for name, value in merged.items() if value != of_actors[0][name]]
+    if differ and not execution.mixed_hardware:
+        raise ResourceError(
+            f"execution.mixed_hardware=False: the actors differ in {' and '.join(differ)}, so bits would depend on "
+            "who does what; use nodes of one kind, or set execution.mixed_hardware=true, which marks the result"
+        )
+    for one in differ:
+        log.warning("actors differ in %s: bits depend on who does what", one)
     return merged

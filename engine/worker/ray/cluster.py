@@ -8,7 +8,9 @@ from __future__ import annotations
 import logging
 import math
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -17,11 +19,14 @@ from typing import Any
 import ray
 import torch
 
-from engine.base.devices import cores
+from engine.base import last_word
+from engine.base.devices import cores, memory
 from engine.base.errors import ResourceError
 from engine.data import Dataset
 from engine.experiment import Execution, no_gpu
+from engine.worker.ray import session_folder
 from engine.worker.ray.errors import FULL, NO_ROOM
+from engine.worker.ray.room import check_actors
 
 log = logging.getLogger("fedskew")
 
@@ -40,26 +45,50 @@ def connect(execution: Execution, address: str | None = None, crowd: bool = True
     """
     if ray.is_initialized():
         return
+    for prepare in last_word.before_ray:
+        prepare()
+    with _signals_kept():
+        _connect(execution, address, crowd)
+
+
+def _connect(execution: Execution, address: str | None, crowd: bool) -> None:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address or os.environ.get("RAY_ADDRESS"):
         try:
             ray.init(address=address, **quiet)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise ResourceError(f"no Ray answers at {address or os.environ['RAY_ADDRESS']}: {error}") from None
+        if crowd:
+            _check_cluster(execution)
         return
     if execution.gpus_per_actor > 0 and not torch.cuda.is_available():
         raise no_gpu(execution)
     there = cores()
     wanted = math.ceil(execution.actors * execution.cpus_per_actor)
-    if crowd and wanted > there:
-        log.warning(
-            "%d actors want %d CPUs and this machine has %d: slower, the same bits",
-            execution.actors,
-            wanted,
-            there,
-        )
-    with _loopback_alone():
-        ray.init(address="local", num_cpus=max(there, wanted) if crowd else there, include_dashboard=False, **quiet)
+    if crowd:
+        check_actors(execution, there, memory("cpu"), "this machine")
+    with _loopback_alone(), session_folder.owned() as folder:
+        cpus = max(there, wanted) if crowd else there
+        ray.init(address="local", num_cpus=cpus, include_dashboard=False, **folder, **quiet)
+
+
+def _check_cluster(execution: Execution) -> None:
+    """As on one machine; actors for which the cluster lacks cores are never placed, and so they take no memory."""
+    total = ray.cluster_resources()
+    cpus = total.get("CPU", 0.0)
+    placed = execution.actors * execution.cpus_per_actor <= cpus
+    check_actors(execution, cpus, total.get("memory", math.inf) if placed else math.inf, "the cluster")
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Leave SIGTERM to who has it: ``ray.init`` takes it, and ends the process at it without a word."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -8,8 +8,8 @@ from engine.base.errors import RunError
 
 FULL = (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError)
 NO_ROOM = (
-    "Ray's object store is full, and so is the disk that it spills to; free space there (below /tmp/ray, if nothing "
-    "else was said), or start Ray with a larger store"
+    "Ray's object store is full, and so is the disk that it spills to; free space there (the temporary folder, if "
+    "nothing else was said), or start Ray with a larger store"
 )
 
 

@@ -88,8 +88,8 @@ class CallRun:
         """Yield the results in the order of the calls.
 
         Raises :class:`RunError` if a call fails too often, client state is lost or the round's deadline passes,
-        :class:`ResourceError` if the last actor cannot be started, :class:`MemoryShort` if memory does not do for one
-        block on one actor, and whatever a call itself raises.
+        :class:`ResourceError` if the last actor cannot be started, :class:`MemoryShort` if one actor has too little
+        memory for one block, and whatever a call itself raises.
         """
         for index in range(len(self._calls)):
             while index not in self._done:

@@ -1,0 +1,104 @@
+"""The folder of a Ray that this process starts: the user's alone, and gone when the process ends.
+
+Left to itself, Ray keeps the logs, sockets and spilled objects of each session in a folder below /tmp/ray that
+everybody may read and write, and never removes one. Ray opens up the folder that it is given, too, so that it is given
+one inside of a folder that nobody else may enter.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import ray
+
+from engine.base import last_word
+
+PREFIX = "fedskew-"
+INSIDE = "r"  # what Ray is given
+# Bytes of a Unix socket's path, and what of them comes behind the folder that ours is made in.
+LONGEST = 103 if sys.platform == "darwin" else 107
+SOCKET = len(f"/{PREFIX}abcdefgh/{INSIDE}/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store")
+TRIES = 20  # a process of Ray's that is just ending may still write
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """A folder that this process has made, recognised by more than its name before it is removed."""
+
+    path: Path
+    inode: int
+    process: int
+
+    def remove(self) -> None:
+        """Remove it, unless it is another one by now, or this is another process."""
+        for _ in range(TRIES):
+            try:
+                found = os.lstat(self.path)
+            except OSError:
+                return
+            if (found.st_ino, found.st_uid, os.getpid()) != (self.inode, os.getuid(), self.process):
+                return
+            shutil.rmtree(self.path, ignore_errors=True)
+            if not self.path.exists():
+                return
+            time.sleep(0.05)
+
+
+_made: list[_Folder] = []
+
+
+@contextmanager
+def owned() -> Iterator[dict[str, str]]:
+    """Yield the argument by which ``ray.init`` starts its session in a new folder of ours.
+
+    To be called where no Ray runs. The folder goes when this process ends, or when it starts Ray again, and at once if
+    Ray does not start. The argument is left out where no folder's path is short enough for sockets.
+    """
+    _remove_all()
+    folder = _make()
+    if folder is None:
+        yield {}
+        return
+    if not _made:
+        atexit.register(_close)  # before Ray's own, which has been registered when it was imported
+    _made.append(folder)
+    last_word.leaves(folder.path, folder.inode)
+    try:
+        yield {"_temp_dir": str(folder.path / INSIDE)}  # in ray.init's documentation, with a _ for what may change
+    except BaseException:
+        _close()
+        raise
+
+
+def _make() -> _Folder | None:
+    """Make a folder that this user alone may enter; None if that can be nowhere."""
+    for base in dict.fromkeys((os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(), "/tmp")):
+        if len(os.fsencode(os.path.abspath(base))) + SOCKET > LONGEST:
+            continue
+        try:
+            path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=os.path.abspath(base)))
+        except OSError:
+            continue
+        return _Folder(path, os.lstat(path).st_ino, os.getpid())
+    return None
+
+
+def _close() -> None:
+    """End the Ray that was started here, if it has not been yet, and remove its folder."""
+    if any(folder.process == os.getpid() for folder in _made):
+        ray.shutdown()
+    _remove_all()
+
+
+def _remove_all() -> None:
+    while _made:
+        _made.pop().remove()

@@ -1,0 +1,226 @@
+"""The program ``fedskew``, a parent that has the last word whatever becomes of the command."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.base import last_word
+from tests.support.command_line import SMALL
+
+HEAD = """
+import atexit, os, signal, subprocess, sys, time
+from engine.base import last_word
+from engine.cli.entry import SAME, guarded
+def wait():
+    print("there", flush=True)
+    time.sleep(60)
+def counting(*numbers):
+    got = []
+    for number in numbers:
+        signal.signal(number, lambda number, frame: got.append(number))
+    print("there", flush=True)
+    while {*got} != {*numbers}:
+        time.sleep(0.05)
+    before = time.monotonic()
+    while time.monotonic() < before + 2 * SAME:  # in which one that is handed on twice comes again
+        time.sleep(0.05)
+    print(*sorted(got), flush=True)
+def command():
+"""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def started(body: str, **options: object) -> subprocess.Popen[str]:
+    """A parent whose command has this body."""
+    text = HEAD + "".join(f"    {line}\n" for line in body.splitlines()) + "sys.exit(guarded(command))\n"
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    return subprocess.Popen([sys.executable, "-c", text], **{**pipes, **options})  # type: ignore[call-overload]
+
+
+def ends(body: str) -> tuple[int, str, str]:
+    with started(body) as process:
+        out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [("pass", 0), ("sys.exit(2)", 2), ("sys.exit(None)", 0), ("sys.exit(143)", 143), ("raise KeyboardInterrupt", 130)],
+)
+def test_a_command_that_ends_has_its_own_exit_code(body: str, code: int) -> None:
+    """Kills: another exit code, and a sentence where the command has said its own."""
+    assert ends(body) == (code, "", "")
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "told"),
+    [
+        ("os._exit(1)", 3, "the command's process died, as it does when Ray's server (GCS), raylet or agent has died"),
+        ("os.kill(os.getpid(), signal.SIGABRT)", 3, "as it does when Ray's server"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", 3, "the command's process died by SIGSEGV"),
+        ("os.kill(os.getpid(), signal.SIGTERM)", 143, "the command was stopped by SIGTERM"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 137, "was killed, perhaps for want of memory"),
+    ],
+)
+def test_a_process_that_dies_has_a_sentence(body: str, code: int, told: str) -> None:
+    """Kills: an end without a word, one without the way to go on, Ray's exit code in the place of ours."""
+    found, out, err = ends(f"last_word.again(last_word.resume_command('a b'))\n{body}")
+    assert (found, out) == (code, "")
+    assert err.startswith("error: ") and len(err.splitlines()) == 1
+    assert told in err and err.endswith("; continue with: fedskew resume 'a b'\n")
+
+
+def test_a_process_that_dies_at_once_is_called_again() -> None:
+    """Kills: a way to go on with what has not begun."""
+    assert ends("os._exit(1)")[2].endswith("; give the command again\n")
+
+
+def test_the_folder_of_a_command_that_dies_goes(tmp_path: Path) -> None:
+    """Kills: sessions of Ray that pile up; a folder that has got the name since."""
+    for name in ("one", "other"):
+        (tmp_path / name / "r").mkdir(parents=True)
+    inodes = [(tmp_path / "one").stat().st_ino, 1]
+    for name, inode in zip(("one", "other"), inodes, strict=True):
+        ends(f"last_word.leaves({str(tmp_path / name)!r}, {inode})\nos._exit(1)")
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+def test_what_happens_after_the_last_word_changes_nothing() -> None:
+    """Kills: an exit code of Ray's, which ends its processes when Python ends."""
+    assert ends("atexit.register(os._exit, 7)\nsys.exit(2)") == (2, "", "")
+
+
+def test_what_ray_says_is_kept_apart(tmp_path: Path) -> None:
+    """Kills: Ray's lines in the middle of ours, on standard output too, and a file of them that stays behind."""
+    body = "out, err = last_word.keep_rays_text()\nos.write(1, b'ray\\n'), print('ray', file=sys.stderr, flush=True)\n"
+    body += "os.write(out, b'{}\\n'), os.write(err, b'ours\\n')\n"
+    code, out, err = ends(f"{body}os._exit(1)")
+    assert (code, out) == (3, "{}\n")
+    ours, sentence = err.splitlines()
+    said = Path(re.findall(r"what was said last: (\S+)\)", sentence)[0])
+    assert (ours, said.read_text()) == ("ours", "ray\nray\n")
+    said.unlink()
+    code, out, err = ends(f"{body}os.write(out, last_word._told['said'].encode())")
+    assert (code, err) == (0, "ours\n")
+    assert not Path(out.splitlines()[1]).exists()
+
+
+@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["process", "group"])
+def test_a_signal_comes_once(send: Callable[[int, int], None]) -> None:
+    """Kills: a signal that the command never gets, and Ctrl-C that counts twice, which gives a round up."""
+    with started(f"counting{tuple(map(int, SIGNALS))}") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "there\n"
+        for number in SIGNALS:
+            send(process.pid, number)
+        out, _ = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, "1 2 15\n")
+
+
+def test_what_a_shell_leaves_to_the_program() -> None:
+    """Kills: a wait without end where SIGCHLD was ignored; a ``tee`` of ``exec fedskew run > >(tee log)`` that is ended
+    with lines in it."""
+    before = "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\nother = subprocess.Popen(['sleep', '60'])\n"
+    after = "code = guarded(command)\nprint(code, other.poll())\nother.kill()\n"
+    command = [sys.executable, "-c", f"{HEAD}    sys.exit(2)\n{before}{after}"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout == "2 None\n"
+
+
+def test_a_command_whose_parent_is_killed_ends() -> None:
+    """Kills: a command that goes on behind the back of who has ended it."""
+    body = "signal.signal(signal.SIGTERM, lambda *_: (print('ended', flush=True), os._exit(0)))\nwait()"
+    with started(body) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "there\n"
+        process.kill()
+        assert process.stdout.readline() == "ended\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans come to nobody")
+@pytest.mark.parametrize("end", ["sys.exit(0)", "os._exit(1)"])
+def test_nothing_is_left_running(end: str) -> None:
+    """Kills: agents of Ray that outlive it."""
+    agent = "import subprocess; print(subprocess.Popen(['sleep', '60'], stdout=2, start_new_session=True).pid)"
+    body = f'print(subprocess.check_output([sys.executable, "-c", "{agent}"]).decode(), flush=True)'
+    with started(f"{body}\n{end}", stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        agent_pid = int(process.stdout.readline())
+        process.communicate(timeout=60)
+    assert not Path(f"/proc/{agent_pid}").exists()
+
+
+def test_the_parent_is_light() -> None:
+    """Kills: torch, Ray or typer in the parent, which would take a second and a quarter of a gigabyte more."""
+    text = "import sys, engine.cli.entry\nprint(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    loaded = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "ray", "typer", "rich", "numpy", "pyarrow", "asyncio"} & {*loaded}
+
+
+def test_without_a_parent_nothing_changes(capfd: pytest.CaptureFixture[str]) -> None:
+    """Kills: a notebook or a debugger whose standard error goes to a file."""
+    assert last_word.keep_rays_text() is None
+    os.write(2, b"here")
+    assert capfd.readouterr().err == "here"
+
+
+# --- Ray -----------------------------------------------------------------------------------------------------------
+
+
+def descendants(root: int) -> Iterator[tuple[int, str]]:
+    """Every process below one, with its command."""
+    parents: dict[int, list[int]] = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents.setdefault(int(status.read_text().rpartition(")")[2].split()[1]), []).append(
+                int(status.parent.name)
+            )
+        except OSError:
+            continue
+    left = [root]
+    while left:
+        for child in parents.get(left.pop(), []):
+            left.append(child)
+            try:
+                yield child, Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
+            except OSError:
+                continue
+
+
+@pytest.mark.ray
+@pytest.mark.faults
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
+@pytest.mark.parametrize("victim", ["gcs_server", "raylet/raylet"])
+def test_a_part_of_ray_that_dies(tmp_path: Path, victim: str) -> None:
+    """Kills: an end without a sentence, or with Ray's lines, an undocumented exit code, agents left behind."""
+    words = [*SMALL[1:], "execution.actors=1", "execution.device=cpu", "rounds=100000", "checkpoint.every=5"]
+    environment = {**os.environ, "COLUMNS": "200", "RAY_gcs_rpc_server_reconnect_timeout_s": "10"}
+    command = [sys.executable, "-m", "engine.cli.entry", "run", *words, "--out", "run", "--json"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes) as process:  # type: ignore[call-overload]
+        try:
+            while process.poll() is None and not list((tmp_path / "run").glob("checkpoints/*.safetensors")):
+                time.sleep(0.1)
+            assert process.poll() is None, process.communicate()
+            family = dict(descendants(process.pid))
+            named = [pid for pid, command in family.items() if command.partition(" ")[0].endswith(victim)]
+            os.kill(named[0], signal.SIGKILL)
+            out, err = process.communicate()
+        finally:
+            process.kill()
+    assert (process.returncode, out) == (3, "")
+    assert [line for line in err.splitlines() if line.startswith("error: ")] == [err.splitlines()[-1]]
+    assert err.endswith("continue with: fedskew resume run\n")
+    assert "Traceback" not in err and "raylet)" not in err and "rpc_client" not in err
+    for said in re.findall(r"what was said last: (\S+)\)", err):
+        Path(said).unlink()
+    assert [pid for pid in family if Path(f"/proc/{pid}").exists()] == []
