@@ -1,7 +1,8 @@
 """Many schedules, one after the other: ``python -m tests.faults.chaos --count 100 --seed 0``, or ``make chaos``.
 
-What is done is written down after each one, so that the same command goes on where it was stopped. It ends with exit
-code 1 if a run came to other bits than the undisturbed one, or ended in a way that is not documented.
+Runs first, then half as many sweeps. What is done is written down after each one, so that the same command goes on
+where it was stopped. It ends with exit code 1 if a run or a sweep came to other bits than the undisturbed one, or
+ended in a way that is not documented.
 """
 
 from __future__ import annotations
@@ -13,63 +14,130 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from engine import __version__
+from tests.faults import schedules, sweep_schedules
 from tests.faults.cluster import TwoNodes
 from tests.faults.harness import happen
-from tests.faults.schedules import KINDS, draw
+from tests.faults.launching import Outcome
 
 ENDS = ("went on", "ended", "not reached")
 BEGIN, END = "<!-- chaos: written by make chaos -->", "<!-- end of chaos -->"
+PARTS = {"runs": "{}.json", "sweeps": "sweep-{}.json"}  # names of what schedules came to
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=100, help="schedules")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--count", type=int, default=100, help="schedules of runs")
+    parser.add_argument("--sweeps", type=int, default=None, help="schedules of sweeps; none: half as many")
     parser.add_argument("--seed", type=int, default=0, help="of the first; the next ones follow")
-    parser.add_argument("--where", choices=[*KINDS], help="all of them there; none: as drawn")
-    parser.add_argument("--minutes", type=float, default=60.0, help="after which no further one begins")
+    parser.add_argument("--where", choices=[*schedules.KINDS], help="all of the runs there; none: as drawn")
+    parser.add_argument("--minutes", type=float, default=150.0, help="after which no further one begins")
     parser.add_argument("--folder", type=Path, default=Path("build/chaos"), help="for runs and what came of them")
     parser.add_argument("--page", type=Path, default=None, help="a page whose table is to have the figures")
     asked = parser.parse_args()
     folder = (asked.folder / f"seed-{asked.seed}").resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    began, nodes = time.monotonic(), None
-    git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    commit = git.stdout.strip()
+    sweeps = asked.count // 2 if asked.sweeps is None else asked.sweeps
+    seeds = range(asked.seed, asked.seed + asked.count)
+    runs = _Runs(folder, asked.where)
     try:
-        for seed in range(asked.seed, asked.seed + asked.count):
-            done = folder / f"{seed}.json"
-            if done.exists():
-                continue
+        plan = [
+            *_left(folder, "runs", seeds, runs),
+            *_left(folder, "sweeps", range(asked.seed, asked.seed + sweeps), _sweep),
+        ]
+        began = time.monotonic()
+        for number, (done, schedule) in enumerate(plan):
             if time.monotonic() - began > 60 * asked.minutes:
-                print(f"{asked.minutes:g} minutes are over; the same command goes on with schedule {seed}")
+                print(
+                    f"{asked.minutes:g} minutes are over; the same command goes on with the other {len(plan) - number}"
+                )
                 break
-            schedule = draw(seed, asked.where)
-            shutil.rmtree(folder / f"schedule-{seed}", ignore_errors=True)  # of a schedule that was interrupted
-            if schedule.where != "in process" and nodes is None:
-                nodes = TwoNodes()
-            outcome = happen(schedule, folder, None if schedule.where == "in process" else nodes)
-            done.write_text(json.dumps({**outcome.to_mapping(), "commit": commit}, indent=1) + "\n")
-            print(f"{'FAILED' if outcome.problems else 'passed'} {outcome.seconds:5.1f} s  {outcome.told}", flush=True)
-            for problem in outcome.problems:
-                print(f"    {problem}", flush=True)
-            if not outcome.problems:
-                shutil.rmtree(folder / f"schedule-{seed}", ignore_errors=True)
+            outcome = schedule()
+            done.write_text(json.dumps({**outcome.to_mapping(), "commit": _commit()}, indent=1) + "\n")
+            _tell(outcome)
+            _write(folder, asked.seed, asked.page)
     finally:
-        if nodes is not None:
-            nodes.close()
-    outcomes = [json.loads(path.read_text()) for path in sorted(folder.glob("[0-9]*.json"))]
-    figures = summed_up(outcomes, asked.seed)
+        runs.close()
+    figures = _write(folder, asked.seed, asked.page)
+    for part, found in figures.items():
+        print(f"{part}: {found['schedules']} schedules, {found['failed']} of them failed; {found['launches']} launches")
+    return 1 if any(found["failed"] for found in figures.values()) else 0
+
+
+class _Runs:
+    """Runs under the schedules of their seeds, with the nodes that some of them need."""
+
+    def __init__(self, folder: Path, where: schedules.Where | None) -> None:
+        self._folder = folder
+        self._where: schedules.Where | None = where
+        self._nodes: TwoNodes | None = None
+
+    def __call__(self, folder: Path, seed: int) -> Outcome:
+        schedule = schedules.draw(seed, self._where)
+        work = folder / f"schedule-{seed}"
+        shutil.rmtree(work, ignore_errors=True)  # of a schedule that was interrupted
+        inside = schedule.where == "in process"
+        if not inside and self._nodes is None:
+            self._nodes = TwoNodes()
+        outcome = happen(schedule, folder, None if inside else self._nodes)
+        if not outcome.problems:
+            shutil.rmtree(work, ignore_errors=True)
+        return outcome
+
+    def close(self) -> None:
+        if self._nodes is not None:
+            self._nodes.close()
+
+
+def _sweep(folder: Path, seed: int) -> Outcome:
+    """A sweep under the schedule of a seed, on a Ray of its own."""
+    from tests.faults import sweep_harness  # Ray Tune takes seconds to import
+
+    outcome = sweep_harness.happen(sweep_schedules.draw(seed), folder)
+    if not outcome.problems:
+        shutil.rmtree(folder / f"sweep-schedule-{seed}", ignore_errors=True)
+    return outcome
+
+
+def _left(
+    folder: Path, part: str, seeds: Sequence[int], happen: Callable[[Path, int], Outcome]
+) -> Iterator[tuple[Path, Callable[[], Outcome]]]:
+    """Those that have not happened yet: where to write what they come to, and what lets them happen."""
+    for seed in seeds:
+        done = folder / PARTS[part].format(seed)
+        if not done.exists():
+            yield done, partial(happen, folder, seed)
+
+
+def _tell(outcome: Outcome) -> None:
+    print(f"{'FAILED' if outcome.problems else 'passed'} {outcome.seconds:5.1f} s  {outcome.told}", flush=True)
+    for problem in outcome.problems:
+        print(f"    {problem}", flush=True)
+
+
+def _commit() -> str:
+    git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return git.stdout.strip()
+
+
+def _write(folder: Path, seed: int, page: Path | None) -> dict[str, Any]:
+    """Sum up what was written down so far; with a ``page``, in its table and beside it."""
+    figures = {}
+    for part, name in PARTS.items():
+        outcomes = [json.loads(path.read_text()) for path in sorted(folder.glob(name.format("[0-9]*")))]
+        if outcomes:
+            figures[part] = summed_up(outcomes, seed)
     text = json.dumps(figures, indent=1) + "\n"
     (folder / "figures.json").write_text(text)
-    if asked.page is not None:
-        asked.page.with_name("chaos.json").write_text(text)
-        asked.page.write_text(with_table(asked.page.read_text(), figures))
-    print(f"{figures['schedules']} schedules, {figures['failed']} of them failed; {figures['launches']} launches")
-    return 1 if figures["failed"] else 0
+    if page is not None:
+        page.with_name("chaos.json").write_text(text)
+        page.write_text(with_table(page.read_text(), figures))
+    return figures
 
 
 def summed_up(outcomes: list[dict[str, Any]], seed: int) -> dict[str, Any]:
@@ -94,17 +162,24 @@ def summed_up(outcomes: list[dict[str, Any]], seed: int) -> dict[str, Any]:
 
 
 def table(figures: dict[str, Any]) -> str:
-    """Of a page, in Markdown."""
-    lines = [
-        f"{figures['schedules']} schedules from seed {figures['seed']} on, {figures['launches']} launches, "
-        f"{figures['minutes']:g} minutes, at {' and '.join(figures['commits'])}: **{figures['failed']} failed**.",
-        "",
-        "| fault | went on | ended, and was resumed | not reached |",
-        "|---|---|---|---|",
-    ]
-    for kind, ends in figures["faults"].items():
-        lines.append(f"| {kind} | " + " | ".join(str(ends.get(end, 0)) for end in ENDS) + " |")
-    return "\n".join(lines)
+    """Of a page, in Markdown: one part for runs, one for sweeps."""
+    lines = []
+    for part, found in figures.items():
+        lines += [
+            f"{found['schedules']} schedules of {part} from seed {found['seed']} on, {found['launches']} launches, "
+            f"{found['minutes']:g} minutes, at {' and '.join(found['commits'])}: **{found['failed']} failed**.",
+            "",
+            "| fault | injected | reached | went on | ended, and was resumed |",
+            "|---|---|---|---|---|",
+        ]
+        total: Counter[str] = Counter()
+        for ends in found["faults"].values():
+            total.update(ends)
+        for kind, ends in [*found["faults"].items(), ("all", total)]:
+            went_on, ended, missed = (ends.get(end, 0) for end in ENDS)
+            lines.append(f"| {kind} | {went_on + ended + missed} | {went_on + ended} | {went_on} | {ended} |")
+        lines.append("")
+    return "\n".join(lines[:-1])
 
 
 def with_table(page: str, figures: dict[str, Any]) -> str:

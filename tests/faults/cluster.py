@@ -39,7 +39,7 @@ class TwoNodes:
         self._second = self._cluster.add_node(**SMALL)
         self._lost = False
         self.cpus = 4
-        self.address = self._cluster.address
+        self.address: str = str(self._cluster.address)
 
     def lose(self) -> None:
         self._cluster.remove_node(self._second, allow_graceful=False)

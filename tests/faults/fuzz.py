@@ -99,13 +99,15 @@ def _of_text() -> list[Reader]:
     from engine.base import safe_yaml
     from engine.experiment import Experiment
     from engine.record.run_folder import RunFolder
+    from engine.record.sweep_files import read_plan
     from engine.sweeps.folder import SweepFolder
 
     experiment = Experiment().to_yaml().encode()
     stages = b"stages: [{name: a, rounds: 2}, {name: b, rounds: 1, needs: [a], local: {lr: 0.1}}]\n"
     changes = b"schedule:\n  - {round: 3, set: {local.lr: 0.05}}\n"
     sweep = {"reference": "a.b", "profile": "laptop", "digest": "0", "overrides": ["rounds=3"], "how": {"store": None}}
-    record = {"trial": "00000", "setting": {"mu": 1.0}, "seed": 0, "status": "finished", "rounds": 3}
+    record = {"trial": "00000", "setting": {"mu": 1.0}, "seed": 0, "status": "finished", "reason": None, "rounds": 3}
+    plan = {"trials": [{"trial": "00000", "seed": 0, "setting": {"mu": 1.0}}]}
 
     def override(folder: Path, content: bytes) -> object:
         return Experiment().override(content.decode("utf-8", "surrogateescape").splitlines())
@@ -130,11 +132,12 @@ def _of_text() -> list[Reader]:
         Reader(
             "sweep", _file("sweep.yaml", lambda path: SweepFolder(path.parent).asked()), (json.dumps(sweep).encode(),)
         ),
+        Reader("plan", _file("plan.json", lambda path: read_plan(path.parent, sweep)), (json.dumps(plan).encode(),)),
         Reader("trial", trial, (json.dumps(record).encode(),)),
         Reader(
             "summary",
             _file("summary.json", lambda path: RunFolder(path.parent).summary()),
-            (b'{"status": "running", "rounds": 3}',),
+            (b'{"status": "stopped", "rounds": 3, "algorithm": {"name": "fedavg"}, "rows": {"rounds": 3}}',),
         ),
     ]
 
@@ -202,6 +205,7 @@ def _of_runs() -> list[Reader]:
         """A store's manifest, and a lease."""
         place = folder / "ke" / "key" / "000003"
         place.mkdir(parents=True)
+        (folder / "fedskew-store.json").touch()
         (place / "manifest.json").write_bytes(content)
         (place.parent / "lease-000001").write_bytes(content)
         store = StageStore(folder)

@@ -6,16 +6,15 @@ ends with an error; and the run comes to the bits and rows of the undisturbed ru
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,13 @@ from engine.record.run_folder import RunFolder
 from engine.run.run import run
 from tests.faults import inject
 from tests.faults.cluster import Nodes
+from tests.faults.launching import Ended, Launch, Outcome, Process, command_of, launch, message_of, send
 from tests.faults.schedules import Damage, Fault, Schedule
 from tests.faults.workloads import WORKLOADS
 
 ACTORS = ("execution.cpus_per_actor=1", "execution.block_timeout=6", "execution.start_timeout=40")
 ENOUGH = "200M"  # of a run's own disk, while it is not to be full
-PATIENCE = 180.0  # seconds that a launch may take
+PATIENCE = 300.0  # seconds that a launch may take
 OWN = {  # columns that say how a run went, and not what it came to
     "rounds": ["seconds", "evaluation_seconds"],
     "clients": ["seconds", "actor"],
@@ -56,40 +56,19 @@ DOCUMENTED = {  # what a launch may end with, by its fault; killed processes say
 }
 
 
-@dataclass
-class Launch:
-    """How one call of the command line ended."""
-
-    words: str
-    fault: str
-    happened: bool
-    code: int
-    seconds: float
-    message: str
-
-
-@dataclass
-class Outcome:
-    """Of a schedule."""
-
-    seed: int
-    told: str
-    faults: list[str]
-    launches: list[Launch] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-
-    def to_mapping(self) -> dict[str, Any]:
-        return asdict(self)
-
-
 def reference(workload: str, folder: Path) -> RunFolder:
     """The undisturbed run, in process; once for each workload."""
     path = folder / "undisturbed" / workload.replace(" ", "-")
     found = RunFolder(path)
     if not (found.has_experiment() and found.summary().get("status") == "finished"):
-        run(WORKLOADS[workload], path)
+        with inject.counting(events_of(found)):
+            run(WORKLOADS[workload], path)
     return found
+
+
+def events_of(undisturbed: RunFolder) -> Path:
+    """Where the events of an undisturbed run were counted."""
+    return undisturbed.path.with_name(f"{undisturbed.path.name}-events")
 
 
 def happen(schedule: Schedule, folder: Path, nodes: Nodes | None = None) -> Outcome:
@@ -105,7 +84,8 @@ def happen(schedule: Schedule, folder: Path, nodes: Nodes | None = None) -> Outc
         disk.mkdir()  # stays an ordinary folder where mounting is not allowed
         mount = ["mount", "-t", "tmpfs", "-o", f"size={ENOUGH}", "tmpfs", str(disk)]
         subprocess.run(mount, check=False, capture_output=True)
-    course = _Course(schedule, work, disk / "run", nodes, outcome)
+    events = inject.counts(events_of(undisturbed))
+    course = _Course(schedule, work, disk / "run", nodes, events, outcome)
     try:
         for fault in schedule.faults:
             course.launch(fault)
@@ -139,18 +119,19 @@ def differences(expected: RunFolder, found: RunFolder) -> list[str]:
 
 
 class _Course:
-    def __init__(self, schedule: Schedule, work: Path, run: Path, nodes: Nodes | None, outcome: Outcome) -> None:
+    def __init__(
+        self, schedule: Schedule, work: Path, run: Path, nodes: Nodes | None, events: dict[str, int], outcome: Outcome
+    ) -> None:
         self.run = run
         self.problems: list[str] = []
         self._schedule = schedule
         self._work = work
         self._nodes = nodes
+        self._undisturbed = events
         self._outcome = outcome
         self._rng = random.Random(f"course {schedule.seed}")
         self._config = work / "experiment.yaml"
         self._config.write_text(WORKLOADS[schedule.workload].to_yaml())
-        self._logged = 0  # characters of the log that are of launches before
-        self._rounds = sum(stage.rounds for stage in WORKLOADS[schedule.workload].chain)
 
     @property
     def finished(self) -> bool:
@@ -163,119 +144,71 @@ class _Course:
         """Run or resume, with a fault or to the end."""
         if self.finished:
             return
-        on_actors = [f"execution.actors={min(3, self._nodes.cpus)}", *ACTORS] if self._nodes is not None else []
-        if RunFolder(self.run).has_experiment():
-            words = ["resume", str(self.run), *on_actors]
-        else:
-            words = ["run", str(self._config), "--out", str(self.run), *on_actors]
-        limit, environment = 0, dict(os.environ)
-        token: Path | None = None
-        if fault is not None and fault.kind == "file limit":
-            limit = fault.number * 1000
-        if fault is not None and fault.kind == "small disk":
-            self._resize(f"{self._used() + fault.number * 8}k")
-        if fault is not None and fault.kind in inject.MESSAGES:
-            planted = inject.planted(fault.kind, fault.number, self._work)  # type: ignore[arg-type]
-            environment |= planted.environment()
-            token = Path(planted.token)
-        address = "-" if self._nodes is None else self._nodes.address
-        if self._nodes is not None and token is None:
-            words += ["--address", address]
-        self._logged = 0
-        self._logged = len(self._log())
-        command = [sys.executable, "-m", "tests.faults.child", str(limit), address if token else "-", *words]
-        began = time.monotonic()
-        with open(self._work / "said.txt", "w+") as said:
-            process = subprocess.Popen(command, env=environment, stdout=said, stderr=said, start_new_session=True)
-            try:
-                happened = self._disturb(process, fault)
-                code = process.wait(max(1.0, began + PATIENCE - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                code, happened = process.wait(), True
-                self.problems.append(f"{' '.join(words[:1])} did not end within {PATIENCE:g} s")
-            said.seek(0)
-            text = said.read()
+        words = [str(self._config), "--out", str(self.run)]
+        words = ["resume", str(self.run)] if RunFolder(self.run).has_experiment() else ["run", *words]
+        if self._nodes is not None:
+            words += [f"execution.actors={min(3, self._nodes.cpus)}", *ACTORS, "--address", self._nodes.address]
+        inside = fault is not None and fault.kind in inject.MESSAGES
+        deed = None if fault is None or inside else lambda process, waiting: self._happens(fault, process, waiting)
+        delay = -fault.moment / 10 if fault is not None and fault.moment < 0 else 0.0
+        ended = launch(words, self._work / "said.txt", self._planted(fault), deed, delay, patience=PATIENCE)
         self._resize(ENOUGH)
-        if token is not None:
-            happened = not token.exists()
-            token.unlink(missing_ok=True)
-        if fault is not None and fault.kind in ("file limit", "small disk"):
-            happened = "cannot be written" in text
-        message = next((line for line in text.splitlines() if "error:" in line), "")
         kind = fault.kind if fault else ""
-        seconds = round(time.monotonic() - began, 1)
-        self._outcome.launches.append(Launch(words[0], kind, happened, code, seconds, message[:300]))
-        self._judge(fault, code, text)
+        happened = ended.happened
+        if kind in ("file limit", "small disk"):
+            happened = "make room" in ended.text
+        told = message_of(ended.text)
+        self._outcome.launches.append(Launch(words[0], kind, happened, ended.code, ended.seconds, told))
+        self._judge(fault, ended)
         if fault is not None and not self.finished:
             self._damage(fault.damage)
 
-    def _judge(self, fault: Fault | None, code: int, text: str) -> None:
+    def _planted(self, fault: Fault | None) -> inject.Fault | None:
+        """A fault's moment as an event: the same part of those of the undisturbed run."""
+        if fault is None:
+            return None
+        role: inject.Role | None = None  # where clients are, and who writes, depends on where the run is
+        if fault.kind in ("kill client", "hang client", "kill driver"):
+            role = "worker"
+        at = max(1, math.ceil(fault.moment * self._undisturbed[f"command-{fault.event}"]))
+        deed: Any = fault.kind if fault.kind in inject.MESSAGES else "nothing" if fault.moment < 0 else "wait"
+        return inject.Fault(deed, fault.event, at, str(self._work / "events"), role)
+
+    def _judge(self, fault: Fault | None, ended: Ended) -> None:
         """Whether a launch ended as it is documented."""
         kind = fault.kind if fault else ""
-        flat = " ".join(text.split())
-        if "Traceback" in text:
+        flat = " ".join(ended.text.split())
+        if not ended.in_time:
+            self.problems.append(f"did not end within {PATIENCE:g} s after {kind or 'nothing'}: {flat[-300:]}")
+        elif "Traceback" in ended.text:
             self.problems.append(f"a traceback after {kind or 'nothing'}: {flat[-300:]}")
-        elif code == 0 or (kind == "kill" and code == -signal.SIGKILL):
+        elif ended.code == 0 or (kind == "kill" and ended.code in (-signal.SIGKILL, 128 + signal.SIGKILL)):
             return
         elif kind not in DOCUMENTED or not re.search(DOCUMENTED[kind], flat):
-            self.problems.append(f"exit {code} after {kind or 'nothing'}: {flat[-300:]}")
+            self.problems.append(f"exit {ended.code} after {kind or 'nothing'}: {flat[-300:]}")
 
     # --- faults from outside --------------------------------------------------------------------------
 
-    def _disturb(self, process: subprocess.Popen[bytes], fault: Fault | None) -> bool:
-        """Do what is to be done to a process, at its moment."""
-        if fault is None or not self._await(process, fault.moment):
-            return False
-        if fault.kind in ("kill", "interrupt"):
-            process.send_signal(signal.SIGKILL if fault.kind == "kill" else signal.SIGINT)
-        elif fault.kind in ("kill client", "hang client"):
-            number = signal.SIGKILL if fault.kind == "kill client" else signal.SIGSTOP
-            return self._kill(self._victims(process, r"actor \d+: process (\d+)"), fault.number, number)
-        elif fault.kind == "kill driver":
-            return self._kill(self._victims(process, r"driver: process (\d+)"), 0, signal.SIGKILL)
+    def _happens(self, fault: Fault, process: Process, waiting: int | None) -> bool:
+        """Do what is to be done, while the process ``waiting`` stands still, if it is not the start."""
+        there = [] if waiting is None else [waiting]
+        if fault.kind == "kill":
+            return send([command_of(process)], signal.SIGKILL)
+        if fault.kind == "interrupt":
+            process.send_signal(signal.SIGINT)
+        elif fault.kind in ("kill client", "kill driver"):
+            return send(there, signal.SIGKILL)
+        elif fault.kind == "hang client":
+            return send(there, signal.SIGSTOP)
+        elif fault.kind == "file limit":
+            for pid in there:
+                inject.limit_files(pid, fault.number * 40)
+        elif fault.kind == "small disk":
+            self._resize(f"{self._used() + fault.number * 2}k")
         elif fault.kind == "lose node":
             assert self._nodes is not None
             self._nodes.lose()
-        else:
-            return False
         return True
-
-    def _await(self, process: subprocess.Popen[bytes], moment: float) -> bool:
-        """Until a part of the rounds is checkpointed; False if the process has ended before."""
-        if moment < 0:
-            time.sleep(-moment * 10)
-            return process.poll() is None
-        while process.poll() is None:
-            newest = max((int(path.stem.rpartition("-")[2]) for path in self._checkpoints()), default=0)
-            if newest >= moment * self._rounds:
-                time.sleep(self._rng.uniform(0, 0.1))
-                return process.poll() is None
-            time.sleep(0.01)
-        return False
-
-    def _victims(self, process: subprocess.Popen[bytes], pattern: str) -> list[str]:
-        """Processes that the log of this launch names, as soon as it names one."""
-        while process.poll() is None:
-            if found := re.findall(pattern, self._log()):
-                return found
-            time.sleep(0.05)
-        return []
-
-    @staticmethod
-    def _kill(pids: list[str], which: int, number: signal.Signals) -> bool:
-        """Send a signal to one of these processes, if there is one that lives."""
-        if not pids:
-            return False
-        with suppress(ProcessLookupError):
-            os.kill(int(pids[which % len(pids)]), number)
-            return True
-        return False
-
-    def _log(self) -> str:
-        """Of this launch."""
-        path = self.run / "log.txt"
-        return path.read_text()[self._logged :] if path.exists() else ""
 
     def _resize(self, size: str) -> None:
         """Of the run's own disk, if it has one."""

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from engine.base.last_word import DIED
 from engine.record.run_folder import RunFolder
 from tests.faults import harness
 from tests.faults.chaos import summed_up, table, with_table
@@ -23,11 +24,11 @@ NOTHING_WRONG: list[str] = []
 def test_a_killed_process_whose_newest_checkpoint_is_cut(tmp_path: Path) -> None:
     """Kills: a checkpoint that is half there and believed; rows beyond it that are kept, or rows before it that are
     lost; bits that depend on where a run was begun again."""
-    faults = (Fault("kill", 0.5, 0, damage="truncate"), Fault("fsync", 0.0, 9))
+    faults = (Fault("kill", 0.5, damage="truncate"), Fault("fsync", 0.8, "fsync"))
     outcome = harness.happen(Schedule(0, "in process", "scaffold on disk", faults), tmp_path)
     assert outcome.problems == NOTHING_WRONG
     assert [launch.happened for launch in outcome.launches[:2]] == [True, True]
-    assert [launch.code for launch in outcome.launches] == [-9, 2, 0]
+    assert [launch.code for launch in outcome.launches] == [137, 2, 0]
 
 
 @pytest.mark.usefixtures("ray_session")
@@ -37,11 +38,11 @@ def test_a_driver_that_is_killed(tmp_path: Path) -> None:
     import ray
 
     nodes = SimpleNamespace(address=ray.get_runtime_context().gcs_address, cpus=2, repair=lambda: None)
-    schedule = Schedule(1, "actors", "scaffold", (Fault("kill driver", 0.3, 1),))
+    schedule = Schedule(1, "actors", "scaffold", (Fault("kill driver", 0.3),))
     outcome = harness.happen(schedule, tmp_path, nodes)  # type: ignore[arg-type]
     assert outcome.problems == NOTHING_WRONG
     assert outcome.launches[0].happened
-    assert outcome.launches[0].code == 1
+    assert outcome.launches[0].code == DIED
 
 
 def test_other_bits_and_other_rows_are_found(tmp_path: Path) -> None:
@@ -79,7 +80,10 @@ def test_figures_of_the_page() -> None:
     figures = summed_up([outcome], 0)
     assert figures["faults"] == {"kill": {"ended": 1, "not reached": 1}, "nan": {"went on": 1}}
     assert (figures["failed"], figures["minutes"]) == (1, 1.0)
-    assert "| kill | 0 | 1 | 1 |" in table(figures)
+    page = table({"runs": figures, "sweeps": {**figures, "faults": {"lose store": {"went on": 3}}}})
+    assert "| kill | 2 | 1 | 0 | 1 |" in page
+    assert "| all | 3 | 2 | 1 | 1 |" in page
+    assert "| lose store | 3 | 3 | 3 | 0 |" in page
 
 
 def test_the_page_has_the_last_figures() -> None:
