@@ -60,13 +60,13 @@ many: $(VENV)/installed  ## memory of 100,000 clients, 1,000 per round (10 minut
 first: $(VENV)/installed  ## seconds from the command to the first round, and where they go (5 minutes)
 	$(BIN)/python -m benchmarks.first_round
 
-chaos: $(VENV)/installed-test  ## N real runs under drawn faults, and file readers under a fuzzer (an hour); goes on where it stopped
+chaos: $(VENV)/installed-test  ## N runs and N/2 sweeps under drawn faults, and file readers under a fuzzer (two hours); goes on where it stopped
 	$(BIN)/pip install --quiet --disable-pip-version-check 'atheris>=2.3'
 	$(BIN)/python -m tests.faults.chaos --count $(or $(N),100) --seed $(or $(SEED),0) --page docs/reliability.md
 	$(BIN)/python -m tests.faults.out_of_memory
 	$(BIN)/python -m tests.faults.fuzz --seconds $(or $(SECONDS),300) --seed $(or $(SEED),1) --out docs/fuzz.json
 
-memory: $(VENV)/installed  ## memory over 2,000 rounds and over 200 trials (5 to 10 minutes)
+memory: $(VENV)/installed  ## memory over 2,000 rounds and over 1,000 trials (10 minutes)
 	$(BIN)/python -m benchmarks.memory_over_time
 
 audit: $(VENV)/installed  ## known vulnerabilities of what is installed; ARGUMENTS='--vulnerability-service osv'

@@ -1,6 +1,6 @@
 """Does memory grow with rounds, or with trials? Heaps and Ray's object store over a long run and over a long sweep.
 
-    python -m benchmarks.memory_over_time [--rounds 2000] [--trials 200] [--out FOLDER]
+    python -m benchmarks.memory_over_time [--rounds 2000] [--trials 1000] [--out FOLDER]
 
 run      SCAFFOLD, whose server and clients keep state, on two client actors; looked at every few rounds
 sweep    trials of one tiny round each, in reused processes; looked at four times a second
@@ -14,6 +14,7 @@ the way, with a 95 % interval from ten means of neighbouring looks, since single
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -49,8 +50,9 @@ def rays_own() -> dict[str, int]:
     names = {"raylet/raylet": "raylet", "gcs/gcs_server": "GCS"}
     found = {}
     for pid in descendants(os.getpid()):
-        program = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
-        found |= {name: pid for end, name in names.items() if program.endswith(end)}
+        with contextlib.suppress(OSError):  # it may have just ended
+            program = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
+            found |= {name: pid for end, name in names.items() if program.endswith(end)}
     return found
 
 
@@ -176,7 +178,7 @@ PARTS: dict[str, Callable[[int], Looks]] = {"run": over_rounds, "sweep": over_tr
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=2000)
-    parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)  # the child's
     parser.add_argument("--total", type=int, help=argparse.SUPPRESS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import os
 import pickle
 import re
 import shutil
@@ -37,11 +38,13 @@ from engine.record.states import MemoryStore
 from engine.record.store import StageStore
 from engine.run.run import Run
 from engine.sweeps.folder import SweepFolder
-from engine.sweeps.running import _check_code
+from engine.sweeps.named import load
+from engine.sweeps.running import _refuse_code_inside
 from tests.support.command_line import SMALL
 from tests.support.house import SOURCES, name
 from tests.support.report_pages import CLAIMS, TABLE, Page, check_self_contained
 from tests.support.sweep_folders import MU, make_sweep
+from tune_configs import SWEEPS
 
 MODELS = [{"name": "mlp", "hidden": [8]}, {"name": "logistic"}]
 Call = Callable[..., tuple[int, str, str]]
@@ -267,8 +270,9 @@ def test_a_pickle_in_a_sweeps_folder(
     (made / file).write_bytes(attack)
     code, _, err = call(verb, f"{made}:00001" if verb == "run" else str(made))
     assert not mark.exists()
-    needed = {"sweep.yaml": ("report", "resume"), "trials/00001/evaluations.parquet": ("report", "resume")}
-    if verb in needed.get(file, ("report", "resume", "run")):
+    if verb == "report" and file != "sweep.yaml":  # it costs that trial alone
+        assert code == 0 and "1 damaged" in err
+    elif (file, verb) not in {("sweep.yaml", "run"), ("trials/00001/evaluations.parquet", "run")}:
         assert code == 2
         sentence(err)
 
@@ -505,11 +509,11 @@ def test_a_sweep_does_not_bring_its_code(call: Call, tmp_path: Path, mark: Path,
 
 def test_code_of_ones_own_is_run(tmp_path: Path) -> None:
     """Kills: every file refused."""
-    _check_code(tmp_path / "sweep", f"{tmp_path / 'mine.py'}:function")
-    _check_code(tmp_path / "sweep", "drift.fedprox_mu")
+    _refuse_code_inside(tmp_path / "sweep", f"{tmp_path / 'mine.py'}:function")
+    _refuse_code_inside(tmp_path / "sweep", "drift.fedprox_mu")
 
 
-@pytest.mark.parametrize("thing", ["Documents", "link"])
+@pytest.mark.parametrize("thing", ["Documents", "v1/images", "temporary", "ab/abcdef", "link"])
 def test_a_store_is_a_folder_of_its_own(tmp_path: Path, thing: str) -> None:
     """Kills: a store that is told to be somebody's home, where it would clear away what is old."""
     if thing == "link":
@@ -518,8 +522,55 @@ def test_a_store_is_a_folder_of_its_own(tmp_path: Path, thing: str) -> None:
         (tmp_path / "store" / "ab").symlink_to(tmp_path / "home")
     else:
         (tmp_path / "store" / thing).mkdir(parents=True)
-    with pytest.raises(RunFolderError, match="holds something else"):
+    with pytest.raises(RunFolderError, match=r"holds something else.*--store"):
         StageStore(tmp_path / "store")
+
+
+@pytest.mark.parametrize("marker", ["folder", "link", "newer"])
+def test_a_marker_of_something_else_makes_no_store(tmp_path: Path, marker: str) -> None:
+    """Kills: anything of that name taken for the marker; a store of another version that is written to."""
+    place = tmp_path / "store" / "fedskew-store.json"
+    place.parent.mkdir()
+    (tmp_path / "there").touch()
+    made = {"folder": place.mkdir, "link": lambda: place.symlink_to(tmp_path / "there")}
+    made.get(marker, lambda: place.write_text('{"format": 2}'))()
+    with pytest.raises(RunFolderError, match=r"holds something else|is of another version"):
+        StageStore(tmp_path / "store")
+
+
+def test_a_folder_that_was_filled_since_it_was_named_is_no_store(tmp_path: Path) -> None:
+    """Kills: a look at the folder when a store is named, and none when it is first written to."""
+    store = StageStore(tmp_path / "store")
+    (tmp_path / "store" / "v1").mkdir(parents=True)
+    for write in (lambda: store.want("abcdef", 1), lambda: store.lease("abcdef")):
+        with pytest.raises(RunFolderError, match="holds something else"):
+            write()
+    assert os.listdir(tmp_path / "store") == ["v1"]
+
+
+@pytest.mark.parametrize("verb", ["run", "sweep", "resume"])
+def test_pictures_in_the_place_of_a_store_stay(call: Call, tmp_path: Path, verb: str) -> None:
+    """Kills: a folder of photos evicted as a store's entries, since its name has two letters; named by the user or by a
+    stranger's sweep."""
+    picture = tmp_path / "photos" / "v1" / "images" / "a.jpg"
+    picture.parent.mkdir(parents=True)
+    picture.write_bytes(b"a picture")
+    for path in (picture, *picture.parents[:2]):
+        os.utime(path, (0, 0))
+    words = [*SMALL, "rounds=2", "--out", str(tmp_path / "run")]
+    if verb == "sweep":
+        words = ["drift.fedprox_mu", "--out", str(tmp_path / "run")]
+    if verb == "resume":
+        how = {"store": str(tmp_path / "photos"), "reuse": True, "mode": "auto", "concurrent": None, "limit_gb": 1e-9}
+        values = {"reference": "drift.fedprox_mu", "profile": "laptop", "overrides": [], "how": how}
+        named = load("drift.fedprox_mu", "laptop", [], SWEEPS)
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "sweep.yaml").write_text(yaml.safe_dump({**values, "digest": named.digest}))
+        words = [str(tmp_path / "run")]
+    code, _, err = call(verb, *words, *([] if verb == "resume" else ["--store", str(tmp_path / "photos")]))
+    assert picture.read_bytes() == b"a picture"
+    assert code == 2 and "holds something else (v1)" in sentence(err) and "--store" in err
+    assert not (tmp_path / "run" / "trials").exists() and not (tmp_path / "run" / "experiment.yaml").exists()
 
 
 def test_a_store_that_was_used_opens_again(tmp_path: Path) -> None:
@@ -550,7 +601,7 @@ def test_what_tune_left_is_not_read(tmp_path: Path) -> None:
     trees = [ast.parse((sweeps / name).read_text()) for name in ("running.py", "tuner.py")]
     called = {ast.unparse(node.func) for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)}
     assert not {name for name in called if "restore" in name}
-    gone, begun = source.index("shutil.rmtree(folder.tune)"), source.index("_tuner(sweep, job")
+    gone, begun = source.index("remove(folder.tune"), source.index("_tuner(sweep, job")
     assert gone < begun
 
 
@@ -661,6 +712,60 @@ def loads(path: Path) -> Iterator[str]:
                 value = word.value.value if isinstance(word.value, ast.Constant) else True
                 if word.arg in ("allow_pickle", "weights_only", "shell") and value is (word.arg != "weights_only"):
                     yield f"{text}({word.arg})"
+
+
+OPENS = re.compile(
+    r"^(open|os\.open|io\.open|gzip\.open|bz2\.open|lzma\.open|tarfile\.open|zipfile\.ZipFile|safetensors\.safe_open)$"
+    r"|\.(read_bytes|read_text|load_file)$|^Image\.open$|^pq\.ParquetFile$"
+)
+ITS_OWN = {  # opened otherwise, each with its reason
+    ("engine/base/opening.py", "os.open"),
+    ("engine/base/parquet.py", "pq.ParquetFile"),  # by its name, after a look at what it is
+    ("engine/base/devices.py", "Path('/proc/cpuinfo').read_text"),
+    ("engine/base/devices.py", "Path('/proc/self/statm').read_text"),
+    ("engine/base/devices.py", "Path('/sys/fs/cgroup/memory.max').read_text"),
+    ("engine/cli/orphans.py", "status.read_text"),  # of /proc
+    ("engine/cli/stopping.py", "os.open"),  # os.devnull
+    ("engine/cli/show.py", "open"),  # a descriptor
+    ("engine/cli/tracebacks.py", "open"),  # a descriptor
+    ("engine/cli/doctor.py", "path.read_text"),  # pyproject.toml of this code
+    ("engine/record/numerics.py", "cpuinfo.read_text"),  # of /proc
+    ("engine/analysis/pages/theme.py", "resources.files(package).joinpath(name).read_text"),  # this code
+    ("engine/data/sources/formats.py", "Image.open"),  # of bytes
+    ("engine/data/sources/formats.py", "gzip.open"),  # of a file that is open
+    ("engine/data/sources/cifar.py", "tarfile.open"),  # of a file that is open
+}
+
+
+def opens(path: Path) -> Iterator[str]:
+    """Calls that may wait for what lies there; ``open`` with the opener that does not is none."""
+    source = path.read_text()
+    for node in ast.walk(ast.parse(source)) if re.search(r"open\(|read_|load_file|ParquetFile", source) else ():
+        if isinstance(node, ast.Call):
+            text = ast.unparse(node.func)
+            modes = [word.value for word in node.args if isinstance(word, ast.Constant)]
+            method = (
+                text.endswith(".open") and len(node.args) == 1 and not {*modes}.isdisjoint(("r", "rb", "w", "wb", "a"))
+            )
+            safe = any(word.arg == "opener" and ast.unparse(word.value) == "regular" for word in node.keywords)
+            if (OPENS.search(text) or method) and not safe:
+                yield text
+
+
+def test_no_file_is_opened_that_may_be_none() -> None:
+    """Kills: a file opened past ``engine/base/opening.py``, in whose place a FIFO would be waited for."""
+    found = {(name(path), text) for path in SOURCES for text in opens(path) if name(path).startswith("engine/")}
+    assert found == ITS_OWN
+
+
+def test_the_rule_finds_what_may_wait(tmp_path: Path) -> None:
+    """Kills: a rule that never matches."""
+    for line in ("open(p)", "p.open('rb')", "p.read_text()", "gzip.open(p)", "safetensors.torch.load_file(p)"):
+        (tmp_path / "one.py").write_text(line)
+        assert list(opens(tmp_path / "one.py")), line
+    for line in ("open(p, opener=regular)", "read_text(p)", "Run.open(experiment)", "store.open('ab', 3)"):
+        (tmp_path / "one.py").write_text(line)
+        assert not list(opens(tmp_path / "one.py")), line
 
 
 def test_nothing_is_read_that_can_be_code() -> None:

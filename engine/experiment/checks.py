@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from algorithms import ALGORITHMS
-from engine.algorithm import Algorithm, PlannedStage, PostTraining, Setting
+from engine.algorithm import Algorithm, PlannedStage, PostTraining, Setting, overrides
 from engine.algorithm.personalised import has_global_model
 from engine.base.errors import ConfigError, nearest, require
 from engine.data import Partition
@@ -203,9 +203,9 @@ def _check_rounds(stage: Stage, chain: Sequence[Stage], written: Sequence[Writte
         "a stage without rounds goes on from another one",
         f"name that one in stages.{stage.name}.needs",
     )
-    kind = type(stage.algorithm)
+    own = {hook: overrides(stage.algorithm, hook) for hook in ("prepare", "finish")}
     require(
-        stage.rounds > 0 or kind.prepare is Algorithm.prepare or kind.finish is not Algorithm.finish,
+        stage.rounds > 0 or not own["prepare"] or own["finish"],
         f"stages.{stage.name}.rounds",
         stage.rounds,
         f"{algorithm} asks clients for what only its rounds use",

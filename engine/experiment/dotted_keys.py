@@ -83,6 +83,8 @@ def parse_assignment(assignment: str) -> tuple[str, Any]:
     require(bool(equals and key), "override", assignment, "must be key=value", "for example local.lr=0.1")
     try:
         return key.strip(), safe_yaml.parse(text) if text else None
+    except safe_yaml.KeyTwice as error:
+        raise ConfigError(key.strip(), text, f"cannot be read: {error}", "keep one of them") from None
     except safe_yaml.NotYaml:
         return key.strip(), text
 
@@ -138,11 +140,14 @@ def _assign(values: dict[str, Any], key: str, value: Any) -> None:
     if key not in known:
         elsewhere = [other for other in dict.fromkeys(keys()) if other.rpartition(".")[2] == (field or section)]
         if not dot and elsewhere:
-            here = [other for other in elsewhere if other in known] or elsewhere
-            raise ConfigError(key, value, "is not a key: keys are dotted", "did you mean " + " or ".join(here) + "?")
+            here = [other for other in elsewhere if other in known]
+            repair = "did you mean " + " or ".join(here or elsewhere) + "?"
+            if not here:  # a field of other choices than those made
+                having = [CHOICES[other.partition(".")[0]].having(key) for other in elsewhere]
+                repair += f" {'; '.join(having)}"
+            raise ConfigError(key, value, "is not a key: keys are dotted", repair)
         if key in elsewhere:
-            chosen = values[section]["name"]
-            raise ConfigError(key, value, f"is not a field of {section} {chosen!r}", nearest(key, known))
+            raise CHOICES[section].no_such_field(values[section]["name"], field, value)
         raise ConfigError(key, value, "is not a known key", nearest(key, known))
     if not dot:
         values[section] = value
@@ -152,6 +157,11 @@ def _assign(values: dict[str, Any], key: str, value: Any) -> None:
 
 def _assign_to_stage(values: dict[str, Any], key: str, value: Any) -> None:
     known = [other for other in keys(values) if other.startswith("stages.")]
+    start, _, last = key.rpartition(".")
+    if key not in known and f"{start}.name" in known and ALGORITHMS.having(last):
+        stage = next(stage for stage in values["stages"] if start == f"stages.{stage['name']}.algorithm")
+        chosen = (stage["algorithm"] or values["algorithm"])["name"]
+        raise ALGORITHMS.no_such_field(chosen, last, value).under(f"stages.{stage['name']}")
     require(key in known, key, value, "is not a known key", nearest(key, known))
     _, name, section, *field = key.split(".")
     stage = next(stage for stage in values["stages"] if stage["name"] == name)

@@ -10,6 +10,7 @@ Four sections are choices by name with fields of their own: ``data``, ``partitio
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -26,6 +27,7 @@ from engine.algorithm import Local
 from engine.algorithm.personalised import has_global_model
 from engine.base import safe_yaml
 from engine.base.errors import ConfigError, nearest, require
+from engine.base.registry import NAME
 from engine.base.section import Section
 from engine.data import PARTITIONS, SOURCES, ImageFolder, Parquet
 from engine.experiment import checks
@@ -53,7 +55,7 @@ OWN_DATA = (ImageFolder, Parquet)  # the user's own: another folder is another d
 class Experiment(Section):
     """Everything that determines a run. Built from keyword arguments, a mapping or YAML."""
 
-    name: str = Field(default="run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    name: str = Field(default="run", pattern=NAME)
     seed: int = Field(default=0, ge=0)
     rounds: int = Field(default=20, ge=1, le=MOST_ROUNDS)
     data: SourceChoice = Field(default_factory=lambda: SOURCES.build({"name": "fashion_mnist_sample"}))
@@ -115,7 +117,8 @@ class Experiment(Section):
         try:
             values = safe_yaml.read(path)
         except OSError as error:
-            raise ConfigError("experiment", path, "cannot be read", str(error)) from None
+            rule = f"cannot be read ({error.strerror or error})"
+            raise ConfigError("experiment", path, rule, _file_meant(path)) from None
         except safe_yaml.NotYaml as error:
             raise ConfigError("experiment", path, f"is not YAML ({error})", "see docs/config.md") from None
         if not isinstance(values, dict):
@@ -228,3 +231,13 @@ class Experiment(Section):
         """The first 12 hex digits of the SHA-256 of :meth:`identity` as JSON."""
         text = json.dumps(self.identity(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _file_meant(path: Path) -> str:
+    """Return a repair that names the YAML file beside ``path`` whose name is closest, if there is any."""
+    try:
+        there = [str(path.with_name(one.name)) for one in path.parent.iterdir() if one.suffix in (".yaml", ".yml")]
+    except OSError:  # no folder, or one that nobody may look into
+        there = []
+    close = difflib.get_close_matches(str(path), there, n=1)
+    return f"did you mean {close[0]!r}?" if close else "name a YAML file that is there"

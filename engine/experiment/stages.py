@@ -9,6 +9,7 @@ import pydantic
 from pydantic import Field
 
 from engine.algorithm import Algorithm, Local
+from engine.base.registry import STAGE_NAME
 from engine.base.section import Section
 from engine.experiment.choices import AlgorithmChoice
 from engine.experiment.error_sentences import one_sentence
@@ -28,7 +29,7 @@ class StageChange(Section):
 class Stage(Section):
     """One stage of a run: from the weights of the stage it needs, or from fresh ones."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
+    name: str = Field(pattern=STAGE_NAME)
     kind: Literal["train"] = "train"
     needs: tuple[str, ...] = ()
     algorithm: AlgorithmChoice
@@ -56,7 +57,7 @@ class Stage(Section):
 class WrittenStage(Section):
     """A stage as it is written: what it leaves out it has from the experiment, field by field."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
+    name: str = Field(pattern=STAGE_NAME)
     kind: Literal["train"] = "train"
     needs: tuple[str, ...] = ()
     algorithm: AlgorithmChoice | None = None

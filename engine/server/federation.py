@@ -11,7 +11,7 @@ from functools import cached_property, partial
 import numpy as np
 import torch
 
-from engine.algorithm import Algorithm, Context, ParamLayout, Tensors
+from engine.algorithm import Algorithm, Context, ParamLayout, Tensors, not_stacked
 from engine.client.executor_fallback import in_place_of
 from engine.client.nets import ClientNets, open_model, without_model
 from engine.data import Assignment, Dataset
@@ -110,12 +110,12 @@ class Federation:
             stage_round=round - self.starts[number],
         )
 
-    def executor(self, algorithm: Algorithm) -> tuple[Executor, str]:
+    def executor(self, algorithm: Algorithm, context: Context) -> tuple[Executor, str]:
         """Return the executor that trains clients and, if it is not the one that was asked for, why."""
         asked = self.experiment.execution.executor
         assert asked != "auto", "the experiment is resolved"
-        return in_place_of(asked, algorithm.requires.no_vmap, bool(self.experiment.client_models))
+        return in_place_of(asked, not_stacked(algorithm, context), bool(self.experiment.client_models))
 
-    def together(self, algorithm: Algorithm) -> bool:
+    def together(self, algorithm: Algorithm, context: Context) -> bool:
         """Return whether clients of a block are trained in one pass."""
-        return self.executor(algorithm)[0] in STACKING
+        return self.executor(algorithm, context)[0] in STACKING

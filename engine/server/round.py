@@ -18,6 +18,7 @@ from engine.algorithm import Algorithm, Context, Pooled, Tensors
 from engine.base.errors import MemoryShort, RunError
 from engine.client.blocks import cut_blocks
 from engine.client.entries import Arrays, to_numpy
+from engine.client.global_generators import drawing_nothing
 from engine.client.messages import ClientFailure, ClientReport, OwnScores, TrainJob
 from engine.client.sums import CohortSums
 from engine.experiment import Stage
@@ -98,14 +99,16 @@ class RoundRunner:
         stage = federation.stage(number, round)
         algorithm, cohort = stage.algorithm, federation.cohort(round)
         context = federation.context(number, round, len(cohort))
-        made = algorithm.before_round(server, ServerSide(federation.pool, context), context)
+        with drawing_nothing(f"round {round}: {type(algorithm).__name__}.before_round"):
+            made = algorithm.before_round(server, ServerSide(federation.pool, context), context)
         result = RoundResult(settled(federation, number, round - 1, algorithm, "before_round", made), context)
         if not cohort:
             log.warning("round %d: nobody was drawn, so there is nothing to learn from", round)
             return result
         self._preflight(number, stage, result)
-        received = broadcast(algorithm, result.server, context)
-        rows = addressed(federation, algorithm, result.server, cohort, context)
+        with drawing_nothing(f"round {round}: {type(algorithm).__name__}.broadcast"):
+            received = broadcast(algorithm, result.server, context)
+            rows = addressed(federation, algorithm, result.server, cohort, context)
         result.floats_down = count_floats_down(algorithm, received, rows)
         job, calls = self._job(stage, context, asked), self._calls(stage, cohort, rows, context, states)
         for call, trained in self._results(stage, context, job, to_numpy(received), calls):
@@ -130,7 +133,7 @@ class RoundRunner:
             test_locally=asked.local_models,
             keep_models=asked.look is not None,
             test_own=asked.own_models,
-            together=self._federation.together(stage.algorithm),
+            together=self._federation.together(stage.algorithm, context),
             drop=experiment.participation.on_client_error == "drop",
         )
 
@@ -143,7 +146,7 @@ class RoundRunner:
         sizes = {client: int(federation.population.sizes[client]) for client in cohort}
         by_size = {size: cost.training(phases, stage.local, size) for size in set(sizes.values())}
         work = {client: by_size[size] for client, size in sizes.items()}
-        stateful, together = algorithm.stateful, federation.together(algorithm)
+        stateful, together = algorithm.stateful, federation.together(algorithm, context)
         return block_calls(federation, cohort, rows, work, states, stateful, together, returns_states=stateful)
 
     def _results(
@@ -166,7 +169,8 @@ class RoundRunner:
         if not sums.weight > 0 or sums.buffers is None:
             raise RunError(f"round {context.round}: the uploads' weights add up to {sums.weight}: there is no mean")
         mean_buffers = sums.mean_buffers() if algorithm.shares_buffers else buffers
-        made = algorithm.aggregate(result.server, result.pooled(), context) | {"buffers": mean_buffers}
+        with drawing_nothing(f"round {context.round}: {type(algorithm).__name__}.aggregate"):
+            made = algorithm.aggregate(result.server, result.pooled(), context) | {"buffers": mean_buffers}
         return settled(self._federation, number, context.round - 1, algorithm, "aggregate", made)
 
     def _check_failures(self, context: Context, failures: Sequence[ClientFailure]) -> None:
@@ -189,7 +193,7 @@ class RoundRunner:
             return
         self._tried.add(number)
         federation, algorithm, context = self._federation, stage.algorithm, result.context
-        client, together = federation.population.largest, federation.together(algorithm)
+        client, together = federation.population.largest, federation.together(algorithm, context)
         blocks = cut_blocks(range(context.cohort_size), federation.experiment.execution.block, together)
         clients = max(map(len, blocks)) if together else 1
         held = int(federation.population.sizes[client])

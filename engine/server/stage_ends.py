@@ -9,6 +9,7 @@ import torch
 
 from engine.algorithm import Client, Tensors
 from engine.client.client_round import Streams
+from engine.client.global_generators import drawing_nothing
 from engine.client.trainer import first_state
 from engine.record.stage_states import StageStates
 from engine.server.broadcast import addressed, broadcast, count_sent_once, settled
@@ -28,8 +29,11 @@ class StageEnds:
         federation, round = self._federation, self._federation.starts[number]
         algorithm, context = federation.chain[number].algorithm, federation.context(number, round)
         entries = federation.with_model(number, parent if parent is not None else federation.fresh)
-        entries = {**algorithm.init_server(entries, context), "buffers": entries["buffers"]}
-        entries = algorithm.prepare(entries, self.every_client(number, round, "prepare", states), context)
+        name = f"stage {federation.chain[number].name}: {type(algorithm).__name__}"
+        with drawing_nothing(f"{name}.init_server"):
+            entries = {**algorithm.init_server(entries, context), "buffers": entries["buffers"]}
+        with drawing_nothing(f"{name}.prepare"):
+            entries = algorithm.prepare(entries, self.every_client(number, round, "prepare", states), context)
         server = settled(federation, number, round, algorithm, "prepare", entries)
         if algorithm.with_traffic("once"):
             count = count_sent_once(algorithm, broadcast(algorithm, server, context))
@@ -43,7 +47,8 @@ class StageEnds:
         federation, round = self._federation, self._federation.ends[number]
         algorithm, context = federation.stage(number, round).algorithm, federation.context(number, round)
         clients, compute = self.every_client(number, round, "finish", states), ServerSide(federation.pool, context)
-        entries = algorithm.finish(server, clients, compute, context)
+        with drawing_nothing(f"stage {federation.chain[number].name}: {type(algorithm).__name__}.finish"):
+            entries = algorithm.finish(server, clients, compute, context)
         return settled(federation, number, round, algorithm, "finish", entries)
 
     def every_client(

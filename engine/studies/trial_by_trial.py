@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from engine.analysis.loading import trial_records
 from engine.analysis.settings import setting_label
 from engine.analysis.trials import read_json, read_yaml
 from engine.base.errors import FedskewError, RunFolderError
@@ -28,11 +29,10 @@ def trial_by_trial(
     the log says why; if all are, that is an error. ``told`` hears of each trial.
     """
     axes = [axis["name"] for axis in read_yaml(folder / "sweep.yaml")["axes"]]
-    finished = [
-        (path.parent, record)
-        for path in sorted((folder / "trials").glob("*/trial.json"))
-        if (record := read_json(path))["status"] == "finished"
-    ]
+    records, damage = trial_records(folder, ())
+    for trial, wrong in damage.items():
+        log.warning("trial %s is left out: %s", trial, wrong)
+    finished = [(folder / record["folder"], record) for record in records if record["status"] == "finished"]
     found, reasons = list[Found](), list[str]()
     for place, (trial, record) in enumerate(finished, start=1):
         told(f"{place} of {len(finished)}: trial {record['trial']}")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import math
 import os
 import pickle
 import struct
 import sys
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -572,6 +574,21 @@ def test_a_data_set_whose_parts_do_not_fit_is_refused(changes, message):
     }
     with pytest.raises(DataError, match=message):
         Dataset(**{**parts, **changes})
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_statistics_are_those_of_exact_sums(channels):
+    """Kills: a mean whose last bit, and with it the fingerprint, is that of a BLAS or of an order of summation."""
+    images = np.random.default_rng(channels).integers(0, 256, (100, channels, 8, 8), dtype=np.uint8)
+    mean, std = channel_statistics(images)
+    for channel in range(channels):
+        pixels = [Fraction(int(value), 255) for value in images[:, channel].ravel()]
+        exact = sum(pixels) / len(pixels)
+        spread = sum((pixel - exact) ** 2 for pixel in pixels) / len(pixels)
+        assert mean[channel] == float(exact)
+        assert std[channel] == pytest.approx(math.sqrt(spread), rel=3e-16)
+    backwards = np.ascontiguousarray(images[::-1, :, ::-1])
+    assert channel_statistics(backwards) == (mean, std)
 
 
 def test_statistics_of_one_value_can_be_divided_by():

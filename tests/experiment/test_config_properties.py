@@ -173,6 +173,32 @@ def test_a_text_is_yaml_or_not(text: str) -> None:
     assert "\n" not in told
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "the key 'a' twice, in line 1 and in line 3"),
+        ("- x: {c: 1, 'c': 1}\n", "the key 'c' twice, in line 1 and in line 1"),
+        ("- [{a: {b: 1}, c: [2]}, {d: {a: 1, a: 1}}]\n", "the key 'a' twice"),
+        ("&k a: 1\n*k : 2\n", "the key 'a' twice, in line 1 and in line 2"),
+        ("? a\n: {a: 1}\n? a\n: 2\n", "the key 'a' twice, in line 1 and in line 3"),
+        ("!!str a: 1\na: 2\n", "the key 'a' twice"),
+    ],
+)
+def test_a_key_twice_is_refused_at_every_level(text: str, told: str) -> None:
+    """Kills: the first of two values dropped in silence; keys told apart by their quotes."""
+    with pytest.raises(safe_yaml.KeyTwice) as error:
+        safe_yaml.parse(text)
+    assert told in str(error.value)
+
+
+def test_keys_that_are_alike_and_not_the_same_are_kept() -> None:
+    """Kills: values taken for keys, keys of other mappings, a number for a text; a merge that an own key overrides."""
+    same = "a: &k a\nb: *k\nc: {a: a, b: {a: b}}\nd: [a, a, {a: a}, {a: a}]\n"
+    assert safe_yaml.parse(same)["c"] == {"a": "a", "b": {"a": "b"}}
+    assert safe_yaml.parse("1: a\n'1': b\n~: c\n'': d\n") == {1: "a", "1": "b", None: "c", "": "d"}
+    assert safe_yaml.parse("x: &x {a: 1, b: 2}\ny: {<<: *x, a: 3}\n")["y"] == {"a": 3, "b": 2}
+
+
 def test_sizes_of_aliases_are_those_of_what_they_stand_for() -> None:
     """Kills: an alias that counts as one value; a limit that refuses what people write."""
     chain = "a: &a [1, 2]\nb: &b [*a, *a]\nc: {<<: {x: *b}}\n"

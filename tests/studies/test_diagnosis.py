@@ -19,6 +19,7 @@ from engine.analysis.claims import Claim
 from engine.analysis.comparing.verdicts import judge
 from engine.analysis.loading import load
 from engine.base.errors import ConfigError, RunError, RunFolderError
+from engine.base.owned import owned
 from engine.client.client_round import ClientRound
 from engine.client.flat_net import FlatNet
 from engine.client.jobs import JobRunner
@@ -28,6 +29,7 @@ from engine.experiment import Experiment
 from engine.models import build_model
 from engine.record.checkpoints import Checkpoints
 from engine.record.run_folder import RunFolder
+from engine.record.shapes import RUN
 from engine.run.replay import LocalModels, find, local_models, until
 from engine.run.run import run
 from engine.studies.diagnosis import diagnosis, embedding
@@ -465,6 +467,7 @@ def test_the_command_writes_everything_twice_the_same(call: Any, finished: Path)
     tables = {f"{name}.{kind}" for name in ("layers", "pairs", "norms") for kind in ("csv", "parquet")}
     pictures = {f"{name}.png" for name in ("cka", "layers", "norms", "norms-counts")}
     assert {path.name for path in folder.iterdir()} == tables | pictures | {"summary.json", "diagnosis.html"}
+    assert set(folder.iterdir()) <= set(owned(finished, RUN))  # and go with the run when it is overwritten
     first = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert call("diagnose", str(finished), "--round", "5", "--probe", "40")[0] == 0
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == first

@@ -25,11 +25,13 @@ from engine.analysis.figures import generated as generated_picture
 from engine.analysis.loading import load
 from engine.analysis.report import write as write_report
 from engine.base.errors import ConfigError, RunFolderError
+from engine.base.owned import owned
 from engine.client.flat_net import FlatNet
 from engine.data import Dataset
 from engine.data.batches import Rows
 from engine.experiment import Experiment
 from engine.models import MLP
+from engine.record.shapes import RUN
 from engine.run.run import run
 from engine.studies.images import nearest
 from engine.studies.images.generated import look, measure
@@ -243,6 +245,7 @@ def test_the_command_writes_everything_twice_the_same(call: Any, finished: Path)
     folder = finished / "images" / "round-000003-cbfl"
     tables = {f"{name}.{kind}" for name in ("generated", "test") for kind in ("csv", "parquet")}
     assert {path.name for path in folder.iterdir()} == tables | {"generated.png", "shown.safetensors", "summary.json"}
+    assert set(folder.iterdir()) <= set(owned(finished, RUN))  # and go with the run when it is overwritten
     first = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert call("images", str(finished), "--round", "3", "--probe", "40")[0] == 0
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == first

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from engine.analysis import round_folders
 from engine.analysis.pages.plain_page import Fact, Section, Table, render
+from engine.base.csv_text import csv_text
 from engine.base.files import write_atomically
 from engine.run.replay import Round
 from engine.studies.diagnosis import figures as drift_figures
@@ -64,7 +65,7 @@ def write_frame(frame: pd.DataFrame, path: Path) -> None:
     content = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), content, compression="zstd")
     write_atomically(path.with_suffix(".parquet"), content.getvalue().to_pybytes())
-    write_atomically(path.with_suffix(".csv"), frame.to_csv(index=False, lineterminator="\n"))
+    write_atomically(path.with_suffix(".csv"), csv_text(frame))
 
 
 def facts(found: Diagnosis) -> list[Fact]:

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from engine.base import parquet
 from engine.base.errors import ConfigError, RunError, RunFolderError, require
 from engine.base.files import locked, write_atomically
+from engine.base.opening import read_text
 from engine.studies.scaling.law import Fit, Prediction, fit
 from engine.studies.scaling.plan import Block, Plan, Setting
 
@@ -122,7 +123,7 @@ class Study:
             write_atomically(described, json.dumps(told, indent=2) + "\n")
             return cls(plan, machine, folder, [])
         try:
-            found = json.loads(described.read_text(encoding="utf-8"))
+            found = json.loads(read_text(described))
             rows = parquet.read(table).cast(SCHEMA).to_pylist() if table.exists() else []
         except (OSError, ValueError) as error:
             raise RunFolderError(f"{folder} cannot be read ({error}); name another folder") from None
