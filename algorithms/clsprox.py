@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from algorithms.fedprox import FedProx
-from engine.algorithm import Client, Context, Tensors
+from engine.algorithm import Client, Tensors
 
 
 @dataclass(frozen=True)
 class ClsProx(FedProx):
-    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
-        return frozenset({"gradient"}) if self.mu == 0 else frozenset()
+    idle_hooks = FedProx.idle_hooks
 
     def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
         if self.mu == 0:

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from algorithms.naivemix import NaiveMix
-from engine.algorithm import Batch, Context, Net, Requires, Tensors
+from engine.algorithm import Batch, Net, Requires, Tensors
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,7 @@ class FedMix(NaiveMix):
     mix: float = 0.05  # lambda, the share of the others; 0 is FedAvg, and nothing is exchanged
     taylor_coef: Literal["one_minus_lambda", "one"] = "one_minus_lambda"  # kappa
 
-    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
-        return frozenset({"loss", "step_randomness"}) if self.mix == 0 else frozenset()
+    idle_hooks = NaiveMix.idle_hooks
 
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
         if self.mix == 0:

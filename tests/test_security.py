@@ -721,7 +721,7 @@ OPENS = re.compile(
 ITS_OWN = {  # opened otherwise, each with its reason
     ("engine/base/opening.py", "os.open"),
     ("engine/base/parquet.py", "pq.ParquetFile"),  # by its name, after a look at what it is
-    ("engine/base/devices.py", "Path('/proc/cpuinfo').read_text"),
+    ("engine/base/devices.py", "cpuinfo.read_text"),  # of /proc
     ("engine/base/devices.py", "Path('/proc/self/statm').read_text"),
     ("engine/base/devices.py", "Path('/sys/fs/cgroup/memory.max').read_text"),
     ("engine/cli/orphans.py", "status.read_text"),  # of /proc
@@ -729,7 +729,6 @@ ITS_OWN = {  # opened otherwise, each with its reason
     ("engine/cli/show.py", "open"),  # a descriptor
     ("engine/cli/tracebacks.py", "open"),  # a descriptor
     ("engine/cli/doctor.py", "path.read_text"),  # pyproject.toml of this code
-    ("engine/record/numerics.py", "cpuinfo.read_text"),  # of /proc
     ("engine/analysis/pages/theme.py", "resources.files(package).joinpath(name).read_text"),  # this code
     ("engine/data/sources/formats.py", "Image.open"),  # of bytes
     ("engine/data/sources/formats.py", "gzip.open"),  # of a file that is open

@@ -24,12 +24,16 @@ def cores() -> int:
 
 def cpu_name() -> str:
     """Return the processor's name: Linux's, and elsewhere what Python knows."""
+    return first_cpu().get("model name") or platform.processor() or platform.machine()
+
+
+def first_cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, str]:
+    """Return what Linux tells of the first CPU, by name; {} elsewhere."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        first, _, _ = cpuinfo.read_text(encoding="utf-8", errors="replace").partition("\n\n")
     except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+        return {}
+    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in first.splitlines())}
 
 
 def memory(device: str) -> int:

@@ -16,10 +16,9 @@ FedskewError            anything the command line shows without a traceback
 from __future__ import annotations
 
 import difflib
-import shlex
 from collections.abc import Iterable
 
-from engine.base.last_word import DIED
+from engine.base.last_word import DIED, resume_command
 
 
 class FedskewError(Exception):
@@ -60,8 +59,8 @@ class WriteError(ResourceError):
 
     def __init__(self, file: object, reason: str, folder: object) -> None:
         super().__init__(
-            f"{file} cannot be written ({reason}); the last checkpoint is kept: make room, then continue with: "
-            f"fedskew resume {shlex.quote(str(folder))}"
+            f"{file} cannot be written ({reason}); the last checkpoint is kept: make room, then "
+            f"{resume_command(folder)}"
         )
         self.file = file
         self.reason = reason

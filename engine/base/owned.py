@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -82,6 +83,22 @@ def remove_left_behind(folder: Path, shape: Shape) -> None:
     for path in owned(folder, shape):
         if _is_temporary(path.name):
             path.unlink(missing_ok=True)
+
+
+def remove_made(folder: str | Path, inode: int) -> bool:
+    """Delete a folder whose every content is this user's work, recognised by more than its name.
+
+    ``inode``: of the folder when it was made. False if there is something left to delete, as while a process that is
+    just ending still writes there; True if it is gone, or another folder has its name by now.
+    """
+    try:
+        found = os.lstat(folder)
+    except OSError:
+        return True
+    if (found.st_ino, found.st_uid) != (inode, os.getuid()):
+        return True
+    shutil.rmtree(folder, ignore_errors=True)
+    return not os.path.lexists(folder)
 
 
 def _matches(pattern: str, name: str) -> bool:

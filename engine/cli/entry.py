@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 from engine.base import last_word
-from engine.cli.orphans import adopt, end_adopted, remove_left
+from engine.cli.orphans import adopt, end_adopted
 
 HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SAME = 0.3  # seconds in which a signal that reached the whole group has reached the child, too
@@ -158,8 +158,10 @@ class _Waiting:
         told = last_word.heard(self._texts)
         end_adopted()
         if "leaves" in told:
+            from engine.base.owned import remove_made  # needed once, at the end
+
             inode, folder = told["leaves"].split(" ", 1)
-            remove_left(folder, int(inode))
+            remove_made(folder, int(inode))
         if "ended" in told:
             if "said" in told:
                 with contextlib.suppress(OSError):

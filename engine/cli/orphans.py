@@ -1,6 +1,5 @@
-"""What a command leaves behind that has died: processes, and the folder of the Ray that it had started.
-
-Processes whose parents have died come to the program ``fedskew`` on Linux, which ends them when it ends.
+"""The processes that a command leaves behind that has died: on Linux they come to the program ``fedskew``, which ends
+them when it ends.
 
 Ray's server, its node manager and their agents are the command's children and grandchildren. Most end with their
 parent, some a minute later, some never.
@@ -45,16 +44,6 @@ def end_adopted() -> None:
         if time.monotonic() > deadline + PATIENCE:
             return
         time.sleep(0.02)
-
-
-def remove_left(folder: str, inode: int) -> None:
-    """Remove a folder that the command has made, unless that is done, or another one has its name by now."""
-    with contextlib.suppress(OSError):
-        found = os.lstat(folder)
-        if (found.st_ino, found.st_uid) == (inode, os.getuid()):
-            import shutil
-
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _children() -> Iterator[int]:

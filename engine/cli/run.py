@@ -21,14 +21,13 @@ from rich.progress import (
 
 from engine.base import last_word
 from engine.base.errors import ConfigError, FedskewError
-from engine.base.writable import check_writable
 from engine.cli import stopping
 from engine.cli.naming import Address, Overrides, Profile, What, named
 from engine.cli.show import console, headline, show_header, show_summary
 from engine.cli.tracebacks import unforeseen
 from engine.experiment import IDENTITY, Experiment
 from engine.record.run_folder import RunFolder
-from engine.record.store import StageStore
+from engine.record.store import StageStore, check_store
 from engine.run.preparing import check_code
 from engine.run.run import Run
 
@@ -47,8 +46,7 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         if self.store is not None:
-            check_writable(self.store, "--store")
-            StageStore(self.store.resolve())  # refuses a folder of something else
+            check_store(self.store)
 
 
 def run_command(

@@ -72,20 +72,23 @@ class Checkpoints:
         name = f"{position.stage:02d}-{self.stage_names[position.stage]}-{position.round:06d}.safetensors"
         return self.folder / name
 
+    def positions(self) -> list[Position]:
+        """List where checkpoints stand by their names, the newest first; other files are not this run's."""
+        found = set[Position]()
+        for file in self.folder.glob("[0-9]*.safetensors"):
+            named = _NAME.fullmatch(file.name)
+            if named and int(named[1]) < len(self.stage_names):
+                position = Position(int(named[1]), int(named[2]))
+                found |= {position} if self.path(position).name == file.name else set()
+        return sorted(found, key=lambda position: (position.stage, position.round), reverse=True)
+
     def paths(self) -> list[Path]:
-        """List the files that :meth:`path` names, the newest first; others in the folder are not this run's."""
-        found = (_NAME.fullmatch(path.name) for path in self.folder.glob("[0-9]*.safetensors"))
-        numbered = [(int(named[1]), int(named[2]), named[0]) for named in found if named]
-        own = [
-            one for one in numbered if one[0] < len(self.stage_names) and self.path(Position(*one[:2])).name == one[2]
-        ]
-        return [self.folder / name for *_, name in sorted(own, reverse=True)]
+        """List the checkpoints' files, the newest first."""
+        return [self.path(position) for position in self.positions()]
 
     def newest(self) -> Position | None:
         """Return where the newest checkpoint stands by its name; nothing of it is read."""
-        paths = self.paths()
-        named = _NAME.fullmatch(paths[0].name) if paths else None
-        return Position(int(named[1]), int(named[2])) if named else None
+        return next(iter(self.positions()), None)
 
     def save(self, checkpoint: Checkpoint) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -19,10 +19,12 @@ import platform
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
+from engine.base.devices import first_cpu
 from engine.experiment import Experiment
 from engine.record.canary import canary
 from engine.record.stage_hashes import CODE, code_of
@@ -98,6 +100,17 @@ def differing(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, tu
     return {name: (old, new) for name, (old, new) in pairs.items() if old != new}
 
 
+def other_code(summary: Mapping[str, Any], experiment: Experiment) -> tuple[str, str] | None:
+    """Return the hashes of the code that made an ended run and of this one, where they differ.
+
+    None, too, where ``experiment`` allows for it (``execution.mixed_hardware``).
+    """
+    versions = summary.get("versions")
+    before = versions.get(CODE, UNKNOWN) if isinstance(versions, dict) else UNKNOWN
+    now = code_of(experiment)
+    return None if before == now or experiment.execution.mixed_hardware else (before, now)
+
+
 def hardware_of(device: str) -> str:
     """Name what this process computes on: the GPU, or the CPU's vector instructions."""
     return torch.cuda.get_device_name() if device == "cuda" else torch.backends.cpu.get_cpu_capability()
@@ -105,11 +118,7 @@ def hardware_of(device: str) -> str:
 
 def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """Name the CPU's vendor, family and model, by which MKL and oneDNN choose kernels; elsewhere what Python knows."""
-    try:
-        first, _, _ = cpuinfo.read_text(encoding="utf-8", errors="replace").partition("\n\n")
-    except OSError:
-        first = ""
-    told = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in first.splitlines())}
+    told = first_cpu(cpuinfo)
     of_x86 = ("vendor_id", "cpu family", "model")
     of_arm = ("CPU implementer", "CPU architecture", "CPU variant", "CPU part")
     for names in (of_x86, of_arm):

@@ -16,9 +16,8 @@ from engine.base.errors import ConfigError, DataError, require
 from engine.data import Assignment, Dataset
 from engine.experiment import Execution, Experiment, no_gpu
 from engine.models import check_size
-from engine.record.numerics import UNKNOWN
+from engine.record.numerics import other_code
 from engine.record.run_folder import RunFolder
-from engine.record.stage_hashes import CODE, code_of
 from engine.server.evaluation_schedule import measures_own_models
 
 log = logging.getLogger("fedskew")
@@ -110,16 +109,14 @@ def prepare(experiment: Experiment, out: Path | None, overwrite: bool, dataset: 
 
 def check_code(summary: Mapping[str, Any], experiment: Experiment, folder: RunFolder) -> None:
     """Refuse to show a finished run as that of ``experiment`` where other code has made it."""
-    versions = summary.get("versions")
-    before = versions.get(CODE, UNKNOWN) if isinstance(versions, dict) else UNKNOWN
-    now = code_of(experiment)
-    require(
-        before == now or experiment.execution.mixed_hardware,
-        "--out",
-        folder.path,
-        f"holds the result of other code ({before}, this one is {now})",
-        f"start it again with: {folder.command_anew()}, or name another folder with --out",
-    )
+    other = other_code(summary, experiment)
+    if other is not None:
+        raise ConfigError(
+            "--out",
+            folder.path,
+            f"holds the result of other code ({other[0]}, this one is {other[1]})",
+            f"start it again with: {folder.command_anew()}, or name another folder with --out",
+        )
 
 
 def check_place(execution: Execution, address: str | None = None) -> None:

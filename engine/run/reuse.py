@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from engine.record.shapes import FETCHED, SNAPSHOT
 from engine.record.snapshots import Snapshot
 from engine.record.stage_hashes import stage_hash
 from engine.record.store import Lease, StageStore, Watch
+from engine.record.store.folder import token
 
 log = logging.getLogger("fedskew")
 POLL = 0.1  # seconds between two looks of a run that waits for another one
@@ -173,7 +173,7 @@ class Reuse:
 
     def _fetch(self, key: str, round: int) -> Snapshot | None:
         clear(self._scratch, FETCHED)  # of a process that was killed
-        target = self._scratch / f"{key}-{round:06d}-{uuid.uuid4().hex}"
+        target = self._scratch / f"{key}-{round:06d}-{token()}"
         if not self._store.fetch(key, round, target):
             return None
         try:

@@ -117,7 +117,7 @@ class SweepFolder:
 
     def has_trials(self) -> bool:
         """Return whether a trial has begun."""
-        return self.is_sweep() and any((self.path / "trials").glob("*/trial.json"))
+        return self.is_sweep() and any((self.path / "trials").glob(f"*/{RECORD}"))
 
     def create(self, named: NamedSweep, how: Mapping[str, Any], code: str = UNKNOWN) -> None:
         """Write ``sweep.yaml``; ``how``: store, mode and what else a resume must know; ``code``: of its trials.

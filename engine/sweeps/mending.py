@@ -18,10 +18,9 @@ from engine.base.errors import RunFolderError
 from engine.base.files import set_aside, writing
 from engine.experiment import Change, Experiment
 from engine.record import summary, wholeness
-from engine.record.numerics import UNKNOWN
+from engine.record.numerics import other_code
 from engine.record.run_folder import RunFolder
 from engine.record.shapes import RUN
-from engine.record.stage_hashes import CODE, code_of
 from engine.record.sweep_files import RECORD, PlannedTrial
 from engine.run.local_driver import LocalDriver
 from engine.sweeps.folder import SweepFolder, TrialRecord
@@ -54,8 +53,10 @@ def left_behind(folder: SweepFolder, planned: Sequence[PlannedTrial], before: Ma
     for record in records:
         if record.status in ("finished", "stopped"):
             try:
-                wholeness.check_ended(folder.run_folder(record.trial))
-                others += [record.trial] if _of_other_code(folder.run_folder(record.trial)) else []
+                run = folder.run_folder(record.trial)
+                wholeness.check_ended(run)
+                # A searcher's trials may have algorithms that the sweep's base has not, so that each is asked.
+                others += [record.trial] if other_code(run.summary(), run.experiment()) else []
             except RunFolderError as error:
                 log.warning("trial %s is computed again: %s", record.trial, error)
                 damaged.add(record.trial)
@@ -65,16 +66,6 @@ def left_behind(folder: SweepFolder, planned: Sequence[PlannedTrial], before: Ma
             "not be compared; run it as a new sweep with --out, or go back to that code"
         )
     return Left(tuple(records), frozenset(damaged))
-
-
-def _of_other_code(run: RunFolder) -> bool:
-    """Return whether other code than what is here has ended a trial, in a sweep that does not allow for it.
-
-    A searcher's trials may have algorithms that the sweep's base has not, so that each is asked.
-    """
-    experiment = run.experiment()
-    made_by = run.summary().get("versions", {}).get(CODE, UNKNOWN)
-    return made_by != code_of(experiment) and not experiment.execution.mixed_hardware
 
 
 def with_settings(

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.base.errors import require
-from engine.base.writable import check_writable
-from engine.record.store import StageStore
+from engine.record.store import check_store
 
 MODES = ("auto", "inside", "nested")
 
@@ -30,8 +29,7 @@ class How:
         require(self.concurrent is None or self.concurrent >= 1, "--concurrent", self.concurrent, "must be at least 1")
         require(0 < self.limit_gb < math.inf, "--store-limit", self.limit_gb, "must be above 0 GB", "for example 20")
         if self.store is not None and self.reuse:
-            check_writable(self.store, "--store")
-            StageStore(self.store.resolve())  # refuses a folder of something else
+            check_store(self.store)
 
     def to_mapping(self) -> dict[str, Any]:
         store = str(self.store.resolve()) if self.store else None

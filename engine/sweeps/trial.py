@@ -278,8 +278,6 @@ class Trial(tune.Trainable):
         assert self._local is not None  # a scheduler asks for it after a step
         driver = self._local.driver
         folder = Path(checkpoint_dir)
-        with writing(self._sweep.path):
-            driver.write_snapshots(folder / "stages")
         about = {
             "trial": self.trial_name,
             "experiment": driver.experiment.to_mapping(),
@@ -288,6 +286,7 @@ class Trial(tune.Trainable):
             "weights_sha256": weights_sha256(*driver.weights),
         }
         with writing(self._sweep.path):
+            driver.write_snapshots(folder / "stages")
             (folder / "about.json").write_text(json.dumps(about))
 
     def load_checkpoint(self, checkpoint: Any) -> None:

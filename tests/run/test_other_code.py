@@ -39,7 +39,6 @@ def changed(monkeypatch: pytest.MonkeyPatch, **others: str) -> None:
     """From now on this process computes with other things: ``code="..."``, ``canary="..."``."""
     if "code" in others:
         monkeypatch.setattr("engine.record.numerics.code_of", lambda *_: others["code"])
-        monkeypatch.setattr("engine.run.preparing.code_of", lambda *_: others["code"])
     if "canary" in others:
         monkeypatch.setattr("engine.record.numerics.canary", lambda _: others["canary"])
 

@@ -159,7 +159,7 @@ def test_trials_of_other_code_are_refused_together(stopped: Path, tmp_path: Path
     """Kills: a search that compares an algorithm as it was with the same one as it is, since its base is another."""
     folder = SweepFolder(shutil.copytree(stopped, tmp_path / "sweep"))
     assert left_behind(folder, PLANNED, {}).whole == 1
-    monkeypatch.setattr("engine.sweeps.mending.code_of", lambda experiment: "other")
+    monkeypatch.setattr("engine.record.numerics.code_of", lambda experiment: "other")
     with pytest.raises(RunFolderError, match=r"has 1 trials of other code \(00000 is one\).* run it as a new sweep"):
         left_behind(folder, PLANNED, {})
 

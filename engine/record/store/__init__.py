@@ -5,6 +5,6 @@ It offers :class:`StageStore`: entries under a key and a round, leases on keys, 
 """
 
 from engine.record.store.leases import Holder, Lease, Watch
-from engine.record.store.stage_store import StageStore
+from engine.record.store.stage_store import StageStore, check_store
 
-__all__ = ["Holder", "Lease", "StageStore", "Watch"]
+__all__ = ["Holder", "Lease", "StageStore", "Watch", "check_store"]

@@ -57,9 +57,8 @@ class Entries:
         with self._folder.explained():
             if (entry / MANIFEST).exists():
                 return None
-            if (
-                entry.exists() and self._folder.manifest(entry) is None
-            ):  # nobody would use it, and it would be in the way
+            # What is there and is no entry nobody would use, and it would be in the way.
+            if entry.exists() and self._folder.manifest(entry) is None:
                 self._folder.put_away(entry)
             folder = self._folder.temporary()
             try:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from engine.base.writable import check_writable
 from engine.record.store.entries import Entries
 from engine.record.store.folder import StoreFolder
 from engine.record.store.leases import Holder, Lease, Leases, Watch
@@ -102,3 +103,9 @@ class StageStore:
     def size(self) -> int:
         """Return the bytes of all entries; files that are linked into several ones count once."""
         return self._size.measure()
+
+
+def check_store(path: Path) -> None:
+    """Refuse what ``--store`` names if it cannot be written or holds something else; nothing is made."""
+    check_writable(path, "--store")
+    StageStore(path.resolve())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import shutil
 import sys
 import tempfile
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 import ray
 
 from engine.base import last_word
+from engine.base.owned import remove_made
 
 PREFIX = "fedskew-"
 INSIDE = "r"  # what Ray is given
@@ -41,14 +41,7 @@ class _Folder:
     def remove(self) -> None:
         """Remove it, unless it is another one by now, or this is another process."""
         for _ in range(TRIES):
-            try:
-                found = os.lstat(self.path)
-            except OSError:
-                return
-            if (found.st_ino, found.st_uid, os.getpid()) != (self.inode, os.getuid(), self.process):
-                return
-            shutil.rmtree(self.path, ignore_errors=True)
-            if not self.path.exists():
+            if os.getpid() != self.process or remove_made(self.path, self.inode):
                 return
             time.sleep(0.05)
 
