@@ -5,7 +5,7 @@ undisturbed run comes to (:func:`counting`), and is reached on any machine. At i
 at a gate while the harness does something to it, to another process or to files, and goes on if it can.
 
 :func:`install` reads from the environment what is to happen. ``startup/sitecustomize.py`` calls it in each process of a
-launch; in workers of a Ray that was there before, Ray's setup hook does.
+launch, and in the workers that it asks of a Ray that was there before.
 """
 
 from __future__ import annotations
@@ -108,11 +108,9 @@ def counting(folder: Path) -> Iterator[None]:
 
 def install() -> None:
     """Let this process count its events and have the fault of the environment, if there is one."""
-    global _installed
     role = _role()
-    if VARIABLE not in os.environ or role is None or _installed:
+    if VARIABLE not in os.environ or role is None:
         return
-    _installed = True
     process = _Process(Fault(**json.loads(os.environ[VARIABLE])), role)
     process.watch_files()
     process.watch_clock()
@@ -120,9 +118,6 @@ def install() -> None:
     if role == "command":
         _after_import("ray", process.tell_workers)
         _after_import("engine.record.store.stage_store", process.hurry)
-
-
-_installed = False
 
 
 def _role() -> Role | None:
@@ -220,8 +215,7 @@ class _Process:
 
         def init(address: str | None = None, **named: Any) -> Any:
             if address != "local":
-                variables = {VARIABLE: fault.environment()[VARIABLE]}
-                named["runtime_env"] = {"worker_process_setup_hook": install, "env_vars": variables}
+                named["runtime_env"] = {"env_vars": fault.environment()}
             return original(address, **named)
 
         module.init = init

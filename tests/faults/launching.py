@@ -25,6 +25,7 @@ Process = subprocess.Popen[bytes]
 Deed = Callable[[Process, int | None], bool]  # (the command, who waits at the gate); whether it reached its victim
 EXIT_CODES = (0, 1, 2, DIED, 129, 130, 143)  # of docs/reliability.md
 FOREIGN = ("Traceback", "the traceback is", "Fatal Python error", "*** SIG", "Stack trace")  # no user is to see them
+SESSIONS = "sessions"  # beside the events of a schedule: the numbers of the sessions that its launches began
 LAST_WORDS = re.compile(r"(error: |continue with: fedskew resume |stopped$)")
 
 
@@ -89,6 +90,9 @@ def launch(
     began, happened, in_time = time.monotonic(), False, True
     with open(said, "w+", errors="replace") as output:
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
+        if fault is not None:
+            with open(Path(fault.folder) / SESSIONS, "a") as sessions:
+                sessions.write(f"{process.pid}\n")
         if cores:
             os.sched_setaffinity(process.pid, sorted(os.sched_getaffinity(0))[:cores])
         try:
@@ -148,11 +152,17 @@ def message_of(text: str) -> str:
 
 
 def processes_of(folder: Path) -> dict[int, str]:
-    """Find the live processes of the launches whose faults are counted in ``folder``: number -> command line."""
-    mark, found = str(folder).encode() + b'"', {}
+    """Find the live processes of the launches whose faults are counted in ``folder``: number -> command line.
+
+    By the sessions that launches began, and by their environment: Ray's agents write their titles over theirs.
+    """
+    mark, found, sessions = str(folder).encode() + b'"', {}, set[str]()
+    with suppress(FileNotFoundError):
+        sessions |= set((folder / SESSIONS).read_text().split())
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if mark in (path / "environ").read_bytes() and "\nState:\tZ" not in (path / "status").read_text():
+            state, _, _, session = (path / "stat").read_text().rpartition(")")[2].split()[:4]
+            if state != "Z" and (session in sessions or mark in (path / "environ").read_bytes()):
                 found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     return found
 

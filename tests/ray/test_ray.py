@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import re
 import signal
 import time
 from collections import Counter
@@ -373,7 +374,8 @@ def test_actors_that_cannot_start_end_at_the_deadline(tmp_path: Path) -> None:
     with pytest.raises(ResourceError) as error:
         Run.open(cell(3, cpus_per_actor=4, start_timeout=10), tmp_path / "run")
     text = str(error.value)
-    assert "execution.actors=3: 1 of them could not start within 10 s" in text
+    # For one there is no room; on a busy machine the others may not be there in time, either.
+    assert re.search("execution.actors=3: [1-3] of them could not start within 10 s", text)
     assert "asked for {'CPU': 4.0} each" in text
     assert "of 8" in text
     assert not (tmp_path / "run").exists()

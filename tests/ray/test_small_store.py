@@ -49,6 +49,7 @@ def test_what_has_no_room_is_spilled(tmp_path: Path) -> None:
     """Kills: a run that waits for room that never comes, or one that loses what was spilled."""
     (tmp_path / "large.yaml").write_text(large(1).to_yaml())
     environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    environment["RAY_local_fs_capacity_threshold"] = "1.0"  # Ray spills nothing where a disk is 95 % full
     command = [sys.executable, "-c", TOO_SMALL, str(tmp_path / "large.yaml"), str(tmp_path / "run"), str(STORE)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr[-2000:]
