@@ -101,13 +101,7 @@ def test_bad_input_is_refused_in_one_sentence(
     assert content(tmp_path) == before
 
 
-AS_COMMANDS = (  # what may end a process, and one that may not
-    "rounds is huge",
-    "a bomb of aliases",
-    "100,000 brackets",
-    "truncated gzip",
-    "a pickle that runs code",
-)
+AS_COMMANDS = ("100,000 brackets", "a pickle that runs code")  # what may end a process, or be run by it
 
 
 @pytest.mark.slow

@@ -248,21 +248,10 @@ def test_ctrl_c_keeps_everything_and_says_how_to_go_on(call: Any, tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("local.epochs=0", "local.epochs=0: must be greater than or equal to 1; for example local.epochs=1"),
-        (
-            "execution.gpus_per_actor=0.3",
-            "execution.gpus_per_actor=0.3: needs a GPU and there is none; "
-            "set execution.gpus_per_actor=0 execution.device=cpu",
-        ),
-    ],
-)
-def test_bad_input_as_a_real_command(tmp_path: Path, word: str, message: str) -> None:
+def test_bad_input_as_a_real_command(tmp_path: Path) -> None:
     """Kills: an entry point that behaves otherwise than in these tests; Ray started before the refusal."""
     done = subprocess.run(
-        [sys.executable, "-m", "engine.cli.main", "run", word],
+        [sys.executable, "-m", "engine.cli.main", "run", "execution.gpus_per_actor=0.3"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -270,7 +259,10 @@ def test_bad_input_as_a_real_command(tmp_path: Path, word: str, message: str) ->
         check=False,
     )
     assert done.returncode == 2
-    assert done.stderr == f"error: {message}\n"
+    assert done.stderr == (
+        "error: execution.gpus_per_actor=0.3: needs a GPU and there is none; "
+        "set execution.gpus_per_actor=0 execution.device=cpu\n"
+    )
     assert done.stdout == ""
     assert list(tmp_path.iterdir()) == []
 

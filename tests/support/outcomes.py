@@ -10,7 +10,11 @@ from engine.client.flat_net import FlatNet
 from tests.support.tiny import Driven
 
 # Fields that keep a round as short as the others', where those that local training is measured by do not.
-SHORT: dict[str, dict[str, Any]] = {"pfedme": {"local_rounds": 4, "inner_steps": 2, "personal_lr": 0.1}}
+SHORT: dict[str, dict[str, Any]] = {
+    "pfedme": {"local_rounds": 4, "inner_steps": 2, "personal_lr": 0.1},
+    "pflego": {"tau": 5},
+    "fedrecon": {"recon_steps": 5},
+}
 
 
 def come_to(run: Driven, turned: bool = False) -> torch.Tensor:
