@@ -360,6 +360,15 @@ def test_damaged_pages_are_named(tmp_path):
         Parquet(root=str(tmp_path), image_column="img").load()
 
 
+def test_texts_that_are_none_are_named(tmp_path):
+    """Kills: a UnicodeDecodeError traceback for a column of texts that are not UTF-8; found by the fuzzer."""
+    offsets, texts = pa.array(range(7), pa.int32()).buffers()[1], pa.py_buffer(b"ab\x9ddef")
+    word = pa.StringArray.from_buffers(6, offsets, texts)
+    parquet_pair(tmp_path, names=False, word=word)
+    with pytest.raises(DataError, match=r"train\.parquet: not a readable parquet file \(.*Invalid UTF8"):
+        Parquet(root=str(tmp_path), image_column="img", label_column="word").load()
+
+
 def test_imagefolder_numbers_classes_by_name_and_computes_statistics(tmp_path):
     """Kills: constants of another data set, statistics over the test images."""
     write_tree(tmp_path, names=("b", "a", "c"))

@@ -326,7 +326,9 @@ def _encoded(
 def _values(path: Path, file: pq.ParquetFile, name: str) -> np.ndarray:
     """A column of whole numbers (as int64) or texts [N]."""
     try:
-        return _plain_values(path, pa.chunked_array(list(_batches(path, file, name))), name)
+        column = pa.chunked_array(list(_batches(path, file, name)))
+        column.validate(full=True)  # texts are UTF-8, codes are of their dictionary: no reader looks
+        return _plain_values(path, column, name)
     except pa.ArrowException as error:
         raise _corrupt(path, error) from None
 
