@@ -369,14 +369,21 @@ def test_a_share_that_spans_cards_is_refused() -> None:
 
 def test_actors_that_cannot_start_end_at_the_deadline(tmp_path: Path) -> None:
     """Kills: waiting for ever for resources that nobody has; a folder left behind by a run that never began."""
-    with pytest.raises(ResourceError) as error:
-        Run.open(cell(3, cpus_per_actor=4, start_timeout=5), tmp_path / "run")
-    text = str(error.value)
-    # For one there is no room; on a busy machine the others may not be there in time, either.
-    assert re.search("execution.actors=3: [1-3] of them could not start within 5 s", text)
-    assert "asked for {'CPU': 4.0} each" in text
-    assert "of 8" in text
+    from engine.worker.ray.cluster import share
+    from engine.worker.ray.pool import RayPool
+
+    ready = prepare(cell(3, cpus_per_actor=4, start_timeout=1).resolve(), tmp_path / "run", False)
+    with pytest.raises(
+        ResourceError, match="the driver actor could not start within 1 s"
+    ):  # importing torch takes more
+        Run.open(ready.experiment, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+    with pytest.raises(ResourceError) as error:
+        RayPool(ready.experiment, share(ready.dataset), ready.assignment)
+    # For one there is no room; the others are not there in time, either, unless a process was waiting for them.
+    assert re.search("execution.actors=3: [1-3] of them could not start within 1 s", str(error.value))
+    assert re.search(r"asked for {'CPU': 4.0} each, available CPU: \d free of 8", str(error.value))
+    assert_all_free()
 
 
 def test_an_error_of_a_client_arrives_as_it_was_raised(tmp_path: Path) -> None:
