@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import cache
 from typing import Any
 
 import pytest
+import typer.main
 
 from engine.cli import main as cli
 
@@ -21,11 +23,16 @@ SMALL = [
     "evaluation.local_every=0",
 ]
 
+_made = cache(
+    typer.main.get_command
+)  # typer makes all commands anew at each call, which takes longer than most of them
+
 
 def fedskew(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of the entry point, in this process."""
     monkeypatch.setattr(sys, "argv", ["fedskew", *words])
     monkeypatch.setattr(cli.console, "width", 200, raising=False)
+    monkeypatch.setattr(typer.main, "get_command", _made)
     capsys.readouterr()
     code: Any = 0
     try:
