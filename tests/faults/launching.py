@@ -89,7 +89,11 @@ def launch(
     command = [sys.executable, "-m", "engine.cli.entry", *words]
     began, happened, in_time = time.monotonic(), False, True
     with open(said, "w+", errors="replace") as output:
-        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
+        # Through a pipe: a limit to the length of files is not one to what is said.
+        tee = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=output)
+        assert tee.stdin is not None
+        process = subprocess.Popen(command, env=environment, stdout=tee.stdin, stderr=tee.stdin, start_new_session=True)
+        tee.stdin.close()
         if fault is not None:
             with open(Path(fault.folder) / SESSIONS, "a") as sessions:
                 sessions.write(f"{process.pid}\n")
@@ -107,6 +111,11 @@ def launch(
             if process.poll() is None:  # the harness itself was interrupted
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+        try:
+            tee.wait(1.0)
+        except subprocess.TimeoutExpired:  # something of the launch is still there, and holds the pipe
+            tee.kill()
+            tee.wait()
         output.seek(0)
         text = output.read()
     if fault is not None and deed is None:
