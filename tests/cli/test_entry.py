@@ -20,6 +20,7 @@ HEAD = """
 import atexit, os, signal, subprocess, sys, time
 from engine.base import last_word
 from engine.cli.entry import SAME, guarded
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests may run under nohup
 def wait():
     print("there", flush=True)
     time.sleep(60)
