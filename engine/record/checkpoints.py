@@ -74,12 +74,13 @@ class Checkpoints:
 
     def positions(self) -> list[Position]:
         """List where checkpoints stand by their names, the newest first; other files are not this run's."""
-        found = set[Position]()
+        found: list[Position] = []
         for file in self.folder.glob("[0-9]*.safetensors"):
             named = _NAME.fullmatch(file.name)
             if named and int(named[1]) < len(self.stage_names):
                 position = Position(int(named[1]), int(named[2]))
-                found |= {position} if self.path(position).name == file.name else set()
+                if self.path(position).name == file.name:
+                    found.append(position)
         return sorted(found, key=lambda position: (position.stage, position.round), reverse=True)
 
     def paths(self) -> list[Path]:

@@ -165,9 +165,8 @@ def processes_of(folder: Path) -> dict[int, str]:
 
     By the sessions that launches began, and by their environment: Ray's agents write their titles over theirs.
     """
-    mark, found, sessions = str(folder).encode() + b'"', {}, set[str]()
-    with suppress(FileNotFoundError):
-        sessions |= set((folder / SESSIONS).read_text().split())
+    mark, found, begun = str(folder).encode() + b'"', {}, folder / SESSIONS
+    sessions = begun.read_text().split() if begun.exists() else []
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             state, _, _, session = (path / "stat").read_text().rpartition(")")[2].split()[:4]
