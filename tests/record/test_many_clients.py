@@ -128,17 +128,27 @@ def test_the_benchmark_judges_what_was_weighed() -> None:
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="the system does not tell")
 def test_a_tree_of_processes_is_weighed_and_timed() -> None:
     """Kills: a process without those it has started; a page counted for each process that shares it."""
-    work = "import sys; held = bytearray(64 * 2**20); held[::4096] = b'x' * (2**14); sum(range(4_000_000))"
-    before, used = sum(tree(os.getpid()).values()), processor_seconds(os.getpid())
-    code = f"{work}; print('ready', flush=True); sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdin is not None and child.stdout is not None
-        child.stdout.readline()
-        sizes = tree(os.getpid())
-        assert sizes.keys() >= {os.getpid(), child.pid} and sizes[child.pid] > 64
-        assert sum(sizes.values()) > before + 60
-        assert processor_seconds(os.getpid()) > used + 0.02
-        child.stdin.close()
+    code = (
+        "import os, sys; print('ready', flush=True); sys.stdin.readline(); held = bytearray(b'x' * 2**26)\n"
+        "if os.fork() == 0: sum(range(4_000_000)); print(os.getpid(), flush=True)\n"
+        "sys.stdin.read()"
+    )
+    # A tree of its own: what else this process has started, Ray for instance, grows and shrinks while we look.
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as root:
+        assert root.stdin is not None and root.stdout is not None
+        assert root.stdout.readline() == "ready\n"
+        before, used = tree(root.pid), processor_seconds(root.pid)
+        assert before.keys() == {root.pid}
+        print(file=root.stdin, flush=True)
+        child = int(root.stdout.readline())
+        sizes = tree(root.pid)
+        assert sizes.keys() == {root.pid, child} and min(sizes.values()) > 32  # each holds a half of 64 MB
+        assert 60 < sum(sizes.values()) - before[root.pid] < 90
+        assert processor_seconds(root.pid) > used + 0.02
+        assert sum(tree(os.getpid()).values()) > 64
+        root.stdin.close()
 
 
 def test_stages_are_what_lies_between_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
