@@ -33,10 +33,12 @@ from algorithms.scaffold import Scaffold
 from algorithms.skd1 import Skd1
 from algorithms.skd2 import Skd2
 from algorithms.uhc import Uhc
+from engine.algorithm import Algorithm
 from engine.base.registry import Registry
 
 ALGORITHMS = Registry(
     "algorithm",
+    Algorithm,
     {
         "fedavg": FedAvg,
         "fedprox": FedProx,
@@ -72,4 +74,5 @@ ALGORITHMS = Registry(
         "cbhma": Cbhma,
         "cbhma_e": CbhmaE,
     },
+    defaults=True,
 )

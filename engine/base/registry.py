@@ -2,34 +2,148 @@
 
 Each choice is a frozen dataclass; a registry maps its name to the class. ``{"name": "fedprox", "mu": 0.1}`` in a
 config becomes ``FedProx(mu=0.1)`` here, with one-sentence errors for unknown names, unknown fields and wrong types.
+
+What ships with fedskew and what a user brings come in alike: :meth:`Registry.add`. An installed package's choices come
+in when one of their names is asked for (``plugins.py``).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar, get_type_hints
 
 import pydantic
 from pydantic_core import ErrorDetails
 
-from engine.base.errors import ConfigError, nearest
+from engine.base import plugins
+from engine.base.absent import Absent, absent
+from engine.base.errors import ConfigError, nearest, require
+
+Choice = TypeVar("Choice", bound=type)
+_reading: ContextVar[bool] = ContextVar("reading", default=False)
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Take names that are not known here for what a record may hold: see :class:`~engine.base.absent.Absent`."""
+    token = _reading.set(True)
+    try:
+        yield
+    finally:
+        _reading.reset(token)
 
 
 class Registry(dict[str, type]):
     """The choices of one section of an experiment (``algorithm``, ``data``, ...): name -> frozen dataclass."""
 
-    def __init__(self, section: str, choices: Mapping[str, type]) -> None:
+    def __init__(self, section: str, kind: type, choices: Mapping[str, type], defaults: bool = False) -> None:
+        """``kind``: what each choice is a subclass of; ``defaults``: every field of one must have a default."""
         super().__init__(choices)
         self.section = section
+        self.kind = kind
+        self.defaults = defaults
+
+    # --- what there is ---------------------------------------------------------------------------------
+
+    def add(self, name: str, choice: type) -> None:
+        """Let ``choice`` be known as ``name``; the same class again, as of a module that was loaded anew, replaces it.
+
+        Raises :class:`ConfigError` for what is no choice of this section, and for a name that another one has.
+        """
+        self._check(name, choice)
+        there = self.get(name)
+        require(
+            there is None or _place(there) == _place(choice),
+            f"{self.section}.name",
+            name,
+            f"is the name of {_place(there)} already" if there else "",
+            "take another name",
+        )
+        offer = plugins.offered().get((self.section, name))
+        require(
+            offer is None or offer.value == _place(choice),
+            f"{self.section}.name",
+            name,
+            f"is the name of {offer.value} in the package {plugins.told(offer)} already" if offer else "",
+            "take another name",
+        )
+        if choice.__module__ == "__main__":  # its type hints have no meaning in a process that has another __main__
+            hints = get_type_hints(choice, include_extras=True)
+            for field in dataclasses.fields(choice):
+                field.type = hints[field.name]
+                if field.name in choice.__dict__.get("__annotations__", {}):
+                    choice.__annotations__[field.name] = hints[field.name]
+        self[name] = choice
+
+    def register(self, name: str) -> Callable[[Choice], Choice]:
+        """Return a decorator of a class that :meth:`add` is called with."""
+
+        def add(choice: Choice) -> Choice:
+            self.add(name, choice)
+            return choice
+
+        return add
+
+    def _check(self, name: str, choice: type) -> None:
+        field, place = f"{self.section}.name", _place(choice)
+        require(isinstance(name, str) and bool(re.fullmatch(NAME, name)), field, name, _PATTERNS[NAME])
+        own = [one for one in choice.__dict__.get("__annotations__", {}) if not _is_class_var(choice, one)]
+        made = "__dataclass_fields__" in choice.__dict__
+        require(
+            issubclass(choice, self.kind),
+            field,
+            name,
+            f"{place} is no {self.kind.__name__}",
+            f"write class {choice.__name__}({self.kind.__name__}), or a subclass of one that is there",
+        )
+        require(
+            made or not own,
+            field,
+            name,
+            f"{place} has fields ({', '.join(own)}) and is no dataclass",
+            "write @dataclass(frozen=True) above the class",
+        )
+        frozen = all(one.__dataclass_params__.frozen for one in choice.__mro__ if "__dataclass_params__" in vars(one))
+        require(frozen, field, name, f"{place} is not frozen", "write @dataclass(frozen=True)")
+        bare = [one.name for one in dataclasses.fields(choice) if one.init and not _has_default(one)]
+        require(
+            not bare or not self.defaults,
+            field,
+            name,
+            f"{place} has no default for {', '.join(bare)}",
+            f"give it one, its neutral value where there is one: {bare[0]}: ... = ..." if bare else "",
+        )
+        left = sorted(getattr(choice, "__abstractmethods__", ()))
+        require(not left, field, name, f"{place} does not define {', '.join(left)}", "write it")
+
+    def names(self) -> list[str]:
+        """List the names of all that can be chosen, those of installed packages included."""
+        return [*self, *(name for section, name in plugins.offered() if section == self.section and name not in self)]
+
+    def find(self, name: object) -> type:
+        """Return the class of that name; raises :class:`ConfigError` for an unknown one.
+
+        One that an installed package offers is imported now.
+        """
+        if isinstance(name, str) and name in self:
+            return self[name]
+        offer = plugins.offered().get((self.section, name)) if isinstance(name, str) else None
+        if offer is None:
+            repair = f"{nearest(name, self.names())}; a part of your own comes in by --with FILE.py"
+            raise ConfigError(f"{self.section}.name", name, f"is not a known {self.section}", repair)
+        found = plugins.load(offer, f"{self.section}.name")
+        if name not in self:  # its module may have added it itself
+            self.add(str(name), found)
+        return self[str(name)]
 
     def fields(self, name: object) -> dict[str, dataclasses.Field[Any]]:
         """Return the fields of the choice ``name``; raises :class:`ConfigError` for an unknown name."""
-        if not isinstance(name, str) or name not in self:
-            raise ConfigError(f"{self.section}.name", name, f"is not a known {self.section}", nearest(name, self))
-        return {field.name: field for field in dataclasses.fields(self[name])}
+        return {field.name: field for field in dataclasses.fields(self.find(name))}
 
     def no_such_field(self, name: str, field: str, value: object) -> ConfigError:
         """Return the error of a field that the choice ``name`` does not have; its repair names the choices that do."""
@@ -44,10 +158,14 @@ class Registry(dict[str, type]):
 
     def name_of(self, choice: object) -> str:
         """Return the name under which the class of ``choice`` is registered; raises KeyError if it is not."""
+        if isinstance(choice, Absent):
+            return choice.mapping["name"]
         for name, cls in self.items():
             if type(choice) is cls:
                 return name
         raise KeyError(f"{type(choice).__name__} is not registered as a {self.section}")
+
+    # --- instances -------------------------------------------------------------------------------------
 
     def build(self, values: Mapping[str, Any]) -> Any:
         """Make an instance of ``{"name": ..., field: value, ...}``; raises :class:`ConfigError` for wrong ones."""
@@ -55,6 +173,8 @@ class Registry(dict[str, type]):
         name = values.pop("name", None)
         if name is None:
             raise ConfigError(f"{self.section}.name", None, "is required", nearest("", self))
+        if _reading.get() and isinstance(name, str) and name not in self.names():
+            return absent(self.kind, self.section, {"name": name, **values})
         known = self.fields(name)
         for field, value in values.items():
             if field not in known:
@@ -64,9 +184,37 @@ class Registry(dict[str, type]):
         except pydantic.ValidationError as error:
             raise config_error(error, self.section, known) from None
 
+    def taken(self, value: object) -> Any:
+        """Return an instance as it is, if its class is known here; raises :class:`ConfigError` with what would be."""
+        if type(value) in self.values() or isinstance(value, Absent):
+            return value
+        section, repair = self.section, f"{self.section}.name=..."
+        rule = "must be a name with fields"
+        if isinstance(value, self.kind):
+            rule = f"{_place(type(value))} is not registered"
+            repair = f'write @fedskew.{_DECORATORS.get(section, section)}("a_name") above the class'
+        raise ConfigError(section, value, rule, repair)
+
     def dump(self, choice: Any) -> dict[str, Any]:
         """Return the mapping that :meth:`build` makes ``choice`` of, with every field present."""
+        if isinstance(choice, Absent):
+            return dict(choice.mapping)
         return {"name": self.name_of(choice), **dataclasses.asdict(choice)}
+
+
+_DECORATORS = {"data": "dataset"}  # named otherwise than its section
+
+
+def _place(choice: type) -> str:
+    return f"{choice.__module__}:{choice.__qualname__}"
+
+
+def _has_default(field: dataclasses.Field[Any]) -> bool:
+    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+
+
+def _is_class_var(choice: type, name: str) -> bool:
+    return "ClassVar" in str(choice.__dict__["__annotations__"][name])
 
 
 @cache

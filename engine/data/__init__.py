@@ -25,6 +25,7 @@ from engine.data.sources.user_data import ImageFolder, Parquet
 
 SOURCES = Registry(
     "data",
+    Source,
     {
         "fashion_mnist_sample": FashionMnistSample,
         "fashion_mnist": FashionMnist,
@@ -46,6 +47,7 @@ SOURCES = Registry(
 
 PARTITIONS = Registry(
     "partition",
+    Partition,
     {
         "iid": Iid,
         "dirichlet": Dirichlet,

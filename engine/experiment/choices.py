@@ -23,11 +23,7 @@ CHOICES = {registry.section: registry for registry in (SOURCES, PARTITIONS, MODE
 
 def _choice(registry: Registry) -> tuple[PlainValidator, PlainSerializer]:
     def build(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return registry.build(value)
-        if type(value) in registry.values():
-            return value
-        raise ConfigError(registry.section, value, "must be a name with fields", f"{registry.section}.name=...")
+        return registry.build(value) if isinstance(value, Mapping) else registry.taken(value)
 
     return PlainValidator(build), PlainSerializer(registry.dump)
 

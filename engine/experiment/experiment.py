@@ -30,7 +30,7 @@ from engine.base.errors import ConfigError, nearest, require
 from engine.base.registry import NAME
 from engine.base.section import Section
 from engine.data import PARTITIONS, SOURCES, ImageFolder, Parquet
-from engine.experiment import checks
+from engine.experiment import checks, parts
 from engine.experiment.choices import AlgorithmChoice, ClientModels, ModelChoice, PartitionChoice, SourceChoice
 from engine.experiment.dotted_keys import assigned, key_of, parse_assignment
 from engine.experiment.error_sentences import one_sentence, with_stage_names
@@ -95,6 +95,13 @@ class Experiment(Section):
         checks.check_fine_tuning(self.evaluation, self.client_models, self.chain[-1].algorithm)
         checks.check_chain(self.chain, self.stages, self.model, self.client_models)
         return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Let own parts travel along; without any it is pickled as pydantic does it."""
+        sent = parts.carried(self)
+        if sent is None:
+            return super().__reduce_ex__(protocol)
+        return parts.restored, (sent, type(self), self.__getstate__())
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Experiment:

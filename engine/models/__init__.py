@@ -16,6 +16,7 @@ from engine.models.resnet_imagenet import ResNet18, ResNet50
 
 MODELS = Registry(
     "model",
+    ModelSpec,
     {
         "logistic": Logistic,
         "mlp": MLP,

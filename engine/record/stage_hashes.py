@@ -12,7 +12,8 @@ import json
 from collections.abc import Iterable, Mapping
 
 from engine.experiment import Experiment, Stage
-from engine.record.sources import behind, numeric_path, packages_behind, source_digest, version_of
+from engine.experiment.parts import choices_of
+from engine.base.sources import all_behind, numeric_path, source_digest
 
 CODE = "code"  # the name of :func:`code_of` among a run's numerics
 
@@ -49,7 +50,7 @@ def stage_hash(
             "parents": parents,
             "numerics": {name: value for name, value in computed_by.items() if name != CODE},
             "data": data,
-            "sources": _sources(_choices(experiment, [stage])),
+            "sources": _sources(choices_of(experiment, [stage])),
         },
         sort_keys=True,
     )
@@ -58,20 +59,12 @@ def stage_hash(
 
 def code_of(*experiments: Experiment) -> str:
     """Return 16 hex digits of the code that runs of ``experiments`` go through, all of their stages."""
-    choices = {choice for one in experiments for choice in _choices(one, one.chain)}
+    choices = {choice for one in experiments for choice in choices_of(one, one.chain)}
     text = json.dumps(_sources(choices), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _choices(experiment: Experiment, stages: Iterable[Stage]) -> set[type]:
-    """The classes that are chosen by name for ``stages``."""
-    chosen = (experiment.data, experiment.partition, experiment.model, *experiment.client_models)
-    return {type(choice) for choice in (*chosen, *(stage.algorithm for stage in stages))}
-
-
 def _sources(choices: Iterable[type]) -> dict[str, str]:
-    """Module -> digest, of the numeric path and of what is behind ``choices``; installed package there -> version."""
-    choices = set(choices)
-    modules = {*numeric_path(), *(module for choice in choices for module in behind(choice))}
-    packages = {package for choice in choices for package in packages_behind(choice)}
-    return {module: source_digest(module) for module in sorted(modules)} | {name: version_of(name) for name in packages}
+    """Return what computes: modules of the numeric path, and what is behind ``choices``."""
+    fixed = {module: source_digest(module) for module in numeric_path()}
+    return fixed | {name: value for choice in choices for name, value in all_behind(choice).items()}

@@ -15,8 +15,8 @@ from engine.base.errors import ConfigError
 from engine.data import PARTITIONS, SOURCES
 from engine.experiment import CHOICES, Experiment
 from engine.models import MODELS
-from engine.record import sources, stage_hashes
-from engine.record.sources import behind, packages_behind, source_digest
+from engine.base import own_modules, sources
+from engine.base.sources import behind, packages_behind, source_digest
 from engine.record.stage_hashes import code_of, stage_hash
 
 # A user's folder: one module for each choice, and what those take something from, in every way that there is.
@@ -63,17 +63,12 @@ BEHIND = {name.removesuffix(".py").replace("/", ".").removesuffix(".__init__") f
 }
 
 
-def as_it_is_now(module: str) -> str:
-    """The digest of a module of the user's as its file is by now; others do not change here."""
-    return source_digest.__wrapped__(module) if module.startswith("own_") else source_digest(module)
-
-
 def forget() -> None:
     for name in [name for name in sys.modules if name.startswith("own_")]:
         del sys.modules[name]
     importlib.invalidate_caches()
-    for function in ("_imported", "_is_module", "_is_installed"):
-        getattr(importlib.import_module("engine.record.sources"), function).cache_clear()
+    for function in (sources._is_module, sources.is_installed, sources._closure):
+        function.cache_clear()
 
 
 @pytest.fixture
@@ -83,7 +78,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(stage_hashes, "source_digest", as_it_is_now)
+    monkeypatch.setattr(own_modules, "text_of", own_modules._text)  # as the files are by now
     forget()
     yield tmp_path
     forget()
@@ -140,7 +135,7 @@ def test_our_algorithms_are_followed_where_they_are_installed(
     folder: Path, own: Callable[[], Experiment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kills: ``pip install .``, after which an own subclass has the key of any text of its base class."""
-    monkeypatch.setattr(sources, "_is_installed", cache(lambda top: not top.startswith("own_")))
+    monkeypatch.setattr(sources, "is_installed", cache(lambda top: not top.startswith("own_")))
     assert {"algorithms.cbfl", "algorithms.generators"} <= behind(type(own().algorithm))
 
 
@@ -150,7 +145,7 @@ def test_the_version_of_a_package_behind_a_part_is_in_the_key(monkeypatch: pytes
     assert packages_behind(ALGORITHMS["fedprox"]) == frozenset()
     mixup, plain = (Experiment(algorithm={"name": name}) for name in ("mixup_local", "fedprox"))
     before = code_of(mixup), code_of(plain)
-    monkeypatch.setattr(stage_hashes, "version_of", lambda package: f"{package} 0")
+    monkeypatch.setattr(sources, "version_of", lambda package: f"{package} 0")
     assert code_of(mixup) != before[0] and code_of(plain) == before[1]
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.record import sources as hashing
+from engine.base import sources as hashing
 from engine.record import stage_hashes
 from engine.record.numerics import numerics
-from engine.record.sources import ROOMS, digest_of, numeric_path
+from engine.base.sources import ROOMS, digest_of, numeric_path
 from engine.record.stage_hashes import stage_hash
 from tests.support.tiny import experiment
 
@@ -97,7 +97,8 @@ def key(sources: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[],
         return stage_hash(config, config.chain[0], numerics(config, "a CPU"), "data")
 
     monkeypatch.setattr(hashing, "file_of", file_of)
-    monkeypatch.setattr(stage_hashes, "source_digest", lambda module: digest_once(file_of(module).read_text()))
+    for place in (stage_hashes, hashing):
+        monkeypatch.setattr(place, "source_digest", lambda module: digest_once(file_of(module).read_text()))
     yield key
     numeric_path.cache_clear()
 

@@ -18,17 +18,21 @@ from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
+from engine.base import own_modules
+from engine.base.definitions import SCRIPT, reached
+from engine.base.digests import digest_of
 from engine.base.errors import ConfigError
 from engine.base.opening import read_bytes, read_text
+from engine.base.own_modules import OURS
 
 # The rooms that a result's bits go through, whole. The others compute none: an experiment's values are hashed as its
 # identity, and records, workers and the loop of a run carry numbers and change none.
 ROOMS = ("engine.algorithm", "engine.models", "engine.data", "engine.client", "engine.server")
-LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")  # methods of a logger
 INSTALLED = ("site-packages", "dist-packages")  # the folders of packages that were installed
-ENGINE = __name__.partition(".")[0]  # whose modules are in ROOMS, or compute nothing
+ENGINES = ("engine", "fedskew")  # whose modules are in ROOMS, or compute nothing
 SHIPPED = "algorithms"  # the package that comes with it, and is followed where both have been installed, too
 IN_NUMERICS = ("torch", "numpy")  # whose versions are there
+FIXED = tuple(f"{package}." for package in OURS)  # nobody loads a module of these anew
 
 
 # --- which modules --------------------------------------------------------------------------------------
@@ -46,41 +50,45 @@ def numeric_path() -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-@cache
 def behind(choice: type) -> frozenset[str]:
     """Find the modules behind a class that is chosen by name, beside the engine's.
 
     These are the modules of its classes, and what they import or hold something of, and so on. A package that was
-    installed is followed only if it is the class's own, or :data:`SHIPPED`. Raises :class:`ConfigError` for a module
-    without a source.
+    installed is followed only if it is the class's own, or :data:`SHIPPED`. Of a script these are the modules that the
+    class takes something from there, see ``definitions.py``. Raises :class:`ConfigError` for a module without a source.
     """
-    home = choice.__module__.partition(".")[0]
-    found, new = set[str](), {cls.__module__ for cls in choice.__mro__ if _counts(cls.__module__, home)}
+    first = {cls.__module__ for cls in choice.__mro__} | reached(choice).modules
+    return _closure(frozenset(first), choice.__module__.partition(".")[0])
+
+
+@cache
+def _closure(first: frozenset[str], home: str) -> frozenset[str]:
+    found, new = set[str](), {module for module in first if _counts(module, home)}
     while new:
         found |= new
         new = {name for one in new for name in _taken(one) if _counts(name, home)} - found
     return frozenset(found)
 
 
-@cache
 def packages_behind(choice: type) -> frozenset[str]:
     """Find the packages, installed and not followed, that the modules behind a class import something from."""
     home = choice.__module__.partition(".")[0]
-    tops = {name.partition(".")[0] for module in behind(choice) for name in _imported(module)}
-    others = tops - {home, ENGINE, SHIPPED, *IN_NUMERICS, *sys.stdlib_module_names}
-    return frozenset(top for top in others if _is_installed(top))
+    named = {name for module in behind(choice) for name in _imported(module)} | reached(choice).modules
+    tops = {name.partition(".")[0] for name in named}
+    others = tops - {home, *OURS, *IN_NUMERICS, *sys.stdlib_module_names}
+    return frozenset(top for top in others if is_installed(top))
 
 
 def _counts(module: str, home: str) -> bool:
     """Return whether ``module`` is followed for a class of the top-level package ``home``."""
     top = module.partition(".")[0]
-    if top == ENGINE or top in sys.stdlib_module_names:
+    if top in (*ENGINES, SCRIPT) or top in sys.stdlib_module_names:
         return False
-    return (top in (home, SHIPPED) or not _is_installed(top)) and not _is_bare_package(module)
+    return (top in (home, SHIPPED) or not is_installed(top)) and not _is_bare_package(module)
 
 
 @cache
-def _is_installed(top: str) -> bool:
+def is_installed(top: str) -> bool:
     """Return whether a top-level package lies where packages are installed."""
     there = sys.modules.get(top) or importlib.util.find_spec(top)
     found = [getattr(there, name, None) for name in ("__file__", "origin")]
@@ -106,16 +114,20 @@ def _taken(module: str) -> set[str]:
     return {name for name in held | _imported(module) if isinstance(name, str) and _is_module(name)}
 
 
-@cache
 def _imported(module: str) -> frozenset[str]:
     """Find the modules that a source imports or takes a name from, inside functions as well."""
-    path = file_of(module)
-    return frozenset(_import_statements(path, module)) if path.suffix == ".py" else frozenset()
+    text, is_package = _source(module)
+    return frozenset() if text is None else _import_statements(text, module if is_package else module.rpartition(".")[0])
 
 
-def _import_statements(path: Path, module: str) -> Iterator[str]:
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(read_bytes(path))):
+@cache
+def _import_statements(text: str, package: str) -> frozenset[str]:
+    """``package``: the one that relative names begin at."""
+    return frozenset(_named(ast.parse(text), package))
+
+
+def _named(tree: ast.AST, package: str) -> Iterator[str]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -153,9 +165,38 @@ def file_of(module: str) -> Path:
     return Path(file)
 
 
-@cache
+def _source(module: str) -> tuple[str | None, bool]:
+    """Return a module's text, None if it is compiled, and whether it is a package."""
+    there = sys.modules.get(module)
+    if there is not None and not module.startswith(FIXED):  # a user may load it anew
+        text = own_modules.text_of(there)
+        if text is not None:
+            return text, hasattr(there, "__path__")
+    path = file_of(module)
+    return (read_text(path) if path.suffix == ".py" else None), path.name == "__init__.py"
+
+
+def all_behind(choice: type) -> dict[str, str]:
+    """Return what is behind a class: module or definition of a script -> digest, installed package -> version."""
+    modules = {module: source_digest(module) for module in sorted(behind(choice))}
+    return modules | reached(choice).digests | {name: version_of(name) for name in sorted(packages_behind(choice))}
+
+
 def source_digest(module: str) -> str:
-    """Hash what a module computes, see :func:`digest_of`; one that is compiled by the bytes of its file."""
+    """Hash what a module computes, see ``digests.py``; one that is compiled by the bytes of its file."""
+    if module.startswith(FIXED):
+        return _file_digest(module)
+    text, _ = _source(module)
+    return _file_digest(module) if text is None else _text_digest(text)
+
+
+@cache
+def _text_digest(text: str) -> str:
+    return digest_of(text)
+
+
+@cache
+def _file_digest(module: str) -> str:
     path = file_of(module)
     if path.suffix != ".py":
         return hashlib.sha256(read_bytes(path)).hexdigest()
@@ -170,48 +211,3 @@ def version_of(package: str) -> str:
     except metadata.PackageNotFoundError:  # it was installed under other names, which takes a second to find out
         names = sorted(set(metadata.packages_distributions().get(package, ())))
         return ", ".join(f"{name} {metadata.version(name)}" for name in names) or "unknown"
-
-
-def digest_of(source: str) -> str:
-    """Hash a source's syntax tree with SHA-256, without comments, docstrings, layout and statements that only log."""
-    parts: list[str] = []
-    _write(ast.parse(source), parts)
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-def _write(node: object, parts: list[str], docstring: bool = False) -> None:
-    """Append a tree as words, of which none has a line break; a third of ``ast.dump``'s time.
-
-    ``docstring``: a text at the beginning is one.
-    """
-    if isinstance(node, ast.AST):
-        parts.append(type(node).__name__)
-        for name in node._fields:
-            _write(getattr(node, name, None), parts, docstring=name == "body")
-    elif isinstance(node, list):
-        if node and isinstance(node[0], ast.stmt):
-            node = [one for one in node[1 if docstring and _is_text(node[0]) else 0 :] if not _only_logs(one)]
-        parts.append("[")
-        for one in node:
-            _write(one, parts)
-        parts.append("]")
-    else:
-        parts.append(repr(node))
-
-
-def _is_text(statement: ast.stmt) -> bool:
-    value = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(value, ast.Constant) and isinstance(value.value, str)
-
-
-def _only_logs(statement: ast.stmt) -> bool:
-    """Tell ``log.info(...)``, ``log = logging.getLogger(...)`` and ``import logging`` from statements that compute."""
-    if isinstance(statement, ast.Import):
-        return [alias.name for alias in statement.names] == ["logging"]
-    if isinstance(statement, ast.Assign):
-        return ast.unparse(statement).startswith("log = logging.getLogger(")
-    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
-        return False
-    called = ast.unparse(statement.value.func)
-    assigns = any(isinstance(node, ast.NamedExpr) for node in ast.walk(statement))
-    return called.startswith("log.") and called.removeprefix("log.") in LEVELS and not assigns
