@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import dataclasses
 import hashlib
 import inspect
 import linecache
@@ -74,8 +75,11 @@ def reached(choice: type) -> Reached:
     return Reached(digests, frozenset(modules))
 
 
-def _names(node: ast.AST) -> set[str]:
-    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+def _names(node: Definition) -> set[str]:
+    """The names that a definition uses; those of its decorators made it what it is, and are used no more."""
+    inner = [child for child in ast.iter_child_nodes(node) if child not in node.decorator_list]
+    names = (one for child in inner for one in ast.walk(child) if isinstance(one, ast.Name))
+    return {one.id for one in names if isinstance(one.ctx, ast.Load)}
 
 
 def _node(definition: Any) -> Definition:
@@ -127,4 +131,6 @@ def _is_plain(value: Any) -> bool:
         return all(_is_plain(one) for one in value)
     if isinstance(value, dict):
         return all(_is_plain(one) for pair in value.items() for one in pair)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type) and type(value).__module__ != SCRIPT:
+        return all(_is_plain(getattr(value, field.name)) for field in dataclasses.fields(value))
     return value is None or isinstance(value, bool | int | float | complex | str | bytes)
