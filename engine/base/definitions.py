@@ -109,9 +109,10 @@ def _codes(definition: Any) -> Iterator[Any]:
     values = [definition] if inspect.isfunction(definition) else list(vars(definition).values())
     for value in values:
         function = inspect.unwrap(getattr(value, "fget", None) or getattr(value, "__func__", value))
-        if inspect.isfunction(function) and function.__module__ == SCRIPT:
-            if not function.__code__.co_filename.startswith("<string>"):  # as a dataclass makes them
-                yield function.__code__
+        if not inspect.isfunction(function) or function.__module__ != SCRIPT:
+            continue
+        if not function.__code__.co_filename.startswith("<string>"):  # as a dataclass makes them
+            yield function.__code__
 
 
 def _text(file: str) -> str:

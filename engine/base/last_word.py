@@ -17,6 +17,7 @@ from collections.abc import Callable
 DIED = 3  # the exit code where a process has died that the command needs
 _telling: int | None = None  # the pipe for lines of text
 _told: dict[str, str] = {}
+needed_files: list[str] = []  # the user's own, that were named to this process
 before_ray: list[Callable[[], None]] = []  # what is to be done before this process uses Ray
 
 
@@ -46,10 +47,13 @@ def again(text: str) -> None:
 
 
 def resume_command(folder: object, address: str | None = None) -> str:
-    """Return ``continue with: fedskew resume FOLDER``."""
+    """Return ``continue with: fedskew resume FOLDER``, with the address and the user's own files that are needed."""
     import shlex
 
-    return f"continue with: fedskew resume {shlex.quote(str(folder))}" + (f" --address {address}" if address else "")
+    words = ["fedskew", "resume", str(folder), *(["--address", address] if address else [])]
+    for file in needed_files:
+        words += ["--with", file]
+    return f"continue with: {shlex.join(words)}"
 
 
 def leaves(folder: object, inode: int) -> None:

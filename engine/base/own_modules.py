@@ -19,6 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from engine.base import last_word
 from engine.base.errors import ConfigError, FedskewError, RunError, require
 from engine.base.opening import read_text
 
@@ -145,6 +146,7 @@ def load_file(path: Path, field: str) -> ModuleType:
         _forget(name)
         raise
     _named[name] = path
+    last_word.needed_files.append(str(path))
     return module
 
 
@@ -203,7 +205,10 @@ def sendable(modules: Iterable[str]) -> dict[str, Source]:
 
     Every one of them has been imported here.
     """
-    names = {".".join(parts[:end]) for parts in (module.split(".") for module in modules) for end in range(1, 1 + len(parts))}
+    names = set[str]()
+    for module in modules:
+        parts = module.split(".")
+        names |= {".".join(parts[: end + 1]) for end in range(len(parts))}
     found = {}
     for name in sorted(names):
         module = sys.modules[name]

@@ -1,6 +1,6 @@
 """Parts of installed packages: entry points of the group ``fedskew.plugins``, as ``algorithm.feddyn = "more:FedDyn"``.
 
-The names are read from the packages' metadata. A package is imported when one of its names is asked for, and then alone.
+The names are read from the packages' metadata. A package is imported when one of its names is asked for.
 """
 
 from __future__ import annotations

@@ -10,10 +10,9 @@ in when one of their names is asked for (``plugins.py``).
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
@@ -21,21 +20,9 @@ import pydantic
 from pydantic_core import ErrorDetails
 
 from engine.base import plugins
-from engine.base.absent import Absent, absent
 from engine.base.errors import ConfigError, nearest, require
 
 Choice = TypeVar("Choice", bound=type)
-_reading: ContextVar[bool] = ContextVar("reading", default=False)
-
-
-@contextmanager
-def reading() -> Iterator[None]:
-    """Take names that are not known here for what a record may hold: see :class:`~engine.base.absent.Absent`."""
-    token = _reading.set(True)
-    try:
-        yield
-    finally:
-        _reading.reset(token)
 
 
 class Registry(dict[str, type]):
@@ -76,7 +63,7 @@ class Registry(dict[str, type]):
             hints = get_type_hints(choice, include_extras=True)
             for field in dataclasses.fields(choice):
                 field.type = hints[field.name]
-                if field.name in choice.__dict__.get("__annotations__", {}):
+                if field.name in inspect.get_annotations(choice):
                     choice.__annotations__[field.name] = hints[field.name]
         self[name] = choice
 
@@ -92,7 +79,7 @@ class Registry(dict[str, type]):
     def _check(self, name: str, choice: type) -> None:
         field, place = f"{self.section}.name", _place(choice)
         require(isinstance(name, str) and bool(re.fullmatch(NAME, name)), field, name, _PATTERNS[NAME])
-        own = [one for one in choice.__dict__.get("__annotations__", {}) if not _is_class_var(choice, one)]
+        own = [one for one in inspect.get_annotations(choice) if not _is_class_var(choice, one)]
         made = "__dataclass_fields__" in choice.__dict__
         require(
             issubclass(choice, self.kind),
@@ -123,7 +110,14 @@ class Registry(dict[str, type]):
 
     def names(self) -> list[str]:
         """List the names of all that can be chosen, those of installed packages included."""
-        return [*self, *(name for section, name in plugins.offered() if section == self.section and name not in self)]
+        return [*self, *self.offered()]
+
+    def offered(self) -> dict[str, str]:
+        """Return the names that installed packages offer and nobody has asked for yet, each with its package."""
+        found = plugins.offered().items()
+        return {
+            name: plugins.told(one) for (section, name), one in found if section == self.section and name not in self
+        }
 
     def find(self, name: object) -> type:
         """Return the class of that name; raises :class:`ConfigError` for an unknown one.
@@ -158,8 +152,6 @@ class Registry(dict[str, type]):
 
     def name_of(self, choice: object) -> str:
         """Return the name under which the class of ``choice`` is registered; raises KeyError if it is not."""
-        if isinstance(choice, Absent):
-            return choice.mapping["name"]
         for name, cls in self.items():
             if type(choice) is cls:
                 return name
@@ -173,8 +165,6 @@ class Registry(dict[str, type]):
         name = values.pop("name", None)
         if name is None:
             raise ConfigError(f"{self.section}.name", None, "is required", nearest("", self))
-        if _reading.get() and isinstance(name, str) and name not in self.names():
-            return absent(self.kind, self.section, {"name": name, **values})
         known = self.fields(name)
         for field, value in values.items():
             if field not in known:
@@ -186,7 +176,7 @@ class Registry(dict[str, type]):
 
     def taken(self, value: object) -> Any:
         """Return an instance as it is, if its class is known here; raises :class:`ConfigError` with what would be."""
-        if type(value) in self.values() or isinstance(value, Absent):
+        if type(value) in self.values():
             return value
         section, repair = self.section, f"{self.section}.name=..."
         rule = "must be a name with fields"
@@ -197,8 +187,6 @@ class Registry(dict[str, type]):
 
     def dump(self, choice: Any) -> dict[str, Any]:
         """Return the mapping that :meth:`build` makes ``choice`` of, with every field present."""
-        if isinstance(choice, Absent):
-            return dict(choice.mapping)
         return {"name": self.name_of(choice), **dataclasses.asdict(choice)}
 
 
@@ -214,7 +202,7 @@ def _has_default(field: dataclasses.Field[Any]) -> bool:
 
 
 def _is_class_var(choice: type, name: str) -> bool:
-    return "ClassVar" in str(choice.__dict__["__annotations__"][name])
+    return "ClassVar" in str(inspect.get_annotations(choice)[name])
 
 
 @cache

@@ -117,7 +117,9 @@ def _taken(module: str) -> set[str]:
 def _imported(module: str) -> frozenset[str]:
     """Find the modules that a source imports or takes a name from, inside functions as well."""
     text, is_package = _source(module)
-    return frozenset() if text is None else _import_statements(text, module if is_package else module.rpartition(".")[0])
+    return (
+        frozenset() if text is None else _import_statements(text, module if is_package else module.rpartition(".")[0])
+    )
 
 
 @cache

@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 
 from engine.base.errors import ConfigError, nearest
+from engine.cli.naming import With
 from engine.cli.plain import plain_console
 from engine.experiment import CHOICES
 from engine.record.run_folder import BREAKS_PRIVACY
@@ -26,6 +27,7 @@ def list_command(
     what: Annotated[
         str | None, typer.Argument(help="experiments | sweeps | " + " | ".join(LISTS) + "; none: what can be listed")
     ] = None,
+    own: With = None,
 ) -> None:
     """List what there is to choose from, with fields and their defaults."""
     out = plain_console()
@@ -34,7 +36,7 @@ def list_command(
         table.add_row("experiments", "to start from: fedskew run NAME")
         table.add_row("sweeps", "of several runs each: fedskew sweep NAME")
         for name, section in LISTS.items():
-            table.add_row(name, f"choices of {section}.name: {', '.join(CHOICES[section])}")
+            table.add_row(name, f"choices of {section}.name: {', '.join(CHOICES[section].names())}")
     elif what == "experiments":
         table = Table("name", "what it is", box=None)
         for name, function in EXPERIMENTS.items():
@@ -47,6 +49,8 @@ def list_command(
             fields = ", ".join(f"{field.name}={_default(field)}" for field in dataclasses.fields(cls))
             mark = f" ({BREAKS_PRIVACY})" if getattr(cls, "breaks_privacy", False) else ""
             table.add_row(name, fields, _first_sentence(cls) + mark)
+        for name, package in CHOICES[LISTS[what]].offered().items():
+            table.add_row(name, "", f"of the package {package}")
     else:
         raise ConfigError("list", what, "is not a list", nearest(what, ["experiments", "sweeps", *LISTS]))
     out.print(table)

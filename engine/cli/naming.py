@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from engine.base import own_modules
 from engine.base.errors import ConfigError, nearest, require
 from engine.cli.plain import plain_console
 from engine.data import PARTITIONS
@@ -39,6 +40,19 @@ What = Annotated[
         help="a YAML file, a name (see 'fedskew list experiments'), a sweep's cell SWEEP:CELL or a trial "
         "FOLDER:NUMBER, then key=value pairs; without a name, the quickstart",
     ),
+]
+
+
+def _load(files: list[Path] | None) -> list[Path] | None:
+    """Load a user's own files, before anything else of the command is looked at."""
+    for path in files or ():
+        own_modules.load_file(path, "--with")
+    return files
+
+
+With = Annotated[
+    list[Path] | None,
+    typer.Option("--with", callback=_load, is_eager=True, help="a Python file with parts of your own; may be repeated"),
 ]
 Overrides = Annotated[
     list[str] | None, typer.Argument(callback=joined, help="dotted key=value pairs, e.g. partition.alpha=0.1")

@@ -22,7 +22,7 @@ from rich.progress import (
 from engine.base import last_word
 from engine.base.errors import ConfigError, FedskewError
 from engine.cli import stopping
-from engine.cli.naming import Address, Overrides, Profile, What, named
+from engine.cli.naming import Address, Overrides, Profile, What, With, named
 from engine.cli.show import console, headline, show_header, show_summary
 from engine.cli.tracebacks import unforeseen
 from engine.experiment import IDENTITY, Experiment
@@ -58,6 +58,7 @@ def run_command(
     store: Annotated[Path | None, typer.Option(help="take rounds that other runs stored here, and store ours")] = None,
     address: Address = None,
     as_json: Json = False,
+    own: With = None,
 ) -> None:
     """Run one experiment; without a name, the quickstart."""
     experiment, words, stopped = named(what or [], profile)
@@ -74,6 +75,7 @@ def resume_command(
     address: Address = None,
     as_json: Json = False,
     retry_failed: Annotated[bool, typer.Option(help="of a sweep: run failed trials again, too")] = False,
+    own: With = None,
 ) -> None:
     """Continue a run or a sweep from what is on disk; the bits are those of an undisturbed one."""
     if os.path.exists(folder / "sweep.yaml"):

@@ -15,7 +15,7 @@ from rich.console import Console
 from engine.base import last_word
 from engine.base.errors import FedskewError
 from engine.cli import stopping
-from engine.cli.naming import Address, Overrides, Profile
+from engine.cli.naming import Address, Overrides, Profile, With
 from engine.cli.show import console as terminal
 from tune_configs import SWEEPS
 
@@ -42,6 +42,7 @@ def sweep_command(
     ] = "auto",
     concurrent: Annotated[int | None, typer.Option(help="trials at a time, at most")] = None,
     address: Address = None,
+    own: With = None,
 ) -> None:
     """Run a sweep: every trial, then the report."""
     from engine.sweeps.options import How
@@ -53,6 +54,7 @@ def sweep_command(
 def report_command(
     folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
     metric: Annotated[str | None, typer.Option(help="another column of the trials table")] = None,
+    own: With = None,
 ) -> None:
     """Write report/report.html in the folder: claims, tables, curves, trials; with PNG, CSV and Markdown beside it."""
     report(terminal, folder, metric)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from engine.models import ModelSpec
+from engine.models.model import ModelSpec, on_meta
 
 ROWS = 2  # of the batch that passes: BatchNorm takes no single one
 
@@ -64,8 +65,7 @@ def model_cost(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int) -
 
     Raises :class:`ConfigError` as ``spec.build`` does.
     """
-    with torch.device("meta"):
-        return count(spec.build(shape, num_classes), shape)
+    return count(on_meta(spec, shape, num_classes), shape)
 
 
 def count(model: nn.Module, shape: tuple[int, int, int]) -> ModelCost:
@@ -73,8 +73,9 @@ def count(model: nn.Module, shape: tuple[int, int, int]) -> ModelCost:
     layers: list[LayerCost] = []
     seen: dict[int, Tensor] = {}  # held, so that no other tensor takes over an id
 
-    def record(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor, name: str) -> None:
-        x, per_row = inputs[0], output.numel() // ROWS
+    def record(module: nn.Module, inputs: tuple[Tensor, ...], output: Any, name: str) -> None:
+        first = output[0] if isinstance(output, tuple) else output  # an attention gives its weights as well
+        x, per_row = inputs[0], first.numel() // ROWS
         is_new = id(x) not in seen
         seen[id(x)] = x
         layers.append(

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.base.devices import memory
-from engine.base.errors import require
+from engine.base.errors import ConfigError, require
 from engine.models.heads import HEADS, Head, head_layer, project
 
 Built = TypeVar("Built", bound=nn.Module)
@@ -57,6 +57,9 @@ class ModelSpec(ABC):
     """Hyper-parameters of a network; the images' shape and the number of classes come from the data."""
 
     linear_layers_only: ClassVar[bool] = False  # True: no convolution, so that stacked clients share one product
+    keeps_weights: ClassVar[bool] = (
+        False  # True: its weights are those that build() gives; else initialise() draws them
+    )
 
     head: Head = field(default="linear", kw_only=True)  # linear with bias, or CCVR's normalised remedy without
     projection: bool = field(default=False, kw_only=True)  # MOON's two layers between body and head
@@ -84,8 +87,8 @@ def initialise(model: nn.Module, generator: torch.Generator) -> None:
     Convolution and linear layers: weight and bias uniform in +-1/sqrt(fan_in), which is torch's default
     (Kaiming uniform with a = sqrt(5)); norms: weight 1, bias 0, running mean 0, variance 1, counter 0; embeddings
     standard normal.
-    The model may come from ``to_empty``. Raises TypeError for a module with tensors that no rule here covers,
-    because they would keep whatever was in memory.
+    The model may come from ``to_empty``. Raises :class:`ConfigError` for a module with tensors that no rule
+    here covers, because they would keep whatever was in memory.
     """
     for name, module in model.named_modules():
         own = dict(module.named_parameters(recurse=False)) | dict(module.named_buffers(recurse=False))
@@ -103,7 +106,12 @@ def initialise(model: nn.Module, generator: torch.Generator) -> None:
                         own.pop(key).fill_(value)
         if own:
             kind = type(module).__name__
-            raise TypeError(f"no rule to initialise {', '.join(own)} of {name or 'the model'} ({kind})")
+            raise ConfigError(
+                "model",
+                kind,
+                f"has {', '.join(own)} in {name or 'the network'}, which fedskew has no rule to draw",
+                "write keeps_weights: ClassVar[bool] = True in the model's class, to keep those that it is built with",
+            )
 
 
 _NORM_VALUES = {"weight": 1, "bias": 0, "running_mean": 0, "running_var": 1, "num_batches_tracked": 0}
@@ -128,8 +136,7 @@ COPIES = 4  # of the weights, that a run holds at least: the server's, a client'
 def check_size(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int) -> None:
     """Raise :class:`ConfigError` where the network does not fit the images, or this machine's memory."""
     try:
-        with torch.device("meta"):
-            model = spec.build(shape, num_classes)
+        model = on_meta(spec, shape, num_classes)
         weights = sum(parameter.numel() for parameter in model.parameters())
     except RuntimeError:  # torch counts bytes in 64 bits
         weights = 2**61
@@ -139,5 +146,24 @@ def check_size(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int) -
 
 
 def build_model(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int, generator: torch.Generator) -> Model:
-    """Return the network of ``spec`` for images of ``shape`` (C, H, W), its weights drawn as :func:`fresh` does."""
-    return fresh(lambda: spec.build(shape, num_classes), generator)
+    """Return the network of ``spec`` for images of ``shape`` (C, H, W), its weights drawn as :func:`fresh` does.
+
+    A specification that ``keeps_weights`` draws them itself, from torch's global generator, which is in the state of
+    ``generator`` meanwhile.
+    """
+    if not spec.keeps_weights:
+        return fresh(lambda: spec.build(shape, num_classes), generator)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.set_state(generator.get_state())
+        return spec.build(shape, num_classes).train()
+
+
+def on_meta(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int) -> Model:
+    """Return the network of ``spec`` on the meta device, where tensors have shapes and no values.
+
+    One that ``keeps_weights`` is built in full before, since what it does for its weights may need values.
+    """
+    if spec.keeps_weights:
+        return build_model(spec, shape, num_classes, torch.Generator()).to("meta")
+    with torch.device("meta"):
+        return spec.build(shape, num_classes)

@@ -14,7 +14,7 @@ from torch import nn
 from torch.func import functional_call
 
 from engine.base.errors import ConfigError
-from engine.models.model import Model, ModelSpec
+from engine.models.model import Model, ModelSpec, on_meta
 from engine.models.narrow import narrowed
 
 SHAPE, SMALLER, CLASSES = (3, 64, 64), (3, 48, 48), 10
@@ -34,8 +34,7 @@ class Outline:
 @lru_cache(maxsize=64)
 def outline(spec: ModelSpec) -> Outline:
     """Return the outline of a specification's network; raise :class:`ConfigError` as ``spec.build`` does."""
-    with torch.device("meta"):
-        model = spec.build(SHAPE, CLASSES)
+    model = on_meta(spec, SHAPE, CLASSES)
     return Outline(
         tap_names=model.tap_names,
         has_batchnorm=any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()),

@@ -1,6 +1,7 @@
 """A run's folder: its files, and how they are locked, prepared, cleared and written as the run goes.
 
     experiment.yaml       the resolved experiment
+    parts.json            where its algorithm, model, data and partition came from
     partition.parquet     which client has which rows                partition.png  a picture of the training rows
     rounds.parquet        one row per round, and stage without any   curves.png     accuracy and loss over rounds
     clients.parquet       one row per client and round
@@ -38,7 +39,7 @@ from engine.base.files import locked, refuse_links, write_atomically
 from engine.base.owned import clear, move, remove
 from engine.base.writable import check_writable
 from engine.experiment import Experiment
-from engine.record import summary
+from engine.record import parts, summary
 from engine.record.checkpoints import Position
 from engine.record.schemas import SCHEMAS, Row
 from engine.record.shapes import BEGUN, RUN
@@ -62,8 +63,8 @@ def _is_begun(path: Path) -> bool:
 class RunFolder:
     """The files of one run."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path | str) -> None:
+        self.path = path = Path(path)
         self.rounds = Table(path / "rounds.parquet", SCHEMAS["rounds"])
         self.clients = Table(path / "clients.parquet", SCHEMAS["clients"])
         self.evaluations = Table(path / "evaluations.parquet", SCHEMAS["evaluations"])
@@ -74,7 +75,7 @@ class RunFolder:
     # --- the experiment ---------------------------------------------------------------------------------
 
     @classmethod
-    def for_experiment(cls, experiment: Experiment, out: Path | None) -> RunFolder:
+    def for_experiment(cls, experiment: Experiment, out: Path | str | None) -> RunFolder:
         """Give ``runs/<name>-<hash>``, or ``out``; refuses a folder that holds another experiment."""
         folder = cls(out or Path("runs") / f"{experiment.name}-{experiment.digest}")
         if os.path.exists(folder.path) and not folder.path.is_dir():
@@ -122,7 +123,9 @@ class RunFolder:
         try:
             return Experiment.from_mapping(safe_yaml.read(path))
         except (ValueError, OSError, TypeError) as error:
-            raise RunFolderError(f"{path} is not an experiment of this version ({error})") from None
+            lacking = parts.lacking(self.path)
+            told = f"{self.path}: {lacking}" if lacking else f"{path} is not an experiment of this version ({error})"
+            raise RunFolderError(told) from None
 
     @contextmanager
     def prepared(self, overwrite: bool) -> Iterator[None]:
@@ -178,6 +181,7 @@ class RunFolder:
     def create(self, experiment: Experiment) -> None:
         """Make the folder of ``experiment``."""
         self.path.mkdir(parents=True, exist_ok=True)
+        parts.write(self.path, experiment)
         write_atomically(self.path / "experiment.yaml", experiment.to_yaml())
 
     # --- the tables -------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ RUN = Shape(
         r"matrices\.parquet",
         r"(partition|sampler|matrices|classes|curves)\.png",
         r"log\.txt",
+        r"parts\.json",
         r"experiment\.yaml",
         r"partition\.parquet",
         r"\.lock",
@@ -58,4 +59,4 @@ RUN = Shape(
     },
 )
 # What a run writes before its experiment, or a sweep before the run: a folder with no more than that is no other's.
-BEGUN = Shape((r"experiment\.yaml", r"partition\.parquet", r"\.lock", r"trial\.json"))
+BEGUN = Shape((r"experiment\.yaml", r"parts\.json", r"partition\.parquet", r"\.lock", r"trial\.json"))

@@ -11,9 +11,9 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 
+from engine.base.sources import all_behind, numeric_path, source_digest
 from engine.experiment import Experiment, Stage
 from engine.experiment.parts import choices_of
-from engine.base.sources import all_behind, numeric_path, source_digest
 
 CODE = "code"  # the name of :func:`code_of` among a run's numerics
 

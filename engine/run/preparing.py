@@ -81,7 +81,9 @@ class Prepared:
         self.folder.create(self.experiment)
 
 
-def prepare(experiment: Experiment, out: Path | None, overwrite: bool, dataset: Dataset | None = None) -> Prepared:
+def prepare(
+    experiment: Experiment, out: Path | str | None, overwrite: bool, dataset: Dataset | None = None
+) -> Prepared:
     """Refuse what can be refused, of a resolved experiment; ``dataset`` if it is loaded already."""
     folder = RunFolder.for_experiment(experiment, out)
     # As saved: a run goes on with the partition it began with. What cannot be read is refused before data are.

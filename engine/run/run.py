@@ -39,7 +39,7 @@ class Run:
     def open(
         cls,
         experiment: Experiment,
-        out: Path | None = None,
+        out: Path | str | None = None,
         address: str | None = None,
         overwrite: bool = False,
         store: StageStore | None = None,
@@ -99,10 +99,17 @@ class Run:
 
 
 def run(
-    experiment: Experiment, out: Path | None = None, address: str | None = None, store: StageStore | None = None
+    experiment: Experiment,
+    out: Path | str | None = None,
+    address: str | None = None,
+    store: StageStore | None = None,
+    overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Run to the end; the summary. After an error the folder holds what was done before it."""
-    under_way = Run.open(experiment, out, address, store=store)
+    """Run to the end; the summary. After an error the folder holds what was done before it.
+
+    A folder that holds an unfinished run of the same experiment is gone on with.
+    """
+    under_way = Run.open(experiment, out, address, overwrite, store)
     try:
         while not under_way.finished:
             under_way.advance(seconds=1.0)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from engine.base import own_modules
 from engine.base.errors import ConfigError, FedskewError, nearest, require
 from engine.experiment import parse_assignment
 from engine.sweeps.definition import Sweep
-from engine.sweeps.user_file import load_module, told
 
 PROFILES = ("laptop", "paper")
 
@@ -52,7 +52,11 @@ def load(reference: str, profile: str, overrides: Iterable[str], sweeps: Mapping
     path, name = _file_and_function(reference)
     if path is not None:
         reference = f"{path}:{name}"
-    function = _function(reference, sweeps)
+    return named(reference, _function(reference, sweeps), profile, overrides)
+
+
+def named(reference: str, function: Callable[[str], Any], profile: str, overrides: Iterable[str]) -> NamedSweep:
+    """Return the sweep that ``function`` defines; raises :class:`ConfigError` where it defines none."""
     try:
         inspect.signature(function).bind(profile)
     except TypeError as error:
@@ -64,7 +68,7 @@ def load(reference: str, profile: str, overrides: Iterable[str], sweeps: Mapping
         raise
     except (Exception, SystemExit) as error:
         file = Path(inspect.getfile(inspect.unwrap(function)))
-        raise ConfigError("sweep", reference, f"raised {told(error, file)}") from error
+        raise ConfigError("sweep", reference, f"raised {own_modules.told(error, file)}") from error
     require(isinstance(sweep, Sweep), "sweep", reference, f"returned a {type(sweep).__name__}", "return a Sweep")
     overrides = tuple(overrides)
     sweep, rest = _own_overrides(sweep, overrides)
@@ -92,7 +96,8 @@ def _function(reference: str, sweeps: Mapping[str, tuple[str, ...]]) -> Callable
     path, name = _file_and_function(reference)
     if path is not None:
         require(path.is_file(), "sweep", path, "is not a file", "name one as FILE.py:function")
-        functions = {key: value for key, value in vars(load_module(path)).items() if inspect.isfunction(value)}
+        module = own_modules.load_file(path, "sweep")
+        functions = {key: value for key, value in vars(module).items() if inspect.isfunction(value)}
         require(name in functions, "sweep", reference, f"has no function {name!r}", nearest(name, functions))
         return functions[name]
     module, _, name = reference.partition(".")

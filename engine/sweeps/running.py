@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ import ray
 from rich.console import Console
 from rich.text import Text
 
-from engine.base import last_word
+from engine.base import last_word, own_modules
 from engine.base.errors import RunFolderError, WriteError, require
 from engine.base.files import locked, not_written, writing
 from engine.base.owned import remove
@@ -129,8 +130,7 @@ def resume_sweep(
 ) -> tuple[NamedSweep, SweepResult]:
     """Go on with the sweep in ``path``; ended trials are kept, and told to the searcher and the scheduler again."""
     values = SweepFolder(path).asked()
-    _refuse_code_inside(path, str(values["reference"]))
-    named = load(values["reference"], values["profile"], values["overrides"], sweeps)
+    named = load(_given_again(path, str(values["reference"])), values["profile"], values["overrides"], sweeps)
     if named.digest != values["digest"]:
         raise RunFolderError(
             f"{path} was begun as another sweep: {values['reference']} has changed since ({values['digest']}, now "
@@ -143,15 +143,19 @@ def resume_sweep(
     return named, run_sweep(named, path, how, address, console, retry_failed)
 
 
-def _refuse_code_inside(folder: Path, reference: str) -> None:
-    """Refuse a sweep that brings its own code along: whoever it comes from, it is about to be run."""
-    file, _, _ = reference.rpartition(":")
-    inside = Path(file).resolve().is_relative_to(folder.resolve())
-    if file and (inside or not Path(file).is_absolute()):
-        raise RunFolderError(
-            f"{folder / 'sweep.yaml'} names code that came with it ({reference}); if you trust it, run it as a sweep: "
-            "fedskew sweep FILE.py:function"
-        )
+def _given_again(path: Path, reference: str) -> str:
+    """Return the reference of a sweep of a user's own file with the file that was named in this process.
+
+    Raises :class:`RunFolderError` where none was: no folder decides which code is run.
+    """
+    file, _, function = reference.rpartition(":")
+    if not file:
+        return reference
+    given = [one for one in own_modules.named_files() if one.name == Path(file).name]
+    if not given:
+        again = shlex.join(["fedskew", "resume", str(path), "--with", file])
+        raise RunFolderError(f"{path} is a sweep of code of your own ({reference}); if you trust it, give it: {again}")
+    return f"{given[-1]}:{function}"
 
 
 # --- pieces -----------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -128,9 +129,10 @@ def activations(spec: ModelSpec, shape: tuple[int, int, int], classes: int) -> i
     """Count the numbers that a model's innermost modules put out for one image."""
     count = 0
 
-    def add(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+    def add(module: nn.Module, args: tuple[Tensor, ...], output: Any) -> None:
         nonlocal count
-        count += output.numel()
+        parts = output if isinstance(output, tuple) else (output,)  # an attention gives its weights as well
+        count += sum(part.numel() for part in parts if part is not None)
 
     model = build_model(spec, shape, classes, torch.Generator()).eval()
     for module in model.modules():

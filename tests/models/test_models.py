@@ -180,8 +180,10 @@ def test_initialise_refuses_what_it_does_not_know() -> None:
             super().__init__(2, 2)
             self.scale = nn.Parameter(torch.ones(1))
 
-    for module in (nn.PReLU(), Scaled()):
-        with pytest.raises(TypeError, match=r"(weight of 0 \(PReLU|scale of 0 \(Scaled)\)"):
+    for module, name in ((nn.PReLU(), "weight"), (Scaled(), "scale")):
+        with pytest.raises(
+            ConfigError, match=rf"^model={type(module).__name__}: has {name} in 0, .*; write keep"
+        ):
             initialise(nn.Sequential(module), torch.Generator())
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from algorithms import ALGORITHMS
+from engine.base import own_modules, sources
 from engine.base.errors import ConfigError
+from engine.base.sources import behind, packages_behind
 from engine.data import PARTITIONS, SOURCES
 from engine.experiment import CHOICES, Experiment
 from engine.models import MODELS
-from engine.base import own_modules, sources
-from engine.base.sources import behind, packages_behind, source_digest
 from engine.record.stage_hashes import code_of, stage_hash
 
 # A user's folder: one module for each choice, and what those take something from, in every way that there is.

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from engine.base import sources as hashing
+from engine.base.sources import ROOMS, digest_of, numeric_path
 from engine.record import stage_hashes
 from engine.record.numerics import numerics
-from engine.base.sources import ROOMS, digest_of, numeric_path
 from engine.record.stage_hashes import stage_hash
 from tests.support.tiny import experiment
 

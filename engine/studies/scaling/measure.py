@@ -26,6 +26,7 @@ from engine.base.errors import require
 from engine.client.entries import Arrays
 from engine.data import Dataset
 from engine.experiment import Execution, Experiment
+from engine.models.model import on_meta
 from engine.record.numerics import hardware_of
 from engine.record.run_folder import RunFolder
 from engine.record.states import Handle
@@ -157,8 +158,7 @@ class Runner:
         else:
             self._pool = LentPool(actors, lambda: actors.use(experiment.execution.actors))
         self._executor = experiment.execution.executor
-        with torch.device("meta"):
-            net = experiment.model.build(prepared.dataset.shape, len(prepared.dataset.classes))
+        net = on_meta(experiment.model, prepared.dataset.shape, len(prepared.dataset.classes))
         self._parameters = sum(parameter.numel() for parameter in net.parameters())
         self._driver = LocalDriver(prepared, make_pool=lambda: self._pool)
 

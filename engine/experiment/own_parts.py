@@ -1,0 +1,169 @@
+"""Decorators by which a user's own class or function becomes a choice: ``@fedskew.algorithm("feddyn")``.
+
+A class is taken as it is: a frozen dataclass over :class:`Algorithm`, :class:`ModelSpec`, :class:`Source` or
+:class:`Partition`. Of a function a class is made: what it is given by the engine it names (``shape``, ``labels``, ...),
+all its other parameters are the choice's fields.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar, get_type_hints
+
+import numpy as np
+from torch import nn
+
+from algorithms import ALGORITHMS
+from engine.base.errors import ConfigError, FedskewError, require
+from engine.base.own_modules import told
+from engine.base.registry import Registry
+from engine.data import PARTITIONS, SOURCES, Assignment, Dataset, Partition, Source
+from engine.data.own_data import as_dataset
+from engine.models import MODELS, Model, ModelSpec
+from engine.models.splitting import check_split, split_model
+
+Own = TypeVar("Own", bound=Callable[..., Any])
+
+
+def algorithm(name: str) -> Callable[[Own], Own]:
+    """Let a class be known as ``algorithm.name=NAME``; see ``engine/algorithm/contract.py``."""
+    return _decorator(ALGORITHMS, name, None)
+
+
+def model(name: str) -> Callable[[Own], Own]:
+    """Let a class or a function be known as ``model.name=NAME``.
+
+    The function is given ``shape`` (C, H, W) and ``num_classes`` and returns an ``nn.Module`` whose last layer is
+    linear, or a :class:`Model`. Its weights are those that it is built with, drawn by torch's own rules from a
+    generator with the run's key.
+    """
+    return _decorator(MODELS, name, _OwnModel)
+
+
+def dataset(name: str) -> Callable[[Own], Own]:
+    """Let a class or a function be known as ``data.name=NAME``; what the function returns: see ``own_data.py``."""
+    return _decorator(SOURCES, name, _OwnSource)
+
+
+def partition(name: str) -> Callable[[Own], Own]:
+    """Let a class or a function be known as ``partition.name=NAME``.
+
+    The function may name ``labels`` (int64 [N]), ``num_classes``, ``owners`` (int64 [N] or None), ``rng`` (numpy's, of
+    ``partition.seed``) and ``clients``; it returns for each client the rows that it holds.
+    """
+    return _decorator(PARTITIONS, name, _OwnPartition)
+
+
+def _decorator(registry: Registry, name: str, made_of_functions: type | None) -> Callable[[Own], Own]:
+    def add(own: Any) -> Any:
+        if inspect.isfunction(own) and made_of_functions is not None:
+            own = _class_of(own, name, made_of_functions)
+        rule = "must be a class" if made_of_functions is None else "must be a class or a function"
+        require(isinstance(own, type), f"{registry.section}.name", name, rule, "put the decorator above one")
+        registry.add(name, own)
+        return own
+
+    return add
+
+
+def _class_of(function: Any, name: str, base: Any) -> type:
+    """Return a frozen dataclass over ``base`` whose fields are what ``function`` is not given by the engine."""
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError:  # of a name that is there for type checkers alone
+        hints = {}
+    fields = []
+    for parameter in inspect.signature(function).parameters.values():
+        kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        require(parameter.kind in kinds, "function", name, f"has the parameter {parameter}", "name each one")
+        if parameter.name in base.given:
+            continue
+        inherited = {field.name: field for field in dataclasses.fields(base)}.get(parameter.name)
+        kind = hints.get(parameter.name, inherited.type if inherited else Any)
+        if parameter.default is not inspect.Parameter.empty:
+            fields.append((parameter.name, kind, dataclasses.field(default=parameter.default, kw_only=True)))
+        elif inherited is None:
+            fields.append((parameter.name, kind, dataclasses.field(kw_only=True)))
+    space = {"function": staticmethod(function), "own_name": name, "__doc__": inspect.getdoc(function)}
+    made = dataclasses.make_dataclass(function.__name__, fields, bases=(base,), namespace=space, frozen=True)
+    made.__module__, made.__qualname__ = function.__module__, function.__qualname__
+    return made
+
+
+class _OfFunction:
+    """What the classes made of functions have in common."""
+
+    section: ClassVar[str]
+    given: ClassVar[tuple[str, ...]]  # the parameters that the engine gives
+    function: ClassVar[Callable[..., Any]]
+    own_name: ClassVar[str]
+
+    def _called(self, given: Mapping[str, Any]) -> Any:
+        names = inspect.signature(self.function).parameters
+        arguments = {name: given[name] if name in given else getattr(self, name) for name in names}
+        try:
+            return self.function(**arguments)
+        except FedskewError:
+            raise
+        except Exception as error:
+            file = Path(self.function.__code__.co_filename)
+            text = f"raised {told(error, file)}"
+            raise ConfigError(f"{self.section}.name", self.own_name, text, "see that line") from error
+
+
+@dataclasses.dataclass(frozen=True)
+class _OwnModel(_OfFunction, ModelSpec):
+    section: ClassVar[str] = "model"
+    given: ClassVar[tuple[str, ...]] = ("shape", "num_classes")
+    keeps_weights: ClassVar[bool] = True
+
+    def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
+        network = self._called({"shape": shape, "num_classes": num_classes})
+        built = split_model(network)
+        if self.projection or self.head != "linear":
+            built = self.assemble(nn.Sequential(built.body), built.head.in_features, num_classes)
+        check_split(built, shape, num_classes)
+        return built
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _OwnSource(_OfFunction, Source):
+    section: ClassVar[str] = "data"
+    given: ClassVar[tuple[str, ...]] = ()
+
+    def read(self) -> Dataset:
+        return as_dataset(self._called({}), self.own_name)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _OwnPartition(_OfFunction, Partition):
+    section: ClassVar[str] = "partition"
+    given: ClassVar[tuple[str, ...]] = ("labels", "num_classes", "owners", "rng")
+
+    def draw(
+        self, rng: np.random.Generator, labels: np.ndarray, num_classes: int, owners: np.ndarray | None
+    ) -> Assignment:
+        rows = self._called({"rng": rng, "labels": labels, "num_classes": num_classes, "owners": owners})
+        try:
+            clients = tuple(np.asarray(part, dtype=np.int64).reshape(-1) for part in rows)
+        except (TypeError, ValueError) as error:
+            rule = f"gave a {type(rows).__name__} that is no list of rows for each client ({error})"
+            raise ConfigError("partition.name", self.own_name, rule, "return a list of index arrays") from None
+        count = len(clients)
+        require(
+            count == self.clients,
+            "partition.clients",
+            self.clients,
+            f"is not what {self.own_name} gives, which is {count}",
+            "let the function name clients, and give rows to so many",
+        )
+        joined = np.concatenate([*clients, np.empty(0, np.int64)])
+        inside = bool(((joined >= 0) & (joined < len(labels))).all())
+        rule = f"gave rows outside of the {len(labels)} training samples"
+        require(inside, "partition.name", self.own_name, rule, "return places in labels")
+        twice = len(np.unique(joined)) < len(joined)
+        require(not twice, "partition.name", self.own_name, "gave a row twice", "give each row to one client")
+        return Assignment(clients, np.setdiff1d(np.arange(len(labels)), joined))

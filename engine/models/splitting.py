@@ -1,0 +1,60 @@
+"""A body and a head of any network whose last layer is linear."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from engine.base.errors import ConfigError
+from engine.models.model import Model
+
+RULE = "cannot be divided into a body and a head"
+
+
+def split_model(network: nn.Module, taps: tuple[str, ...] = ()) -> Model:
+    """Return ``network`` as a :class:`Model`: its last linear layer is the head, all before it the body.
+
+    taps: names of submodules of ``network``, see :class:`Model`. Raises :class:`ConfigError` where no linear layer is
+    the last thing that is done: where it has a bias that is added elsewhere, or something comes after it.
+    """
+    if isinstance(network, Model):
+        return network
+    found = [(name, module) for name, module in network.named_modules() if isinstance(module, nn.Linear)]
+    if not found or not found[-1][0]:
+        repair = "end the network with nn.Linear, or return fedskew.Model(body, head)"
+        raise ConfigError("model", type(network).__name__, f"{RULE}: it has no linear layer within", repair)
+    name, head = found[-1]
+    parent = network.get_submodule(name.rpartition(".")[0])
+    setattr(parent, name.rpartition(".")[2], nn.Identity())
+    return Model(network, head, tuple(f"body.{tap}" for tap in taps))
+
+
+def check_split(model: Model, shape: tuple[int, int, int], num_classes: int) -> None:
+    """Refuse a model whose head is not the last thing that is done, or does not give a score for each class.
+
+    Two images of ``shape`` (C, H, W) are passed.
+    """
+    device = model.head.weight.device
+    images = torch.linspace(0, 1, 2 * shape[0] * shape[1] * shape[2], device=device).reshape(2, *shape)
+    was_training = model.training
+    model.eval()
+    seen: list[Tensor] = []
+    handle = model.head.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    try:
+        with torch.no_grad():
+            logits = model(images)
+    except (RuntimeError, ValueError) as error:  # what torch says of sizes that do not fit
+        told = f"takes no images [B, {', '.join(map(str, shape))}] ({' '.join(str(error).split())})"
+        raise ConfigError(
+            "model", type(model.body).__name__, told, "let it follow the shape that it is given"
+        ) from None
+    finally:
+        handle.remove()
+        model.train(was_training)
+    asked = f"must give scores [B, {num_classes}] for images [B, {', '.join(map(str, shape))}]"
+    if logits.shape != (2, num_classes):
+        told = f"{asked}, and gives {list(logits.shape)}"
+        raise ConfigError("model", type(model.body).__name__, told, "end the network with nn.Linear(..., num_classes)")
+    if seen[0].dim() != 2:
+        told = f"{RULE}: its last linear layer gets features of shape {list(seen[0].shape)}, not [B, D]"
+        raise ConfigError("model", type(model.body).__name__, told, "pool or flatten before it")

@@ -1,0 +1,93 @@
+"""Where a run's parts came from: ``parts.json`` in its folder.
+
+For each section, ``stages.NAME.algorithm`` of stages and ``client_models.NUMBER`` included:
+
+    name       as in the experiment
+    origin     fedskew, package, file or script
+    place      the package's name, or the file
+    version    of fedskew or the package; none for a file
+    code       16 digits of all sources behind the part, see engine/base/sources.py
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from engine import __version__
+from engine.base.definitions import SCRIPT
+from engine.base.errors import RunFolderError
+from engine.base.files import write_atomically
+from engine.base.own_modules import OURS
+from engine.base.sources import all_behind, is_installed, version_of
+from engine.experiment import CHOICES, Experiment
+from engine.record import fields
+
+FILE = "parts.json"
+
+
+def origins(experiment: Experiment) -> dict[str, dict[str, Any]]:
+    """Return where each part of an experiment came from, by its section."""
+    chosen = {
+        "data": experiment.data,
+        "partition": experiment.partition,
+        "model": experiment.model,
+        **{f"client_models.{number}": model for number, model in enumerate(experiment.client_models)},
+        **{f"stages.{stage.name}.algorithm": stage.algorithm for stage in experiment.chain},
+    }
+    return {place: _origin(CHOICES[_section(place)].name_of(choice), type(choice)) for place, choice in chosen.items()}
+
+
+def _section(place: str) -> str:
+    return "model" if place.startswith("client_models.") else place.rpartition(".")[2]
+
+
+def _origin(name: str, choice: type) -> dict[str, Any]:
+    top = choice.__module__.partition(".")[0]
+    code = hashlib.sha256(json.dumps(all_behind(choice), sort_keys=True).encode()).hexdigest()[:16]
+    if top in OURS:
+        told = {"origin": "fedskew", "place": "fedskew", "version": __version__}
+    elif is_installed(top):
+        told = {"origin": "package", "place": top, "version": version_of(top)}
+    else:
+        file = getattr(sys.modules.get(choice.__module__), "__file__", None)
+        told = {"origin": "script" if top == SCRIPT else "file", "place": file or "a notebook", "version": None}
+    return {"name": name, **told, "code": code}
+
+
+def write(folder: Path, experiment: Experiment) -> None:
+    """Write ``parts.json``."""
+    write_atomically(folder / FILE, json.dumps(origins(experiment), indent=2) + "\n")
+
+
+def read(folder: Path) -> dict[str, dict[str, Any]]:
+    """Read ``parts.json``; {} where there is none. Raises :class:`RunFolderError` for one that is none."""
+    path = folder / FILE
+    if not path.exists():
+        return {}
+    try:
+        found = fields.load(path)
+        if not all(isinstance(one, Mapping) and isinstance(one.get("name"), str) for one in found.values()):
+            raise ValueError("a part has no name")
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{path} cannot be read ({error})") from None
+    return found
+
+
+def lacking(folder: Path) -> str | None:
+    """Return what of a run's parts is not known here and how it is given, in words; None where nothing lacks."""
+    for place, one in read(folder).items():
+        if one["name"] in CHOICES[_section(place)].names():
+            continue
+        where, section = one.get("place"), _section(place)
+        again = {
+            "file": f"give its file: --with {where}",
+            "script": "run that script again",
+            "package": f"install {where} {one.get('version')}",
+        }.get(str(one.get("origin")), "give its file by --with FILE.py")
+        return f"{section} {one['name']!r} came from {where} and is not known here; {again}"
+    return None

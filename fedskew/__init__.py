@@ -1,0 +1,108 @@
+"""What users import: ``from fedskew import Experiment, run``.
+
+Every name is loaded when it is first used, so that ``import fedskew`` takes neither torch nor Ray. Parts of one's own
+(an algorithm, a model, a data set, a partition) come in by decorators; see docs/own_parts.md.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from algorithms.fedavg import FedAvg as FedAvg
+    from engine import __version__ as __version__
+    from engine.algorithm import Algorithm as Algorithm
+    from engine.algorithm import Batch as Batch
+    from engine.algorithm import Client as Client
+    from engine.algorithm import Clients as Clients
+    from engine.algorithm import Cohort as Cohort
+    from engine.algorithm import Compute as Compute
+    from engine.algorithm import Context as Context
+    from engine.algorithm import Entry as Entry
+    from engine.algorithm import Generative as Generative
+    from engine.algorithm import Kind as Kind
+    from engine.algorithm import Local as Local
+    from engine.algorithm import LocalRun as LocalRun
+    from engine.algorithm import ModelState as ModelState
+    from engine.algorithm import Net as Net
+    from engine.algorithm import ParamLayout as ParamLayout
+    from engine.algorithm import Personalised as Personalised
+    from engine.algorithm import Phase as Phase
+    from engine.algorithm import PhaseResult as PhaseResult
+    from engine.algorithm import Pooled as Pooled
+    from engine.algorithm import PostTraining as PostTraining
+    from engine.algorithm import Requires as Requires
+    from engine.algorithm import Scalar as Scalar
+    from engine.algorithm import Setting as Setting
+    from engine.algorithm import Tensors as Tensors
+    from engine.algorithm import TrainingTools as TrainingTools
+    from engine.analysis.claims import Claim as Claim
+    from engine.analysis.claims import PaperTable as PaperTable
+    from engine.analysis.loading import load as load_results  # noqa: F401 (named otherwise here)
+    from engine.analysis.results import Results as Results
+    from engine.base.errors import ConfigError as ConfigError
+    from engine.base.errors import FedskewError as FedskewError
+    from engine.base.errors import require as require
+    from engine.data import Assignment as Assignment
+    from engine.data import Dataset as Dataset
+    from engine.data import Partition as Partition
+    from engine.data import Source as Source
+    from engine.data import Split as Split
+    from engine.experiment import Experiment as Experiment
+    from engine.experiment.own_parts import algorithm as algorithm
+    from engine.experiment.own_parts import dataset as dataset
+    from engine.experiment.own_parts import model as model
+    from engine.experiment.own_parts import partition as partition
+    from engine.models import Model as Model
+    from engine.models import ModelSpec as ModelSpec
+    from engine.models.splitting import split_model as split_model
+    from engine.record.run_folder import RunFolder as RunFolder
+    from engine.run.run import Run as Run
+    from engine.run.run import run as run
+    from engine.sweeps.definition import Asha as Asha
+    from engine.sweeps.definition import Optuna as Optuna
+    from engine.sweeps.definition import Pbt as Pbt
+    from engine.sweeps.definition import Sweep as Sweep
+    from engine.sweeps.from_python import sweep as sweep
+    from fedskew.resuming import resume as resume
+
+_PLACES = {
+    "algorithms.fedavg": ("FedAvg",),
+    "engine": ("__version__",),
+    "engine.algorithm": (
+        *("Algorithm", "Batch", "Client", "Clients", "Cohort", "Compute", "Context", "Entry", "Generative", "Kind"),
+        *("Local", "LocalRun", "ModelState", "Net", "ParamLayout", "Personalised", "Phase", "PhaseResult", "Pooled"),
+        *("PostTraining", "Requires", "Scalar", "Setting", "Tensors", "TrainingTools"),
+    ),
+    "engine.analysis.claims": ("Claim", "PaperTable"),
+    "engine.analysis.loading": ("load_results",),
+    "engine.analysis.results": ("Results",),
+    "engine.base.errors": ("ConfigError", "FedskewError", "require"),
+    "engine.data": ("Assignment", "Dataset", "Partition", "Source", "Split"),
+    "engine.experiment": ("Experiment",),
+    "engine.experiment.own_parts": ("algorithm", "dataset", "model", "partition"),
+    "engine.models": ("Model", "ModelSpec"),
+    "engine.models.splitting": ("split_model",),
+    "engine.record.run_folder": ("RunFolder",),
+    "engine.run.run": ("Run", "run"),
+    "engine.sweeps.definition": ("Asha", "Optuna", "Pbt", "Sweep"),
+    "engine.sweeps.from_python": ("sweep",),
+    "fedskew.resuming": ("resume",),
+}
+_PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
+_NAMED_OTHERWISE = {"load_results": "load"}
+
+__all__ = sorted(_PLACE_OF)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACE_OF:
+        raise AttributeError(f"module 'fedskew' has no attribute {name!r}")
+    value = getattr(import_module(_PLACE_OF[name]), _NAMED_OTHERWISE.get(name, name))
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__]
