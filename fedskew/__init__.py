@@ -6,7 +6,10 @@ Every name is loaded when it is first used, so that ``import fedskew`` takes nei
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -94,6 +97,22 @@ _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
 _NAMED_OTHERWISE = {"load_results": "load"}
 
 __all__ = sorted(_PLACE_OF)
+
+
+def _check_nothing_is_hidden() -> None:
+    """Refuse a package or a folder that Python finds in the place of ours: beside a script, say."""
+    for name in ("engine", "algorithms", "tune_configs"):
+        there = sys.modules.get(name)
+        spec = find_spec(name) if there is None else there.__spec__
+        places = [spec.origin, *(spec.submodule_search_locations or ())] if spec else []
+        found = [Path(place) for place in places if place]
+        ours = Path(__file__).resolve().parents[1] / name
+        if not any(ours in (place.resolve(), *place.resolve().parents) for place in found):
+            where = found[0] if found else "nothing"
+            raise ImportError(f"{where} hides fedskew's own package {name!r} ({ours}); rename yours") from None
+
+
+_check_nothing_is_hidden()
 
 
 def __getattr__(name: str) -> Any:

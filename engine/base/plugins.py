@@ -15,21 +15,20 @@ GROUP = "fedskew.plugins"
 
 
 @cache
-def offered() -> dict[tuple[str, str], EntryPoint]:
-    """Return (section, name) -> entry point, for all installed packages.
+def offered(section: str) -> dict[str, EntryPoint]:
+    """Return name -> entry point, for the parts of ``section`` that installed packages offer.
 
-    Raises :class:`ConfigError` where two packages offer one name, or a name has no section before it.
+    Raises :class:`ConfigError` where two packages offer one name.
     """
-    found: dict[tuple[str, str], EntryPoint] = {}
+    found: dict[str, EntryPoint] = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda one: (one.name, one.value)):
-        section, dot, name = entry.name.partition(".")
-        if not (section and dot and name):
-            rule = f"is not SECTION.NAME, in the package {told(entry)}"
-            raise ConfigError(GROUP, entry.name, rule, "name it as algorithm.feddyn, or uninstall the package")
-        other = found.setdefault((section, name), entry)
+        of_section, _, name = entry.name.partition(".")
+        if of_section != section:
+            continue
+        other = found.setdefault(name, entry)
         if other.value != entry.value:
             rule = f"is offered by {told(other)} and by {told(entry)}"
-            raise ConfigError(GROUP, entry.name, rule, "uninstall one of the two")
+            raise ConfigError(f"{section}.name", name, rule, "uninstall one of the two")
     return found
 
 

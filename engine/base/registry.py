@@ -51,7 +51,7 @@ class Registry(dict[str, type]):
             f"is the name of {_place(there)} already" if there else "",
             "take another name",
         )
-        offer = plugins.offered().get((self.section, name))
+        offer = plugins.offered(self.section).get(name)
         require(
             offer is None or offer.value == _place(choice),
             f"{self.section}.name",
@@ -114,10 +114,8 @@ class Registry(dict[str, type]):
 
     def offered(self) -> dict[str, str]:
         """Return the names that installed packages offer and nobody has asked for yet, each with its package."""
-        found = plugins.offered().items()
-        return {
-            name: plugins.told(one) for (section, name), one in found if section == self.section and name not in self
-        }
+        found = plugins.offered(self.section)
+        return {name: plugins.told(entry) for name, entry in found.items() if name not in self}
 
     def find(self, name: object) -> type:
         """Return the class of that name; raises :class:`ConfigError` for an unknown one.
@@ -126,7 +124,7 @@ class Registry(dict[str, type]):
         """
         if isinstance(name, str) and name in self:
             return self[name]
-        offer = plugins.offered().get((self.section, name)) if isinstance(name, str) else None
+        offer = plugins.offered(self.section).get(name) if isinstance(name, str) else None
         if offer is None:
             repair = f"{nearest(name, self.names())}; a part of your own comes in by --with FILE.py"
             raise ConfigError(f"{self.section}.name", name, f"is not a known {self.section}", repair)

@@ -23,7 +23,7 @@ from engine.base.definitions import SCRIPT
 from engine.base.errors import RunFolderError
 from engine.base.files import write_atomically
 from engine.base.own_modules import OURS
-from engine.base.sources import all_behind, is_installed, version_of
+from engine.base.sources import all_behind, is_installed, source_digest, version_of
 from engine.experiment import CHOICES, Experiment
 from engine.record import fields
 
@@ -48,7 +48,10 @@ def _section(place: str) -> str:
 
 def _origin(name: str, choice: type) -> dict[str, Any]:
     top = choice.__module__.partition(".")[0]
-    code = hashlib.sha256(json.dumps(all_behind(choice), sort_keys=True).encode()).hexdigest()[:16]
+    sources = all_behind(choice)
+    if top in OURS:  # rooms of the engine are behind every run, and not behind a part of it
+        sources |= {choice.__module__: source_digest(choice.__module__)}
+    code = hashlib.sha256(json.dumps(sources, sort_keys=True).encode()).hexdigest()[:16]
     if top in OURS:
         told = {"origin": "fedskew", "place": "fedskew", "version": __version__}
     elif is_installed(top):

@@ -10,6 +10,7 @@ import pytest
 
 from engine.models import MODELS
 from engine.run.log import Messages
+from tests.support import own
 from tests.support.command_line import fedskew
 from tests.support.tiny import TinyNorm
 
@@ -76,3 +77,10 @@ def messages() -> Iterator[Messages]:
     log.addHandler(handler)
     yield handler
     log.removeHandler(handler)
+
+
+@pytest.fixture
+def own_parts() -> Iterator[None]:
+    """Whatever own parts a test brings are gone after it."""
+    with own.forgotten():
+        yield

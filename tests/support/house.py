@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("engine", "algorithms", "tune_configs")
+PACKAGES = ("engine", "algorithms", "tune_configs", "fedskew")
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 

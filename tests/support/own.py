@@ -1,0 +1,65 @@
+"""FedProx as a user would write it, to be put into a file, a script or a package; equal to ours to the bit."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from engine.base import last_word, own_modules, plugins
+from engine.experiment import CHOICES
+
+# Its constant is of another file, so that what is beside a part counts as well.
+HELPER = "SCALE = 1.0\n"
+METHOD = '''
+@dataclass(frozen=True)
+class OwnProx(FedAvg):
+    """FedProx (Li et al. 2020, eq. 2)."""
+
+    mu: float = 0.01  # 0 is FedAvg
+
+    def idle_hooks(self, context, phase):
+        return frozenset({"gradient"}) if self.mu == 0 else frozenset()
+
+    def gradient(self, grad, weights, received, state, client):
+        return grad + SCALE * self.mu * (weights - received["weights"])
+'''
+IMPORTS = """from __future__ import annotations
+from dataclasses import dataclass
+import fedskew
+from fedskew import FedAvg
+from own_scale import SCALE
+"""
+FILE = f'{IMPORTS}\n@fedskew.algorithm("ownprox"){METHOD}'
+
+
+def write(folder: Path, **texts: str) -> Path:
+    """Write ``own_scale.py`` and each text as NAME.py into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in {"own_scale": HELPER, **texts}.items():
+        (folder / f"{name}.py").write_text(text)
+    return folder
+
+
+@contextmanager
+def forgotten() -> Iterator[None]:
+    """Put registries, modules, the path and named files back as they were."""
+    known = {section: dict(registry) for section, registry in CHOICES.items()}
+    modules, path, files = set(sys.modules), list(sys.path), dict(own_modules._named)
+    plugins.offered.cache_clear()
+    try:
+        yield
+    finally:
+        for section, registry in CHOICES.items():
+            registry.clear()
+            registry.update(known[section])
+        for name in set(sys.modules) - modules:
+            if "site-packages" not in str(getattr(sys.modules[name], "__file__", "site-packages")):
+                del sys.modules[name]
+        sys.path[:] = path
+        own_modules._named.clear()
+        own_modules._named.update(files)
+        own_modules._TEXTS.sources.clear()
+        last_word.needed_files.clear()
+        plugins.offered.cache_clear()
