@@ -26,6 +26,11 @@ from engine.base.opening import read_text
 OURS = ("engine", "algorithms", "tune_configs", "fedskew")
 
 
+def is_ours(choice: type) -> bool:
+    """Return whether a class ships with fedskew."""
+    return choice.__module__.partition(".")[0] in OURS
+
+
 @dataclass(frozen=True)
 class Source:
     """The text of a module; ``file``: where it was read, which another machine may not have."""
@@ -128,8 +133,8 @@ def load_file(path: Path, field: str) -> ModuleType:
     source = Source(read_text(path), str(path))
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
-    spec = spec_from_loader(name, _TEXTS, origin=str(path))
     _TEXTS.sources[name] = source
+    spec = spec_from_loader(name, _TEXTS)
     assert spec is not None
     module = sys.modules[name] = module_from_spec(spec)
     try:
@@ -157,10 +162,10 @@ def _forget(name: str) -> None:
 def _taken_by(name: str, path: Path) -> str | None:
     """Return what has the name of a module that is to be loaded from ``path``; None if nothing has."""
     there = sys.modules.get(name)
-    if there is not None:
-        return str(getattr(there, "__file__", None) or "built in")
     if name in sys.stdlib_module_names:
         return "of Python"
+    if there is not None:
+        return str(getattr(there, "__file__", None) or "built in")
     spec = find_spec(name)
     if spec is None or spec.origin is None or Path(spec.origin).resolve() == path:
         return None

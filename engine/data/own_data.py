@@ -89,6 +89,8 @@ def _as_images(x: np.ndarray, where: str) -> np.ndarray:
 
     [N, D] are D features; [N, H, W] has one channel; of [N, H, W, C] the channels are put first.
     """
+    if x.dtype.kind not in "fiub":
+        raise DataError(f"{where} has samples of type {x.dtype}, and must have numbers")
     if x.ndim == 2:
         x = x[:, :, None, None].astype(np.float32)
     elif x.ndim == 3:
@@ -99,8 +101,6 @@ def _as_images(x: np.ndarray, where: str) -> np.ndarray:
         raise DataError(f"{where} has samples of shape {list(x.shape[1:])}, and must have [D], [H, W] or [C, H, W]")
     if x.dtype.kind in "iub" and x.min() >= 0 and x.max() <= 255:
         return x.astype(np.uint8)
-    if x.dtype.kind not in "fiu":
-        raise DataError(f"{where} has samples of type {x.dtype}, and must have numbers")
     if not np.isfinite(x).all():
         raise DataError(f"{where} contains NaN or infinite values; fill them in or drop those rows")
     return x.astype(np.float32)

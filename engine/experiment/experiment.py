@@ -27,6 +27,7 @@ from engine.algorithm import Local
 from engine.algorithm.personalised import has_global_model
 from engine.base import safe_yaml
 from engine.base.errors import ConfigError, nearest, require
+from engine.base.own_modules import is_ours
 from engine.base.registry import NAME
 from engine.base.section import Section
 from engine.data import PARTITIONS, SOURCES, ImageFolder, Parquet
@@ -223,7 +224,7 @@ class Experiment(Section):
         written = values["execution"]
         values["execution"] = {f: written[f] for f in IDENTITY if f not in NEUTRAL or written[f] != NEUTRAL[f]}
         values["participation"] = self.participation.identity()
-        if not isinstance(self.data, OWN_DATA):  # a known data set is the same wherever it lies
+        if not isinstance(self.data, OWN_DATA) and is_ours(type(self.data)):  # the same wherever it lies
             values["data"].pop("root", None)
         values["stages"] = [stage.to_mapping() for stage in self.chain]
         if not self.client_models:

@@ -14,7 +14,7 @@ from typing import Any
 from engine.base import own_modules
 from engine.base.definitions import SCRIPT, Reached, arrived, reached
 from engine.base.errors import RunError
-from engine.base.own_modules import OURS, Source
+from engine.base.own_modules import OURS, Source, is_ours
 from engine.base.sources import behind, is_installed, version_of
 from engine.experiment.choices import CHOICES
 
@@ -59,7 +59,7 @@ Arrival = tuple[str, str, type, Reached]  # section, name, class, what it reache
 
 def carried(experiment: Any) -> tuple[Carried, list[Arrival]] | None:
     """Return what must be unpickled before an experiment, in this order; None where all of its parts ship with us."""
-    own = frozenset(choice for choice in all_choices(experiment) if _top(choice) not in OURS)
+    own = frozenset(choice for choice in all_choices(experiment) if not is_ours(choice))
     return (_carried(own), _arrivals(own)) if own else None
 
 

@@ -11,6 +11,10 @@ from engine.models.model import Model
 RULE = "cannot be divided into a body and a head"
 
 
+class Cut(nn.Identity):
+    """What stands in a body where its network had the head: it gives the features on."""
+
+
 def split_model(network: nn.Module, taps: tuple[str, ...] = ()) -> Model:
     """Return ``network`` as a :class:`Model`: its last linear layer is the head, all before it the body.
 
@@ -25,7 +29,7 @@ def split_model(network: nn.Module, taps: tuple[str, ...] = ()) -> Model:
         raise ConfigError("model", type(network).__name__, f"{RULE}: it has no linear layer within", repair)
     name, head = found[-1]
     parent = network.get_submodule(name.rpartition(".")[0])
-    setattr(parent, name.rpartition(".")[2], nn.Identity())
+    setattr(parent, name.rpartition(".")[2], Cut())
     return Model(network, head, tuple(f"body.{tap}" for tap in taps))
 
 
@@ -38,8 +42,10 @@ def check_split(model: Model, shape: tuple[int, int, int], num_classes: int) -> 
     images = torch.linspace(0, 1, 2 * shape[0] * shape[1] * shape[2], device=device).reshape(2, *shape)
     was_training = model.training
     model.eval()
-    seen: list[Tensor] = []
-    handle = model.head.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    seen, cut = list[Tensor](), list[Tensor]()
+    handles = [model.head.register_forward_pre_hook(lambda _, args: seen.append(args[0]))]
+    cuts = [module for module in model.body.modules() if isinstance(module, Cut)]
+    handles += [module.register_forward_hook(lambda _, args, output: cut.append(output)) for module in cuts]
     try:
         with torch.no_grad():
             logits = model(images)
@@ -49,12 +55,15 @@ def check_split(model: Model, shape: tuple[int, int, int], num_classes: int) -> 
             "model", type(model.body).__name__, told, "let it follow the shape that it is given"
         ) from None
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
         model.train(was_training)
+    if cuts and (len(cut) != 1 or cut[0] is not seen[0]):
+        told = f"{RULE}: something comes after its last linear layer, or it is used more than once"
+        raise ConfigError(
+            "model", type(model.body).__name__, told, "end the network with that layer, or return a Model"
+        )
     asked = f"must give scores [B, {num_classes}] for images [B, {', '.join(map(str, shape))}]"
     if logits.shape != (2, num_classes):
         told = f"{asked}, and gives {list(logits.shape)}"
         raise ConfigError("model", type(model.body).__name__, told, "end the network with nn.Linear(..., num_classes)")
-    if seen[0].dim() != 2:
-        told = f"{RULE}: its last linear layer gets features of shape {list(seen[0].shape)}, not [B, D]"
-        raise ConfigError("model", type(model.body).__name__, told, "pool or flatten before it")

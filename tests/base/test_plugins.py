@@ -63,8 +63,8 @@ def test_a_name_is_one_part(tmp_path: Path) -> None:
     sys.path.insert(0, str(tmp_path))
     with pytest.raises(ConfigError, match="ownprox: is the name of more_parts:OwnProx in the package more 1"):
         __import__("mine_i")
-    with pytest.raises(ConfigError, match="^algorithm.name=fedprox: is the name of algorithms.fedprox:FedProx "):
+    with pytest.raises(ConfigError, match=r"^algorithm.name=fedprox: is the name of algorithms.fedprox:FedProx "):
         ALGORITHMS.add("fedprox", ALGORITHMS["scaffold"])
     install(tmp_path / "b", "algorithm.ownprox = other_parts:OwnProx", "even-more")
-    with pytest.raises(ConfigError, match="ownprox: is offered by more 1.5 and by even-more 1.5; uninstall one"):
+    with pytest.raises(ConfigError, match=r"ownprox: is offered by more 1.5 and by even-more 1.5; uninstall one"):
         Experiment(algorithm={"name": "ownprox"})

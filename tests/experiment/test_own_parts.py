@@ -1,0 +1,316 @@
+"""Own parts in an experiment: classes and functions that become choices, and what is refused of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fedskew
+from algorithms import ALGORITHMS
+from algorithms.fedavg import FedAvg
+from engine.algorithm import seeds
+from engine.base.errors import ConfigError, DataError
+from engine.base.own_modules import load_file
+from engine.data import SOURCES
+from engine.data.own_data import as_dataset
+from engine.experiment import Experiment
+from engine.models import MLP, MODELS, build_model
+from engine.models.splitting import check_split, split_model
+from engine.record import parts
+from engine.run.run import run
+from tests.support import own
+
+pytestmark = pytest.mark.usefixtures("own_parts")
+SMALL: dict[str, Any] = {
+    "rounds": 2,
+    "data": {"name": "fashion_mnist_sample", "train_samples": 200, "test_samples": 50},
+    "partition": {"name": "iid", "clients": 4},
+    "model": {"name": "mlp", "hidden": [8]},
+    "execution": {"actors": 0, "device": "cpu", "executor": "loop"},
+}
+
+
+# --- classes ----------------------------------------------------------------------------------------------
+
+
+def test_an_own_class_is_a_choice_like_ours(tmp_path: Path) -> None:
+    """Kills: an own part that computes otherwise than its twin; an instance that is taken only as a mapping; a digest
+    or a file that does not name it."""
+    load_file(own.write(tmp_path / "code", ownprox=own.FILE) / "ownprox.py", "--with")
+    made = Experiment(algorithm=ALGORITHMS["ownprox"](mu=0.1), **SMALL)
+    assert made == Experiment(algorithm={"name": "ownprox", "mu": 0.1}, **SMALL)
+    assert Experiment.from_mapping(made.to_mapping()) == made
+    ours = run(Experiment(algorithm={"name": "fedprox", "mu": 0.1}, **SMALL), tmp_path / "ours")
+    assert run(made, tmp_path / "own")["weights_sha256"] == ours["weights_sha256"]
+    origins = parts.read(tmp_path / "own")
+    assert origins["stages.train.algorithm"]["place"] == str(tmp_path / "code" / "ownprox.py")
+    assert {place: one["origin"] for place, one in origins.items()} == {
+        **dict.fromkeys(("data", "partition", "model"), "fedskew"),
+        "stages.train.algorithm": "file",
+    }
+
+
+def test_a_run_without_its_part_says_what_to_give(tmp_path: Path) -> None:
+    """Kills: a traceback, or a file of the folder's that is imported; a summary that cannot be read without code."""
+    load_file(own.write(tmp_path / "code", ownprox=own.FILE) / "ownprox.py", "--with")
+    run(Experiment(algorithm={"name": "ownprox"}, **SMALL), tmp_path / "run")
+    del ALGORITHMS["ownprox"]
+    told = r"algorithm 'ownprox' came from \S+/ownprox.py and is not known here; give its file: --with \S+/ownprox.py"
+    with pytest.raises(fedskew.FedskewError, match=told):
+        fedskew.resume(tmp_path / "run")
+    assert fedskew.load_results(tmp_path / "run").trials["status"].tolist() == ["finished"]
+
+
+def made(name: str = "mine", *, frozen: bool = True, **space: Any) -> Any:
+    """A class over FedAvg that nobody has registered."""
+    kind = type("Mine", (FedAvg,), {"__module__": __name__, **space})
+    return dataclasses.dataclass(frozen=frozen)(kind) if frozen else kind
+
+
+KEYWORD: Any = dataclasses.field(kw_only=True)
+WRONG = {
+    "no dataclass": (
+        lambda: fedskew.algorithm("mine")(made(frozen=False, __annotations__={"mu": "float"}, mu=0.1)),
+        r"algorithm.name=mine: \S+:Mine has fields \(mu\) and is no dataclass; write @dataclass\(frozen=True\)",
+    ),
+    "no default": (
+        lambda: fedskew.algorithm("mine")(
+            dataclasses.make_dataclass(
+                "Mine", [("mu", float, dataclasses.field(kw_only=True))], bases=(FedAvg,), frozen=True
+            )
+        ),
+        r"algorithm.name=mine: \S+:Mine has no default for mu; give it one, its neutral value where there is one: mu: ",
+    ),
+    "no algorithm": (
+        lambda: fedskew.algorithm("mine")(int),
+        r"algorithm.name=mine: builtins:int is no Algorithm; write class int\(Algorithm\), or a subclass",
+    ),
+    "abstract": (
+        lambda: fedskew.algorithm("mine")(type("Mine", (fedskew.Algorithm,), {})),
+        r"algorithm.name=mine: \S+:Mine does not define aggregate, upload; write it",
+    ),
+    "a name": (
+        lambda: fedskew.algorithm("my method")(made()),
+        r"algorithm.name='?my method'?: must be 1 to 64 of the characters",
+    ),
+    "taken": (
+        lambda: fedskew.algorithm("fedprox")(made()),
+        r"algorithm.name=fedprox: is the name of algorithms.fedprox",
+    ),
+    "a function": (
+        lambda: fedskew.algorithm("mine")(lambda: None),
+        r"algorithm.name=mine: must be a class; put the decorator above one",
+    ),
+    "not registered": (
+        lambda: Experiment(algorithm=made()()),
+        r'^algorithm=.*: \S+:Mine is not registered; write @fedskew.algorithm\("a_name"\) above the class',
+    ),
+    "a data set not registered": (
+        lambda: Experiment(data=np.zeros(3)),
+        r"^data=.*: must be a name with fields; data.name=...",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_no_part_is_one_sentence(case: str) -> None:
+    """Kills: a class that fails in the middle of a run; a rule without its repair."""
+    do, told = WRONG[case]
+    with pytest.raises(ConfigError, match=told):
+        do()
+
+
+# --- functions --------------------------------------------------------------------------------------------
+
+
+def two_layers(shape: Any, num_classes: int, width: int = 8) -> nn.Module:
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(shape[0] * shape[1] * shape[2], width), nn.PReLU(), nn.Linear(width, num_classes)
+    )
+
+
+def test_a_function_is_a_model(tmp_path: Path) -> None:
+    """Kills: weights that are drawn without a key, or left as they were in memory; a field that changes nothing; a
+    global generator that a model has moved."""
+    mine = fedskew.model("two_layers")(two_layers)
+    assert [field.name for field in dataclasses.fields(mine)] == ["head", "projection", "width"]
+    torch.manual_seed(1)  # noqa: whatever the process has drawn before
+    before = torch.get_rng_state()
+    same = [build_model(mine(width=5), (1, 8, 8), 4, seeds.generator(seed, "weights")) for seed in (0, 0, 1)]
+    assert torch.equal(torch.get_rng_state(), before)
+    first, again, other = ([*model.parameters()] for model in same)
+    assert [list(one.shape) for one in first] == [[5, 64], [5], [1], [4, 5], [4]]
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(first[0], other[0]) and torch.equal(first[2], torch.tensor([0.25]))
+    summaries = [run(Experiment(**{**SMALL, "model": {"name": "two_layers"}}), tmp_path / name) for name in "ab"]
+    assert summaries[0]["weights_sha256"] == summaries[1]["weights_sha256"]
+
+
+def test_a_network_is_divided_before_its_last_linear_layer() -> None:
+    """Kills: a head that is another layer; a division after which the scores are others; one that is not checked."""
+    x = torch.linspace(0, 1, 2 * 64).reshape(2, 1, 8, 8)
+    network = two_layers((1, 8, 8), 4)
+    scores = network(x)
+    model = split_model(network)
+    assert torch.equal(model(x), scores) and model.head.out_features == 4
+    assert torch.equal(model.head(model.features(x)), scores)
+    check_split(model, (1, 8, 8), 4)
+    ours = build_model(MLP(hidden=(5,)), (1, 8, 8), 4, seeds.generator(0, "weights"))
+    assert split_model(ours) is ours
+    refused = {
+        r"has no linear layer within": nn.Sequential(nn.Conv2d(1, 4, 8), nn.Flatten()),
+        r"must give scores \[B, 4\] .* and gives \[2, 3\]": two_layers((1, 8, 8), 3),
+        r"takes no images \[B, 1, 8, 8\]": two_layers((3, 8, 8), 4),
+    }
+    for told, wrong in refused.items():
+        with pytest.raises(ConfigError, match=told):
+            check_split(split_model(wrong), (1, 8, 8), 4)
+
+
+def test_a_network_that_goes_on_after_its_last_layer_is_refused() -> None:
+    """Kills: scores of a head alone, where the network has a temperature or a softmax behind it."""
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.Softmax(1))
+    with pytest.raises(ConfigError, match=r"cannot be divided into a body and a head: something comes after"):
+        check_split(split_model(network), (1, 8, 8), 4)
+
+
+def test_a_function_is_a_partition_and_a_data_set(tmp_path: Path) -> None:
+    """Kills: rows that are given twice, lost without a word, or not there; another number of clients than was said."""
+
+    def halves(labels: np.ndarray, rng: np.random.Generator, clients: int = 2, skip: int = 0) -> Any:
+        return np.array_split(rng.permutation(len(labels))[skip:], clients)
+
+    def blobs(n: int = 60) -> Any:
+        y = np.arange(n) % 3
+        return {"train": (np.eye(3)[y], y), "test": (np.eye(3)[y[:9]], y[:9])}
+
+    part, data = fedskew.partition("halves")(halves), fedskew.dataset("blobs")(blobs)
+    labels = np.zeros(11, np.int64)
+    found = part(clients=3, skip=2, seed=4).assign(labels, 1)
+    assert found.sizes().tolist() == [3, 3, 3] and len(found.dropped) == 2
+    again = part(clients=3, skip=2, seed=4).assign(labels, 1)
+    assert all(np.array_equal(a, b) for a, b in zip(found.clients, again.clients, strict=True))
+    asked = {**SMALL, "data": {"name": "blobs", "n": 30}, "partition": {"name": "halves", "clients": 2}}
+    summary = run(Experiment(**asked, local={"lr": 0.5, "epochs": 5}), tmp_path / "run")
+    assert summary["accuracy"] == 1.0 and data().read().shape == (3, 1, 1)
+    wrong = {
+        "is not what wrong gives, which is 1": lambda labels, clients: [range(3)],
+        "gave rows outside of the 11 training samples": lambda labels, clients: [[0], [11]],
+        "gave a row twice": lambda labels, clients: [[0, 1], [1]],
+        "gave a int that is no list of rows": lambda labels, clients: 3,
+        r"raised ZeroDivisionError: division by zero \(test_own_parts.py, line": lambda labels, clients: 1 / 0,
+    }
+    for told, function in wrong.items():
+        function.__name__ = function.__qualname__ = "wrong"
+        with pytest.raises(ConfigError, match=told):
+            fedskew.partition("wrong")(function)(clients=2).assign(labels, 1)
+
+
+class Torch:
+    """A data set as torch and torchvision have them."""
+
+    classes = ("cat", "dog")
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, row: int) -> Any:
+        if row >= 4:
+            raise IndexError
+        return torch.full((3, 2, 2), row / 4), row % 2
+
+
+class Names:
+    names = ("zero", "one", "two")
+
+
+class Hub(list[Any]):
+    """A data set as Hugging Face's package has them."""
+
+    features = {"img": None, "label": Names()}  # noqa: RUF012
+
+
+def test_data_sets_as_users_have_them() -> None:
+    """Kills: channels that are not put first; pixels that become floats; labels or class names that are lost."""
+    pixels = np.arange(2 * 6 * 5 * 3, dtype=np.uint8).reshape(2, 6, 5, 3)
+    both = {"train": (pixels, [0, 1]), "test": (pixels[:1], [1])}
+    found = as_dataset(both, "mine")
+    assert found.train.images.dtype == np.uint8 and found.shape == (3, 6, 5) and found.name == "mine"
+    assert np.array_equal(found.train.images[1, 2], pixels[1, :, :, 2])
+    found = as_dataset((Torch(), Torch()), "mine")
+    assert found.classes == ("cat", "dog") and found.train.images[3, 0, 0, 0] == np.float32(0.75)
+    rows = Hub([{"img": np.full((2, 2), n, np.uint8), "label": n} for n in range(3)])
+    found = as_dataset({"train": rows, "test": rows}, "mine")
+    assert found.classes == Names.names and found.shape == (1, 2, 2) and found.mean != (0.0,)
+    named = as_dataset({"train": (np.eye(2), ["b", "a"]), "test": (np.eye(2), ["a", "c"])}, "mine")
+    assert named.classes == ("a", "b", "c") and named.train.labels.tolist() == [1, 0] and named.test.labels[1] == 2
+    owned = as_dataset({"train": (np.eye(2), [0, 1], [5, 6]), "test": (np.eye(2), [0, 1], [5, 6])}, "mine")
+    assert owned.train.owners is not None and owned.train.owners.tolist() == [5, 6]
+
+
+NOT_DATA = {
+    "gave a int, and must give": 3,
+    "train is a int, and must be": {"train": 3, "test": 3},
+    "contains NaN or infinite values": ((np.full((2, 2), np.nan), [0, 1]),) * 2,
+    "has samples of type <U1": ((np.full((2, 2), "a"), [0, 1]),) * 2,
+    "has samples of shape []": ((np.zeros(2), [0, 1]),) * 2,
+    "has the columns picture, label": ([{"picture": 1, "label": 2}], [{"picture": 1, "label": 2}]),
+    "train is empty": ([], []),
+}
+
+
+@pytest.mark.parametrize("told", NOT_DATA)
+def test_what_is_no_data_set_is_one_sentence(told: str) -> None:
+    """Kills: an error of numpy's; samples that nothing can be trained on."""
+    with pytest.raises(DataError) as raised:
+        as_dataset(NOT_DATA[told], "mine")
+    assert told in str(raised.value) and str(raised.value).startswith("data.name=mine")
+
+
+def test_an_own_folder_is_another_data_set(tmp_path: Path) -> None:
+    """Kills: two folders of one's own under one digest, as it is right for a known data set."""
+    fedskew.dataset("from_root")(lambda root="a": None)
+    digests = {Experiment(**{**SMALL, "data": {"name": "from_root", "root": root}}).digest for root in "ab"}
+    assert len(digests) == 2 and "from_root" in SOURCES
+
+
+# --- on the way to another process -------------------------------------------------------------------------
+
+ELSEWHERE = """
+import pickle, sys
+from engine.experiment import Experiment
+from algorithms import ALGORITHMS
+from engine.record.stage_hashes import code_of
+experiment = pickle.loads(sys.stdin.buffer.read())
+assert ALGORITHMS["ownprox"] is type(experiment.algorithm)
+assert Experiment.from_mapping(experiment.to_mapping()) == experiment
+print(code_of(experiment), experiment.digest, sys.modules["own_scale"].SCALE)
+"""
+
+
+def test_a_process_that_has_no_file_is_sent_it(tmp_path: Path) -> None:
+    """Kills: a part that is pickled by the name of a module that is nowhere else; a module beside it that is left
+    behind; another hash of the same code."""
+    from engine.record.stage_hashes import code_of
+
+    folder = own.write(tmp_path / "code", ownprox=own.FILE)
+    load_file(folder / "ownprox.py", "--with")
+    experiment = Experiment(algorithm={"name": "ownprox"}, **SMALL)
+    sent = pickle.dumps(experiment)
+    for path in folder.iterdir():
+        if path.is_file():
+            path.unlink()
+    done = subprocess.run([sys.executable, "-c", ELSEWHERE], input=sent, capture_output=True, check=False)
+    assert done.stdout.decode().split() == [code_of(experiment), experiment.digest, "1.0"], done.stderr.decode()
+    assert len(pickle.dumps([experiment] * 50)) < len(sent) + 2000  # the sources once
+    assert b"engine.experiment.parts" not in pickle.dumps(Experiment(**SMALL))
+    assert MODELS["mlp"] is MLP
