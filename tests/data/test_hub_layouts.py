@@ -213,6 +213,16 @@ def test_circles_of_links_end(tmp_path: Path) -> None:
     assert len(Parquet(root=str(tmp_path)).load().train) == 6
 
 
+def test_files_far_down_are_nobodys(tmp_path: Path) -> None:
+    """Kills: a search through everything below a folder; a limit that is off by one."""
+    for split in ("train", "test"):
+        write(tmp_path / "a/b/c/d" / f"{split}.parquet", slice(0, 6), label=named(slice(0, 6)))
+        write(tmp_path / "e/f/g/h/i" / f"{split}.parquet", slice(6, 12), label=named(slice(6, 12)))
+    assert np.array_equal(Parquet(root=str(tmp_path)).load().train.images, PIXELS[:6])
+    with pytest.raises(ConfigError, match=r"data\.config=e/f/g/h/i: is no configuration"):
+        Parquet(root=str(tmp_path), config="e/f/g/h/i").load()
+
+
 # --- columns ------------------------------------------------------------------------------------------
 
 
