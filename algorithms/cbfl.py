@@ -52,6 +52,7 @@ from engine.algorithm import (
     Kind,
     Net,
     ParamLayout,
+    Requires,
     Setting,
     Tensors,
     TrainingTools,
@@ -99,6 +100,7 @@ class Cbfl(Generative, FedAvg):
         "teacher": Entry(Kind.VECTOR, "derivable"),
         "teacher_buffers": Entry(Kind.BUFFERS, "derivable"),
     }
+    requires: ClassVar[Requires] = Requires(no_tokens="trains on generated images")
     symbols: ClassVar[Mapping[str, str]] = {
         **FedAvg.symbols,
         "lambda": "lam",

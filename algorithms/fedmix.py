@@ -24,7 +24,8 @@ from engine.algorithm import Batch, Net, Requires, Tensors
 @dataclass(frozen=True)
 class FedMix(NaiveMix):
     requires: ClassVar[Requires] = Requires(
-        no_vmap="its loss takes a derivative along a direction, which cannot be mapped over clients"
+        no_vmap="its loss takes a derivative along a direction, which cannot be mapped over clients",
+        no_tokens=NaiveMix.requires.no_tokens,
     )
 
     mix: float = 0.05  # lambda, the share of the others; 0 is FedAvg, and nothing is exchanged

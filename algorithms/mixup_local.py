@@ -6,20 +6,22 @@ The comparator that exchanges nothing: one weight from Beta(gamma, gamma) and on
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Batch, Client, Context, Net, Tensors
+from engine.algorithm import Batch, Client, Context, Net, Requires, Tensors
 from engine.base.errors import require
 
 
 @dataclass(frozen=True)
 class MixupLocal(FedAvg):
     gamma: float = 1.0  # 1: weights uniform in [0, 1]; 0 is FedAvg
+
+    requires: ClassVar[Requires] = Requires(no_tokens="mixes rows with one another")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Algorithm, Batch, Client, Clients, ClientView, Context, Entry, Kind, Net, Tensors
+from engine.algorithm import Algorithm, Batch, Client, Clients, ClientView, Context, Entry, Kind, Net, Requires, Tensors
 from engine.base.errors import require
 
 log = logging.getLogger("fedskew")
@@ -41,6 +41,7 @@ class NaiveMix(FedAvg):
     mash: int = 0  # M_k, rows in an average; 0 is all rows of a client
 
     symbols: ClassVar[Mapping[str, str]] = {**FedAvg.symbols, "lambda": "mix", "M_k": "mash"}
+    requires: ClassVar[Requires] = Requires(no_tokens="mixes rows with averages of rows")
     entries: ClassVar = {**Algorithm.entries, **dict.fromkeys(("images", "labels"), Entry(Kind.IMAGES, "once"))}
 
     def __post_init__(self) -> None:

@@ -61,7 +61,7 @@ def test_choices_and_their_fields(section: str) -> None:
         assert ROWS[key][1] == ("all" if len(owners) == len(registry) else ", ".join(owners)), key
         defaults = [default for default in map(default_of, owners.values()) if default is not PydanticUndefined]
         assert yaml.safe_load(ROWS[key][3]) in defaults, key
-        others = {default for default in defaults if default != yaml.safe_load(ROWS[key][3])}
+        others = [default for default in defaults if default != yaml.safe_load(ROWS[key][3])]
         assert all(str(default) in ROWS[key][5] for default in others), (key, others)
 
 

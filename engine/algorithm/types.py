@@ -187,3 +187,5 @@ class Requires:
     # The reason, in a clause, why clients of a block are not trained in one pass while a step hook acts, see
     # hooks.py; empty: they are.
     no_vmap: str = ""
+    # The reason, in a clause, why rows must be pixels or features, which can be averaged; empty: token ids will do.
+    no_tokens: str = ""

@@ -9,9 +9,10 @@ import dataclasses
 import hashlib
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -64,7 +65,8 @@ class Split:
 class Dataset:
     """A data set, ready to train on; raises :class:`DataError` if its parts do not fit together.
 
-    mean, std: per channel (or one for all channels), of pixels scaled to [0, 1]; 0 and 1 mean "as is".
+    mean, std: per channel (or one for all channels), of pixels scaled to [0, 1]; 0 and 1 mean "as is". vocabulary: one
+    more than the highest token id, where the images are token ids; None where they are pixels or features.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Dataset:
     test: Split
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    vocabulary: int | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -108,6 +111,9 @@ class Dataset:
         return channels, height, width
 
 
+_NOTHING = object()  # equal to no value
+
+
 @dataclass(frozen=True, kw_only=True)
 class Source(ABC):
     """The place that a data set comes from, and how much of it to keep.
@@ -118,6 +124,7 @@ class Source(ABC):
     """
 
     downloads: ClassVar[bool] = False  # by itself, where its files are missing
+    neutral: ClassVar[Mapping[str, Any]] = {}  # fields that are in no digest at these values, at which they do nothing
 
     train_samples: int | None = None
     test_samples: int | None = None
@@ -127,6 +134,10 @@ class Source(ABC):
         for field in ("train_samples", "test_samples"):
             value = getattr(self, field)
             require(value is None or value >= 1, field, value, "must be at least 1", "leave it out to keep all")
+
+    def identity(self, written: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those fields, of all as they are ``written`` in a config, that tell what is read."""
+        return {name: value for name, value in written.items() if value != self.neutral.get(name, _NOTHING)}
 
     def folder(self, download: bool = False) -> Path | None:
         """Return where the files of the data set lie, None for data that need no files, without opening any of them.
@@ -216,11 +227,43 @@ def _mean_and_std(counts: list[int]) -> tuple[float, float]:
     return total / (255 * number), math.sqrt(spread) / (255 * number) if spread else 1.0
 
 
-def assembled(name: str, classes: tuple[str, ...], splits: list[Split], mean_std: MeanStd | None) -> Dataset:
-    """Put a data set together from [train, test]; an unknown mean and std are computed of the training images."""
+def feature_statistics(features: np.ndarray) -> MeanStd:
+    """Return mean and standard deviation per channel of float32 features [N, D, 1, 1]; a constant one has std 1.
+
+    In float64, by sums of whole rows whose order is fixed, so that no library's can be seen in the data's fingerprint.
+    """
+    rows = features.reshape(len(features), -1)
+    mean = _column_sums(rows, np.zeros(rows.shape[1]), power=1) / len(rows)
+    std = np.sqrt(_column_sums(rows, mean, power=2) / len(rows))
+    std[std < np.finfo(np.float32).tiny] = 1.0  # its inverse would be no float32
+    return tuple(mean.tolist()), tuple(std.tolist())
+
+
+def _column_sums(rows: np.ndarray, centre: np.ndarray, power: int) -> np.ndarray:
+    """Return the sum over ``rows`` [N, D] of (row - centre)^power, float64 [D]: halves added, 1,024 rows at a time."""
+    total = np.zeros(rows.shape[1])
+    for start in range(0, len(rows), 1024):
+        block = rows[start : start + 1024].astype(np.float64) - centre
+        block = block if power == 1 else block * block
+        while len(block) > 1:
+            half = len(block) // 2
+            block = np.concatenate([block[:half] + block[half : 2 * half], block[2 * half :]])
+        total += block[0]
+    return total
+
+
+def assembled(
+    name: str,
+    classes: tuple[str, ...],
+    splits: list[Split],
+    mean_std: MeanStd | None,
+    vocabulary: int | None = None,
+) -> Dataset:
+    """Put a data set together from [train, test]; an unknown mean and std are computed of the training split."""
     train, test = splits
-    mean, std = mean_std or channel_statistics(train.images)
-    return Dataset(name, classes, train, test, mean, std)
+    if mean_std is None:
+        mean_std = (channel_statistics if train.images.dtype == np.uint8 else feature_statistics)(train.images)
+    return Dataset(name, classes, train, test, *mean_std, vocabulary)
 
 
 def _check(condition: bool, message: str) -> None:

@@ -176,6 +176,20 @@ def _check_requirements(stage: Stage, model: ModelSpec, client_models: Sequence[
             f"must be {value} for {name}",
             f"set model.{field}={value}",
         )
+    for own in (model, *client_models):
+        if own.takes_tokens:
+            _check_tokens(stage, MODELS.name_of(own))
+
+
+def _check_tokens(stage: Stage, model: str) -> None:
+    """Refuse a stage that changes its rows' numbers, where ``model`` takes them for token ids."""
+    reason, augment = stage.algorithm.requires.no_tokens, stage.local.augment
+    rule = f"{reason}, and model {model} takes token ids, which are no amounts"
+    require(
+        not reason, "algorithm.name", ALGORITHMS.name_of(stage.algorithm), rule, "for example algorithm.name=fedavg"
+    )
+    rule = f"is for images, and model {model} takes token ids"
+    require(augment == "none", "local.augment", augment, rule, "set local.augment=none")
 
 
 def _check_rounds(stage: Stage, chain: Sequence[Stage], written: Sequence[WrittenStage]) -> None:

@@ -119,6 +119,7 @@ class _OwnModel(_OfFunction, ModelSpec):
     section: ClassVar[str] = "model"
     given: ClassVar[tuple[str, ...]] = ("shape", "num_classes")
     keeps_weights: ClassVar[bool] = True
+    takes_tokens: ClassVar[bool | None] = None
 
     def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
         network = self._called({"shape": shape, "num_classes": num_classes})

@@ -7,12 +7,13 @@ Read ``model.py`` first, then ``networks.py``.
 
 from engine.base.registry import Registry
 from engine.models.mobilenet import MobileNetV2
-from engine.models.model import Model, ModelSpec, build_model, check_size, initialise
+from engine.models.model import Model, ModelSpec, build_model, check_inputs, check_size, initialise
 from engine.models.narrow import narrowed
 from engine.models.networks import CNN, CNN3, MLP, LeNet, Logistic, MoonCNN
 from engine.models.personalised import FedRepCifar, PflegoCifar, PflegoMLP, PflegoOmniglot
 from engine.models.resnet import ResNet8, ResNet20, ResNet32, ResNet56
 from engine.models.resnet_imagenet import ResNet18, ResNet50
+from engine.models.text import DAN
 
 MODELS = Registry(
     "model",
@@ -35,12 +36,14 @@ MODELS = Registry(
         "pflego_cifar": PflegoCifar,
         "pflego_omniglot": PflegoOmniglot,
         "fedrep_cifar": FedRepCifar,
+        "dan": DAN,
     },
 )
 
 __all__ = [
     "CNN",
     "CNN3",
+    "DAN",
     "MLP",
     "MODELS",
     "FedRepCifar",
@@ -60,6 +63,7 @@ __all__ = [
     "ResNet50",
     "ResNet56",
     "build_model",
+    "check_inputs",
     "check_size",
     "initialise",
     "narrowed",

@@ -57,9 +57,9 @@ class ModelSpec(ABC):
     """Hyper-parameters of a network; the images' shape and the number of classes come from the data."""
 
     linear_layers_only: ClassVar[bool] = False  # True: no convolution, so that stacked clients share one product
-    keeps_weights: ClassVar[bool] = (
-        False  # True: its weights are those that build() gives; else initialise() draws them
-    )
+    keeps_weights: ClassVar[bool] = False  # True: its weights are those of build(); else initialise() draws them
+    # True: its inputs are token ids [B, L, 1, 1], and below ``vocabulary``; None: whatever there is.
+    takes_tokens: ClassVar[bool | None] = False
 
     head: Head = field(default="linear", kw_only=True)  # linear with bias, or CCVR's normalised remedy without
     projection: bool = field(default=False, kw_only=True)  # MOON's two layers between body and head
@@ -143,6 +143,24 @@ def check_size(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int) -
     needed, there = 4 * COPIES * weights, memory("cpu")
     rule = f"needs {needed / 1e9:,.0f} GB for {COPIES} copies of its weights, and this machine has {there / 1e9:,.0f}"
     require(needed <= there, "model", spec, rule, "take fewer units")
+
+
+def check_inputs(spec: ModelSpec, name: str, vocabulary: int | None) -> None:
+    """Raise :class:`ConfigError` where the model ``name`` does not take what the data's rows are made of.
+
+    vocabulary: one more than the highest token id of the data; None where they are pixels or features.
+    """
+    if spec.takes_tokens is None:
+        return
+    if not spec.takes_tokens:
+        rule = "takes pixels or features, and the data are token ids"
+        require(vocabulary is None, "model.name", name, rule, "set model.name=dan")
+        return
+    rule = "takes token ids, and the data are pixels or features"
+    require(vocabulary is not None, "model.name", name, rule, "for example model.name=mlp")
+    limit, needed = getattr(spec, "vocabulary", 0), vocabulary or 0
+    rule = f"is not above {needed - 1}, the highest token id of the data"
+    require(needed <= limit, "model.vocabulary", limit, rule, f"set model.vocabulary={needed} or more")
 
 
 def build_model(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int, generator: torch.Generator) -> Model:

@@ -25,6 +25,25 @@ class Logistic(ModelSpec):
         return self.assemble(nn.Sequential(nn.Flatten()), math.prod(shape), num_classes)
 
 
+def check_hidden(hidden: tuple[int, ...]) -> None:
+    """Raise :class:`ConfigError` for hidden layers without units."""
+    require(min(hidden, default=1) > 0, "hidden", hidden, "must be positive", "for example hidden=[200, 200]")
+
+
+def append_hidden(body: nn.Sequential, features: int, hidden: tuple[int, ...]) -> tuple[int, tuple[str, ...]]:
+    """Append fully connected layers of ``hidden`` units to ``body``, which gives ``features``, each with a ReLU.
+
+    Returns the number of features after them, and the taps: the ReLUs' names in the model.
+    """
+    taps = []
+    for units in hidden:
+        body.append(nn.Linear(features, units))
+        body.append(nn.ReLU())
+        taps.append(f"body.{len(body) - 1}")
+        features = units
+    return features, tuple(taps)
+
+
 @dataclass(frozen=True)
 class MLP(ModelSpec):
     """Fully connected layers, ReLU after each hidden one (McMahan et al. 2017: "2NN", two layers of 200)."""
@@ -35,17 +54,12 @@ class MLP(ModelSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(len(self.hidden) > 0, "hidden", self.hidden, "must not be empty", "use model.name=logistic")
-        require(min(self.hidden) > 0, "hidden", self.hidden, "must be positive", "for example hidden=[200, 200]")
+        check_hidden(self.hidden)
 
     def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
         body = nn.Sequential(nn.Flatten())
-        features, taps = math.prod(shape), []
-        for units in self.hidden:
-            body.append(nn.Linear(features, units))
-            body.append(nn.ReLU())
-            taps.append(f"body.{len(body) - 1}")
-            features = units
-        return self.assemble(body, features, num_classes, tuple(taps))
+        features, taps = append_hidden(body, math.prod(shape), self.hidden)
+        return self.assemble(body, features, num_classes, taps)
 
 
 @dataclass(frozen=True)

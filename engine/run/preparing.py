@@ -15,7 +15,7 @@ import torch
 from engine.base.errors import ConfigError, DataError, require
 from engine.data import Assignment, Dataset
 from engine.experiment import Execution, Experiment, no_gpu
-from engine.models import check_size
+from engine.models import MODELS, ModelSpec, check_inputs, check_size
 from engine.record.numerics import other_code
 from engine.record.run_folder import RunFolder
 from engine.server.evaluation_schedule import measures_own_models
@@ -25,10 +25,10 @@ log = logging.getLogger("fedskew")
 
 def check_against_data(experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
     """Refuse what only the data can tell: a model that does not fit them, a cohort larger than the clients."""
-    check_size(experiment.model, dataset.shape, len(dataset.classes))
+    _check_model(experiment.model, dataset)
     for model in experiment.client_models:
         try:
-            check_size(model, dataset.shape, len(dataset.classes))
+            _check_model(model, dataset)
         except ConfigError as error:
             field = error.field.replace("model", "client_models", 1)
             raise ConfigError(field, error.value, error.rule, "for example client_models=[mlp]") from None
@@ -45,6 +45,13 @@ def check_against_data(experiment: Experiment, dataset: Dataset, assignment: Ass
         f"must be at most {holders}, the number of clients that hold data",
         f"set participation.count={holders}",
     )
+
+
+def _check_model(model: ModelSpec, dataset: Dataset) -> None:
+    """Refuse a model that does not take the data's rows, or that is too large for them or for this machine."""
+    registered = type(model) in MODELS.values()  # in Python, not from a config, it may be a user's own
+    check_inputs(model, MODELS.name_of(model) if registered else type(model).__name__, dataset.vocabulary)
+    check_size(model, dataset.shape, len(dataset.classes))
 
 
 def _check_public(experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:

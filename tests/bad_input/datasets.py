@@ -45,6 +45,9 @@ def parquet(**columns: Any) -> bytes:
     return content.getvalue()
 
 
+PATH = {"bytes": None, "path": "1.png"}
+TWO_LABELS = {"a_label": [0], "b_label": [0]}
+TOKENS, LONG = "data.token_column=ids", "data.sequence_length=1000000000000"
 ROWS: dict[str, Any] = {"image": [GREY] * 4, "label": [0, 1, 0, 1]}
 CIFAR = {"data": np.zeros((4, 3072), np.uint8), "labels": [0, 1, 2, 3]}
 OWN = ("data.root=data",)
@@ -71,6 +74,11 @@ def tree(name: str, message: str, files: dict[str, Any], *words: str) -> Case:
 
 def tables(name: str, message: str, train: bytes, *words: str) -> Case:
     return of(name, "parquet", message, {"data/train.parquet": train, "data/test.parquet": parquet(**ROWS)}, *words)
+
+
+def tokens(name: str, message: str, ids: list[int]) -> Case:
+    table = parquet(ids=[ids], label=[0])
+    return of(name, "parquet", message, {f"data/{split}.parquet": table for split in ("train", "test")}, TOKENS)
 
 
 def batches(name: str, message: str, content: Any) -> Case:
@@ -107,6 +115,32 @@ FIELDS = [
     run("a folder where none is asked for", "data.root=x", "data.root=x: is not a field of data"),
     run("own images without a folder", "data.name=imagefolder", "data.root=None: is required"),
     run("a folder that is a number", "data.name=imagefolder data.root=3", "data.root=3: must be a valid string"),
+    run(
+        "splits that are no mapping",
+        "data.name=parquet data.root=x data.splits=valid",
+        "data.splits=valid: must be a v",
+    ),
+    run(
+        "a split that leads out",
+        ("data.name=imagefolder", "data.root=x", "data.splits={test: ../etc}"),
+        "must name splits of the data",
+    ),
+    run(
+        "one split for both", ("data.name=parquet", "data.root=x", "data.splits={test: train}"), "takes one split for b"
+    ),
+    run(
+        "all rows to test on", "data.name=parquet data.root=x data.test_fraction=1", "data.test_fraction=1.0: must be a"
+    ),
+    run(
+        "rows without a token", f"data.name=parquet data.root=x {TOKENS} data.sequence_length=0", "must be at least 1 t"
+    ),
+    run(
+        "tokens and images", f"data.name=parquet data.root=x {TOKENS} data.image_column=a", "cannot be set beside data."
+    ),
+    run("a vocabulary of padding alone", "model.name=dan model.vocabulary=1", "model.vocabulary=1: must be at least 2"),
+    run("embeddings of nothing", "model.name=dan model.dimension=0", "model.dimension=0: must be at least 1"),
+    run("mixed token ids", "model.name=dan algorithm.name=naivemix", "algorithm.name=naivemix: mixes rows"),
+    run("token ids from pixels", "model.name=dan", "model.name=dan: takes token ids, and the data are p", loads=True),
     run("images of no size", "data.name=imagefolder data.root=x data.size=0", "data.size=0: must be at least 1 pixel"),
     run(
         "users beyond memory", "data.name=synthetic data.users=1000000000000", "data.users=1000000000000: m", loads=True
@@ -244,6 +278,48 @@ PARQUET = [
     tables("an empty parquet", "not a readable parquet file", b""),
     tables("an owner column that is not there", "has no column 'user'", parquet(**ROWS), "data.owner_column=user"),
     of("no test table", "parquet", "has no test-*.parquet", {"data/train.parquet": parquet(**ROWS)}),
+    tables(
+        "an image of which only the path is there", "a path alone is not read", parquet(**ROWS | {"image": [PATH] * 4})
+    ),
+    tables("two columns of labels", "columns a_label, b_label may be labels", parquet(image=[GREY], **TWO_LABELS)),
+    tables("two columns of images", "columns a, b may be images", parquet(a=[GREY], b=[GREY], label=[0])),
+    tables("a feature that is NaN", "row 1 of column 'x' is nan", parquet(x=[0.5, float("nan")], label=[0, 1])),
+    tables("a feature that is a text", "column 'y' holds string", parquet(x=[0.5], y=["a"], label=[0])),
+    tables(
+        "features of two lengths", "row 1 of column 'x' has 1 numbers", parquet(x=[[0.5, 1.0], [2.0]], label=[0, 1])
+    ),
+    tables("tokens that nobody asked for", "set data.token_column=ids", parquet(ids=[[1], [2, 3]], label=[0, 1])),
+    tokens("a negative token id", "has the token id -1", [-1]),
+    tokens("a token id beyond float32", "has the token id 16777216", [2**24]),
+    tokens("a text of 5,000 tokens", "is needed: the longest row has 5,000", [1] * 5000),
+    tables("tokens beyond memory", "half of this machine's memory", parquet(ids=[[1]], label=[0]), TOKENS, LONG),
+    tables("a configuration that is not there", "data.config=x: is no configuration", parquet(**ROWS), "data.config=x"),
+    tables("test rows twice", "data.test_fraction=0.5: takes test rows", parquet(**ROWS), "data.test_fraction=0.5"),
+    of(
+        "two configurations",
+        "parquet",
+        "data.config=None: must be one of data.root=data, which has several; known: a, b",
+        {f"data/{config}/{split}-0.parquet": parquet(**ROWS) for config in "ab" for split in ("train", "test")},
+    ),
+    of(
+        "a split that is called otherwise",
+        "parquet",
+        "its splits are train, valid; set data.splits='{test: valid}'",
+        {f"data/{split}/0000.parquet": parquet(**ROWS) for split in ("train", "valid")},
+    ),
+    of(
+        "the hub's whole cache",
+        "parquet",
+        "has data sets of the hub; give one as data.root: datasets--a--b",
+        {"data/datasets--a--b/snapshots/0/train.parquet": b""},
+    ),
+    of(
+        "a single row, of which one is held out",
+        "parquet",
+        "needs at least two rows",
+        {"data/train.parquet": parquet(image=[GREY], label=[0])},
+        "data.test_fraction=0.5",
+    ),
 ]
 
 ANNOTATIONS = [

@@ -140,14 +140,14 @@ def test_a_body_of_ones_own_is_left_to_autograd() -> None:
 
 @pytest.mark.parametrize("name", list(MODELS))
 def test_of_the_models_those_of_linear_layers_are_known(name: str) -> None:
-    """Kills: a network of convolutions that is taken apart; a model that says of itself what does not hold."""
+    """Kills: convolutions or embeddings that are taken apart; a model that says of itself what does not hold."""
     fields: dict[str, Any] = {"name": name}
     spec = MODELS.build(fields)
     with torch.device("meta"):
         model = spec.build((3, 32, 32), 10)
-    convolves = any(isinstance(module, nn.Conv2d) for module in model.modules())
-    assert (Dense.of(model) is None) == convolves
-    assert not (spec.linear_layers_only and convolves)
+    others = any(isinstance(module, nn.Conv2d | nn.Embedding) for module in model.modules())
+    assert (Dense.of(model) is None) == others
+    assert not (spec.linear_layers_only and others)
 
 
 # --- losses mapped over clients -------------------------------------------------------------------------

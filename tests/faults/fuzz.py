@@ -63,8 +63,9 @@ def _of_data() -> list[Reader]:
     import numpy as np
     from PIL import Image
 
-    from engine.data.sources.formats import decode_images, read_cifar_batches, read_idx, read_parquet_images
+    from engine.data.sources.formats import decode_images, read_cifar_batches, read_idx
     from engine.data.sources.inaturalist import _Annotated, _table
+    from engine.data.sources.parquet_columns import ParquetTable
 
     idx = b"\0\0\x08\x03" + struct.pack(">3I", 3, 4, 4) + bytes(range(48))
     batch = {"data": np.zeros((2, 3072), np.uint8), "labels": [0, 1]}
@@ -80,6 +81,11 @@ def _of_data() -> list[Reader]:
     }
     images = _parquet(img=[pictures[0]] * 2, label=[0, 1]), _parquet(img=[{"bytes": pictures[0]}], label=["cat"])
     columns = [("user_id",), ("image_id",)]
+
+    def read_images(path: Path) -> object:
+        table = ParquetTable.open([path])
+        return table.values("label"), table.images("img", np.arange(len(table)))
+
     return [
         Reader("idx", _file("x", lambda path: read_idx(path, 3)), (idx,)),
         Reader("idx_gzip", _file("x.gz", lambda path: read_idx(path, 3)), (gzip.compress(idx, mtime=0),)),
@@ -88,7 +94,7 @@ def _of_data() -> list[Reader]:
             _file("x", lambda path: read_cifar_batches([path])),
             tuple(pickle.dumps(batch, protocol) for protocol in (0, 2, 4)),
         ),
-        Reader("cifar_parquet", _file("x", lambda path: read_parquet_images([path], "img", "label")), images),
+        Reader("cifar_parquet", _file("x", read_images), images),
         Reader("image", lambda folder, content: decode_images([("x", content)], 1, 8), tuple(pictures)),
         Reader("annotations", _file("x.json", _Annotated.read), (json.dumps(annotations).encode(),)),
         Reader("users", _file("x.csv", lambda path: _table(path, columns)), (b"user_id,image_id\na,1\nb,2\n",)),

@@ -401,6 +401,7 @@ def test_registry() -> None:
         *("logistic", "mlp", "cnn", "cnn3", "moon_cnn", "lenet"),
         *("resnet8", "resnet20", "resnet32", "resnet56", "resnet18", "resnet50", "mobilenetv2"),
         *("pflego_mlp", "pflego_cifar", "pflego_omniglot", "fedrep_cifar"),
+        "dan",
     ]
     for name in MODELS:
         spec = MODELS.build({"name": name})

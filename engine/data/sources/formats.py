@@ -1,4 +1,4 @@
-"""Readers of file formats: idx, CIFAR's python batches, encoded images, parquet.
+"""Readers of file formats: idx, CIFAR's python batches, encoded images; parquet is in ``parquet_columns.py``.
 
 A file that cannot be read, or is not what it should be, is a :class:`DataError` that names it.
 """
@@ -7,24 +7,19 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import math
 import os
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import IO, TypeVar
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from PIL import Image
 
-from engine.base import parquet
 from engine.base.errors import ConfigError, DataError
 from engine.base.opening import read_bytes, regular
 from engine.data.sources.pickled import read_pickled
@@ -223,132 +218,3 @@ def read_files(paths: Iterable[Path]) -> Iterator[tuple[str, bytes]]:
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror})") from None
         yield str(path), content
-
-
-# ------------------------------------------------------------------------------------------------- parquet
-@dataclass(frozen=True, eq=False)
-class ParquetColumns:
-    """Three columns of parquet files; labels and owners as they are stored (whole numbers or texts)."""
-
-    images: np.ndarray  # uint8 [N, C, H, W]
-    labels: np.ndarray  # [N]
-    owners: np.ndarray | None  # [N]
-    class_names: tuple[str, ...]  # from Hugging Face's schema metadata; () if there are none
-
-
-def read_parquet_images(
-    paths: list[Path],
-    image: str,
-    label: str,
-    owner: str | None = None,
-    size: int | None = None,
-    choose: Callable[[np.ndarray], np.ndarray] | None = None,
-) -> ParquetColumns:
-    """Read decoded images, labels and owners of parquet files in the order given.
-
-    image: a column of encoded images: bytes, or a struct with a field ``bytes`` (Hugging Face); ``a.b`` names
-    a field of a struct, or a column whose name has a dot. choose: gets the labels and gives the sorted
-    rows to keep; other images are not decoded.
-    """
-    files = [_open(path) for path in paths]
-    count = sum(file.metadata.num_rows for file in files)
-    if count == 0:
-        raise DataError(f"{paths[0]}: has no rows")
-    labels = np.concatenate([_values(p, f, label) for p, f in zip(paths, files, strict=True)])
-    rows = np.arange(count) if choose is None else choose(labels)
-    images = decode_images(_encoded(paths, files, image, rows), len(rows), size)
-    owners = None
-    if owner is not None:
-        owners = np.concatenate([_values(p, f, owner) for p, f in zip(paths, files, strict=True)])[rows]
-    return ParquetColumns(images, labels[rows], owners, _class_names(files[0].schema_arrow.metadata, label))
-
-
-def _open(path: Path) -> pq.ParquetFile:
-    try:
-        return parquet.open_plain(path)
-    except (OSError, pa.ArrowException) as error:
-        raise _corrupt(path, error) from None
-
-
-def _corrupt(path: Path, error: Exception) -> DataError:
-    reason = str(error).splitlines()[0].rstrip(".")
-    return DataError(f"{path}: not a readable parquet file ({reason}); get it again")
-
-
-def _column(path: Path, schema: pa.Schema, name: str) -> tuple[str, list[str]]:
-    """The top-level column of ``name`` and the struct fields below it."""
-    if name in schema.names:
-        return name, []
-    if f"{name}.bytes" in schema.names:
-        return f"{name}.bytes", []
-    top, *fields = name.split(".")
-    if top not in schema.names:
-        raise DataError(f"{path}: has no column {name!r}; it has {', '.join(schema.names)}")
-    return top, fields
-
-
-def _batches(path: Path, file: pq.ParquetFile, name: str) -> Iterator[pa.Array]:
-    top, fields = _column(path, file.schema_arrow, name)
-    try:
-        for batch in file.iter_batches(batch_size=4096, columns=[top]):
-            column = batch.column(0) if batch.num_columns == 1 else batch.column(top)
-            if pa.types.is_struct(column.type) and not fields:
-                fields = ["bytes"]
-            for field in fields:
-                column = column.field(field)
-            yield column
-    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-        raise _corrupt(path, error) from None
-    except KeyError as error:
-        raise DataError(f"{path}: column {top!r} has no field {error}") from None
-
-
-def _encoded(
-    paths: list[Path], files: list[pq.ParquetFile], name: str, rows: np.ndarray
-) -> Iterator[tuple[str, bytes]]:
-    """(name for errors, image bytes) of the sorted ``rows``, counted over all files."""
-    start = 0  # of the batch
-    for path, file in zip(paths, files, strict=True):
-        first = start
-        for column in _batches(path, file, name):
-            is_bytes = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
-            if not is_bytes:
-                raise DataError(f"{path}: column {name!r} must hold encoded images (bytes), not {column.type}")
-            low, high = np.searchsorted(rows, (start, start + len(column)))
-            wanted = rows[low:high]
-            for row, content in zip(wanted, column.take(pa.array(wanted - start)).to_pylist(), strict=True):
-                if content is None:
-                    raise DataError(f"{path}: row {row - first} of column {name!r} has no image bytes")
-                yield f"{path} row {row - first}", content
-            start += len(column)
-
-
-def _values(path: Path, file: pq.ParquetFile, name: str) -> np.ndarray:
-    """A column of whole numbers (as int64) or texts [N]."""
-    try:
-        column = pa.chunked_array(list(_batches(path, file, name)))
-        column.validate(full=True)  # texts are UTF-8, codes are of their dictionary: no reader looks
-        return _plain_values(path, column, name)
-    except pa.ArrowException as error:
-        raise _corrupt(path, error) from None
-
-
-def _plain_values(path: Path, column: pa.ChunkedArray, name: str) -> np.ndarray:
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if column.null_count:
-        raise DataError(f"{path}: column {name!r} has {column.null_count} empty values")
-    if pa.types.is_integer(column.type):
-        return column.cast(pa.int64()).to_numpy()
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        return np.asarray(column.to_pylist(), dtype=np.str_)
-    raise DataError(f"{path}: column {name!r} must hold whole numbers or texts, not {column.type}")
-
-
-def _class_names(metadata: dict[bytes, bytes] | None, label: str) -> tuple[str, ...]:
-    """Class names as Hugging Face stores them: info.features.<label>.names, JSON in the schema metadata."""
-    try:
-        features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
-        return tuple(str(name) for name in features[label]["names"])
-    except (LookupError, TypeError, ValueError, RecursionError):
-        return ()

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
 from engine.base.errors import DataError, require
-from engine.data.dataset import Dataset, MeanStd, Source, Split, assembled
+from engine.data.dataset import AS_IS, Dataset, MeanStd, Split, assembled
+from engine.data.sources.column_choice import Inputs, inputs_of, label_of
 from engine.data.sources.finding import existing
-from engine.data.sources.formats import (
-    MOST_CLASSES,
-    ParquetColumns,
-    decode_images,
-    image_tree,
-    read_files,
-    read_parquet_images,
-)
+from engine.data.sources.formats import MOST_CLASSES, decode_images, image_tree, read_files
+from engine.data.sources.hub_layout import hub_files
+from engine.data.sources.parquet_columns import MOST_TOKENS, ParquetTable
+from engine.data.sources.splits import OURS, OwnSource, held_out, snapshot
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageFolder(Source):
+class ImageFolder(OwnSource):
     """Images in train/<class>/... and test/<class>/... below ``root``; classes are numbered by sorted name.
 
     size: resize to ``size`` x ``size`` pixels; None keeps the images, which must have one size.
     """
 
-    root: str
     size: int | None = None
 
     def __post_init__(self) -> None:
@@ -39,35 +36,102 @@ class ImageFolder(Source):
         return existing(self.root, "train/<class>/ and test/<class>/")
 
     def read(self) -> Dataset:
-        return read_tree("imagefolder", self.folder(), self.size)
+        root = snapshot(self.folder())
+        self.check_test((root / self.names["test"]).is_dir())
+        return read_tree("imagefolder", root, self.size, names=self.names, test_fraction=self.test_fraction)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parquet(Source):
-    """Encoded images in train-*.parquet and test-*.parquet (or train.parquet, test.parquet) below ``root``.
+class Parquet(OwnSource):
+    """Images, features or token ids in train-*.parquet and test-*.parquet (or train.parquet ...) below ``root``.
 
-    image_column: bytes, or a struct with ``bytes`` as Hugging Face writes it. label_column: class numbers, or
-    class names. owner_column: the user of each sample (numbers or texts), for ``partition.name=natural``.
-    size: resize to ``size`` x ``size`` pixels.
+    The folder may be one of Hugging Face's hub, see ``hub_layout.py``; config: the configuration, where it has several.
+    image_column: bytes, or a struct with ``bytes`` as Hugging Face writes it. feature_columns: numbers, or lists of as
+    many in each row; D of them are D channels. token_column: lists of token ids, of which 0 is padding;
+    sequence_length: ids of a row, None for as many as the longest row has. Where none of the three is given, the images
+    are in ``image`` or the only column that can hold some, and without one all other columns are features.
+
+    label_column: class numbers, or class names; None for ``label``, or the only column that can hold some.
+    owner_column: the user of each sample (numbers or texts), for ``partition.name=natural``. size: resize images to
+    ``size`` x ``size`` pixels.
     """
 
-    root: str
-    image_column: str = "image"
-    label_column: str = "label"
+    neutral: ClassVar[Mapping[str, Any]] = {
+        **OwnSource.neutral,
+        "config": None,
+        "feature_columns": [],
+        "token_column": None,
+        "sequence_length": None,
+    }
+
+    config: str | None = None
+    image_column: str | None = None
+    feature_columns: tuple[str, ...] = ()
+    token_column: str | None = None
+    sequence_length: int | None = None
+    label_column: str | None = None
     owner_column: str | None = None
     size: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.size is None or self.size >= 1, "size", self.size, "must be at least 1 pixel")
+        length, rule = self.sequence_length, "must be at least 1 token"
+        require(length is None or length >= 1, "sequence_length", length, rule, "for example sequence_length=128")
+        rule = "is for token ids, and no column of them is named"
+        require(
+            length is None or self.token_column is not None, "sequence_length", length, rule, "set data.token_column"
+        )
+        for field in ("token_column", "feature_columns"):
+            chosen = [
+                name for name in ("image_column", "token_column", "feature_columns", "size") if getattr(self, name)
+            ]
+            others = [name for name in chosen if name != field]
+            rule = f"cannot be set beside data.{others[0]}" if others else ""
+            require(not (getattr(self, field) and others), field, getattr(self, field), rule, "set one of the two")
+        twice = len(set(self.feature_columns)) < len(self.feature_columns)
+        require(not twice, "feature_columns", self.feature_columns, "names a column twice", "name each once")
+
+    def identity(self, written: Mapping[str, Any]) -> dict[str, Any]:
+        # Where a column of the usual name is there, it is read whether it is named or not.
+        usual = {"image_column": "image", "label_column": "label"}
+        kept = super().identity(written)
+        return {name: usual.get(name) if value is None and name in usual else value for name, value in kept.items()}
 
     def folder(self, download: bool = False) -> Path:
         return existing(self.root, "train-*.parquet and test-*.parquet")
 
     def read(self) -> Dataset:
-        return read_parquet(
-            "parquet", self.folder(), self.image_column, self.label_column, self.owner_column, self.size
-        )
+        files = hub_files(self, self.folder(), self.config)
+        tables = [ParquetTable.open(paths) for paths in files.values()]
+        label = self.label_column or label_of(tables[0])
+        inputs = self._inputs(tables[0], label)
+        columns = _Columns(inputs, label, self.owner_column, self.size, self.sequence_length)
+        return _read_tables("parquet", Path(self.root), tables, columns, self.test_fraction)
+
+    def _inputs(self, table: ParquetTable, label: str) -> Inputs:
+        if self.token_column is not None:
+            return "tokens", (self.token_column,)
+        if self.feature_columns:
+            return "features", self.feature_columns
+        if self.image_column is not None:
+            return "images", (self.image_column,)
+        return inputs_of(table, (label, self.owner_column))
+
+
+# ---------------------------------------------------------------------------------------------- parquet
+Choose = Mapping[str, Callable[[np.ndarray], np.ndarray]]  # of a split: labels -> the sorted rows to keep
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """What is read of a table."""
+
+    inputs: Inputs
+    label: str
+    owner: str | None = None
+    size: int | None = None  # of images
+    length: int | None = None  # of rows of tokens
 
 
 def parquet_files(root: Path, split: str) -> list[Path]:
@@ -80,71 +144,124 @@ def parquet_files(root: Path, split: str) -> list[Path]:
 
 
 def read_parquet(
+    name: str, root: Path, image: str, label: str, mean_std: MeanStd | None = None, choose: Choose | None = None
+) -> Dataset:
+    """Read a data set of images from the parquet files of ``root`` or ``root``/data; classes are numbered.
+
+    mean_std: None computes them. Images of rows that are not chosen are not decoded. Raises :class:`DataError` where
+    labels are no class numbers.
+    """
+    tables = [ParquetTable.open(parquet_files(root, split)) for split in OURS]
+    return _read_tables(name, root, tables, _Columns(("images", (image,)), label), mean_std=mean_std, choose=choose)
+
+
+def _read_tables(
     name: str,
     root: Path,
-    image: str,
-    label: str,
-    owner: str | None = None,
-    size: int | None = None,
+    tables: Sequence[ParquetTable],
+    columns: _Columns,
+    test_fraction: float | None = None,
     mean_std: MeanStd | None = None,
-    choose: Mapping[str, Callable[[np.ndarray], np.ndarray]] | None = None,
+    choose: Choose | None = None,
 ) -> Dataset:
-    """Read a data set from the parquet files of ``root``, see :func:`read_parquet_images`; classes are numbered.
+    """Read the tables of train and test, or that of train alone, of which ``test_fraction`` is held out."""
+    raw = [table.values(columns.label) for table in tables]
+    rows = [np.arange(len(own)) if choose is None else choose[ours](own) for ours, own in zip(OURS, raw, strict=False)]
+    raw = [own[kept] for own, kept in zip(raw, rows, strict=True)]
+    classes, labels = _number_labels(root, raw, tables[0].class_names(columns.label))
+    owners = [None for _ in tables]
+    if columns.owner is not None:
+        owners = _number([table.values(columns.owner)[kept] for table, kept in zip(tables, rows, strict=True)])
+    parts = list(zip(tables, rows, labels, owners, strict=True))
+    if test_fraction is not None:
+        table, _, numbers, users = parts[0]
+        held = held_out(numbers, test_fraction)
+        parts = [(table, kept, numbers[kept], None if users is None else users[kept]) for kept in held]
+    is_tokens = columns.inputs[0] == "tokens"
+    length = _token_length(tables, columns) if is_tokens else 0
+    splits = [Split(_read_inputs(table, columns, kept, length), own, users) for table, kept, own, users in parts]
+    if not is_tokens:
+        return assembled(name, classes, splits, mean_std)
+    highest = max(int(split.images.max()) for split in splits)
+    return assembled(name, classes, splits, AS_IS, vocabulary=highest + 1)
 
-    mean_std: None computes them. choose: for each split, the function from labels to the sorted rows to keep. Raises
-    :class:`DataError` where a split has no files, or labels that are no class numbers.
-    """
-    files = {split: parquet_files(root, split) for split in ("train", "test")}
-    for split, paths in files.items():
-        if not paths:
-            raise DataError(f"data.root={root}: has no {split}-*.parquet (looked there and in data/)")
-    train, test = (
-        read_parquet_images(paths, image, label, owner, size, (choose or {}).get(split))
-        for split, paths in files.items()
-    )
-    classes, labels = _number_labels(root, train, test)
-    owners = (None, None) if train.owners is None or test.owners is None else _number(train.owners, test.owners)
-    splits = [Split(c.images, n, o) for c, n, o in zip((train, test), labels, owners, strict=True)]
-    return assembled(name, classes, splits, mean_std)
+
+def _read_inputs(table: ParquetTable, columns: _Columns, rows: np.ndarray, length: int) -> np.ndarray:
+    """The images, features or tokens of sorted ``rows``, [n, C, H, W]."""
+    kind, names = columns.inputs
+    if kind == "images":
+        return table.images(names[0], rows, columns.size)
+    return table.features(names, rows) if kind == "features" else table.tokens(names[0], rows, length)
+
+
+def _token_length(tables: Sequence[ParquetTable], columns: _Columns) -> int:
+    """The token ids of a row: as asked for, or as many as the longest row of all splits has."""
+    if columns.length is not None:
+        return columns.length
+    longest = max(table.longest(columns.inputs[1][0]) for table in tables)
+    rule = f"is needed: the longest row has {longest:,} token ids, more than {MOST_TOKENS:,}"
+    require(longest <= MOST_TOKENS, "data.sequence_length", None, rule, "for example data.sequence_length=512")
+    return max(longest, 1)
 
 
 def _number_labels(
-    root: Path, train: ParquetColumns, test: ParquetColumns
-) -> tuple[tuple[str, ...], tuple[np.ndarray, ...]]:
-    """Class names, and the labels of both splits as class numbers."""
-    if train.labels.dtype.kind in "iu" and test.labels.dtype.kind in "iu":
-        count = int(max(train.labels.max(), test.labels.max())) + 1
+    root: Path, labels: Sequence[np.ndarray], names: tuple[str, ...]
+) -> tuple[tuple[str, ...], list[np.ndarray]]:
+    """Class names, and the labels of all splits as class numbers; ``names``: of labels that are numbers."""
+    if all(own.dtype.kind in "iu" for own in labels):
+        count = max(int(own.max()) for own in labels) + 1
         if count > MOST_CLASSES:
             raise DataError(f"{root}: has the label {count - 1}, which is no class number; number classes from 0 on")
-        return train.class_names or tuple(map(str, range(count))), (train.labels, test.labels)
-    names = np.unique(np.concatenate([train.labels, test.labels]))
-    return tuple(map(str, names)), _number(train.labels, test.labels)
+        return names or tuple(map(str, range(count))), list(labels)
+    found = np.unique(np.concatenate(labels))
+    return tuple(map(str, found)), _number(labels)
 
 
-def _number(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Values of both splits as int64 places in their sorted union, so that one user has one number."""
-    _, places = np.unique(np.concatenate([train, test]), return_inverse=True)
-    places = places.astype(np.int64)
-    return places[: len(train)], places[len(train) :]
+def _number(values: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Values of all splits as int64 places in their sorted union, so that one user has one number."""
+    _, places = np.unique(np.concatenate(values), return_inverse=True)
+    return np.split(places.astype(np.int64), np.cumsum([len(own) for own in values])[:-1])
 
 
-def read_tree(name: str, root: Path, size: int | None = None, mean_std: MeanStd | None = None) -> Dataset:
+# ---------------------------------------------------------------------------------------------- folders
+def read_tree(
+    name: str,
+    root: Path,
+    size: int | None = None,
+    mean_std: MeanStd | None = None,
+    names: Mapping[str, str] | None = None,
+    test_fraction: float | None = None,
+) -> Dataset:
     """Read a data set from image folders <split>/<class>/ below ``root``; raise :class:`DataError` if one is empty.
 
-    size: resize to ``size`` x ``size`` pixels. mean_std: None computes them.
+    size: resize to ``size`` x ``size`` pixels. mean_std: None computes them. names: of the splits' folders; None: train
+    and test. test_fraction: of the training images, that become the test split; None: it has a folder.
     """
-    splits, classes = [], ()
-    for split in ("train", "test"):
-        folder = root / split
-        tree = image_tree(folder) if folder.is_dir() else {}
-        if not tree:
-            raise DataError(f"data.root={root}: has no images in {split}/<class>/ (looked in {folder})")
-        classes = classes or tuple(tree)
-        unknown = sorted(set(tree) - set(classes))
-        if unknown:
-            raise DataError(f"{folder}: class {unknown[0]!r} is not among the training classes")
-        files = [path for paths in tree.values() for path in paths]
-        images = decode_images(read_files(files), len(files), size)
-        labels = np.repeat([classes.index(c) for c in tree], [len(paths) for paths in tree.values()])
-        splits.append(Split(images, labels.astype(np.int64)))
+    folders = [root / (names or {}).get(ours, ours) for ours in OURS]
+    train, classes, labels = _files_of(root, folders[0], ())
+    parts = [(train, labels)]
+    if test_fraction is None:
+        files, _, own = _files_of(root, folders[1], classes)
+        parts.append((files, own))
+    else:
+        parts = [([train[row] for row in rows], labels[rows]) for rows in held_out(labels, test_fraction)]
+    splits = [Split(decode_images(read_files(files), len(files), size), own) for files, own in parts]
     return assembled(name, classes, splits, mean_std)
+
+
+def _files_of(root: Path, folder: Path, classes: tuple[str, ...]) -> tuple[list[Path], tuple[str, ...], np.ndarray]:
+    """The images of a split, class by class, the names of all classes, and labels int64 [N] of the images.
+
+    classes: those of the training split; none where this is it.
+    """
+    tree = image_tree(folder) if folder.is_dir() else {}
+    if not tree:
+        others = sorted(one.name for one in root.iterdir() if one.is_dir() and not one.name.startswith("."))
+        repair = f"; there are {', '.join(others)}, which data.splits can name" if others else ""
+        raise DataError(f"data.root={root}: has no images in {folder.name}/<class>/ (looked in {folder}){repair}")
+    classes = classes or tuple(tree)
+    unknown = sorted(set(tree) - set(classes))
+    if unknown:
+        raise DataError(f"{folder}: class {unknown[0]!r} is not among the training classes")
+    labels = np.repeat([classes.index(c) for c in tree], [len(paths) for paths in tree.values()])
+    return [path for paths in tree.values() for path in paths], classes, labels.astype(np.int64)
