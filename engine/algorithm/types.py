@@ -151,7 +151,8 @@ class Phase:
     """One stretch of local training. ``Phase()`` is what the experiment's ``local`` section says."""
 
     name: str = ""  # with one: client.phase during it, draws of its own, and its result is kept in run.ends
-    epochs: int | None = None  # passes over the rows; None and steps None: local.epochs / local.steps
+    # passes over the rows, see engine/algorithm/local.py for shares of one; None and steps None: local.epochs / .steps
+    epochs: float | None = None
     steps: int | None = None  # or optimizer steps
     repeat: int = 1  # steps on each batch, augmented anew each time, before the next one is drawn
     trainable: Literal["all", "body", "head"] = "all"  # the rest gets no update, no decay, no momentum
