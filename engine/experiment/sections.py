@@ -1,4 +1,4 @@
-"""The sections ``participation``, ``evaluation`` and ``checkpoint``, and the table of all sections."""
+"""The sections ``participation``, ``evaluation``, ``stop`` and ``checkpoint``, and the table of all sections."""
 
 from __future__ import annotations
 
@@ -76,6 +76,23 @@ class Evaluation(Section):
         )
 
 
+class Stop(Section):
+    """The rules that end a run before its last round, read after each evaluated round of its last stage."""
+
+    accuracy: float | None = Field(default=None, gt=0, le=1)  # the test accuracy that is enough; null: none is
+    patience: int | None = Field(default=None, ge=1)  # evaluated rounds without a better accuracy; null: any number
+    min_delta: float = Field(default=0.0, ge=0)  # by which one must exceed the best, to be better for patience
+
+    @property
+    def rules(self) -> dict[str, Any]:
+        """The rules that are set, and their values."""
+        return {name: value for name in ("accuracy", "patience") if (value := getattr(self, name)) is not None}
+
+    def identity(self) -> dict[str, Any]:
+        """Return the fields that a result depends on: none where there is no rule."""
+        return self.rules | ({"min_delta": self.min_delta} if self.patience is not None else {})
+
+
 class Checkpointing(Section):
     """The rounds at which a run writes a checkpoint, and the number of checkpoints that it keeps."""
 
@@ -87,6 +104,7 @@ SECTIONS: dict[str, type[Section]] = {
     "local": Local,
     "participation": Participation,
     "evaluation": Evaluation,
+    "stop": Stop,
     "execution": Execution,
     "checkpoint": Checkpointing,
 }

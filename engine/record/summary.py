@@ -43,6 +43,8 @@ CHECKS: dict[str, fields.Check] = {
     **dict.fromkeys(("scope", "best_stage", "states_sha256"), fields.optional(fields.text)),
     **dict.fromkeys(("seconds", "seconds_per_round"), fields.optional(fields.number)),
     "status": fields.one_of(("finished", "stopped")),
+    "stopped_by": fields.optional(fields.one_of(("accuracy", "patience"))),
+    "stopped_after": fields.optional(fields.whole),
     "algorithm": fields.mapping(fields.anything),
     "breaks_privacy": fields.truth,
     "stage_accuracy": fields.mapping(fields.optional(fields.share)),

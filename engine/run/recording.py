@@ -87,10 +87,13 @@ class Recorder:
         states = json.dumps(sorted(files.items()))
         matrices.save(self._folder.path, stage.name, stage.algorithm.kinds, server)
         sizes, experiment = federation.population.sizes, federation.experiment
+        ended = lineage.stopping.ended
         return self._folder.summarise(
             experiment,
             {
                 "status": "finished" if lineage.finished else "stopped",
+                "stopped_by": ended.rule if ended else None,
+                "stopped_after": ended.round if ended else None,
                 "weights_sha256": weights_sha256(server["weights"], server["buffers"]),
                 "states_sha256": hashlib.sha256(states.encode()).hexdigest() if files else None,
                 "parameters": federation.model_layout.size,

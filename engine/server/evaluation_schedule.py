@@ -13,6 +13,7 @@ from engine.algorithm.personalised import has_global_model
 from engine.experiment import Experiment
 from engine.record.checkpoints import Position
 from engine.record.run_folder import Row
+from engine.server.stopping import Stopping
 
 DURING = ("received", "post_local")  # points that are measured while a round's participants train
 
@@ -32,8 +33,10 @@ def measures_own_models(experiment: Experiment, algorithm: Algorithm) -> bool:
 class EvaluationSchedule:
     """The section ``evaluation``, for the stages of an experiment."""
 
-    def __init__(self, experiment: Experiment) -> None:
+    def __init__(self, experiment: Experiment, stopping: Stopping | None = None) -> None:
+        """``stopping``: of the run that is under way, which may end before its last round."""
         self._experiment = experiment
+        self._stopping = stopping or Stopping(experiment)
         self._chain = experiment.chain
         self._evaluation = experiment.evaluation
         self._ends = self._end_positions(experiment)
@@ -43,11 +46,11 @@ class EvaluationSchedule:
         if not has_global_model(self._algorithm(at)):
             return self.personal(at)
         every = self._evaluation.every
-        return at in self._ends or bool(every and at.round % every == 0)
+        return self._is_end(at) or bool(every and at.round % every == 0)
 
     def personal(self, at: Position) -> bool:
         """Return whether clients' own models are measured after the round; at the end too, if they are at all."""
-        if at in self._ends:
+        if self._is_end(at):
             return measures_own_models(self._experiment, self._algorithm(at))
         return self.participants(at)
 
@@ -61,7 +64,7 @@ class EvaluationSchedule:
 
     def fine_tuned(self, at: Position) -> bool:
         """Return whether clients' own models are measured once more after fine-tuning."""
-        return at in self._ends and self._evaluation.fine_tuning is not None
+        return self._is_end(at) and self._evaluation.fine_tuning is not None
 
     # --- another run's rows, of an equal stage ----------------------------------------------------------
 
@@ -86,6 +89,9 @@ class EvaluationSchedule:
 
     def _algorithm(self, at: Position) -> Algorithm:
         return self._chain[at.stage].at(at.round).algorithm
+
+    def _is_end(self, at: Position) -> bool:
+        return at in self._ends or self._stopping.at(at)
 
     def _personal_rounds(self, at: Position) -> int:
         """Return how often clients' own models are measured, in rounds; 0 is never."""

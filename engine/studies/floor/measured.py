@@ -14,7 +14,7 @@ from engine.base.errors import FedskewError, RunError, require
 from engine.client.jobs import set_up_torch
 from engine.client.nets import DTYPES
 from engine.data import Assignment
-from engine.experiment import CHOICES, Evaluation, Experiment, Stage, lineage_of
+from engine.experiment import CHOICES, Evaluation, Experiment, Stage, Stop, lineage_of
 from engine.models.cost import ModelCost, model_cost
 from engine.record.numerics import hardware_of, numerics
 from engine.record.run_folder import Row
@@ -124,6 +124,7 @@ def cut_short(experiment: Experiment, rounds: int) -> Experiment:
     stage, span = last_with_rounds(experiment)
     values = experiment.at(span.start).to_mapping()
     values["evaluation"] = Evaluation(every=0, personal_every=0, client_loss=False).model_dump()
+    values["stop"] = Stop().model_dump()
     values["checkpoint"]["every"] = NEVER
     if not experiment.stages:
         values["rounds"] = rounds + 1
