@@ -111,7 +111,7 @@ class Context:
     num_clients: int  # in total
     num_examples: int  # in total, over these clients
     cohort_size: int  # clients in this round's cohort
-    expected_cohort: float  # its expectation: the count, or clients * fraction
+    expected_cohort: float  # its expectation: the count, or clients * fraction; less where not all are there
     participation: float  # probability that a given client takes part in a round
     layout: ParamLayout
     stage_round: int = 0  # the round counted from the start of this stage, from 1; 0 is before its first

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
-from pydantic import Field
+from pydantic import BeforeValidator, Field, PrivateAttr
 
 from engine.algorithm import Local, Phase
 from engine.base.errors import require
 from engine.base.section import Section
+from engine.data import Availability, read_availability
 from engine.experiment.execution import Execution
+
+
+def _rate_or_path(value: Any) -> float | str:
+    is_path = isinstance(value, str) and bool(value)
+    is_rate = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1
+    rule = "must be a rate above 0 and at most 1, or the path of a table"
+    require(is_path or is_rate, "participation.availability", value, rule, "1 is always")
+    return value if is_path else float(value)
 
 
 class Participation(Section):
@@ -20,12 +29,16 @@ class Participation(Section):
     count: int | None = Field(default=None, ge=1)  # clients per round
     fraction: float | None = Field(default=None, gt=0, le=1)  # of the clients that hold data
     scheme: Literal["fixed", "binomial"] = "fixed"  # binomial: each client on its own, with that probability
+    # the probability with which a client is there in a round, 1 is always; or the path of a table of who is there when
+    availability: Annotated[float | str, BeforeValidator(_rate_or_path)] = 1.0
     on_client_error: Literal["fail", "drop"] = "fail"  # of a client that raises or diverges: end the run, or leave it
     # out of the round; a worker or a disk that fails is never a client's error
     min_success: float = Field(default=0.5, gt=0, le=1)  # with drop: the share of a cohort that must not fail
 
+    _table: Availability | None = PrivateAttr(default=None)
+
     @pydantic.model_validator(mode="after")
-    def _one_of_two(self) -> Participation:
+    def _consistent(self) -> Participation:
         require(
             self.count is None or self.fraction is None,
             "count",
@@ -33,14 +46,26 @@ class Participation(Section):
             "cannot be set beside participation.fraction",
             "set one of the two",
         )
+        if isinstance(self.availability, str):  # read once, so that nothing changes while a run is under way
+            self._table = read_availability(self.availability)
         return self
 
+    @property
+    def table(self) -> Availability | None:
+        """The table of who is there when, as it was when the section was made; None where there is none."""
+        return self._table
+
     def identity(self) -> dict[str, Any]:
-        """Return the fields that a result depends on.
+        """Return the fields that a result depends on; of a table its content, and not its path.
 
         Where the first client that fails ends the run, a run that came to its end had none, whatever these say.
         """
-        return self.model_dump(exclude={"on_client_error", "min_success"} if self.on_client_error == "fail" else None)
+        values = self.model_dump(exclude={"on_client_error", "min_success"} if self.on_client_error == "fail" else None)
+        if self.table is not None:
+            values["availability"] = self.table.digest
+        elif self.availability == 1:
+            del values["availability"]
+        return values
 
     def least(self, cohort: int) -> int:
         """Return the number of clients that must not fail in a cohort of ``cohort`` clients."""

@@ -37,6 +37,7 @@ def check_against_data(experiment: Experiment, dataset: Dataset, assignment: Ass
     own = any(measures_own_models(experiment, stage.algorithm) for stage in experiment.chain)
     if own and not any(map(len, assignment.tests)):
         raise DataError("no client has a test row to measure its own model on: keep more test samples")
+    _check_availability(experiment, assignment)
     count = experiment.participation.count
     require(
         count is None or count <= holders,
@@ -45,6 +46,18 @@ def check_against_data(experiment: Experiment, dataset: Dataset, assignment: Ass
         f"must be at most {holders}, the number of clients that hold data",
         f"set participation.count={holders}",
     )
+
+
+def _check_availability(experiment: Experiment, assignment: Assignment) -> None:
+    """Refuse a table of other clients than there are."""
+    participation, sizes = experiment.participation, assignment.sizes()
+    if participation.table is None:
+        return
+    named = participation.table.spans[:, 0]
+    field, path, repair = "participation.availability", participation.availability, "correct the table"
+    rule = f"names client {named.max()}, and clients are 0 to {len(sizes) - 1}"
+    require(named.max() < len(sizes), field, path, rule, repair)
+    require(bool(sizes[named].any()), field, path, "names no client that holds data", repair)
 
 
 def _check_public(experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:

@@ -17,7 +17,7 @@ from engine.client.nets import ClientNets, open_model, without_model
 from engine.data import Assignment, Dataset
 from engine.experiment import Experiment, Stage
 from engine.experiment.executor_policy import STACKING, Executor
-from engine.server.cohort import draw_cohort, expected_cohort
+from engine.server.cohort import draw_cohort, mean_cohort
 from engine.worker.pool import Pool
 
 
@@ -73,6 +73,7 @@ class Federation:
         net = open_model(experiment, dataset, torch.device("cpu"))
         self.model_layout = net.layout
         self.largest_layout = ClientNets(experiment, dataset, net).largest.layout  # of the clients' networks
+        self._expected_cohort = mean_cohort(self.population.drawn_from, experiment.participation)
         self.fresh: Tensors = {"weights": net.weights, "buffers": net.buffers}
 
     def layout(self, number: int) -> ParamLayout:
@@ -97,7 +98,7 @@ class Federation:
     def context(self, number: int, round: int, cohort_size: int = 0) -> Context:
         """The context of ``round`` (global) of a stage."""
         clients = len(self.population.clients)
-        expected = expected_cohort(clients, self.experiment.participation)
+        expected = self._expected_cohort
         return Context(
             round=round,
             lr=self.stage(number, round).local.lr_at(max(round, 1)),
