@@ -23,6 +23,20 @@ def _rate_or_path(value: Any) -> float | str:
     return value if is_path else float(value)
 
 
+def _held_out(value: Any) -> int | float | tuple[int, ...]:
+    """Return a list sorted, and 0 for no clients however that is written."""
+    field, repair = "participation.held_out", "for example 2, 0.1 or [3, 7]"
+    if isinstance(value, list | tuple):
+        ids = all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in value)
+        require(ids, field, value, "must list clients, which are whole numbers from 0", repair)
+        require(len(set(value)) == len(value), field, value, "names a client twice", "name each once")
+        return tuple(sorted(value)) or 0
+    is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    is_share = isinstance(value, float) and 0 <= value < 1
+    require(is_number or is_share, field, value, "must be a number of clients, a share below 1, or a list", repair)
+    return value or 0
+
+
 class Participation(Section):
     """The clients that take part in a round; with neither count nor fraction every client that holds data."""
 
@@ -31,6 +45,8 @@ class Participation(Section):
     scheme: Literal["fixed", "binomial"] = "fixed"  # binomial: each client on its own, with that probability
     # the probability with which a client is there in a round, 1 is always; or the path of a table of who is there when
     availability: Annotated[float | str, BeforeValidator(_rate_or_path)] = 1.0
+    # clients that never train and are only evaluated: how many, a share of those that hold data, or which; 0 is none
+    held_out: Annotated[int | float | tuple[int, ...], BeforeValidator(_held_out)] = 0
     on_client_error: Literal["fail", "drop"] = "fail"  # of a client that raises or diverges: end the run, or leave it
     # out of the round; a worker or a disk that fails is never a client's error
     min_success: float = Field(default=0.5, gt=0, le=1)  # with drop: the share of a cohort that must not fail
@@ -65,6 +81,8 @@ class Participation(Section):
             values["availability"] = self.table.digest
         elif self.availability == 1:
             del values["availability"]
+        if not self.held_out:
+            del values["held_out"]
         return values
 
     def least(self, cohort: int) -> int:

@@ -11,6 +11,21 @@ from engine.algorithm import seeds
 from engine.experiment import Participation
 
 
+def held_out_of(seed: int, holders: np.ndarray, participation: Participation) -> np.ndarray:
+    """Return the clients that never train, ascending, int64 [n]: those named, or a draw without replacement.
+
+    holders: those that hold data, ascending. A share c of K holders is max(floor(K c), 1).
+    """
+    wanted = participation.held_out
+    if isinstance(wanted, tuple):
+        return np.array(wanted)
+    count = wanted if isinstance(wanted, int) else max(int(wanted * len(holders) + 1e-9), 1)
+    if not count:
+        return holders[:0]
+    rng = seeds.numpy_generator(seed, "held out")
+    return np.sort(rng.choice(holders, size=count, replace=False))
+
+
 def draw_cohort(
     seed: int, round: int, clients: Sequence[int] | np.ndarray, participation: Participation
 ) -> tuple[int, ...]:

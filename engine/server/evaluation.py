@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -21,7 +22,7 @@ from engine.record.schemas import finite
 from engine.record.stage_states import StageStates
 from engine.record.tables import Table
 from engine.server.broadcast import addressed, block_calls, broadcast
-from engine.server.evaluation_schedule import EvaluationSchedule
+from engine.server.evaluation_schedule import OF_HELD_OUT, EvaluationSchedule
 from engine.server.federation import Federation
 from engine.server.stopping import Stopping
 from engine.worker import cost
@@ -124,6 +125,8 @@ class Evaluation:
     ) -> list[Scores]:
         """Measure clients' own models with what they would receive now; the scores of those not fine-tuned.
 
+        Those of held-out clients have points of their own, and are not among the scores.
+
         fine_tuned_alone: whether rows of the others are there already.
         """
         federation, ids = self._federation, self._federation.population.testers
@@ -144,8 +147,10 @@ class Evaluation:
         what = f"clients' own models after round {at.round}"
         results = federation.pool.run("measure", shared, job, calls, what=what)
         found: list[OwnScores] = [one for result in results for one in result.value]
+        names = {point: name for name, point in OF_HELD_OUT.items()}
+        found = [replace(one, point=names[one.point]) if one.client in population.held_out else one for one in found]
         if fine_tuned_alone:
-            found = [one for one in found if one.point == "fine_tuned"]
+            found = [one for one in found if OF_HELD_OUT.get(one.point, one.point) == "fine_tuned"]
         self.record_own(at, found, set(federation.cohort(at.round) if stage.rounds else ()) - set(left_out))
         return [one.scores for one in found if one.point == "post_server"]
 

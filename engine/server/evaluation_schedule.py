@@ -16,6 +16,7 @@ from engine.record.run_folder import Row
 from engine.server.stopping import Stopping
 
 DURING = ("received", "post_local")  # points that are measured while a round's participants train
+OF_HELD_OUT = {"held_out": "post_server", "held_out_tuned": "fine_tuned"}  # of others the same is measured
 
 
 def measures_own_models(experiment: Experiment, algorithm: Algorithm) -> bool:
@@ -23,7 +24,7 @@ def measures_own_models(experiment: Experiment, algorithm: Algorithm) -> bool:
     evaluation = experiment.evaluation
     if experiment.client_models and has_global_model(algorithm):  # the server's weights fit none of theirs
         return False
-    if not has_global_model(algorithm) or evaluation.fine_tuning is not None:
+    if not has_global_model(algorithm) or evaluation.fine_tuning is not None or experiment.participation.held_out:
         return True
     if evaluation.personal_every is not None:
         return evaluation.personal_every > 0
@@ -52,7 +53,7 @@ class EvaluationSchedule:
         """Return whether clients' own models are measured after the round; at the end too, if they are at all."""
         if self._is_end(at):
             return measures_own_models(self._experiment, self._algorithm(at))
-        return self.participants(at)
+        return self.participants(at) or self._held_out_alone(at)
 
     def participants(self, at: Position) -> bool:
         """Return whether the round's participants are measured before and after their local work.
@@ -77,7 +78,8 @@ class EvaluationSchedule:
         point = row.get("point")
         if point in DURING:
             return self.participants(at)
-        return {None: self.headline, "post_server": self.personal, "fine_tuned": self.fine_tuned}[point](at)
+        due = {None: self.headline, "post_server": self.personal, "fine_tuned": self.fine_tuned}
+        return due[OF_HELD_OUT.get(str(point), point)](at)
 
     def lacks(self, rows: Mapping[str, Sequence[Row]], at: Position) -> bool:
         """Return whether rows leave out something that is due after the round: this run's end may not be another's."""
@@ -89,6 +91,14 @@ class EvaluationSchedule:
 
     def _algorithm(self, at: Position) -> Algorithm:
         return self._chain[at.stage].at(at.round).algorithm
+
+    def _held_out_alone(self, at: Position) -> bool:
+        """Return whether own models are measured for the sake of held-out clients: as often as the global one."""
+        evaluation = self._evaluation
+        if not self._experiment.participation.held_out or evaluation.personal_every is not None:
+            return False
+        is_due = bool(evaluation.every and at.round % evaluation.every == 0)
+        return is_due and measures_own_models(self._experiment, self._algorithm(at))
 
     def _is_end(self, at: Position) -> bool:
         return at in self._ends or self._stopping.at(at)

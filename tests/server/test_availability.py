@@ -266,7 +266,7 @@ def test_files_that_are_no_table_are_one_sentence(tmp_path: Path) -> None:
 def test_tables_of_other_clients_are_refused(tmp_path: Path) -> None:
     """Kills: a table of another partition, by which clients that are not there are drawn, or never anybody."""
     parts = assignment([*SIZES, 0])
-    for client, message in ((9, "names client 9, and clients are 0 to 8"), (8, "names no client that holds data")):
+    for client, message in ((9, "names client 9, and clients are 0 to 8"), (8, "names no client that can train")):
         config = experiment(
             participation={"availability": table(tmp_path / f"{client}", {"round": [1], "client": [client]})}
         )
