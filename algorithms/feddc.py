@@ -25,7 +25,19 @@ import torch
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Algorithm, Client, Context, Entries, Kind, LocalRun, Pooled, Requires, Scalar, Tensors
+from engine.algorithm import (
+    Algorithm,
+    Client,
+    Context,
+    Entries,
+    Kind,
+    LocalRun,
+    Pooled,
+    Requires,
+    Scalar,
+    Tensors,
+    batches_in,
+)
 from engine.base.errors import require
 
 
@@ -87,7 +99,7 @@ class FedDC(FedAvg):
         local, context = run.local, run.client.context
         rows = context.num_examples / context.num_clients
         batches = 1 if local.batch_size == "full" else math.ceil(rows / local.batch_size)
-        return local.lr * (local.steps or local.epochs * batches)
+        return local.lr * (local.steps or batches_in(local.epochs, batches))
 
     def weight(self, run: LocalRun) -> Scalar:
         return run.num_examples if self.weighting == "samples" else 1.0

@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from typing import Annotated, Literal
 
 import pydantic
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from engine.base.errors import require
 from engine.base.section import Section
 
 
+def batches_in(epochs: float, per_pass: int) -> int:
+    """Return the batches that ``epochs`` passes of ``per_pass`` batches each come to: ceil(epochs * per_pass).
+
+    The product is exact for the decimal that ``epochs`` is written as, so 0.1 of 30 batches are 3. More than no epochs
+    of at least one batch are at least one batch.
+    """
+    if isinstance(epochs, int):
+        return epochs * per_pass
+    return math.ceil(Fraction(repr(epochs)) * per_pass)
+
+
+def _whole_as_int(number: float) -> float:
+    """Make 1.0 and 1 one number, with one digest."""
+    return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
 class Local(Section):
     """A client's training in one round: passes or steps, batches, the optimizer and its rate."""
 
-    epochs: int = Field(default=1, ge=1)  # passes over the rows
+    # passes over the rows; of a pass that is begun and not ended its first batches, see batches_in
+    epochs: Annotated[float | int, AfterValidator(_whole_as_int)] = Field(default=1, gt=0)
     steps: int | None = Field(default=None, ge=1)  # optimizer steps instead of epochs
     batch_size: Literal["full"] | Annotated[int, Field(ge=1)] = 32  # full: the exact gradient over all rows
     last_batch: Literal["keep", "drop", "wrap"] = "keep"  # a short batch | none | filled from the front

@@ -111,7 +111,7 @@ class Context:
     num_clients: int  # in total
     num_examples: int  # in total, over these clients
     cohort_size: int  # clients in this round's cohort
-    expected_cohort: float  # its expectation: the count, or clients * fraction
+    expected_cohort: float  # its expectation: the count, or clients * fraction; less where not all are there
     participation: float  # probability that a given client takes part in a round
     layout: ParamLayout
     stage_round: int = 0  # the round counted from the start of this stage, from 1; 0 is before its first
@@ -151,7 +151,8 @@ class Phase:
     """One stretch of local training. ``Phase()`` is what the experiment's ``local`` section says."""
 
     name: str = ""  # with one: client.phase during it, draws of its own, and its result is kept in run.ends
-    epochs: int | None = None  # passes over the rows; None and steps None: local.epochs / local.steps
+    # passes over the rows, see engine/algorithm/local.py for shares of one; None and steps None: local.epochs / .steps
+    epochs: float | None = None
     steps: int | None = None  # or optimizer steps
     repeat: int = 1  # steps on each batch, augmented anew each time, before the next one is drawn
     trainable: Literal["all", "body", "head"] = "all"  # the rest gets no update, no decay, no momentum

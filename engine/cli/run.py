@@ -148,6 +148,8 @@ def _advance(run: Run, interrupts: _Interrupts, until: int | None) -> None:
             bar.update(task, completed=progress.done)
             if scores:
                 bar.update(task, now=headline(scores[-1]))
+        if run.finished:  # perhaps before the last of its rounds
+            bar.update(task, total=run.done)
 
 
 class _Interrupts:

@@ -93,13 +93,14 @@ def show_summary(summary: dict[str, Any], folder: RunFolder, as_json: bool) -> N
     pictures = [folder.path / f"{name}.png" for name in ("curves", "partition", "classes", "matrices", "sampler")]
     said_above = ("personal_accuracy", "personal_last10_accuracy") if is_personal else ()
     own = [(METRICS[name].short, _percent(summary[name])) for name in PERSONAL if name in summary.keys() - said_above]
+    stopped = f", ended by stop.{summary['stopped_by']}" if summary.get("stopped_by") else ""
     for label, value in (
         (f"test accuracy{of}", _percent(summary["accuracy"])),
         *((f"after stage {stage}{whose[stage]}", _percent(accuracy)) for stage, accuracy in before),
         ("best", f"{_percent(summary['best_accuracy'])} in round {summary['best_round']}{best_of}"),
         *last10,
         *own,
-        ("rounds", str(summary["rounds"])),
+        ("rounds", f"{summary['rounds']}{stopped}"),
         ("seconds per round", f"{summary['seconds_per_round']:.3g}" if summary["seconds_per_round"] else "-"),
         ("floats up / down", f"{summary['floats_up']:,} / {summary['floats_down']:,}"),
         ("weights", f"{summary['weights_sha256'][:16]}…"),

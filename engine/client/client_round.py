@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice, repeat
+from itertools import repeat
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from engine.algorithm import Algorithm, Client, Context, ModelState, Phase, PhaseResult, Tensors, seeds
+from engine.algorithm import Algorithm, Client, Context, ModelState, Phase, PhaseResult, Tensors, batches_in, seeds
 from engine.data.batches import orders
 from engine.experiment import Local
 
@@ -128,14 +128,15 @@ class RoundRows:
         epochs, steps = phase.epochs, phase.steps
         if epochs is None and steps is None:
             epochs, steps = self._local.epochs, self._local.steps
-        if steps == 0:
+        if steps == 0 or (steps is None and epochs == 0):  # before an order is drawn
             return
-        for batches in passes if steps is not None else islice(passes, epochs):
+        for batches in passes:
+            if steps is None:
+                steps = batches_in(epochs or 0, len(batches)) * phase.repeat
             if phase.repeat > 1:
                 batches = [batch for batch in batches for _ in range(phase.repeat)]
-            if steps is not None:
-                batches = batches[:steps]
-                steps -= len(batches)
+            batches = batches[:steps]
+            steps -= len(batches)
             yield batches if least == 1 else [batch for batch in batches if len(batch) >= least]
             if steps == 0:
                 return

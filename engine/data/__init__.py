@@ -7,6 +7,7 @@ samples) and batches of a client's rows on a device (``batches.py``). Read ``dat
 
 from engine.base.registry import Registry
 from engine.data.assignment import Assignment
+from engine.data.availability import Availability, read_availability
 from engine.data.dataset import Dataset, Source, Split
 from engine.data.partitions.cbfl_code import CbflCode
 from engine.data.partitions.class_sets import ClassSets
@@ -68,6 +69,7 @@ __all__ = [
     "PARTITIONS",
     "SOURCES",
     "Assignment",
+    "Availability",
     "CbflCode",
     "Cifar10",
     "Cifar100",
@@ -99,4 +101,5 @@ __all__ = [
     "Split",
     "Synthetic",
     "TinyImageNet",
+    "read_availability",
 ]

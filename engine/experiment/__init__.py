@@ -11,7 +11,7 @@ from engine.experiment.choices import CHOICES
 from engine.experiment.dotted_keys import keys, parse_assignment
 from engine.experiment.execution import IDENTITY, NEUTRAL, Execution, no_gpu
 from engine.experiment.experiment import Experiment
-from engine.experiment.sections import SECTIONS, Checkpointing, Evaluation, Participation
+from engine.experiment.sections import SECTIONS, Checkpointing, Evaluation, Participation, Stop
 from engine.experiment.stages import Change, Stage, lineage_of
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Local",
     "Participation",
     "Stage",
+    "Stop",
     "keys",
     "lineage_of",
     "no_gpu",

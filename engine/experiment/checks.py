@@ -11,7 +11,7 @@ from engine.algorithm.personalised import has_global_model
 from engine.base.errors import ConfigError, nearest, require
 from engine.data import Partition
 from engine.experiment.dotted_keys import whole_numbers
-from engine.experiment.sections import Evaluation, Participation
+from engine.experiment.sections import Evaluation, Participation, Stop
 from engine.experiment.stages import Change, Stage, WrittenStage
 from engine.models import MODELS, ModelSpec
 
@@ -116,6 +116,25 @@ def check_fine_tuning(evaluation: Evaluation, client_models: Sequence[ModelSpec]
         "is of clients' own models, and the last stage's is of an architecture that is not theirs",
         "set evaluation.fine_tune_epochs=0 and evaluation.fine_tune_steps=null",
     )
+
+
+def check_stop(stop: Stop, evaluation: Evaluation, last: Stage) -> None:
+    """Refuse rules for the end of a run whose last stage has no accuracies that they could read, or ends otherwise."""
+    for rule, value in stop.rules.items():
+        field, leave_out = f"stop.{rule}", f"set stop.{rule}=null"
+        algorithm = ALGORITHMS.name_of(last.algorithm)
+        require(last.rounds > 0, field, value, f"is of the last stage, and {last.name} has no rounds", leave_out)
+        finishes = f"ends the last stage early, and {algorithm} does more after that stage's last round"
+        require(not overrides(last.algorithm, "finish"), field, value, finishes, leave_out)
+        of_global = has_global_model(last.algorithm) or evaluation.personal_every is None
+        every = "every" if of_global else "personal_every"
+        require(
+            getattr(evaluation, every) > 0,
+            field,
+            value,
+            f"is read after evaluated rounds, and with evaluation.{every}=0 there are none before the last",
+            f"set evaluation.{every}=1",
+        )
 
 
 def check_chain(

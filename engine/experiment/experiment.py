@@ -36,7 +36,7 @@ from engine.experiment.choices import AlgorithmChoice, ClientModels, ModelChoice
 from engine.experiment.dotted_keys import assigned, key_of, parse_assignment
 from engine.experiment.error_sentences import one_sentence, with_stage_names
 from engine.experiment.execution import IDENTITY, NEUTRAL, Execution
-from engine.experiment.sections import SECTIONS, Checkpointing, Evaluation, Participation
+from engine.experiment.sections import SECTIONS, Checkpointing, Evaluation, Participation, Stop
 from engine.experiment.stages import (
     MOST_ROUNDS,
     MOST_STAGES,
@@ -69,6 +69,7 @@ class Experiment(Section):
     local: Local = Field(default_factory=lambda: Local())
     participation: Participation = Field(default_factory=lambda: Participation())
     evaluation: Evaluation = Field(default_factory=lambda: Evaluation())
+    stop: Stop = Field(default_factory=lambda: Stop())
     execution: Execution = Field(default_factory=lambda: Execution())
     checkpoint: Checkpointing = Field(default_factory=lambda: Checkpointing())
     stages: tuple[WrittenStage, ...] = Field(
@@ -94,6 +95,7 @@ class Experiment(Section):
         if self.schedule:
             checks.check_schedule(self.schedule, self.spans, self.key_of)
         checks.check_fine_tuning(self.evaluation, self.client_models, self.chain[-1].algorithm)
+        checks.check_stop(self.stop, self.evaluation, self.chain[-1])
         checks.check_chain(self.chain, self.stages, self.model, self.client_models)
         return self
 
@@ -224,12 +226,14 @@ class Experiment(Section):
         written = values["execution"]
         values["execution"] = {f: written[f] for f in IDENTITY if f not in NEUTRAL or written[f] != NEUTRAL[f]}
         values["participation"] = self.participation.identity()
+        values["stop"] = self.stop.identity()
         values["data"] = self.data.identity(values["data"])
         if not isinstance(self.data, OWN_DATA) and is_ours(type(self.data)):  # the same wherever it lies
             values["data"].pop("root", None)
         values["stages"] = [stage.to_mapping() for stage in self.chain]
-        if not self.client_models:
-            del values["client_models"]
+        for section in ("client_models", "stop"):
+            if not values[section]:
+                del values[section]
         # The last four are in the stages.
         for section in ("name", "checkpoint", "algorithm", "local", "rounds", "schedule"):
             del values[section]

@@ -78,6 +78,7 @@ def _own_models(name: str, short: str, column: int, curve: ClientCurve, meaning:
 _PERSONAL = "accuracy of personal models"
 _PARTICIPANTS = "accuracy of a round's participants after local work"
 _FINE_TUNED = "accuracy of personal models after fine-tuning"
+_HELD_OUT = "accuracy of held-out clients"
 _LOCAL = "test accuracy of local models before aggregation"
 
 ALL = (
@@ -150,7 +151,7 @@ ALL = (
         "trial.json",
         "The last round (global): a stage counts on from the one that it needs.",
         whole=True,
-        column=20,
+        column=23,
     ),
     Metric("rounds_asked", "rounds asked", "trial.json", "Rounds of all stages together, as asked for.", whole=True),
     Metric(
@@ -160,7 +161,7 @@ ALL = (
         "Rounds of all stages that were computed; those taken from a store were not.",
         short="computed",
         whole=True,
-        column=21,
+        column=24,
     ),
     Metric(
         "rounds_to_target",
@@ -171,7 +172,7 @@ ALL = (
         short="rounds to target",
         better="min",
         whole=True,
-        column=17,
+        column=20,
     ),
     Metric(
         "bytes_to_target",
@@ -183,7 +184,7 @@ ALL = (
         unit="MB",
         scale=1e-6,
         better="min",
-        column=18,
+        column=21,
     ),
     Metric(
         "client_floats_to_best",
@@ -195,7 +196,7 @@ ALL = (
         unit="M",
         scale=1e-6,
         better="min",
-        column=19,
+        column=22,
     ),
     _share(
         "worst_decile_accuracy",
@@ -212,7 +213,7 @@ ALL = (
         "label_entropy",
         "class balance of clients' data",
         "summary.json",
-        "Mean over the clients that hold data of the entropy of their class shares, divided by its maximum log C.",
+        "Mean over the clients that can train of the entropy of their class shares, divided by its maximum log C.",
         short="class balance of data",
     ),
     Metric(
@@ -279,6 +280,28 @@ ALL = (
         ClientCurve(f"{_FINE_TUNED}, mean over clients", "fine_tuned", "client_accuracy"),
         "The same, every client with the same weight.",
     ),
+    _own_models(
+        "held_out_accuracy",
+        "held-out clients",
+        17,
+        ClientCurve(_HELD_OUT, "held_out"),
+        "Accuracy of what clients that never train (`participation.held_out`) would use, on their own test rows, by "
+        "test rows; those that train have `personal_accuracy`.",
+    ),
+    _own_models(
+        "held_out_client_accuracy",
+        "held-out clients, by client",
+        18,
+        ClientCurve(f"{_HELD_OUT}, mean over clients", "held_out", "client_accuracy"),
+        "The same, every client with the same weight; those that train have `personal_client_accuracy`.",
+    ),
+    _own_models(
+        "held_out_tuned_client_accuracy",
+        "held-out clients, fine-tuned",
+        19,
+        ClientCurve(f"{_HELD_OUT} after fine-tuning, mean over clients", "held_out_tuned", "client_accuracy"),
+        "The same after each client's fine-tuning; those that train have `fine_tuned_client_accuracy`.",
+    ),
     Metric(
         "seconds",
         "seconds",
@@ -286,7 +309,7 @@ ALL = (
         "Time of the rounds and evaluations of all stages.",
         unit="s",
         better="min",
-        column=22,
+        column=25,
     ),
     Metric(
         "floats_up",

@@ -6,6 +6,7 @@ A row of personal.parquet is the model of one client at some point of a round, o
     post_local   the same after its local work, before the server's step
     post_server  what every client would receive next, with what it keeps: its personal model
     fine_tuned   the same after fine-tuning by the client
+    held_out, held_out_tuned   the last two of clients that never train, which are in no other metric
 
 Papers differ in which of these they print, so a run has a metric for each. PFLEGO's is of the round's participants
 after their local work; it does not say whether its ± is over rounds or seeds: over rounds it is ``participants_std``,

@@ -74,6 +74,7 @@ SCHEMAS = {
             # post_local: the same after its local work, before the server's step
             # post_server: what every client would get next, with what it keeps
             # fine_tuned: that after fine-tuning, at the end of the run, if asked for
+            # held_out, held_out_tuned: the last two of clients that never train
             ("point", pa.string()),
             ("participant", pa.bool_()),  # in the round's cohort
             ("samples", pa.int64()),  # the client's test rows, at least one

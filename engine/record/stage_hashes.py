@@ -30,8 +30,8 @@ def stage_hash(
     behind the whole run: that of the stage counts.
     """
     identity = experiment.identity()
-    for key in ("stages", "evaluation"):
-        identity.pop(key)
+    for key in ("stages", "evaluation", "stop"):
+        identity.pop(key, None)
     identity["data"].pop("root", None)  # what was read counts, not where it was
     if not experiment.has_server_model(stage):
         identity.pop("model")

@@ -35,6 +35,7 @@ def _figure(metric: metrics.Metric) -> fields.Check:
 
 _COUNTS = ("rounds", "rounds_asked", "rounds_computed", "clients_failed", "floats_up", "floats_down")
 _COUNTS += ("exchange_floats_up", "exchange_floats_down", "parameters", "clients", "empty_clients", "dropped_samples")
+_COUNTS += ("held_out_clients",)
 _TEXTS = ("name", "experiment", "precision", "weights_sha256", "data_sha256")
 CHECKS: dict[str, fields.Check] = {
     **{name: _figure(metrics.METRICS[name]) for name in metrics.names("summary.json")},
@@ -43,6 +44,8 @@ CHECKS: dict[str, fields.Check] = {
     **dict.fromkeys(("scope", "best_stage", "states_sha256"), fields.optional(fields.text)),
     **dict.fromkeys(("seconds", "seconds_per_round"), fields.optional(fields.number)),
     "status": fields.one_of(("finished", "stopped")),
+    "stopped_by": fields.optional(fields.one_of(("accuracy", "patience"))),
+    "stopped_after": fields.optional(fields.whole),
     "algorithm": fields.mapping(fields.anything),
     "breaks_privacy": fields.truth,
     "stage_accuracy": fields.mapping(fields.optional(fields.share)),

@@ -60,7 +60,7 @@ class Driver:
         self._recorder = Recorder(self.federation, folder, dataset, assignment)
         self.rounds = RoundRunner(self.federation)
         self._look: Look | None = None
-        self.lineage = Lineage(self.federation, folder, self.stage_ends)
+        self.lineage = Lineage(self.federation, folder, self.stage_ends, self.evaluation.stopping)
         shared = reuse if may_share(self.lineage.numerics) else None
         self.sharing = Sharing(self.lineage, self.evaluation, folder, self._recorder.data, shared)
 
@@ -139,7 +139,7 @@ class Driver:
         row["evaluation_seconds"] = time.perf_counter() - began
         self.folder.rounds.add(row)
         lineage.torn = False
-        due = lineage.at_end or self.round % self.experiment.checkpoint.every == 0
+        due = lineage.at_end or lineage.finished or self.round % self.experiment.checkpoint.every == 0
         wanted = self.sharing.is_wanted()
         if due or wanted:
             lineage.save()

@@ -27,6 +27,7 @@ from engine.record.state_projection import check_room
 from engine.server.federation import Federation
 from engine.server.round import RoundResult
 from engine.server.stage_ends import StageEnds
+from engine.server.stopping import Stopping
 
 log = logging.getLogger("fedskew")
 
@@ -34,7 +35,7 @@ log = logging.getLogger("fedskew")
 class Lineage:
     """The stages of a run, from the newest whole checkpoint of its folder on."""
 
-    def __init__(self, federation: Federation, folder: RunFolder, ends: StageEnds) -> None:
+    def __init__(self, federation: Federation, folder: RunFolder, ends: StageEnds, stopping: Stopping) -> None:
         self.federation = federation
         self.folder = folder
         self.checkpoints = Checkpoints(
@@ -48,6 +49,7 @@ class Lineage:
         self.server: Tensors = federation.fresh
         self.left_out: set[int] = set()  # clients of the last cohort that failed
         self.torn = False  # interrupted between a commit and the round's last row: not to be saved
+        self.stopping = stopping
         self._ends = ends
         self._saved: Position | None = None
         last = last_of_stages(self.checkpoints, federation.experiment)
@@ -74,7 +76,9 @@ class Lineage:
 
     @property
     def finished(self) -> bool:
-        return self.position == Position(len(self.chain) - 1, self.federation.ends[-1])
+        """True if the last stage has done its rounds, or a rule has ended it before."""
+        last = Position(len(self.chain) - 1, self.federation.ends[-1])
+        return self.position == last or self.stopping.at(self.position)
 
     @property
     def is_followed(self) -> bool:
@@ -162,6 +166,8 @@ class Lineage:
         self.states = self._new_states(self._parent(found.position.stage))
         self.states.restore(found.states)
         self._saved = found.position
+        number, round = found.position.stage, found.position.round
+        self.stopping.note(number, self.folder.evaluations.read(self.stage.name, round))
         self._go_on_with(found.numerics)
         log.info("continuing after round %d of stage %s", self.position.round, self.stage.name)
 

@@ -18,6 +18,7 @@ from engine.experiment import Execution, Experiment, no_gpu
 from engine.models import MODELS, ModelSpec, check_inputs, check_size
 from engine.record.numerics import other_code
 from engine.record.run_folder import RunFolder
+from engine.server.cohort import held_out_of
 from engine.server.evaluation_schedule import measures_own_models
 
 log = logging.getLogger("fedskew")
@@ -33,16 +34,22 @@ def check_against_data(experiment: Experiment, dataset: Dataset, assignment: Ass
             field = error.field.replace("model", "client_models", 1)
             raise ConfigError(field, error.value, error.rule, "for example client_models=[mlp]") from None
     _check_public(experiment, dataset, assignment)
-    holders = int((assignment.sizes() > 0).sum())
+    held_out = _check_held_out(experiment, assignment)
     own = any(measures_own_models(experiment, stage.algorithm) for stage in experiment.chain)
-    if own and not any(map(len, assignment.tests)):
+    tests = [len(assignment.tests[client]) if assignment.tests else 0 for client in range(len(assignment.clients))]
+    if own and not sum(tests):
         raise DataError("no client has a test row to measure its own model on: keep more test samples")
+    if own and len(held_out) and not 0 < sum(tests[client] for client in held_out) < sum(tests):
+        raise DataError("of the clients held out, or of the others, none has a test row: keep more test samples")
+    holders = int((assignment.sizes() > 0).sum()) - len(held_out)
+    whose = "that hold data and are not held out" if len(held_out) else "that hold data"
+    _check_availability(experiment, assignment, held_out)
     count = experiment.participation.count
     require(
         count is None or count <= holders,
         "participation.count",
         count,
-        f"must be at most {holders}, the number of clients that hold data",
+        f"must be at most {holders}, the number of clients {whose}",
         f"set participation.count={holders}",
     )
 
@@ -52,6 +59,33 @@ def _check_model(model: ModelSpec, dataset: Dataset) -> None:
     registered = type(model) in MODELS.values()  # in Python, not from a config, it may be a user's own
     check_inputs(model, MODELS.name_of(model) if registered else type(model).__name__, dataset.vocabulary)
     check_size(model, dataset.shape, len(dataset.classes))
+
+
+def _check_held_out(experiment: Experiment, assignment: Assignment) -> np.ndarray:
+    """Refuse clients that cannot be held out; those that are, int64 [n]."""
+    participation, holders = experiment.participation, np.flatnonzero(assignment.sizes())
+    field, value = "participation.held_out", participation.held_out
+    strangers = sorted({*value} - {*holders.tolist()}) if isinstance(value, tuple) else []
+    require(not strangers, field, value, f"names client {strangers[:1]}, which holds no data", "name others")
+    few = f"leaves none of the {len(holders)} clients that hold data to train"
+    wanted = len(value) if isinstance(value, tuple) else value
+    require(wanted < max(len(holders), 1), field, value, few, "hold fewer out")
+    held_out = held_out_of(experiment.seed, holders, participation)
+    require(len(held_out) < max(len(holders), 1), field, value, few, "hold fewer out")
+    return held_out
+
+
+def _check_availability(experiment: Experiment, assignment: Assignment, held_out: np.ndarray) -> None:
+    """Refuse a table of other clients than there are."""
+    participation, sizes = experiment.participation, assignment.sizes()
+    if participation.table is None:
+        return
+    named = participation.table.spans[:, 0]
+    field, path, repair = "participation.availability", participation.availability, "correct the table"
+    rule = f"names client {named.max()}, and clients are 0 to {len(sizes) - 1}"
+    require(named.max() < len(sizes), field, path, rule, repair)
+    can_train = np.setdiff1d(np.flatnonzero(sizes), held_out)
+    require(bool(np.isin(named, can_train).any()), field, path, "names no client that can train", repair)
 
 
 def _check_public(experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:

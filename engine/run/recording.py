@@ -87,17 +87,21 @@ class Recorder:
         states = json.dumps(sorted(files.items()))
         matrices.save(self._folder.path, stage.name, stage.algorithm.kinds, server)
         sizes, experiment = federation.population.sizes, federation.experiment
+        ended = lineage.stopping.ended
         return self._folder.summarise(
             experiment,
             {
                 "status": "finished" if lineage.finished else "stopped",
+                "stopped_by": ended.rule if ended else None,
+                "stopped_after": ended.round if ended else None,
                 "weights_sha256": weights_sha256(server["weights"], server["buffers"]),
                 "states_sha256": hashlib.sha256(states.encode()).hexdigest() if files else None,
                 "parameters": federation.model_layout.size,
                 "clients": len(sizes),
                 "empty_clients": int((sizes == 0).sum()),
+                "held_out_clients": len(federation.population.held_out),
                 "dropped_samples": self._dropped,
-                **label_entropies(experiment, federation.population.class_counts()),
+                **label_entropies(experiment, federation.population.class_counts()[federation.population.drawn_from]),
                 "data_sha256": self.data,
                 "stages": {one.name: stage_hash(experiment, one, lineage.numerics, self.data) for one in lineage.chain},
                 "versions": {"fedskew": __version__, **lineage.numerics},

@@ -23,7 +23,7 @@ from engine.base.files import link_or_copy, refuse_links
 from engine.base.opening import read_bytes
 from engine.client.entries import Arrays
 from engine.data import Assignment, Dataset
-from engine.experiment import Experiment, lineage_of
+from engine.experiment import Experiment, Stop, lineage_of
 from engine.record.checkpoints import Checkpoint, Checkpoints
 from engine.record.run_folder import Row, RunFolder
 from engine.run.driver import Driver
@@ -179,6 +179,7 @@ def until(experiment: Experiment, stage: str, number: int) -> Experiment:
     values = experiment.to_mapping()
     values["evaluation"] |= {"every": 0, "local_every": 0, "personal_every": 0, "client_loss": False}
     values["evaluation"] |= {"fine_tune_epochs": 0, "fine_tune_steps": None}
+    values["stop"] = Stop().model_dump()
     values["checkpoint"] = {"every": number + 1, "keep": 2}
     values["schedule"] = [change for change in values["schedule"] if change["round"] <= number + 1]
     if not experiment.stages:

@@ -46,9 +46,15 @@ class Sharing:
         lineage = self._lineage
         end = lineage.federation.ends[lineage.position.stage]
         until = end if until is None else min(until, end)
-        found = self._reuse.before(self._segments(), lineage.position.round, until, self._has_end)
-        if found is None:
-            return None
+        while True:
+            found = self._reuse.before(self._segments(), lineage.position.round, until, self._has_end)
+            if found is None:
+                return None
+            end = lineage.stopping.first(lineage.position.stage, self._evaluations(found))
+            if end is None or end == found.round:
+                break
+            until = end  # the other run has gone on where a rule ends this one
+            self._reuse.done_with(found)
         rows = self._adopt(found)
         self._reuse.done_with(found)
         return rows
@@ -124,6 +130,7 @@ class Sharing:
         lineage.adopt(checkpoint, found.round, failed)
         if lineage.at_end and not found.ended:
             lineage.finish()
+        lineage.stopping.note(lineage.position.stage, self._evaluations(found))
         measured = self._copy_rows(found, began)
         lineage.torn = False
         lineage.save()
@@ -158,6 +165,11 @@ class Sharing:
         return measured
 
     # --- pieces -----------------------------------------------------------------------------------------
+
+    def _evaluations(self, found: Snapshot) -> list[Row]:
+        """The headlines of a snapshot of this stage that this run would have measured."""
+        schedule, stage = self._evaluation.schedule, self._lineage.position.stage
+        return [row for row in found.rows["evaluations"] if schedule.wants(row, stage)]
 
     @property
     def _has_end(self) -> bool:

@@ -1,7 +1,7 @@
 """The balance of classes among clients' rows, and in what one of their local steps is expected to see.
 
 Of a client with class shares p the entropy H(p) = -sum_c p_c log p_c, by its maximum log C: 1 is balanced, 0 is a
-single class. A run has the mean over the clients that hold data, twice: of their rows, and of a local step, into which
+single class. A run has the mean over the clients that can train, twice: of their rows, and of a local step, into which
 an algorithm may mix rows of its own making (:meth:`~engine.algorithm.Generative.step_classes`).
 
 Shapes: K clients, C classes.

@@ -5,7 +5,9 @@ Which measurements are due: ``evaluation_schedule.py``.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -20,11 +22,13 @@ from engine.record.schemas import finite
 from engine.record.stage_states import StageStates
 from engine.record.tables import Table
 from engine.server.broadcast import addressed, block_calls, broadcast
-from engine.server.evaluation_schedule import EvaluationSchedule
+from engine.server.evaluation_schedule import OF_HELD_OUT, EvaluationSchedule
 from engine.server.federation import Federation
+from engine.server.stopping import Stopping
 from engine.worker import cost
 from engine.worker.pool import Call
 
+log = logging.getLogger("fedskew")
 BLOCK_ROWS = 2000  # test rows of one block
 
 
@@ -32,7 +36,8 @@ class Evaluation:
     """Measures a run's models when they are due, and adds the rows to the run's tables."""
 
     def __init__(self, federation: Federation, evaluations: Table, personal: Table, test_rows: int) -> None:
-        self.schedule = EvaluationSchedule(federation.experiment)
+        self.stopping = Stopping(federation.experiment)
+        self.schedule = EvaluationSchedule(federation.experiment, self.stopping)
         self._federation = federation
         self._evaluations = evaluations
         self._personal = personal
@@ -46,11 +51,24 @@ class Evaluation:
         algorithm, row = self._federation.stage(at.stage, at.round).algorithm, Row()
         if has_global_model(algorithm) and self.schedule.headline(at):
             row = self.global_model(at, algorithm, server)
+            self._end_by(at, row)  # before what is due at the end is measured
         if self.schedule.personal(at):
+            was_end = self.schedule.fine_tuned(at)
             scores = self._own_models(at, server, states, left_out)
             if not has_global_model(algorithm):
                 row = self.headline(at, "personal", scores)
+                self._end_by(at, row)
+                if self.schedule.fine_tuned(at) and not was_end:
+                    self._own_models(at, server, states, left_out, fine_tuned_alone=True)
         return row
+
+    def _end_by(self, at: Position, row: Row) -> None:
+        """Let a headline end the run, if there is a rule by which it does."""
+        self.stopping.note(at.stage, [row])
+        if self.stopping.at(at):
+            assert self.stopping.ended is not None
+            rule, accuracy = self.stopping.ended.rule, row["accuracy"]
+            log.info("round %d: accuracy %.4f, and the run ends here by stop.%s", at.round, accuracy, rule)
 
     def global_model(self, at: Position, algorithm: Algorithm, server: Tensors) -> Row:
         """The headline: the server's model on the test set, in blocks of rows."""
@@ -98,9 +116,19 @@ class Evaluation:
             )
 
     def _own_models(
-        self, at: Position, server: Tensors, states: StageStates, left_out: Collection[int]
+        self,
+        at: Position,
+        server: Tensors,
+        states: StageStates,
+        left_out: Collection[int],
+        fine_tuned_alone: bool = False,
     ) -> list[Scores]:
-        """Measure clients' own models with what they would receive now; the scores of those not fine-tuned."""
+        """Measure clients' own models with what they would receive now; the scores of those not fine-tuned.
+
+        Those of held-out clients have points of their own, and are not among the scores.
+
+        fine_tuned_alone: whether rows of the others are there already.
+        """
         federation, ids = self._federation, self._federation.population.testers
         stage, context = federation.stage(at.stage, at.round), federation.context(at.stage, at.round)
         algorithm = stage.algorithm
@@ -119,6 +147,10 @@ class Evaluation:
         what = f"clients' own models after round {at.round}"
         results = federation.pool.run("measure", shared, job, calls, what=what)
         found: list[OwnScores] = [one for result in results for one in result.value]
+        names = {point: name for name, point in OF_HELD_OUT.items()}
+        found = [replace(one, point=names[one.point]) if one.client in population.held_out else one for one in found]
+        if fine_tuned_alone:
+            found = [one for one in found if OF_HELD_OUT.get(one.point, one.point) == "fine_tuned"]
         self.record_own(at, found, set(federation.cohort(at.round) if stage.rounds else ()) - set(left_out))
         return [one.scores for one in found if one.point == "post_server"]
 

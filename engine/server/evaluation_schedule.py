@@ -13,8 +13,10 @@ from engine.algorithm.personalised import has_global_model
 from engine.experiment import Experiment
 from engine.record.checkpoints import Position
 from engine.record.run_folder import Row
+from engine.server.stopping import Stopping
 
 DURING = ("received", "post_local")  # points that are measured while a round's participants train
+OF_HELD_OUT = {"held_out": "post_server", "held_out_tuned": "fine_tuned"}  # of others the same is measured
 
 
 def measures_own_models(experiment: Experiment, algorithm: Algorithm) -> bool:
@@ -22,7 +24,7 @@ def measures_own_models(experiment: Experiment, algorithm: Algorithm) -> bool:
     evaluation = experiment.evaluation
     if experiment.client_models and has_global_model(algorithm):  # the server's weights fit none of theirs
         return False
-    if not has_global_model(algorithm) or evaluation.fine_tuning is not None:
+    if not has_global_model(algorithm) or evaluation.fine_tuning is not None or experiment.participation.held_out:
         return True
     if evaluation.personal_every is not None:
         return evaluation.personal_every > 0
@@ -32,8 +34,10 @@ def measures_own_models(experiment: Experiment, algorithm: Algorithm) -> bool:
 class EvaluationSchedule:
     """The section ``evaluation``, for the stages of an experiment."""
 
-    def __init__(self, experiment: Experiment) -> None:
+    def __init__(self, experiment: Experiment, stopping: Stopping | None = None) -> None:
+        """``stopping``: of the run that is under way, which may end before its last round."""
         self._experiment = experiment
+        self._stopping = stopping or Stopping(experiment)
         self._chain = experiment.chain
         self._evaluation = experiment.evaluation
         self._ends = self._end_positions(experiment)
@@ -43,13 +47,13 @@ class EvaluationSchedule:
         if not has_global_model(self._algorithm(at)):
             return self.personal(at)
         every = self._evaluation.every
-        return at in self._ends or bool(every and at.round % every == 0)
+        return self._is_end(at) or bool(every and at.round % every == 0)
 
     def personal(self, at: Position) -> bool:
         """Return whether clients' own models are measured after the round; at the end too, if they are at all."""
-        if at in self._ends:
+        if self._is_end(at):
             return measures_own_models(self._experiment, self._algorithm(at))
-        return self.participants(at)
+        return self.participants(at) or self._held_out_alone(at)
 
     def participants(self, at: Position) -> bool:
         """Return whether the round's participants are measured before and after their local work.
@@ -61,7 +65,7 @@ class EvaluationSchedule:
 
     def fine_tuned(self, at: Position) -> bool:
         """Return whether clients' own models are measured once more after fine-tuning."""
-        return at in self._ends and self._evaluation.fine_tuning is not None
+        return self._is_end(at) and self._evaluation.fine_tuning is not None
 
     # --- another run's rows, of an equal stage ----------------------------------------------------------
 
@@ -74,7 +78,8 @@ class EvaluationSchedule:
         point = row.get("point")
         if point in DURING:
             return self.participants(at)
-        return {None: self.headline, "post_server": self.personal, "fine_tuned": self.fine_tuned}[point](at)
+        due = {None: self.headline, "post_server": self.personal, "fine_tuned": self.fine_tuned}
+        return due[OF_HELD_OUT.get(str(point), point)](at)
 
     def lacks(self, rows: Mapping[str, Sequence[Row]], at: Position) -> bool:
         """Return whether rows leave out something that is due after the round: this run's end may not be another's."""
@@ -86,6 +91,17 @@ class EvaluationSchedule:
 
     def _algorithm(self, at: Position) -> Algorithm:
         return self._chain[at.stage].at(at.round).algorithm
+
+    def _held_out_alone(self, at: Position) -> bool:
+        """Return whether own models are measured for the sake of held-out clients: as often as the global one."""
+        evaluation = self._evaluation
+        if not self._experiment.participation.held_out or evaluation.personal_every is not None:
+            return False
+        is_due = bool(evaluation.every and at.round % evaluation.every == 0)
+        return is_due and measures_own_models(self._experiment, self._algorithm(at))
+
+    def _is_end(self, at: Position) -> bool:
+        return at in self._ends or self._stopping.at(at)
 
     def _personal_rounds(self, at: Position) -> int:
         """Return how often clients' own models are measured, in rounds; 0 is never."""

@@ -17,7 +17,7 @@ from engine.client.nets import ClientNets, open_model, without_model
 from engine.data import Assignment, Dataset
 from engine.experiment import Experiment, Stage
 from engine.experiment.executor_policy import STACKING, Executor
-from engine.server.cohort import draw_cohort, expected_cohort
+from engine.server.cohort import draw_cohort, held_out_of, mean_cohort
 from engine.worker.pool import Pool
 
 
@@ -25,20 +25,23 @@ from engine.worker.pool import Pool
 class Population:
     """The clients of a run as the server knows them, by number from 0."""
 
-    sizes: np.ndarray  # [K] training rows
+    sizes: np.ndarray  # [K] training rows; of clients that never train they are in no sum
     tests: tuple[int, ...]  # [K] test rows
     class_counts: Callable[[], np.ndarray]  # [K, C] training rows of each class
+    held_out: frozenset[int] = frozenset()  # clients that hold data and never train
 
     @classmethod
-    def of(cls, dataset: Dataset, assignment: Assignment) -> Population:
+    def of(cls, dataset: Dataset, assignment: Assignment, experiment: Experiment) -> Population:
         sizes = assignment.sizes()
         tests = tuple(len(rows) for rows in assignment.tests) or (0,) * len(sizes)
-        return cls(sizes, tests, partial(assignment.class_counts, dataset.train.labels, len(dataset.classes)))
+        counts = partial(assignment.class_counts, dataset.train.labels, len(dataset.classes))
+        held_out = held_out_of(experiment.seed, np.flatnonzero(sizes), experiment.participation)
+        return cls(sizes, tests, counts, frozenset(held_out.tolist()))
 
     @cached_property
     def clients(self) -> list[int]:
-        """Those that hold data, ascending: the others are never sampled."""
-        return np.flatnonzero(self.sizes).tolist()
+        """Those that hold data and can train, ascending: the others are never sampled."""
+        return [client for client in np.flatnonzero(self.sizes).tolist() if client not in self.held_out]
 
     @cached_property
     def drawn_from(self) -> np.ndarray:
@@ -47,17 +50,18 @@ class Population:
 
     @cached_property
     def testers(self) -> tuple[int, ...]:
-        """Those that hold data and have test rows of their own."""
-        return tuple(client for client in self.clients if self.tests[client])
+        """Those that hold data and have test rows of their own, ascending: held-out clients are among them."""
+        return tuple(client for client in sorted({*self.clients, *self.held_out}) if self.tests[client])
 
     @cached_property
     def num_examples(self) -> int:
-        return int(self.sizes.sum())
+        """Rows of the clients that can train."""
+        return int(self.sizes[self.drawn_from].sum())
 
     @property
     def largest(self) -> int:
-        """The client with most rows."""
-        return int(self.sizes.argmax())
+        """The client with most rows, of those that can train."""
+        return int(self.drawn_from[self.sizes[self.drawn_from].argmax()])
 
 
 class Federation:
@@ -66,13 +70,14 @@ class Federation:
     def __init__(self, experiment: Experiment, dataset: Dataset, assignment: Assignment, pool: Pool) -> None:
         self.experiment = experiment
         self.pool = pool
-        self.population = Population.of(dataset, assignment)
+        self.population = Population.of(dataset, assignment, experiment)
         self.chain = experiment.chain
         self.starts = [span.start - 1 for span in experiment.spans]  # the round after which each stage begins
         self.ends = [span.stop - 1 for span in experiment.spans]
         net = open_model(experiment, dataset, torch.device("cpu"))
         self.model_layout = net.layout
         self.largest_layout = ClientNets(experiment, dataset, net).largest.layout  # of the clients' networks
+        self._expected_cohort = mean_cohort(self.population.drawn_from, experiment.participation)
         self.fresh: Tensors = {"weights": net.weights, "buffers": net.buffers}
 
     def layout(self, number: int) -> ParamLayout:
@@ -97,7 +102,7 @@ class Federation:
     def context(self, number: int, round: int, cohort_size: int = 0) -> Context:
         """The context of ``round`` (global) of a stage."""
         clients = len(self.population.clients)
-        expected = expected_cohort(clients, self.experiment.participation)
+        expected = self._expected_cohort
         return Context(
             round=round,
             lr=self.stage(number, round).local.lr_at(max(round, 1)),

@@ -159,7 +159,10 @@ class RoundRunner:
             yield from zip(calls, results, strict=True)
         except MemoryShort as error:
             clients = max(len(call.args[0]) for call in calls)
-            rows, side_by_side = int(federation.population.sizes.max()), federation.pool.side_by_side
+            rows, side_by_side = (
+                int(federation.population.sizes[federation.population.largest]),
+                federation.pool.side_by_side,
+            )
             preflight = Preflight(federation.experiment, stage, context, side_by_side, rows, job.together * clients)
             raise MemoryShort(f"{error}; {preflight.smaller(federation.largest_layout)}") from error
 

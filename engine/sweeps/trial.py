@@ -261,7 +261,8 @@ class Trial(tune.Trainable):
         if self._local is None:
             return []
         driver = self._local.driver
-        reports = self._reports_before(min(driver.round + 1, driver.experiment.spans[-1].stop - 1))
+        last = driver.round if driver.finished else driver.experiment.spans[-1].stop - 1
+        reports = self._reports_before(min(driver.round + 1, last))
         if reports:
             self._note(driver.summary(), "running")  # should one of them end it, it ends where it stands
         return reports

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from engine.algorithm import Phase
+from engine.algorithm import Phase, batches_in
 from engine.data.batches import batch_sizes
 from engine.experiment import Local
 
@@ -65,8 +65,10 @@ def _of_phase(phase: Phase, local: Local, rows: int) -> Work:
         epochs, steps = local.epochs, local.steps
     if phase.emit == "gradient":
         steps = 1
-    taken = len(batches) * (epochs or 0) * phase.repeat if steps is None else steps
+    taken = batches_in(epochs or 0, len(batches)) * phase.repeat if steps is None else steps
     if phase.features == "cached":  # the body once, then steps of the head alone
         return Work(FORWARD * taken, FORWARD * rows)
     share = FORWARD if phase.trainable == "head" else 1.0
-    return Work(share * taken, share * taken * sum(batches) / len(batches))
+    passes, begun = divmod(taken, len(batches) * phase.repeat)
+    last = sum(batches[step // phase.repeat] for step in range(begun))
+    return Work(share * taken, share * (passes * phase.repeat * sum(batches) + last))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -140,19 +141,20 @@ def test_control_of_a_linear_loss(monkeypatch: pytest.MonkeyPatch, weighting: An
     check_control_of_a_linear_loss(FedDC(alpha=0.0, weighting=weighting), **local)
 
 
-def test_the_released_normaliser(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("epochs", "reference"), [(3, 6), (1.25, 3)])
+def test_the_released_normaliser(monkeypatch: pytest.MonkeyPatch, epochs: float, reference: int) -> None:
     """Kills: an option that is not the released code's: the first rate, and E ceil(mean n / B) steps for all.
 
-    Loss <b, y>, sizes 1, 2, 5: mean 8/3, so 2 batches of 2 rows and 6 steps in 3 epochs; b is scaled by a / 6 and by
-    the decay of the rate.
+    Loss <b, y>, sizes 1, 2, 5: mean 8/3, so 2 batches of 2 rows, which are 6 steps in 3 epochs and 3 in 1.25; b is
+    scaled by a / 6, or a / 3, and by the decay of the rate.
     """
     monkeypatch.setattr(FedAvg, "loss", linear)
-    local = {"epochs": 3, "batch_size": 2, "steps": None}
+    local = {"epochs": epochs, "batch_size": 2, "steps": None}
     federation = Federation(FedDC(alpha=0.0, reference_norm=True), TARGETS, STEPS, lr=0.04, local=local)
     federation.context = replace(federation.context, lr=0.01)
     for client, trained in enumerate(federation.round()):
-        steps = 3 * -(-len(TARGETS[client]) // 2)
-        wanted = TARGETS[client][0] * steps / 6 * 0.01 / 0.04
+        steps = math.ceil(epochs * -(-len(TARGETS[client]) // 2))
+        wanted = TARGETS[client][0] * steps / reference * 0.01 / 0.04
         assert trained.new_state["control"][0].item() == pytest.approx(wanted, rel=1e-12)
 
 

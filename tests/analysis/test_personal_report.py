@@ -74,7 +74,7 @@ def test_curves_of_clients(swept: Path) -> None:
     results: Any = load(swept)
     curves, clients = results.personal_curves(), results.personal_clients()
     assert curves.columns.tolist()[:6] == ["trial", "seed", "mu", "stage", "round", "point"]
-    assert len(curves) == 3 * 12 * 4
+    assert len(curves) == 3 * 12 * len(POINTS)
     for row in results.trials.to_dict("records"):
         if row["status"] == "failed":
             assert row["trial"] not in [*curves["trial"], *clients["trial"]]

@@ -119,7 +119,7 @@ BAD: list[tuple[list[str], str]] = [
     (["mu=1"], "mu=1: is not a key: keys are dotted; did you mean algorithm.mu?"),
     (["partition.alpha=0"], "partition.alpha=0"),
     (["partition.clients=500"], "partition.clients=500"),  # of 400 samples
-    (["local.epochs=0"], "local.epochs=0: must be greater than or equal to 1"),
+    (["local.epochs=0"], "local.epochs=0: must be greater than 0"),
     (["participation.count=99"], "participation.count=99: must be at most partition.clients=5"),
     (["participation.fraction=1.2"], "participation.fraction=1.2: must be less than or equal to 1"),
     (["data.name=cifar10", "data.root=nowhere"], "nowhere"),

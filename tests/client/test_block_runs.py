@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,16 @@ def test_a_run_is_the_loops(tmp_path: Path, name: str, changes: dict[str, Any]) 
     """Kills: a rate that does not decay, reports, uploads or states of a block in another order than its clients, own
     models that are measured in the middle of a pass."""
     assert_alike(*both(tmp_path, name, **changes))
+
+
+def test_shares_of_an_epoch_are_as_many_steps(tmp_path: Path) -> None:
+    """Kills: a share that is counted over the stack, or a client that goes on while others step."""
+    local = {"epochs": 0.4, "batch_size": 4, "lr": 0.1}
+    loop, block = both(tmp_path, rounds=1, local=local)
+    assert_alike(block, loop)
+    frame = block.folder.frame("clients")
+    assert list(frame["steps"]) == [math.ceil(0.4 * math.ceil(samples / 4)) for samples in frame["samples"]]
+    assert len(set(frame["steps"])) > 1
 
 
 def test_a_client_without_rows_is_none(tmp_path: Path, stacked: list[list[int]]) -> None:

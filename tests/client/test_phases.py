@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Client, Context, LocalRun, ModelState, Phase, PhaseResult, Tensors
+from engine.algorithm import Client, Context, LocalRun, ModelState, Phase, PhaseResult, Tensors, batches_in
 from engine.algorithm.personalised import personal_model
 from engine.client.client_round import ClientRound
 from engine.client.training_loop import SequentialLoop
@@ -34,6 +34,46 @@ def test_a_repeated_batch_is_followed_by_the_next() -> None:
     whole = spied(Phase(batch="full", epochs=2, repeat=2)).rows_of("")
     assert len(whole) == 4
     assert [len(rows) for rows, _ in groupby(whole)] == [12]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "sizes"),
+    [
+        (0.01, [5]),
+        (0.3, [5]),
+        (0.34, [5, 5]),
+        (0.5, [5, 5]),
+        (1, [5, 5, 2]),
+        (1.1, [5, 5, 2, 5]),
+        (1.5, [5, 5, 2, 5, 5]),
+        (2.7, [5, 5, 2] * 3),
+    ],
+)
+def test_a_share_of_an_epoch_is_its_first_batches(epochs: float, sizes: list[int]) -> None:
+    """Kills: a floor, which leaves a client without a step; a pass begun that is taken whole, or left out; batches
+    that are others than those of whole epochs."""
+    plain = spied(Phase(epochs=3)).rows_of("")
+    of_phase = spied(Phase(epochs=epochs)).rows_of("")
+    assert [len(rows) for rows in of_phase] == sizes
+    assert of_phase == plain[: len(sizes)]
+    assert spied(Phase(), epochs=epochs).rows_of("") == of_phase
+    repeated = spied(Phase(epochs=epochs, repeat=2)).rows_of("")
+    assert repeated == [rows for rows in of_phase for _ in range(2)]
+    full = spied(Phase(epochs=epochs, batch="full")).rows_of("")
+    assert [len(rows) for rows in full] == [12] * -(-len(sizes) // 3)
+
+
+def test_batches_of_epochs_are_counted_in_decimals() -> None:
+    """Kills: a product of floats, by which 0.1 of 30 batches are 4; whole epochs beyond what floats tell apart."""
+    assert [batches_in(share, 30) for share in (0.1, 0.7, 1.1, 0.11)] == [3, 21, 33, 4]
+    assert [batches_in(share, 10) for share in (0.1, 0.29, 0.2)] == [1, 3, 2]
+    assert batches_in(0.5, 0) == batches_in(0, 7) == 0
+    assert batches_in(2**62 + 1, 3) == 3 * (2**62 + 1)
+
+
+def test_no_epochs_draw_nothing() -> None:
+    """Kills: an order that is drawn for a phase without a pass, so that a later one has others."""
+    assert spied(Phase(epochs=0), Phase(epochs=1)).rows_of("") == spied(Phase(epochs=1)).rows_of("")
 
 
 @pytest.mark.parametrize(("support", "sizes"), [(0.5, [6, 6]), (0.25, [3, 9]), (0.0, [0, 12]), (1.0, [11, 1])])

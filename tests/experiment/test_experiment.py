@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from engine.base.errors import ConfigError
-from engine.experiment import Experiment, Stage, keys
+from engine.experiment import Experiment, Local, Stage, keys
 from engine.record import stage_hashes as stages
 from engine.record.numerics import numerics
 from tests.support.tiny import experiment
@@ -76,6 +76,18 @@ def test_what_bits_depend_on_is_hashed(change: str) -> None:
 def test_what_bits_do_not_depend_on_is_not_hashed(change: str) -> None:
     """Kills: a resume that is refused for its placement."""
     assert Experiment().override([change]).digest == Experiment().digest
+
+
+def test_whole_epochs_are_one_number() -> None:
+    """Kills: 1 and 1.0 with two digests, or with two texts; a share of an epoch that is cut to a whole number."""
+    config = Experiment(local=Local(epochs=2))
+    for same in (config.override(["local.epochs=2.0"]), Experiment(local=Local(epochs=2.0))):
+        assert (same.digest, same.to_yaml()) == (config.digest, config.to_yaml())
+        assert isinstance(same.local.epochs, int)
+    half = config.override(["E=0.5"])
+    assert half.local.epochs == 0.5
+    assert half.digest != config.override(["local.epochs=1"]).digest
+    assert Experiment.from_mapping(yaml.safe_load(half.to_yaml())).digest == half.digest
 
 
 def test_the_data_root_is_not_hashed(tmp_path: Path) -> None:
@@ -171,7 +183,7 @@ BAD: list[tuple[str | list[str], str]] = [
     ("partition.alpha=-1", "partition.alpha=-1"),
     ("partition.alpha=x", "partition.alpha=x: must be a valid number"),
     ("partition.clients=0", "partition.clients=0"),
-    ("local.epochs=0", "local.epochs=0: must be greater than or equal to 1; for example local.epochs=1"),
+    ("local.epochs=0", "local.epochs=0: must be greater than 0; for example local.epochs=1"),
     ("local.lr=0", "local.lr=0: must be greater than 0"),
     ("local.lr=.nan", "local.lr=nan: must be"),
     ("local.momentum=1", "local.momentum=1: must be less than 1"),

@@ -142,6 +142,9 @@ def test_torch_counts_the_same(name: str) -> None:
         (7, {"last_batch": "keep"}, False, 1, 7),
         (7, {"last_batch": "drop"}, False, 0, 0),
         (7, {"last_batch": "wrap"}, False, 1, 8),
+        (20, {"epochs": 0.5}, False, 2, 16),
+        (20, {"epochs": 1.9}, False, 6, 40),
+        (20, {"epochs": 1.25}, False, 4, 28),
         (9, {"epochs": 3}, False, 6, 27),
         (9, {"epochs": 3}, True, 3, 24),  # the batch of one has no statistics
         (9, {"steps": 3}, True, 2, 16),  # and takes a step's place

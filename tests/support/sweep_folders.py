@@ -47,7 +47,7 @@ MU = {"name": "mu", "key": "algorithm.mu", "kind": "grid", "values": [0.0, 0.01,
 ALPHA = {"name": "alpha", "key": "partition.alpha", "kind": "grid", "values": [0.05, 0.5], "log": True}
 EPOCHS = {"name": "epochs", "key": "local.epochs", "kind": "grid", "values": [1, 5], "log": False}
 
-POINTS = ("received", "post_local", "post_server", "fine_tuned")  # of personal.parquet
+POINTS = ("received", "post_local", "post_server", "fine_tuned", "held_out", "held_out_tuned")  # of personal.parquet
 PARAMETERS = 6_000
 _datasets: dict[str, Dataset] = {}
 

@@ -110,6 +110,8 @@ def _end(folder: Path, experiment: Experiment, stage: str) -> dict[str, torch.Te
     names = tuple(one.name for one in experiment.chain)
     checkpoints = Checkpoints(folder / "checkpoints", experiment.digest, 1, names)
     path = last_of_stages(checkpoints, experiment)[stage]
+    if stage == names[-1] and RunFolder(folder).summary().get("stopped_by"):  # before that round
+        path = checkpoints.paths()[0]
     if not path.exists():
         raise RunFolderError(f"{folder} has no checkpoint of the end of stage {stage}; fedskew resume goes on with it")
     return checkpoints.load(path).server

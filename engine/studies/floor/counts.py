@@ -12,9 +12,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, repeat
+from itertools import cycle, islice
 from typing import Literal
 
+from engine.algorithm import batches_in
 from engine.data.batches import batch_sizes
 from engine.experiment import Local
 from engine.models.cost import ModelCost
@@ -40,8 +41,8 @@ def local_work(num_rows: int, local: Local, has_batchnorm: bool) -> LocalWork:
     batches = batch_sizes(num_rows, local.batch_size, local.last_batch)
     if not batches:
         return LocalWork(0, 0)
-    passes = chain.from_iterable(repeat(batches) if local.steps is not None else repeat(batches, local.epochs))
-    taken = [rows for rows in islice(passes, local.steps) if rows > 1 or not has_batchnorm]
+    steps = batches_in(local.epochs, len(batches)) if local.steps is None else local.steps
+    taken = [rows for rows in islice(cycle(batches), steps) if rows > 1 or not has_batchnorm]
     return LocalWork(len(taken), sum(taken))
 
 

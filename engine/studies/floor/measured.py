@@ -8,18 +8,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from engine import __version__
 from engine.algorithm import Algorithm
 from engine.base.errors import FedskewError, RunError, require
 from engine.client.jobs import set_up_torch
 from engine.client.nets import DTYPES
 from engine.data import Assignment
-from engine.experiment import CHOICES, Evaluation, Experiment, Stage, lineage_of
+from engine.experiment import CHOICES, Evaluation, Experiment, Stage, Stop, lineage_of
 from engine.models.cost import ModelCost, model_cost
 from engine.record.numerics import hardware_of, numerics
 from engine.record.run_folder import Row
 from engine.run.run import Run
-from engine.server.cohort import draw_cohort
+from engine.server.cohort import draw_cohort, held_out_of
 from engine.studies.floor.counts import Floor, RoundWork, Speed, least, round_work
 from engine.studies.floor.device_speed import measure
 from engine.worker.thread_count import workers_of
@@ -124,6 +126,7 @@ def cut_short(experiment: Experiment, rounds: int) -> Experiment:
     stage, span = last_with_rounds(experiment)
     values = experiment.at(span.start).to_mapping()
     values["evaluation"] = Evaluation(every=0, personal_every=0, client_loss=False).model_dump()
+    values["stop"] = Stop().model_dump()
     values["checkpoint"]["every"] = NEVER
     if not experiment.stages:
         values["rounds"] = rounds + 1
@@ -188,7 +191,8 @@ def _timed(run: Run, stage: Stage, last: int) -> list[Row]:
 
 def _work(experiment: Experiment, stage: Stage, cost: ModelCost, assignment: Assignment, round: int) -> RoundWork:
     sizes = assignment.sizes()
-    holders = [client for client in range(len(sizes)) if sizes[client]]
-    cohort = draw_cohort(experiment.seed, round, holders, experiment.participation)
+    holders, participation = np.flatnonzero(sizes), experiment.participation
+    clients = np.setdiff1d(holders, held_out_of(experiment.seed, holders, participation))
+    cohort = draw_cohort(experiment.seed, round, clients, participation)
     itemsize, workers = DTYPES[experiment.execution.precision].itemsize, experiment.execution.actors
     return round_work(cost, stage.local, [int(sizes[client]) for client in cohort], itemsize, workers)

@@ -164,6 +164,10 @@ def make_plan(experiment: Experiment, cohort: int, holders: int, actors: Iterabl
             "evaluation.personal_every": 0,
             "evaluation.fine_tune_epochs": 0,
             "evaluation.fine_tune_steps": None,
+            "participation.availability": 1.0,
+            "participation.held_out": 0,
+            "stop.accuracy": None,
+            "stop.patience": None,
             "checkpoint.every": ENDLESS,
         }
     )
