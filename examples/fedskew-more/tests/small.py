@@ -43,7 +43,7 @@ def federation(counts: Sequence[Sequence[int]] = COUNTS) -> tuple[Dataset, Assig
         name="small",
         classes=tuple("abcd"),
         train=split(labels, 0),
-        test=split(np.arange(48) % CLASSES, 1),  # pyright: ignore[reportArgumentType]
+        test=split([number % CLASSES for number in range(48)], 1),
         mean=(MEAN,),
         std=(STD,),
     )

@@ -33,7 +33,7 @@ def is_norm(name: str, model: nn.Module) -> bool:
 def test_norms_are_found(spec: dict[str, Any], trained: bool) -> None:
     """Kills: a parameter that is taken for BatchNorm's, or missed, whatever values it has: at initial weights, and at
     weights among which scales are near 0 and anything else may be 1."""
-    shape = (3, 32, 32)
+    shape = (3, 16, 16)
     net = FlatNet(
         build_model(MODELS.build(spec), shape, 4, seeds.generator(0, "weights")),
         torch.device("cpu"),
@@ -115,9 +115,11 @@ def test_what_travels(tmp_path: Path) -> None:
     run = drive(tmp_path, experiment({"name": "fedbn"}, model=CNN))
     layout = run.driver.layout
     rounds, exchanges = run.folder.frame("rounds"), run.folder.frame("exchanges")
-    assert (rounds["floats_up"] == 2 * (layout.size - layout.buffers)).all()
-    assert (rounds["floats_down"] == 2 * (layout.size - layout.buffers)).all()
-    assert exchanges["floats_down"].sum() == 3 * 2 * layout.buffers  # scales, shifts and statistics, for each client
+    assert set(rounds["floats_up"]) == {2 * (layout.size - layout.buffers)}
+    assert set(rounds["floats_down"]) == {2 * (layout.size - layout.buffers)}
+    assert (
+        sum(exchanges["floats_down"].tolist()) == 3 * 2 * layout.buffers
+    )  # scales, shifts and statistics, for each client
 
 
 def test_without_batchnorm_it_is_fedavg(tmp_path: Path) -> None:

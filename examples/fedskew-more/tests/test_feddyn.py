@@ -33,7 +33,7 @@ def written_out(run: Driven, weighting: str) -> tuple[Tensor, Tensor, list[Tenso
             kept[k] = kept[k] - ALPHA * (ends[k] - theta)
         h = h - ALPHA / sum(count) * sum(count[k] * (end - theta) for k, end in ends.items())
         total = sum(count[k] for k in cohort)
-        theta = sum(count[k] / total * end for k, end in ends.items()) - h / ALPHA  # pyright: ignore
+        theta = torch.stack([count[k] / total * end for k, end in ends.items()]).sum(0) - h / ALPHA
     return theta, h, kept
 
 

@@ -45,7 +45,7 @@ def written_out(run: Driven, own: list[Own], weighting: str) -> tuple[Prototypes
             having = [k for k in cohort if c in sent[k]]
             shares = [own[k].counts[c] if weighting == "samples" else 1 for k in having]
             if having:
-                total = sum(share * sent[k][c] for k, share in zip(having, shares, strict=True))
+                total = torch.stack([share * sent[k][c] for k, share in zip(having, shares, strict=True)]).sum(0)
                 known = {**known, c: total / sum(shares)}
     return known, weights
 

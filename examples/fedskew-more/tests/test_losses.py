@@ -89,7 +89,7 @@ def fedlc(tau: float) -> Objective:
         scores, has = logits(weights, own.x), [c for c in range(CLASSES) if own.counts[c]]
         margins = {c: tau / own.counts[c] ** 0.25 for c in has}
         costs = [
-            sum((row[c] - margins[c]).exp() for c in has).log() - (row[y] - margins[y])  # pyright: ignore
+            torch.stack([(row[c] - margins[c]).exp() for c in has]).sum().log() - (row[y] - margins[y])
             for row, y in zip(scores, own.y, strict=True)
         ]
         return torch.stack(costs).mean()
