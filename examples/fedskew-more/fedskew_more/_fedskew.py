@@ -1,0 +1,52 @@
+"""Everything of fedskew that this package uses: the contract, its errors, and FedAvg to derive from."""
+
+from algorithms.fedavg import FedAvg
+from engine.algorithm import (
+    Algorithm,
+    Batch,
+    Client,
+    Compute,
+    Context,
+    Entries,
+    Entry,
+    Kind,
+    LocalRun,
+    ModelState,
+    Net,
+    ParamLayout,
+    Personalised,
+    Phase,
+    PhaseResult,
+    Pooled,
+    Requires,
+    Scalar,
+    Tensors,
+    TrainingTools,
+)
+from engine.base.errors import ConfigError, require
+
+__all__ = [
+    "Algorithm",
+    "Batch",
+    "Client",
+    "Compute",
+    "ConfigError",
+    "Context",
+    "Entries",
+    "Entry",
+    "FedAvg",
+    "Kind",
+    "LocalRun",
+    "ModelState",
+    "Net",
+    "ParamLayout",
+    "Personalised",
+    "Phase",
+    "PhaseResult",
+    "Pooled",
+    "Requires",
+    "Scalar",
+    "Tensors",
+    "TrainingTools",
+    "require",
+]

@@ -1,0 +1,55 @@
+"""FedNTD: the global model's opinion of the classes that a row is not of is kept (Lee et al. 2022, arXiv:2106.03097).
+
+Section 4: to the cross entropy comes beta times
+
+    sum over c != y of q_g(c) log(q_g(c) / q_l(c)),       (mean over rows)
+
+the Kullback-Leibler divergence from the received model's q_g to the client's q_l, each a softmax at temperature tau
+over the logits of all classes but the row's own, y. What the client learns of y is its own affair; what the global
+model knows of the others, which the client may have no rows of, is not forgotten. The received model is frozen and in
+eval mode.
+
+The divergence stands here as printed; released code multiplies it by tau^2, which at tau = 1 is the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedskew_more._fedskew import Batch, Context, FedAvg, Net, Tensors, require
+
+
+@dataclass(frozen=True)
+class FedNTD(FedAvg):
+    beta: float = 1.0  # weight of the divergence; 0 is FedAvg
+    tau: float = 1.0  # temperature of both softmaxes
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.beta >= 0, "beta", self.beta, "must be at least 0", "0 is FedAvg")
+        require(self.tau > 0, "tau", self.tau, "must be greater than 0", "for example 1")
+
+    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
+        return frozenset({"loss"}) if self.beta == 0 else frozenset()
+
+    def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
+        logits = net(batch.x)
+        supervised = F.cross_entropy(logits, batch.y)
+        if self.beta == 0:
+            return supervised
+        taught = net.at(received["weights"], received["buffers"])(batch.x)
+        log_global, log_local = (
+            F.log_softmax(not_true(one, batch.y) / self.tau, dim=1) for one in (taught.detach(), logits)
+        )
+        divergence = F.kl_div(log_local, log_global, reduction="batchmean", log_target=True)
+        return supervised + self.beta * divergence
+
+
+def not_true(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the logits [B, C - 1] of all classes but each row's own, in their order; logits [B, C], labels [B]."""
+    others = torch.arange(logits.shape[1] - 1, device=logits.device)
+    return logits.gather(1, others + (others >= labels[:, None]))  # one further from the row's own class on

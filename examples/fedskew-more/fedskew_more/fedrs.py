@@ -1,0 +1,35 @@
+"""FedRS: the softmax is restricted for classes that a client lacks (Li and Zhan 2021, KDD,
+doi:10.1145/3447548.3467254, section 4).
+
+A client scales the logits of its missing classes by alpha before the softmax, so that the head's rows for them move
+alpha times as much and are pushed away less; those of its own classes stay as they are. The paper's logits are w_c^T h,
+without bias; here the whole logit is scaled, the bias of the head included. Evaluation reads the logits as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedskew_more._fedskew import Batch, Context, FedAvg, Net, Tensors, require
+
+
+@dataclass(frozen=True)
+class FedRS(FedAvg):
+    alpha: float = 0.5  # factor of missing classes' logits; 1 is FedAvg, 0 holds their rows of the head still
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 <= self.alpha <= 1, "alpha", self.alpha, "must be at least 0 and at most 1", "1 is FedAvg")
+
+    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
+        return frozenset({"loss"}) if self.alpha == 1 else frozenset()
+
+    def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
+        logits = net(batch.x)
+        if self.alpha == 1:
+            return F.cross_entropy(logits, batch.y)
+        has = (batch.client.class_counts > 0).to(logits.dtype)  # [C], 1 for a class of the client's
+        return F.cross_entropy(logits * (self.alpha + (1 - self.alpha) * has), batch.y)
