@@ -150,6 +150,10 @@ def load_file(path: Path, field: str) -> ModuleType:
     except FedskewError:
         _forget(name)
         raise
+    for other in list(sys.modules.values()):  # as they are now, should a file be edited while it is in use
+        file = getattr(other, "__file__", None)
+        if file is not None and Path(file).is_relative_to(path.parent) and "site-packages" not in file:
+            text_of(other)
     _named[name] = path
     last_word.needed_files.append(str(path))
     return module
