@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from engine.algorithm import Cohort as Cohort
     from engine.algorithm import Compute as Compute
     from engine.algorithm import Context as Context
+    from engine.algorithm import Entries as Entries
     from engine.algorithm import Entry as Entry
     from engine.algorithm import Generative as Generative
     from engine.algorithm import Kind as Kind
@@ -74,7 +75,19 @@ _PLACES = {
     "algorithms.fedavg": ("FedAvg",),
     "engine": ("__version__",),
     "engine.algorithm": (
-        *("Algorithm", "Batch", "Client", "Clients", "Cohort", "Compute", "Context", "Entry", "Generative", "Kind"),
+        *(
+            "Algorithm",
+            "Batch",
+            "Client",
+            "Clients",
+            "Cohort",
+            "Compute",
+            "Context",
+            "Entries",
+            "Entry",
+            "Generative",
+            "Kind",
+        ),
         *("Local", "LocalRun", "ModelState", "Net", "ParamLayout", "Personalised", "Phase", "PhaseResult", "Pooled"),
         *("PostTraining", "Requires", "Scalar", "Setting", "Tensors", "TrainingTools"),
     ),
