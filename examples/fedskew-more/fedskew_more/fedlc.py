@@ -1,4 +1,4 @@
-"""FedLC: logits are calibrated by a client's own class counts (Zhang et al. 2022, arXiv:2209.00189, section 4).
+"""FedLC: logits are calibrated by a client's own class counts (Zhang et al. 2022, arXiv:2209.00189).
 
 With n_c the client's rows of class c, the loss of a row of class y with logits f is the cross entropy of
 

@@ -1,6 +1,6 @@
 """FedNTD: the global model's opinion of the classes that a row is not of is kept (Lee et al. 2022, arXiv:2106.03097).
 
-Section 4: to the cross entropy comes beta times
+To the cross entropy comes beta times the not-true distillation loss
 
     sum over c != y of q_g(c) log(q_g(c) / q_l(c)),       (mean over rows)
 

@@ -1,8 +1,8 @@
 """FedProto: clients exchange class prototypes and no weights (Tan et al. 2022, arXiv:2105.00243, Alg. 1).
 
-A prototype of client i is the mean of its features over its rows of class c (eq. 3 of the paper). The server's are the
-means of the clients' (eq. 6), and a class that nobody of the cohort has keeps the one it had. A client trains a model
-of its own by cross entropy plus lambda times the distance of its features to the prototypes of their classes (eq. 7):
+A client's prototype of a class is the mean of its features over its rows of that class. The server's are the means of
+the clients', and a class that nobody of the cohort has keeps the one it had. A client trains a model of its own by
+cross entropy plus lambda times the distance L_R of its features to the prototypes of their classes:
 
     CE + lambda mean over rows of ||z - C_y||^2 / D,
 
@@ -13,8 +13,8 @@ prototype is nearest to a row's features, or with its own head's: ``answer``.
 Since ||z - C||^2 = ||z||^2 - (2 C^T z - ||C||^2), the nearest prototype is the answer of a linear head with rows 2 C
 and biases -||C||^2; that head, on the client's own body, is the model that is evaluated.
 
-``weighting="samples"`` takes the means by rows, eq. 6 without its factor 1/|N_j|; ``"uniform"`` by clients, as the
-released code.
+``weighting="samples"`` takes the means by rows, as the paper's aggregation does but for a further factor 1/|N_j|, with
+which its weights would not add up to 1; ``"uniform"`` takes them by clients, as the released code does.
 """
 
 from __future__ import annotations

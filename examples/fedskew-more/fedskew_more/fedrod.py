@@ -1,13 +1,13 @@
 """FedROD: a generic model on a balanced loss, and a personal head on top of it (Chen and Chao 2022, arXiv:2107.00778).
 
-With n_c the client's rows of class c, the body and the generic head are trained by the balanced softmax (section 4.1),
+With n_c the client's rows of class c, the body and the generic head are trained by the balanced softmax, which is
 the cross entropy of
 
     f_c + gamma log n_c        for every class c,
 
 a class without rows being left out of it, and they are averaged as FedAvg's are. The personal head P stays with its
 client: it adds its logits to the generic head's, and is trained by plain cross entropy of their sum on features and
-generic logits that are held fixed (section 4.2, the linear form of P). P is 0 at first, which is the generic model.
+generic logits that are held fixed (the paper's linear form of P). P is 0 at first, which is the generic model.
 
 The heads are linear, so generic and personal logits are those of one head, the sum of the two, and a gradient at the
 sum is one at P. A client's own model is the generic body under that sum.

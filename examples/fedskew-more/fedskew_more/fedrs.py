@@ -1,5 +1,5 @@
 """FedRS: the softmax is restricted for classes that a client lacks (Li and Zhan 2021, KDD,
-doi:10.1145/3447548.3467254, section 4).
+doi:10.1145/3447548.3467254).
 
 A client scales the logits of its missing classes by alpha before the softmax, so that the head's rows for them move
 alpha times as much and are pushed away less; those of its own classes stay as they are. The paper's logits are w_c^T h,

@@ -15,6 +15,7 @@ from torch import Tensor
 from engine.base.errors import ConfigError
 
 LAM = 0.6
+COUNTS = ((6, 2, 0, 0), (0, 3, 0, 0), (3, 0, 4, 0), (0, 0, 0, 5))  # no two clients have all classes
 Prototypes = dict[int, Tensor]  # class -> [H]
 
 
@@ -54,10 +55,13 @@ def written_out(run: Driven, own: list[Own], weighting: str) -> tuple[Prototypes
 @pytest.mark.parametrize("weighting", ["samples", "uniform"])
 def test_a_run_is_algorithm_1(tmp_path: Path, weighting: str, executor: str) -> None:
     """Kills: weights that are averaged after all, prototypes of the weights before training, a class's mean that counts
-    clients without it, a prototype that is lost in a round in which nobody has its class."""
-    data = federation()
+    clients without it, a prototype that is lost in a round in which nobody has its class; a distance to the prototype
+    of a class that has none yet."""
+    data = federation(COUNTS)
     fields = {"name": "fedproto", "lam": LAM, "weighting": weighting}
     run = drive(tmp_path, experiment(fields, rounds=4, execution={"executor": executor}), data)
+    held = [{c for k in cohort for c in range(CLASSES) if COUNTS[k][c]} for cohort in run.cohorts]
+    assert held[1] - held[0] and held[0] - held[1]
     known, weights = written_out(run, owns(data), weighting)
     for c in range(CLASSES):
         assert run.server["known"][c] == (c in known)
@@ -77,6 +81,26 @@ def test_a_class_keeps_its_prototype_while_nobody_has_it() -> None:
     after = FedProto().aggregate(server, pooled, context)
     assert after["prototypes"].tolist() == [[4.0] * 3, [2.0] * 3, [0.0] * 3]
     assert after["known"].tolist() == [1, 1, 0]
+
+
+def layout_of_a_head() -> Any:
+    layout: Any = type("Layout", (), {"head_of": lambda _, w: w[-HEAD:], "body_of": lambda _, w: w[:-HEAD]})()
+    layout.join = lambda body, own: torch.cat((body, own))
+    return layout
+
+
+def test_the_nearest_prototype_as_a_linear_head() -> None:
+    """Kills: a bias or a factor of the head that answers: its scores are ||z||^2 - ||z - C||^2, and those of a class
+    without a prototype lose to all."""
+    draw = torch.Generator().manual_seed(0)
+    z, prototypes = (torch.randn(n, HIDDEN, generator=draw, dtype=torch.float64) for n in (20, CLASSES))
+    prototypes = prototypes * torch.tensor([[1.0], [2.0], [5.0], [0.1]])
+    received = {"known": torch.tensor([1.0, 1.0, 1.0, 0.0]), "prototypes": prototypes}
+    model: Any = type("Model", (), {"weights": torch.zeros(HEAD + 3, dtype=torch.float64), "buffers": None})()
+    scores = head(FedProto().answering(model, received, layout_of_a_head()).weights, z)
+    distances = torch.stack([(z - prototype).square().sum(1) for prototype in prototypes], dim=1)
+    close(scores[:, :3], (z.square().sum(1, keepdim=True) - distances)[:, :3])
+    assert (scores[:, 3] < scores[:, :3].min() - 1e6).all()
 
 
 @pytest.mark.parametrize("answer", ["prototypes", "head"])
@@ -104,12 +128,10 @@ def test_clients_answer_with_the_nearest_prototype(tmp_path: Path, answer: str) 
 
 def test_without_prototypes_the_own_head_answers() -> None:
     """Kills: a model that answers at random before anybody has sent a prototype."""
-    layout: Any = type("Layout", (), {"head_of": lambda _, w: w[-HEAD:], "body_of": lambda _, w: w[:-HEAD]})()
-    layout.join = lambda body, own: torch.cat((body, own))
     weights = torch.arange(HEAD + 3.0)
     received = {"known": torch.zeros(CLASSES), "prototypes": torch.zeros(CLASSES, HIDDEN)}
     model: Any = type("Model", (), {"weights": weights, "buffers": weights[:0]})()
-    assert torch.equal(FedProto().answering(model, received, layout).weights, weights)
+    assert torch.equal(FedProto().answering(model, received, layout_of_a_head()).weights, weights)
 
 
 def test_without_weight_and_in_the_first_round_it_is_local_training(tmp_path: Path) -> None:
