@@ -14,6 +14,7 @@ sweep: $(VENV)/installed  ## 24 trials of FedProx and their report: a few minute
 
 test: check  ## everything CI runs
 	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses=2 examples/fedskew-more/tests -c examples/fedskew-more/pyproject.toml
 
 test-fast: $(VENV)/installed-test  ## the loop of work: no Ray, nothing slow (3 minutes on two cores)
 	$(BIN)/ruff check .
@@ -83,7 +84,7 @@ $(VENV)/installed: pyproject.toml
 	touch $@
 
 $(VENV)/installed-test: $(VENV)/installed
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]' --editable ./examples/fedskew-more
 	touch $@
 
 clean:

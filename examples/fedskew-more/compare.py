@@ -26,10 +26,8 @@ from pathlib import Path
 
 from fedskew_more import METHODS
 
-from algorithms import ALGORITHMS
 from engine.analysis.statistics import paired
-from engine.experiment import Experiment
-from engine.run.run import run
+from fedskew import Experiment, run
 
 MLP, NORMALISED = {"name": "mlp"}, {"name": "resnet8"}
 ACCURACIES = {"server_accuracy": "server's model", "own_accuracy": "clients' own models"}
@@ -153,8 +151,6 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=sorted(METHODS), default=list(METHODS))
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     asked = parser.parse_args()
-    for name, kind in METHODS.items():  # where the package's entry points have not put them there
-        ALGORITHMS.setdefault(name, kind)
     asked.out.mkdir(parents=True, exist_ok=True)
     file, trials = asked.out / "compare.json", planned(asked.methods, asked.seeds, asked.rounds)
     rows = read(file)

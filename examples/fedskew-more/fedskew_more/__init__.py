@@ -5,7 +5,7 @@ for whoever imports the package: name -> class. Read ``fedlc.py`` first (another
 state) and ``fedbn.py`` (parameters that stay with their client).
 """
 
-from fedskew_more._fedskew import Algorithm
+from fedskew import Algorithm
 from fedskew_more.fedbn import FedBN
 from fedskew_more.feddyn import FedDyn
 from fedskew_more.fedlc import FedLC

@@ -18,7 +18,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedskew_more._fedskew import (
+from fedskew import (
     Client,
     Compute,
     ConfigError,

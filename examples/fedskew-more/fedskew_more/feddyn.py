@@ -22,7 +22,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedskew_more._fedskew import (
+from fedskew import (
     Algorithm,
     Client,
     Context,

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedskew_more._fedskew import Batch, Context, FedAvg, Net, Tensors, require
+from fedskew import Batch, Context, FedAvg, Net, Tensors, require
 
 
 @dataclass(frozen=True)

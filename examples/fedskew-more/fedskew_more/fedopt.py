@@ -19,7 +19,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedskew_more._fedskew import Algorithm, Context, Entries, FedAvg, Kind, Pooled, Tensors, require
+from fedskew import Algorithm, Context, Entries, FedAvg, Kind, Pooled, Tensors, require
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedskew_more._fedskew import (
+from fedskew import (
     Batch,
     Client,
     Context,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedskew_more._fedskew import Batch, Context, FedAvg, Net, Tensors, require
+from fedskew import Batch, Context, FedAvg, Net, Tensors, require
 
 
 @dataclass(frozen=True)
