@@ -14,6 +14,7 @@ import pickle
 import re
 import shutil
 import struct
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,7 +40,6 @@ from engine.record.store import StageStore
 from engine.run.run import Run
 from engine.sweeps.folder import SweepFolder
 from engine.sweeps.named import load
-from engine.sweeps.running import _refuse_code_inside
 from tests.support.command_line import SMALL
 from tests.support.house import SOURCES, name
 from tests.support.report_pages import CLAIMS, TABLE, Page, check_self_contained
@@ -491,9 +491,10 @@ def test_a_run_whose_folder_is_a_link_goes_on(call: Call, stopped: Path, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["sweep/mine.py", "sweep/trials/00000/mine.py", "relative"])
+@pytest.mark.parametrize("place", ["sweep/mine.py", "sweep/trials/00000/mine.py", "relative", "elsewhere.py"])
 def test_a_sweep_does_not_bring_its_code(call: Call, tmp_path: Path, mark: Path, place: str) -> None:
-    """Kills: a resume that runs a file out of the folder it was given, or one that is found from where one stands."""
+    """Kills: a resume that runs a file out of the folder it was given, or one that is found from where one stands, or
+    any that the folder names and the user did not."""
     made = make_sweep(tmp_path / "sweep", seeds=(0,), rounds=2, client_rows=False)
     file = tmp_path / "mine.py" if place == "relative" else tmp_path / place
     file.write_text(f"from pathlib import Path\nPath({str(mark)!r}).touch()\ndef f(profile):\n    pass\n")
@@ -504,13 +505,45 @@ def test_a_sweep_does_not_bring_its_code(call: Call, tmp_path: Path, mark: Path,
         code, _, err = call(verb, str(made))
         assert not mark.exists()
         assert code == (2 if verb == "resume" else 0)
-        assert verb == "report" or "names code that came with it" in sentence(err)
+        assert verb == "report" or "is a sweep of code of your own" in sentence(err)
 
 
-def test_code_of_ones_own_is_run(tmp_path: Path) -> None:
-    """Kills: every file refused."""
-    _refuse_code_inside(tmp_path / "sweep", f"{tmp_path / 'mine.py'}:function")
-    _refuse_code_inside(tmp_path / "sweep", "drift.fedprox_mu")
+# Names of parts, as a stranger would write them; FILE is one that leaves a mark where it is imported, as is "marking".
+NAMES_OF_CODE = {
+    "a path": {"algorithm": {"name": "FILE"}},
+    "a class of a path": {"algorithm": {"name": "FILE:Mine"}},
+    "a module": {"algorithm": {"name": "marking"}},
+    "a class of a module": {"algorithm": {"name": "marking:Mine"}},
+    "a dotted class": {"algorithm": {"name": "marking.Mine"}},
+    "a target": {"algorithm": {"_target_": "marking.Mine", "name": "fedavg"}},
+    "a model": {"model": {"name": "marking:Mine"}},
+    "data": {"data": {"name": "marking:Mine"}},
+    "a partition": {"partition": {"name": "marking:Mine"}},
+    "a stage": {"stages": [{"name": "a", "rounds": 1, "algorithm": {"name": "marking:Mine"}}]},
+    "clients' models": {"client_models": ["marking:Mine"]},
+    "another key": {"with": ["FILE"]},
+}
+
+
+@pytest.mark.parametrize("case", NAMES_OF_CODE)
+def test_no_name_is_imported(call: Call, tmp_path: Path, mark: Path, case: str) -> None:
+    """Kills: a part by its import path; a file that a config, a run's folder or its ``parts.json`` names, imported."""
+    file = tmp_path / "marking.py"
+    file.write_text(f"from pathlib import Path\nPath({str(mark)!r}).touch()\nclass Mine:\n    pass\n")
+    values = json.loads(json.dumps({"rounds": 1, **NAMES_OF_CODE[case]}).replace("FILE", str(file)))
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "experiment.yaml").write_text(yaml.safe_dump(values))
+    part = {"name": "marking:Mine", "origin": "file", "place": str(file), "version": None, "code": "0" * 16}
+    sections = ("data", "partition", "model", "client_models.0", "stages.a.algorithm")
+    (folder / "parts.json").write_text(json.dumps(dict.fromkeys(sections, part)))
+    for words in (["run", str(folder / "experiment.yaml")], ["resume", str(folder)], ["images", str(folder)]):
+        code, _, err = call(*words)
+        assert not mark.exists() and "marking" not in sys.modules
+        assert code == 2, err
+        assert sentence(err)
+    code, _, err = call("report", str(folder))
+    assert not mark.exists() and code in (0, 2)
 
 
 @pytest.mark.parametrize("thing", ["Documents", "v1/images", "temporary", "ab/abcdef", "link"])
@@ -696,7 +729,6 @@ LOADS = re.compile(
 ALLOWED = {
     ("engine/data/sources/pickled.py", "pickle.Unpickler"),  # restricted: see there
     ("engine/base/parquet.py", "pq.ParquetFile"),
-    ("engine/sweeps/user_file.py", "spec.loader.exec_module"),  # of a sweep that the user names
     ("engine/base/safe_yaml.py", "yaml.load"),  # with the safe loader, see below
 }
 

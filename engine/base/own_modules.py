@@ -12,9 +12,10 @@ import sys
 import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.abc import ExecutionLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec, module_from_spec, spec_from_loader
+from importlib.util import find_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -116,7 +117,7 @@ def named_files() -> list[Path]:
     return list(_named.values())
 
 
-def load_file(path: Path, field: str) -> ModuleType:
+def import_file(path: Path, field: str) -> ModuleType:
     """Run the file at ``path`` and return its module; a file that was loaded before is not run again.
 
     Raises :class:`ConfigError`, of ``field``, for a file that is none or cannot be run (with the line), and where its
@@ -133,12 +134,9 @@ def load_file(path: Path, field: str) -> ModuleType:
     source = Source(read_text(path), str(path))
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
-    _TEXTS.sources[name] = source
-    spec = spec_from_loader(name, _TEXTS)
-    assert spec is not None
-    module = sys.modules[name] = module_from_spec(spec)
+    install({name: source})
     try:
-        exec(compile(source.text, str(path), "exec"), module.__dict__)
+        module = import_module(name)
     except FedskewError:
         _forget(name)
         raise
@@ -160,7 +158,8 @@ def load_file(path: Path, field: str) -> ModuleType:
 
 
 def _forget(name: str) -> None:
-    del sys.modules[name], _TEXTS.sources[name]
+    sys.modules.pop(name, None)
+    del _TEXTS.sources[name]
 
 
 def _taken_by(name: str, path: Path) -> str | None:

@@ -46,7 +46,7 @@ What = Annotated[
 def _load(files: list[Path] | None) -> list[Path] | None:
     """Load a user's own files, before anything else of the command is looked at."""
     for path in files or ():
-        own_modules.load_file(path, "--with")
+        own_modules.import_file(path, "--with")
     return files
 
 

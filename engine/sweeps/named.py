@@ -96,7 +96,7 @@ def _function(reference: str, sweeps: Mapping[str, tuple[str, ...]]) -> Callable
     path, name = _file_and_function(reference)
     if path is not None:
         require(path.is_file(), "sweep", path, "is not a file", "name one as FILE.py:function")
-        module = own_modules.load_file(path, "sweep")
+        module = own_modules.import_file(path, "sweep")
         functions = {key: value for key, value in vars(module).items() if inspect.isfunction(value)}
         require(name in functions, "sweep", reference, f"has no function {name!r}", nearest(name, functions))
         return functions[name]

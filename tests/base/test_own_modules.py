@@ -12,7 +12,7 @@ import pytest
 
 from engine.base import own_modules
 from engine.base.errors import ConfigError, RunError
-from engine.base.own_modules import Source, install, load_file, named_files, sendable
+from engine.base.own_modules import Source, import_file, install, named_files, sendable
 
 pytestmark = pytest.mark.usefixtures("own_parts")
 
@@ -22,8 +22,8 @@ def test_a_file_is_a_module_as_import_has_it(tmp_path: Path) -> None:
     pickle finds again."""
     (tmp_path / "mine_a.py").write_text("from mine_b import B\nclass A(B):\n    pass\n")
     (tmp_path / "mine_b.py").write_text("class B:\n    pass\n")
-    module = load_file(tmp_path / "mine_a.py", "--with")
-    assert load_file(tmp_path / "." / "mine_a.py", "--with") is module is importlib.import_module("mine_a")
+    module = import_file(tmp_path / "mine_a.py", "--with")
+    assert import_file(tmp_path / "." / "mine_a.py", "--with") is module is importlib.import_module("mine_a")
     assert pickle.loads(pickle.dumps(module.A)) is module.A
     assert named_files() == [tmp_path / "mine_a.py"]
 
@@ -53,7 +53,7 @@ def test_what_cannot_be_loaded_is_one_sentence(tmp_path: Path, name: str) -> Non
     (tmp_path / "algorithms" / "__init__.py").write_text("")
     before = set(sys.modules)
     with pytest.raises(ConfigError) as raised:
-        load_file(path, "--with")
+        import_file(path, "--with")
     first, *rest = told.split("*")
     assert str(raised.value).startswith(f"--with={path}: {first}")
     assert all(part in str(raised.value) for part in rest)
@@ -93,7 +93,7 @@ def test_a_text_is_the_one_that_was_loaded(tmp_path: Path) -> None:
     noticed."""
     path = tmp_path / "mine_g.py"
     path.write_text("X = 1\n")
-    module = load_file(path, "--with")
+    module = import_file(path, "--with")
     path.write_text("X = 2\n")
     assert own_modules.text_of(module) == "X = 1\n"
     sys.path.insert(0, str(tmp_path))

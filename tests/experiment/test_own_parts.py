@@ -19,7 +19,7 @@ from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
 from engine.algorithm import seeds
 from engine.base.errors import ConfigError, DataError
-from engine.base.own_modules import load_file
+from engine.base.own_modules import import_file
 from engine.data import SOURCES
 from engine.data.own_data import as_dataset
 from engine.experiment import Experiment
@@ -45,7 +45,7 @@ SMALL: dict[str, Any] = {
 def test_an_own_class_is_a_choice_like_ours(tmp_path: Path) -> None:
     """Kills: an own part that computes otherwise than its twin; an instance that is taken only as a mapping; a digest
     or a file that does not name it."""
-    load_file(own.write(tmp_path / "code", ownprox=own.FILE) / "ownprox.py", "--with")
+    import_file(own.write(tmp_path / "code", ownprox=own.FILE) / "ownprox.py", "--with")
     made = Experiment(algorithm=ALGORITHMS["ownprox"](mu=0.1), **SMALL)
     assert made == Experiment(algorithm={"name": "ownprox", "mu": 0.1}, **SMALL)
     assert Experiment.from_mapping(made.to_mapping()) == made
@@ -61,7 +61,7 @@ def test_an_own_class_is_a_choice_like_ours(tmp_path: Path) -> None:
 
 def test_a_run_without_its_part_says_what_to_give(tmp_path: Path) -> None:
     """Kills: a traceback, or a file of the folder's that is imported; a summary that cannot be read without code."""
-    load_file(own.write(tmp_path / "code", ownprox=own.FILE) / "ownprox.py", "--with")
+    import_file(own.write(tmp_path / "code", ownprox=own.FILE) / "ownprox.py", "--with")
     run(Experiment(algorithm={"name": "ownprox"}, **SMALL), tmp_path / "run")
     del ALGORITHMS["ownprox"]
     told = r"algorithm 'ownprox' came from \S+/ownprox.py and is not known here; give its file: --with \S+/ownprox.py"
@@ -303,7 +303,7 @@ def test_a_process_that_has_no_file_is_sent_it(tmp_path: Path) -> None:
     from engine.record.stage_hashes import code_of
 
     folder = own.write(tmp_path / "code", ownprox=own.FILE)
-    load_file(folder / "ownprox.py", "--with")
+    import_file(folder / "ownprox.py", "--with")
     experiment = Experiment(algorithm={"name": "ownprox"}, **SMALL)
     sent = pickle.dumps(experiment)
     for path in folder.iterdir():

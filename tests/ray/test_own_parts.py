@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.base.own_modules import load_file
+from engine.base.own_modules import import_file
 from engine.experiment import Experiment
 from engine.record import parts
 from engine.run.run import run
@@ -50,7 +50,7 @@ def test_own_parts_have_their_twins_bits_everywhere(tmp_path: Path) -> None:
 
     wanted = run(config("fedprox", 0), tmp_path / "twin")["weights_sha256"]
     folder = own.write(tmp_path / "code", ownprox=own.FILE, script=SCRIPT)
-    load_file(folder / "ownprox.py", "--with")
+    import_file(folder / "ownprox.py", "--with")
     for name in ("ownprox", "own_scale"):  # by now only this process has them
         (folder / f"{name}.py").rename(folder / f"{name}.txt")
     assert run(config("ownprox", 2), tmp_path / "actors")["weights_sha256"] == wanted
