@@ -30,6 +30,7 @@ FIELDS = [
     run("a seed beyond numpy's old generator", "partition.name=cbfl_code partition.seed=4294967296", "from 0 to 2^32"),
     run("sets are a number", "partition.name=class_sets partition.sets=3", "partition.sets=3: must be"),
     run("sets are unknown", "partition.name=class_sets partition.sets=IS-3", "partition.sets=IS-3: must be"),
+    run("a set with a word", "partition.name=class_sets partition.sets=[[0,x]]", "partition.sets.0.1=x: must be a valid"),
     run("a set has a class twice", "partition.name=class_sets partition.sets=[[1,1]] partition.clients=1", "each once"),
     run(
         "a set for nobody", "partition.name=class_sets partition.sets=[] partition.clients=1", "partition.sets=[]: must"
