@@ -216,6 +216,8 @@ class Experiment(Section):
         written = values["execution"]
         values["execution"] = {f: written[f] for f in IDENTITY if f not in NEUTRAL or written[f] != NEUTRAL[f]}
         values["participation"] = self.participation.identity()
+        for field in self.partition.not_identifying():
+            del values["partition"][field]
         if not isinstance(self.data, OWN_DATA):  # a known data set is the same wherever it lies
             values["data"].pop("root", None)
         values["stages"] = [stage.to_mapping() for stage in self.chain]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from tests.bad_input.case import run
 
+MATRIX = "partition.name=class_matrix partition.matrix="
+GROUPS = "partition.name=owner_groups data.name=synthetic data.users=4 participation.count=1 "
+
 FIELDS = [
     run("partition is unknown", "partition.name=dirchlet", "partition.name=dirchlet: is not a known partition; did"),
     run("no client", "partition.clients=0", "partition.clients=0: must be at least 1"),
@@ -30,7 +33,9 @@ FIELDS = [
     run("a seed beyond numpy's old generator", "partition.name=cbfl_code partition.seed=4294967296", "from 0 to 2^32"),
     run("sets are a number", "partition.name=class_sets partition.sets=3", "partition.sets=3: must be"),
     run("sets are unknown", "partition.name=class_sets partition.sets=IS-3", "partition.sets=IS-3: must be"),
-    run("a set with a word", "partition.name=class_sets partition.sets=[[0,x]]", "partition.sets.0.1=x: must be a valid"),
+    run(
+        "a set with a word", "partition.name=class_sets partition.sets=[[0,x]]", "partition.sets.0.1=x: must be a valid"
+    ),
     run("a set has a class twice", "partition.name=class_sets partition.sets=[[1,1]] partition.clients=1", "each once"),
     run(
         "a set for nobody", "partition.name=class_sets partition.sets=[] partition.clients=1", "partition.sets=[]: must"
@@ -43,6 +48,31 @@ FIELDS = [
         "more than a client has",
         "partition.name=replacement partition.min_samples=30 partition.on_small=redraw",
         "is more than the 20 samples of each client",
+    ),
+    run("alpha in words", "partition.alpha=[0.1,much]", "partition.alpha=[0.1, 'much']: must be a valid number"),
+    run("alpha for some clients", "partition.alpha=[0.1,1]", "partition.alpha=[0.1, 1.0]: has 2 values for 20 clients"),
+    run("sizes of others", "partition.name=sizes partition.sizes=[1,2]", "is not the number of sizes, 2; set it to 2"),
+    run(
+        "a size that is none", "partition.name=sizes partition.sizes=[1,x]", "partition.sizes.1=x: must be a valid num"
+    ),
+    run(
+        "shares of sizes that are not all",
+        "partition.name=sizes partition.clients=2 participation.count=2 partition.sizes=[0.5,0.4]",
+        "partition.sizes=[0.5, 0.4]: must add up to 1 where they are shares, not to 0.9",
+    ),
+    run("growth is unknown", "partition.name=sizes partition.sizes=cubic", "partition.sizes=cubic: must be 'linear'"),
+    run(
+        "sizes twice", "partition.name=dirichlet_client partition.size_sigma=1 partition.sizes=linear", "has no effect"
+    ),
+    run("a matrix without numbers", f"{MATRIX}[[]]", "partition.matrix=[[]]: must have a number for each client"),
+    run("a matrix with a short row", f"{MATRIX}[[1,2],[3]]", "partition.matrix=[[1, 2], [3]]: must have a number for"),
+    run("a matrix of texts", f"{MATRIX}[[1,x]]", "partition.matrix.0.1=x: must be a valid number"),
+    run("no matrix", "partition.name=class_matrix", "partition.matrix=None: is required"),
+    run(
+        "no group of owners", "partition.name=owner_groups", "partition.clients=0: must be given, or owners_per_client"
+    ),
+    run(
+        "shards of two rules", "partition.name=shards partition.shard_size=9", "partition.leftover=keep: cannot be kept"
     ),
 ]
 
@@ -107,6 +137,46 @@ OF_DATA = [
         "more of a class than there is",
         "partition.name=class_sets partition.per_class=600 participation.count=2",
         "partition.per_class=600: for 5 devices",
+        loads=True,
+    ),
+    run(
+        "sizes that are not all",
+        "partition.name=sizes partition.clients=2 participation.count=2 partition.sizes=[100,200]",
+        "partition.sizes=[100, 200]: add up to 300, but there are 10000 training samples; set data.train_samples=300",
+        loads=True,
+    ),
+    run(
+        "a matrix of other classes",
+        f"{MATRIX}[[1,2]] participation.count=2",
+        "partition.matrix=[[1, 2]]: has 1 rows, but the data have 10 classes",
+        loads=True,
+    ),
+    run(
+        "alpha for some classes",
+        "partition.name=dirichlet_client partition.alpha=[1,2]",
+        "partition.alpha=[1.0, 2.0]: has 2 values for 10 classes; give 10 values, or one number for all",
+        loads=True,
+    ),
+    run(
+        "classes that go round too few clients",
+        "partition.name=classes_per_client partition.assignment=deterministic partition.clients=4 partition.classes=3 "
+        "participation.count=4",
+        "partition.clients=4: with assignment=deterministic leaves class 6 to nobody; set it to 10 or more",
+        loads=True,
+    ),
+    run(
+        "more groups than owners", f"{GROUPS}partition.clients=9", "is more than the 4 owners; set it to 4", loads=True
+    ),
+    run(
+        "groups that do not come out even",
+        f"{GROUPS}partition.owners_per_client=3 partition.remainder=refuse",
+        "partition.owners_per_client=3: does not divide the 4 owners",
+        loads=True,
+    ),
+    run(
+        "fewer shards than clients",
+        "partition.name=shards partition.shards_per_client=null partition.shard_size=3000",
+        "partition.shard_size=3000: makes 4 shards for 20 clients; set it to 500 or less",
         loads=True,
     ),
     run(
