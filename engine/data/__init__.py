@@ -17,6 +17,7 @@ from engine.data.partitions.natural import Natural, OwnerGroups
 from engine.data.partitions.partition import Partition
 from engine.data.partitions.replacement import Replacement
 from engine.data.partitions.sizes import GivenSizes, Iid, Quantity
+from engine.data.partitions.table import ClientTable
 from engine.data.sources.cifar import Cifar10, Cifar100
 from engine.data.sources.image_folders import Cinic10, ImageNet200, Omniglot, TinyImageNet
 from engine.data.sources.inaturalist import INaturalist2019, INaturalistUser120k
@@ -63,6 +64,7 @@ PARTITIONS = Registry(
         "sizes": GivenSizes,
         "class_matrix": ClassMatrix,
         "owner_groups": OwnerGroups,
+        "table": ClientTable,
     },
 )
 
@@ -77,6 +79,7 @@ __all__ = [
     "ClassMatrix",
     "ClassSets",
     "ClassesPerClient",
+    "ClientTable",
     "Dataset",
     "Dirichlet",
     "DirichletCapped",

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from tests.bad_input.case import run
+from tests.bad_input.case import Case, run
+from tests.bad_input.datasets import parquet
+
+
+def table(name: str, content: bytes, message: str, *words: str, loads: bool = False) -> Case:
+    """``fedskew run partition.name=table`` of a file with that content."""
+    typed = ("run", "partition.name=table", "partition.file=split.parquet", "participation.count=null", *words)
+    return Case(name, typed, message, {"split.parquet": content}, loads=loads)
+
 
 MATRIX = "partition.name=class_matrix partition.matrix="
 GROUPS = "partition.name=owner_groups data.name=synthetic data.users=4 participation.count=1 "
@@ -74,6 +82,19 @@ FIELDS = [
     run(
         "shards of two rules", "partition.name=shards partition.shard_size=9", "partition.leftover=keep: cannot be kept"
     ),
+    run("no table", "partition.name=table", "partition.file=None: is required"),
+    run("a table that is gone", "partition.name=table partition.file=gone.parquet", "there is no such file (looked at"),
+    run(
+        "a table at nobody's home", "partition.name=table partition.file=~nobody-at-all/x", "names no folder (Could no"
+    ),
+    run("a folder for a table", "partition.name=table partition.file=.", "partition.file=.: cannot be read as a table"),
+    table("a table that is none", b"row,client", "partition.file=split.parquet: cannot be read as a table of rows and"),
+    table("a table without clients", parquet(row=[0]), "it has no column 'client'"),
+    table("a table with a row twice", parquet(row=[0, 0], client=[0, 1]), "gives row 0 of the split train more than"),
+    table(
+        "a table of fractions", parquet(row=[0.5], client=[0]), "its column 'row' must hold whole numbers, not double"
+    ),
+    table("a table of another split", parquet(row=[0], client=[0], split=["all"]), "train and test, not 'all'"),
 ]
 
 OF_DATA = [
@@ -177,6 +198,19 @@ OF_DATA = [
         "fewer shards than clients",
         "partition.name=shards partition.shards_per_client=null partition.shard_size=3000",
         "partition.shard_size=3000: makes 4 shards for 20 clients; set it to 500 or less",
+        loads=True,
+    ),
+    table(
+        "a table of more rows than there are",
+        parquet(row=[0, 10_000], client=[0, 1]),
+        "partition.file=split.parquet: has row 10000, but there are 10000 training samples",
+        loads=True,
+    ),
+    table(
+        "a table of another content",
+        parquet(row=[0], client=[0]),
+        "partition.file=split.parquet: says something else than the table of partition.sha256=",
+        f"partition.sha256={'a' * 64}",
         loads=True,
     ),
     run(
