@@ -181,7 +181,8 @@ class Shards(Partition):
 
     def draw(self, rng, labels, num_classes, owners):
         shuffled = rng.permutation(len(labels))
-        shards, dropped = self._cut(shuffled[np.argsort(labels[shuffled], kind="stable")])
+        by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
+        shards, dropped = self._cut(by_label)
         require(
             len(shards) >= self.clients,
             "partition.shard_size",
