@@ -214,13 +214,16 @@ def field_path(error: ErrorDetails) -> str:
     return ".".join(str(part) for part in error["loc"] if not _BRANCH.fullmatch(str(part)))
 
 
-_BRANCH = re.compile(r"(literal|tuple)\[.*\]|constrained-\w+|int|function-before")
+_BRANCH = re.compile(r"(literal|tuple)\[.*\]|constrained-\w+|int|float|function-before")
 
 
 def _is_of_its_type(error: ErrorDetails) -> bool:
-    """Return whether the error's branch of a union is the one that was meant: words are for literals alone."""
+    """Return whether the error's branch of a union is the one that was meant: words are for literals alone, but for
+    those in a list.
+    """
     is_literal = any(str(part).startswith("literal[") for part in error["loc"])
-    return is_literal == (isinstance(error["input"], str) and _whole(error["input"]) is None)
+    is_word = isinstance(error["input"], str) and _whole(error["input"]) is None
+    return is_word if is_literal else not is_word or any(isinstance(part, int) for part in error["loc"])
 
 
 def _whole(text: object) -> int | None:

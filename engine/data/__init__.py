@@ -10,13 +10,15 @@ from engine.data.assignment import Assignment
 from engine.data.availability import Availability, read_availability
 from engine.data.dataset import Dataset, Source, Split
 from engine.data.partitions.cbfl_code import CbflCode
+from engine.data.partitions.class_matrix import ClassMatrix
 from engine.data.partitions.class_sets import ClassSets
 from engine.data.partitions.dirichlet import Dirichlet, DirichletCapped, DirichletClient
 from engine.data.partitions.few_classes import ClassesPerClient, Personalised, Shards
-from engine.data.partitions.natural import Natural
+from engine.data.partitions.natural import Natural, OwnerGroups
 from engine.data.partitions.partition import Partition
 from engine.data.partitions.replacement import Replacement
-from engine.data.partitions.sizes import Iid, Quantity
+from engine.data.partitions.sizes import GivenSizes, Iid, Quantity
+from engine.data.partitions.table import ClientTable
 from engine.data.sources.cifar import Cifar10, Cifar100
 from engine.data.sources.image_folders import Cinic10, ImageNet200, Omniglot, TinyImageNet
 from engine.data.sources.inaturalist import INaturalist2019, INaturalistUser120k
@@ -62,6 +64,10 @@ PARTITIONS = Registry(
         "cbfl_code": CbflCode,
         "class_sets": ClassSets,
         "replacement": Replacement,
+        "sizes": GivenSizes,
+        "class_matrix": ClassMatrix,
+        "owner_groups": OwnerGroups,
+        "table": ClientTable,
     },
 )
 
@@ -74,8 +80,10 @@ __all__ = [
     "Cifar10",
     "Cifar100",
     "Cinic10",
+    "ClassMatrix",
     "ClassSets",
     "ClassesPerClient",
+    "ClientTable",
     "Dataset",
     "Dirichlet",
     "DirichletCapped",
@@ -83,6 +91,7 @@ __all__ = [
     "Emnist",
     "FashionMnist",
     "FashionMnistSample",
+    "GivenSizes",
     "INaturalist2019",
     "INaturalistUser120k",
     "Iid",
@@ -91,6 +100,7 @@ __all__ = [
     "Mnist",
     "Natural",
     "Omniglot",
+    "OwnerGroups",
     "Parquet",
     "Partition",
     "Personalised",

@@ -87,7 +87,7 @@ class Assignment:
     dropped: sorted training samples that no client has (int64).
     data: fingerprint of the data set whose samples these are, once it is known.
     tests: for each client, the sorted test samples that its personal model is evaluated on (int64, may be empty),
-        of which no two clients share one; () where they have not been divided.
+        of which no two clients share one, unless a table gives it to both; () where they have not been divided.
     public: sorted training samples that no client holds and that everybody may see (int64, may be empty).
     """
 

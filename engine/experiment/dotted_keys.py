@@ -100,6 +100,8 @@ def assigned(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     for mine, other in (("count", "fraction"), ("fraction", "count")):  # a new one replaces the file's other one
         if f"participation.{mine}" in typed and f"participation.{other}" not in typed:
             values["participation"][other] = None
+    if "partition.file" in typed and "partition.sha256" not in typed:  # it was of the file before
+        values["partition"]["sha256"] = None
     return values
 
 

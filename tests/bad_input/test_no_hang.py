@@ -19,6 +19,7 @@ from engine.base.files import locked, write_atomically, writing
 from engine.base.opening import NotAFile, check_file, read_bytes, read_text, regular
 from engine.cli import main as cli
 from engine.cli.tracebacks import unforeseen
+from engine.data import ClientTable
 from engine.data.sources.cifar import Cifar100
 from engine.data.sources.formats import read_idx
 from engine.data.sources.pickled import read_pickled
@@ -229,8 +230,9 @@ def test_what_is_written_to_is_no_fifo(tmp_path: Path) -> None:
         lambda path: read_idx(path.rename(path.with_suffix(".gz")), 1),
         read_pickled,
         lambda path: Cifar100(root=str(path.parent)).read(),
+        lambda path: ClientTable(file=str(path)),
     ],
-    ids=["idx", "idx.gz", "pickle", "archive"],
+    ids=["idx", "idx.gz", "pickle", "archive", "split"],
 )
 def test_data_are_no_fifo(tmp_path: Path, read: Callable[[Path], object]) -> None:
     """Kills: a data set's file that is opened past ``engine/base/opening.py``."""

@@ -28,7 +28,8 @@ from tests.support.tiny import experiment
 
 CIFAR10_LABELS = np.repeat(np.arange(10), 5000)  # the true counts; no rule but `iid` and `natural` sees the order
 DROPPING = ("cbfl_code", "class_sets")
-DIVIDING = [name for name in PARTITIONS if name != "replacement"]  # whose clients share no sample
+DRAWN = [name for name in PARTITIONS if name != "table"]  # which reads a file: test_table.py
+DIVIDING = [name for name in DRAWN if name != "replacement"]  # whose clients share no sample
 
 
 def build(name: str, **fields: object) -> Partition:
@@ -36,6 +37,10 @@ def build(name: str, **fields: object) -> Partition:
         fields = {"min_samples": 0, "on_small": "allow", **fields}
     if name == "class_sets":  # the paper's 600 samples of a class, likewise
         fields = {"per_class": 2, "public_per_class": 2, **fields}
+    if name == "class_matrix":
+        fields = {"matrix": [[0.5, 0.2, 0.3]] * 10, **fields}
+    if name == "owner_groups":
+        fields = {"owners_per_client": 1, **fields}
     return PARTITIONS.build({"name": name, **fields})
 
 
@@ -49,7 +54,7 @@ def problems(draw):
 
 
 def fields_for(name: str, clients: int, labels: np.ndarray, num_classes: int, alpha: float) -> dict[str, object]:
-    fields: dict[str, object] = {} if name == "natural" else {"clients": clients}
+    fields: dict[str, object] = {} if name in ("natural", "owner_groups") else {"clients": clients}
     if "alpha" in PARTITIONS.fields(name):
         # numpy's legacy generator, which the authors used, underflows below (tested apart)
         fields["alpha"] = max(alpha, 0.05) if name == "cbfl_code" else alpha
@@ -59,6 +64,10 @@ def fields_for(name: str, clients: int, labels: np.ndarray, num_classes: int, al
         fields["degree"] = "high" if num_classes > 1 else "none"
     if name == "class_sets":
         fields["sets"] = ((int(np.bincount(labels).argmax()),),) * clients
+    if name == "class_matrix":
+        fields["matrix"] = np.eye(num_classes, clients, 1 - num_classes % 2).tolist()
+        for row in fields["matrix"]:
+            row[0] = 1 - sum(row[1:])
     return fields
 
 
@@ -83,10 +92,11 @@ def test_every_sample_exactly_once(name, problem, alpha, seed):
     assert np.array_equal(counts.sum(axis=1), assignment.sizes())
     if name not in DROPPING:
         assert np.array_equal(counts.sum(axis=0), np.bincount(labels, minlength=num_classes))
-    assert len(assignment.clients) == (owners.max() + 1 if name == "natural" else clients)
+    of_owners = {"natural": owners.max() + 1, "owner_groups": len(np.unique(owners))}
+    assert len(assignment.clients) == of_owners.get(name, clients)
 
 
-@pytest.mark.parametrize("name", list(PARTITIONS))
+@pytest.mark.parametrize("name", DRAWN)
 def test_depends_on_its_own_seed_alone(name):
     """O-P4. Kills: a draw from a global generator, a seed that is not used."""
     owners = np.arange(1000) % 7

@@ -154,6 +154,7 @@ def _of_runs() -> list[Reader]:
     import torch
 
     from engine.analysis.trials import columns_of, read_experiment
+    from engine.data import ClientTable
     from engine.data.assignment import Assignment
     from engine.experiment import Experiment
     from engine.record import checkpoints, matrices, snapshots
@@ -220,6 +221,7 @@ def _of_runs() -> list[Reader]:
     with tempfile.TemporaryDirectory() as place:
         Assignment(([0, 1], [2])).save(Path(place) / "x")  # type: ignore[arg-type]
         partition = (Path(place) / "x").read_bytes()
+    split = _parquet(row=[0, 1, 2], client=["a", "b", "b"], split=["train", "train", "test"])
     costs = _parquet(matrices.SCHEMA, matrices_rows(matrices.SCHEMA.names))
     about = json.dumps({"stage": "a", "round": 2, "ended": True}).encode()
     lease = json.dumps({"note": "x", "round": 3, "released": False}).encode()
@@ -228,6 +230,7 @@ def _of_runs() -> list[Reader]:
         Reader("state", a_state, (state,)),
         Reader("table", _file("rounds.parquet", a_table), (table,)),
         Reader("partition", _file("partition.parquet", Assignment.load), (partition,)),
+        Reader("split", _file("split.parquet", lambda path: ClientTable(file=str(path))), (split,)),
         Reader("matrices", _file("matrices.parquet", lambda path: matrices.load(path.parent)), (costs,)),
         Reader("snapshot", snapshot, (b"\0" + about, b"\1" + table, b"\2" + encode(replaced(found), snapshots.OWNER))),
         Reader("store", entry, (lease, b'{"key": "key", "round": 3, "files": {}}')),

@@ -406,6 +406,30 @@ DATA = (
         "        order = torch.arange(num_rows)\n        batches",
         "test_training.py::test_each_pass_has_a_new_order",
     ),
+    mutant(
+        "sizes that grow from nothing",
+        "number = np.arange(1, clients + 1, dtype=float)",
+        "number = np.arange(clients, dtype=float)",
+        "test_given_partitions.py::test_sizes_are_those_given",
+    ),
+    mutant(
+        "a field that came later in every digest",
+        "for field, value in self.neutral.items() if getattr(self, field) == value",
+        "for field, value in self.neutral.items() if False",
+        "test_given_partitions.py::test_digests_are_those_of_before",
+    ),
+    mutant(
+        "a table of another content that is taken",
+        "if content.sha256 != self.sha256:",
+        "if False:",
+        "test_table.py::test_a_changed_file_is_refused_and_a_run_goes_on_without_it",
+    ),
+    mutant(
+        "a table that counts by its place",
+        'return {*super().not_identifying(), "file"}',
+        "return super().not_identifying()",
+        "test_table.py::test_content_counts_and_places_do_not",
+    ),
 )
 
 EXPERIMENT = (

@@ -47,9 +47,7 @@ class ClassSets(Partition):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        fixed = self.on_small == "allow" and self.min_samples == 0
-        rule = "cannot be kept where devices have given classes and numbers of samples"
-        require(fixed, "min_samples", self.min_samples, rule, "set min_samples=0 and on_small=allow")
+        self._check_fixed("where devices have given classes and numbers of samples")
         require(self.per_class >= 1, "per_class", self.per_class, "must be at least 1", "for example per_class=600")
         value = self.public_per_class
         require(value >= 0, "public_per_class", value, "must not be negative", "for example public_per_class=100")

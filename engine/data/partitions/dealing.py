@@ -9,15 +9,30 @@ import numpy as np
 from engine.base.errors import require
 from engine.data.assignment import Assignment, Parts
 
-
-def check_alpha(alpha: float) -> None:
-    """Raise :class:`ConfigError` unless ``alpha`` is a number above 0."""
-    rule = "must be a number above 0"
-    require(0 < alpha < math.inf, "alpha", alpha, rule, "for example alpha=0.1 (the smaller, the more skew)")
+Alpha = float | tuple[float, ...]  # one concentration for all parts, or one for each
 
 
-def dirichlet_shares(rng: np.random.Generator, alpha: float, parts: int, draws: int) -> np.ndarray:
-    """Draw shares [draws, parts] ~ Dir(alpha, ..., alpha)."""
+def check_alpha(alpha: Alpha) -> None:
+    """Raise :class:`ConfigError` unless ``alpha`` is a number above 0, or has one for each part."""
+    if not isinstance(alpha, tuple):
+        rule = "must be a number above 0"
+        require(0 < alpha < math.inf, "alpha", alpha, rule, "for example alpha=0.1 (the smaller, the more skew)")
+        return
+    rule, sound = "must have numbers above 0", bool(alpha) and all(0 < value < math.inf for value in alpha)
+    require(sound, "alpha", list(alpha), rule, "for example alpha=[0.1, 0.1, 10]")
+
+
+def check_length(alpha: Alpha, parts: int, of: str, field: str = "alpha") -> None:
+    """Raise :class:`ConfigError` where ``alpha`` has another number of values than there are parts, which are ``of``
+    clients or classes.
+    """
+    if isinstance(alpha, tuple):
+        rule = f"has {len(alpha)} values for {parts} {of}"
+        require(len(alpha) == parts, field, list(alpha), rule, f"give {parts} values, or one number for all")
+
+
+def dirichlet_shares(rng: np.random.Generator, alpha: Alpha, parts: int, draws: int) -> np.ndarray:
+    """Draw shares [draws, parts] ~ Dir(alpha, ..., alpha), or ~ Dir(alpha_1, ..., alpha_parts)."""
     return rng.dirichlet(np.full(parts, alpha), size=draws)
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from engine.base.errors import require
 from engine.data.dataset import largest_remainder
-from engine.data.partitions.dealing import check_alpha, deal, dirichlet_shares
+from engine.data.partitions.dealing import Alpha, check_alpha, check_length, deal, dirichlet_shares
 from engine.data.partitions.partition import Partition
+from engine.data.partitions.sizes import Sizes, check_sizes, client_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,13 +21,17 @@ class Dirichlet(Partition):
     """Shares q ~ Dir(alpha) over the clients for each class; client k gets the share q_k of the class.
 
     Yurochkin et al. 2019 and most papers since. Counts by largest remainder, so every sample is assigned.
+
+    alpha: one number for all clients, or one for each: a client's expected share of every class is then its alpha
+    by the sum of all.
     """
 
-    alpha: float = 0.1
+    alpha: Alpha = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_alpha(self.alpha)
+        check_length(self.alpha, self.clients, "clients")
 
     def draw(self, rng, labels, num_classes, owners):
         shares = dirichlet_shares(rng, self.alpha, self.clients, num_classes)
@@ -40,15 +46,18 @@ class DirichletCapped(Partition):
 
     MOON and NIID-Bench: shares of the others are renormalised, cut points are rounded down, and everything is
     drawn again until each client has 10 samples (the defaults of ``min_samples`` and ``on_small``).
+
+    alpha: as of :class:`Dirichlet`.
     """
 
-    alpha: float = 0.5
+    alpha: Alpha = 0.5
     min_samples: int = 10
     on_small: Literal["allow", "redraw", "repair"] = "redraw"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_alpha(self.alpha)
+        check_length(self.alpha, self.clients, "clients")
 
     def draw(self, rng, labels, num_classes, owners):
         totals = np.bincount(labels, minlength=num_classes)
@@ -70,23 +79,36 @@ class DirichletCapped(Partition):
 class DirichletClient(Partition):
     """A class prior p ~ Dir(alpha) and a fixed size for each client; labels are drawn from p without replacement.
 
-    Hsu et al. 2019 and FedDC. A label whose class is used up is drawn again, from the rest of the prior (from
-    what is left, if the prior has no rest).
+    Hsu et al. 2019, FedDyn (Acar et al. 2021) and FedDC. A label whose class is used up is drawn again, from the rest
+    of the prior (from what is left, if the prior has no rest).
 
+    alpha: one number for all classes, or one for each.
     size_sigma: 0 gives equal sizes; above 0 sizes are lognormal with that sigma, scaled to N.
+    sizes: given in place of that, as of the partition ``sizes``; None leaves it to ``size_sigma``.
     """
 
-    alpha: float = 0.1
+    alpha: Alpha = 0.1
     size_sigma: float = 0.0
+    sizes: Sizes | None = None  # neutral: None
+
+    neutral: ClassVar[Mapping[str, Any]] = {"sizes": None}
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_alpha(self.alpha)
         rule = "must be a number from 0 on"
         require(0 <= self.size_sigma < math.inf, "size_sigma", self.size_sigma, rule, "0 gives equal sizes")
+        if self.sizes is not None:
+            check_sizes(self.sizes, self.clients)
+            rule = "has no effect where sizes are given"
+            require(self.size_sigma == 0, "size_sigma", self.size_sigma, rule, "set size_sigma=0")
 
     def draw(self, rng, labels, num_classes, owners):
-        sizes = largest_remainder(len(labels), rng.lognormal(0, self.size_sigma, self.clients))
+        check_length(self.alpha, num_classes, "classes", "partition.alpha")
+        if self.sizes is None:
+            sizes = largest_remainder(len(labels), rng.lognormal(0, self.size_sigma, self.clients))
+        else:
+            sizes = client_sizes(self.sizes, self.clients, len(labels))
         priors = dirichlet_shares(rng, self.alpha, num_classes, self.clients)
         left = np.bincount(labels, minlength=num_classes)
         slots = rng.permutation(np.repeat(np.arange(self.clients), sizes))  # whose turn it is, [N]

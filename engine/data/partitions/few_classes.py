@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -18,10 +19,16 @@ from engine.data.partitions.partition import Partition
 class ClassesPerClient(Partition):
     """Every client has ``classes`` classes; the clients of a class share it evenly (NIID-Bench's #C, FedMix).
 
-    Random, and balanced: the numbers of clients that two classes have differ by at most one.
+    assignment: of classes to clients. ``random`` is balanced: the numbers of clients that two classes have differ by at
+    most one. By ``deterministic`` client k has the classes k, k + 1, ... (mod C), and nothing but which samples is
+    drawn: of those that do not divide evenly the clients of low numbers have one more. By ``first_deterministic``
+    client k has class k (mod C), and others that are drawn.
     """
 
     classes: int = 2
+    assignment: Literal["random", "deterministic", "first_deterministic"] = "random"  # neutral: random
+
+    neutral: ClassVar[Mapping[str, Any]] = {"assignment": "random"}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,12 +53,31 @@ class ClassesPerClient(Partition):
         totals = np.bincount(labels, minlength=num_classes)
         counts = np.zeros((self.clients, num_classes), dtype=np.int64)
         for c in range(num_classes):
-            holders = rng.permutation(np.flatnonzero((held == c).any(axis=1)))
+            holders = np.flatnonzero((held == c).any(axis=1))
+            require(
+                len(holders) > 0,
+                "partition.clients",
+                self.clients,
+                f"with assignment={self.assignment} leaves class {c} to nobody",
+                f"set it to {num_classes} or more",
+            )
+            if self.assignment != "deterministic":
+                holders = rng.permutation(holders)
             counts[holders, c] = [len(part) for part in np.array_split(np.empty(totals[c]), len(holders))]
         return deal(rng, labels, counts)
 
     def _held_classes(self, rng: np.random.Generator, num_classes: int) -> np.ndarray:
-        """[K, classes], distinct in each row: random orders of all classes, joined and cut into rows."""
+        """Return the classes of each client, int64 [K, classes], distinct in each row."""
+        first = np.arange(self.clients)[:, None]
+        if self.assignment == "deterministic":
+            return (first + np.arange(self.classes)) % num_classes
+        if self.assignment == "first_deterministic":
+            others = [rng.permutation(num_classes - 1)[: self.classes - 1] for _ in range(self.clients)]
+            return (first + np.insert(np.array(others, dtype=np.int64) + 1, 0, 0, axis=1)) % num_classes
+        return self._balanced(rng, num_classes)
+
+    def _balanced(self, rng: np.random.Generator, num_classes: int) -> np.ndarray:
+        """Cut random orders of all classes, joined, into rows [K, classes]."""
         queue: list[int] = []
         rows = []
         for _ in range(self.clients):
@@ -127,26 +153,64 @@ class Shards(Partition):
     """Samples sorted by label, cut into K * shards_per_client near-equal shards, dealt at random.
 
     McMahan et al. 2017, section 3: 100 clients with 2 shards of MNIST, so that most have two digits.
+
+    shard_size: samples of a shard, in place of near-equal shards. Without ``shards_per_client`` (None) all shards of
+    that size are dealt: one client may have one more than another. With both, each client has its number, and what is
+    beyond them is nobody's, which ``leftover=drop`` has to say.
+    leftover: of samples that fill no shard, the last ones by label: ``keep`` deals them as one smaller shard, ``drop``
+    leaves them to nobody. Without ``shard_size``, ``drop`` makes the shards equal and not near-equal.
     """
 
-    shards_per_client: int = 2
+    shards_per_client: int | None = 2
+    shard_size: int | None = None  # neutral: None
+    leftover: Literal["keep", "drop"] = "keep"  # neutral: keep
+
+    neutral: ClassVar[Mapping[str, Any]] = {"shard_size": None, "leftover": "keep"}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        value = self.shards_per_client
-        require(value >= 1, "shards_per_client", value, "must be at least 1", "for example shards_per_client=2")
+        number, size = self.shards_per_client, self.shard_size
+        repair = "for example shards_per_client=2"
+        require(number is None or number >= 1, "shards_per_client", number, "must be at least 1", repair)
+        require(size is None or size >= 1, "shard_size", size, "must be at least 1", "for example shard_size=300")
+        rule = "must be given where there is no shard_size"
+        require(number is not None or size is not None, "shards_per_client", None, rule, repair)
+        rule = "cannot be kept where both number and size of the shards are given"
+        both = number is not None and size is not None
+        require(not both or self.leftover == "drop", "leftover", self.leftover, rule, "set leftover=drop")
 
     def draw(self, rng, labels, num_classes, owners):
-        most = len(labels) // self.clients
-        require(
-            self.shards_per_client <= most,
-            "partition.shards_per_client",
-            self.shards_per_client,
-            f"makes more shards than the {len(labels)} training samples",
-            f"set it to {most} or less",
-        )
         shuffled = rng.permutation(len(labels))
         by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
-        shards = np.array_split(by_label, self.clients * self.shards_per_client)
-        order = rng.permutation(len(shards)).reshape(self.clients, self.shards_per_client)
-        return Assignment(tuple(np.concatenate([shards[s] for s in row]) for row in order))
+        shards, dropped = self._cut(by_label)
+        require(
+            len(shards) >= self.clients,
+            "partition.shard_size",
+            self.shard_size,
+            f"makes {len(shards)} shards for {self.clients} clients",
+            f"set it to {len(labels) // self.clients} or less",
+        )
+        dealt = np.array_split(rng.permutation(len(shards)), self.clients)
+        return Assignment(tuple(np.concatenate([shards[s] for s in row]) for row in dealt), dropped)
+
+    def _cut(self, by_label: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+        """Return the shards of samples in the order of their labels [N], and the samples that are nobody's."""
+        size = self.shard_size
+        if self.shards_per_client is None:
+            assert size is not None  # __post_init__
+            number = len(by_label) // size
+        else:
+            number = self.clients * self.shards_per_client
+            most = len(by_label) // (self.clients * (size or 1))
+            what = "more shards" if size is None else f"more shards of {size} samples"
+            repair = f"set it to {most} or less" if most else "lower partition.shard_size"
+            rule = f"makes {what} than the {len(by_label)} training samples"
+            value = self.shards_per_client
+            require(value <= most, "partition.shards_per_client", value, f"{rule} allow" if size else rule, repair)
+            if size is None and self.leftover == "keep":
+                return np.array_split(by_label, number), by_label[:0]
+            size = size or len(by_label) // number
+        shards, rest = list(by_label[: number * size].reshape(number, size)), by_label[number * size :]
+        if self.leftover == "drop" or not len(rest):
+            return shards, rest
+        return [*shards, rest], rest[:0]

@@ -1,13 +1,15 @@
-"""The division that the data come with: one client for each user, writer or device."""
+"""The division that the data come with: a client for each user, writer or device, or for a group of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
+from engine.algorithm.seeds import numpy_generator
 from engine.base.errors import ConfigError, require
-from engine.data.assignment import Assignment
+from engine.data.assignment import Assignment, Parts
 from engine.data.dataset import Dataset
 from engine.data.partitions.partition import Partition
 
@@ -27,21 +29,13 @@ class Natural(Partition):
 
     def __post_init__(self) -> None:
         require(self.clients >= 0, "clients", self.clients, "must not be negative", "0 takes every owner")
-        fixed = self.on_small == "allow" and self.min_samples == 0
-        rule = "cannot be kept when clients are the owners of the data"
-        require(fixed, "min_samples", self.min_samples, rule, "set min_samples=0 and on_small=allow")
+        self._check_fixed("when clients are the owners of the data")
 
     def _check_feasible(self, labels: np.ndarray) -> None:
         pass  # owners without a sample are possible, for example in a subset of the data
 
     def draw(self, rng, labels, num_classes, owners):
-        if owners is None:
-            raise ConfigError(
-                "partition.name",
-                "natural",
-                "needs data with owners",
-                "use data.name=synthetic, omniglot or inaturalist2019, or data.name=parquet with data.owner_column",
-            )
+        owners = _known(owners, "natural")
         count = int(owners.max()) + 1
         require(
             self.clients in (0, count),
@@ -50,17 +44,105 @@ class Natural(Partition):
             f"is not the number of owners, {count}",
             f"leave it out or set it to {count}",
         )
-        return Assignment(_by_owner(owners, count))
+        return Assignment(_by_client(owners, count))
 
     def share_tests(self, assignment: Assignment, dataset: Dataset) -> Assignment:
         owners = dataset.test.owners
         if owners is None:
             return super().share_tests(assignment, dataset)
-        return replace(assignment, tests=_by_owner(owners, len(assignment.clients)))
+        count = len(assignment.clients)
+        return replace(assignment, tests=_by_client(np.where(owners < count, owners, -1), count))
 
 
-def _by_owner(owners: np.ndarray, count: int) -> tuple[np.ndarray, ...]:
-    """The sorted samples of each owner from 0 to ``count`` - 1; those of later owners are left out."""
-    order = np.argsort(owners, kind="stable")
-    ends = np.searchsorted(owners[order], np.arange(count), side="right")
-    return tuple(np.split(order, ends)[:count])
+@dataclass(frozen=True, kw_only=True)
+class OwnerGroups(Partition):
+    """One client for each group of owners: hospitals of patients, companies of users.
+
+    Owners are those of the training samples. A client is tested on the test samples of its owners; other test
+    samples are nobody's. A test split without owners is divided as in other partitions.
+
+    clients: K groups, whose numbers of owners differ by at most one; 0 where ``owners_per_client`` is given.
+    owners_per_client: the number of owners of a group, in place of ``clients``.
+    order: owners are joined in a random order, or by their numbers.
+    remainder: what becomes of owners that fill no group of ``owners_per_client``: a ``smaller`` last group, a
+    ``bigger`` first one; or their samples are dropped (``drop``), or refused (``refuse``).
+    """
+
+    clients: int = 0
+    owners_per_client: int | None = None
+    order: Literal["random", "sequential"] = "random"
+    remainder: Literal["smaller", "bigger", "drop", "refuse"] = "smaller"
+
+    def __post_init__(self) -> None:
+        require(self.clients >= 0, "clients", self.clients, "must not be negative", "for example clients=10")
+        self._check_fixed("when clients are groups of owners")
+        size = self.owners_per_client
+        require(size is None or size >= 1, "owners_per_client", size, "must be at least 1", "for example 2")
+        rule = "must be given, or owners_per_client" if size is None else "cannot be set beside owners_per_client"
+        repair = "for example clients=10" if size is None else "set clients=0"
+        require((size is None) == (self.clients > 0), "clients", self.clients, rule, repair)
+        rule = "has no effect where clients is given"
+        repair = "leave it out, or give owners_per_client"
+        require(size is not None or self.remainder == "smaller", "remainder", self.remainder, rule, repair)
+
+    def _check_feasible(self, labels: np.ndarray) -> None:
+        pass  # there are as many clients as the owners allow
+
+    def draw(self, rng, labels, num_classes, owners):
+        owners = _known(owners, "owner_groups")
+        groups = self._groups(owners)
+        clients = _client_of(groups, owners)
+        return Assignment(_by_client(clients, len(groups)), np.flatnonzero(clients < 0))
+
+    def share_tests(self, assignment: Assignment, dataset: Dataset) -> Assignment:
+        owners, trained = dataset.test.owners, dataset.train.owners
+        if owners is None or trained is None:
+            return super().share_tests(assignment, dataset)
+        groups = self._groups(trained)
+        return replace(assignment, tests=_by_client(_client_of(groups, owners), len(groups)))
+
+    def _groups(self, owners: np.ndarray) -> list[np.ndarray]:
+        """Return the owners of each client, by the owner of each training sample, int64 [N]."""
+        present = np.unique(owners)
+        if self.order == "random":
+            present = numpy_generator(self.seed, "owner groups").permutation(present)
+        count, size = len(present), self.owners_per_client
+        if size is None:
+            rule = f"is more than the {count} owners"
+            require(self.clients <= count, "partition.clients", self.clients, rule, f"set it to {count} or less")
+            return np.array_split(present, self.clients)
+        rule = f"is more than the {count} owners"
+        require(size <= count, "partition.owners_per_client", size, rule, f"set it to {count} or less")
+        rest = count % size
+        rule = f"does not divide the {count} owners"
+        field, repair = "partition.owners_per_client", "set partition.remainder=smaller"
+        require(rest == 0 or self.remainder != "refuse", field, size, rule, repair)
+        first = size + rest if self.remainder == "bigger" else size
+        groups = np.split(present, np.arange(first, count, size))
+        return groups[:-1] if rest and self.remainder == "drop" else groups
+
+
+def _known(owners: np.ndarray | None, name: str) -> np.ndarray:
+    """Return ``owners``; raise :class:`ConfigError`, which names the partition, if the data have none."""
+    if owners is None:
+        raise ConfigError(
+            "partition.name",
+            name,
+            "needs data with owners",
+            "use data.name=synthetic, omniglot or inaturalist2019, or data.name=parquet with data.owner_column",
+        )
+    return owners
+
+
+def _client_of(groups: list[np.ndarray], owners: np.ndarray) -> np.ndarray:
+    """Return the number of the group that each of ``owners`` [n] is in, int64 [n]; -1 for those in none."""
+    client_of = np.full(max(int(owners.max()), *(int(group.max()) for group in groups)) + 1, -1)
+    for client, group in enumerate(groups):
+        client_of[group] = client
+    return client_of[owners]
+
+
+def _by_client(clients: np.ndarray, count: int) -> Parts:
+    """Give each of ``count`` clients the samples that ``clients`` [n] says are its own; those of -1 are nobody's."""
+    rows = np.flatnonzero(clients >= 0)
+    return Parts.grouped(clients[rows], rows, count)

@@ -6,8 +6,9 @@ K clients, C classes, N samples.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -35,6 +36,8 @@ class Partition(ABC):
     min_samples: int = 0
     on_small: Literal["allow", "redraw", "repair"] = "allow"
 
+    neutral: ClassVar[Mapping[str, Any]] = {}  # fields that came after the others: in no digest at these values
+
     def __post_init__(self) -> None:
         require(self.clients >= 1, "clients", self.clients, "must be at least 1", "for example clients=100")
         require(self.min_samples >= 0, "min_samples", self.min_samples, "must not be negative")
@@ -45,6 +48,10 @@ class Partition(ABC):
             "has no effect with on_small=allow",
             "set on_small=redraw or on_small=repair",
         )
+
+    def not_identifying(self) -> set[str]:
+        """Return the fields that are left out of what identifies an experiment."""
+        return {field for field, value in self.neutral.items() if getattr(self, field) == value}
 
     @abstractmethod
     def draw(
@@ -98,6 +105,12 @@ class Partition(ABC):
                 counts[holders, c] = largest_remainder(int(total), held[holders, c] / held[:, c].sum())
         dealt = deal(rng, labels, counts)
         return replace(assignment, tests=Parts.of(dealt.clients).sorted())
+
+    def _check_fixed(self, where: str) -> None:
+        """Refuse ``min_samples`` and ``on_small`` of a rule by which samples cannot move; ``where``: why not."""
+        fixed = self.on_small == "allow" and self.min_samples == 0
+        rule = f"cannot be kept {where}"
+        require(fixed, "min_samples", self.min_samples, rule, "set min_samples=0 and on_small=allow")
 
     def _check_feasible(self, labels: np.ndarray) -> None:
         samples = len(labels)
