@@ -59,12 +59,12 @@ def partition(name: str) -> Callable[[Own], Own]:
 
 def _decorator(registry: Registry, name: str, made_of_functions: type | None) -> Callable[[Own], Own]:
     def add(own: Any) -> Any:
-        if inspect.isfunction(own) and made_of_functions is not None:
-            own = _class_of(own, name, made_of_functions)
+        makes = inspect.isfunction(own) and made_of_functions is not None
+        choice: Any = _class_of(own, name, made_of_functions) if makes else own
         rule = "must be a class" if made_of_functions is None else "must be a class or a function"
-        require(isinstance(own, type), f"{registry.section}.name", name, rule, "put the decorator above one")
-        registry.add(name, own)
-        return own
+        require(isinstance(choice, type), f"{registry.section}.name", name, rule, "put the decorator above one")
+        registry.add(name, choice)
+        return choice
 
     return add
 

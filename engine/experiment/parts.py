@@ -70,7 +70,7 @@ def restored(sent: tuple[Carried, list[Arrival]], kind: type, state: Any) -> Any
             arrived(choice, found)
         if CHOICES[section].get(name) is not choice:
             CHOICES[section][name] = choice
-    experiment = kind.__new__(kind)
+    experiment: Any = object.__new__(kind)
     experiment.__setstate__(state)
     return experiment
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -45,7 +47,11 @@ def check_split(model: Model, shape: tuple[int, int, int], num_classes: int) -> 
     seen, cut = list[Tensor](), list[Tensor]()
     handles = [model.head.register_forward_pre_hook(lambda _, args: seen.append(args[0]))]
     cuts = [module for module in model.body.modules() if isinstance(module, Cut)]
-    handles += [module.register_forward_hook(lambda _, args, output: cut.append(output)) for module in cuts]
+
+    def keep(module: nn.Module, args: tuple[Tensor, ...], output: Any) -> None:
+        cut.append(output)
+
+    handles += [module.register_forward_hook(keep) for module in cuts]
     try:
         with torch.no_grad():
             logits = model(images)
