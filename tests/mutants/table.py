@@ -63,14 +63,14 @@ ALGORITHM = (
         "a target accuracy that must be exceeded",
         "if rule.accuracy is not None and accuracy >= rule.accuracy:",
         "if rule.accuracy is not None and accuracy > rule.accuracy:",
-        "test_stopping.py::test_rules",
-        "test_stopping.py::test_a_target_ends_a_run",
+        "test_stop_rules.py::test_rules",
+        "test_stop_rules.py::test_a_target_ends_a_run",
     ),
     mutant(
         "a stored round beyond a rule's end that is taken over",
         "            if end is None or end == found.round:",
         "            if True:",
-        "test_stopping.py::test_a_rule_neither_harms_nor_trusts_the_store",
+        "test_stop_rules.py::test_a_rule_neither_harms_nor_trusts_the_store",
     ),
     mutant(
         "clients that are drawn though they are not there",
