@@ -45,7 +45,7 @@ def write_orders(experiment: Experiment, run: Path, cohorts: dict[int, list[int]
     """``orders.npz``: the engine's order of each client's rows in each round, [epochs, n]."""
     sizes = Assignment.load(run / "partition.parquet").sizes()
     local = experiment.local
-    assert local.batch_size != "full"  # there is no order to write
+    assert local.batch_size != "full" and isinstance(local.epochs, int)  # there is an order of whole passes
     drawn: dict[str, np.ndarray] = {}
     for number, cohort in cohorts.items():
         for client in cohort:

@@ -136,7 +136,7 @@ def busy_cores(seconds: float) -> float:
 def give(inputs: Inputs, processes: int, count: int) -> None:
     """Write into the inputs' folder what is to be done by those who do not share a process with the engine."""
     local = inputs.experiment.local
-    assert local.batch_size != "full"
+    assert local.batch_size != "full" and isinstance(local.epochs, int)
     Given(
         model=inputs.experiment.to_mapping()["model"]["name"],
         lr=local.lr,

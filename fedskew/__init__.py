@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from engine.algorithm import TrainingTools as TrainingTools
     from engine.analysis.claims import Claim as Claim
     from engine.analysis.claims import PaperTable as PaperTable
-    from engine.analysis.loading import load as load_results  # noqa: F401 (named otherwise here)
+    from engine.analysis.loading import load as load_results
     from engine.analysis.results import Results as Results
     from engine.base.errors import ConfigError as ConfigError
     from engine.base.errors import FedskewError as FedskewError
@@ -109,7 +109,65 @@ _PLACES = {
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
 _NAMED_OTHERWISE = {"load_results": "load"}
 
-__all__ = sorted(_PLACE_OF)
+__all__ = [
+    "Algorithm",
+    "Asha",
+    "Assignment",
+    "Batch",
+    "Claim",
+    "Client",
+    "Clients",
+    "Cohort",
+    "Compute",
+    "ConfigError",
+    "Context",
+    "Dataset",
+    "Entries",
+    "Entry",
+    "Experiment",
+    "FedAvg",
+    "FedskewError",
+    "Generative",
+    "Kind",
+    "Local",
+    "LocalRun",
+    "Model",
+    "ModelSpec",
+    "ModelState",
+    "Net",
+    "Optuna",
+    "PaperTable",
+    "ParamLayout",
+    "Partition",
+    "Pbt",
+    "Personalised",
+    "Phase",
+    "PhaseResult",
+    "Pooled",
+    "PostTraining",
+    "Requires",
+    "Results",
+    "Run",
+    "RunFolder",
+    "Scalar",
+    "Setting",
+    "Source",
+    "Split",
+    "Sweep",
+    "Tensors",
+    "TrainingTools",
+    "__version__",
+    "algorithm",
+    "dataset",
+    "load_results",
+    "model",
+    "partition",
+    "require",
+    "resume",
+    "run",
+    "split_model",
+    "sweep",
+]
 
 
 def _check_nothing_is_hidden() -> None:

@@ -23,7 +23,7 @@ split_model sweep
 
 def test_the_names_are_these() -> None:
     """Kills: a name that goes without a word, or comes in by accident; one that cannot be loaded."""
-    assert fedskew.__all__ == sorted(NAMES.split()) == dir(fedskew)
+    assert fedskew.__all__ == sorted(NAMES.split()) == dir(fedskew) == sorted(fedskew._PLACE_OF)
     assert all(getattr(fedskew, name) is not None for name in fedskew.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'Experimant'"):
         _ = fedskew.Experimant  # type: ignore[attr-defined]

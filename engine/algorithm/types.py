@@ -104,7 +104,8 @@ class ParamLayout:
 
 @dataclass(frozen=True)
 class Context:
-    """The point that a run has reached. Counts are over clients that hold data: the others are never sampled."""
+    """The point that a run has reached. Counts are over clients that hold data and are not held out: no others are
+    sampled."""
 
     round: int  # global along a lineage of stages, from 1; 0 is before the first
     lr: float  # client learning rate of this round, decay included

@@ -54,6 +54,39 @@ BASE = (
 
 ALGORITHM = (
     mutant(
+        "a share of an epoch that is rounded down",
+        "return math.ceil(Fraction(repr(epochs)) * per_pass)",
+        "return math.floor(Fraction(repr(epochs)) * per_pass)",
+        "test_phases.py::test_a_share_of_an_epoch_is_its_first_batches",
+    ),
+    mutant(
+        "a target accuracy that must be exceeded",
+        "if rule.accuracy is not None and accuracy >= rule.accuracy:",
+        "if rule.accuracy is not None and accuracy > rule.accuracy:",
+        "test_stop_rules.py::test_rules",
+        "test_stop_rules.py::test_a_target_ends_a_run",
+    ),
+    mutant(
+        "a stored round beyond a rule's end that is taken over",
+        "            if end is None or end == found.round:",
+        "            if True:",
+        "test_stop_rules.py::test_a_rule_neither_harms_nor_trusts_the_store",
+    ),
+    mutant(
+        "clients that are drawn though they are not there",
+        "    there = clients[present]",
+        "    there = clients",
+        "test_availability.py::test_cohorts_are_of_those_that_are_there",
+        "test_availability.py::test_a_run_by_a_table",
+    ),
+    mutant(
+        "held-out clients in cohorts and passes",
+        "if client not in self.held_out]",
+        "if True]",
+        "test_held_out.py::test_training_is_as_if_they_held_nothing",
+        "test_held_out.py::test_cohorts_and_the_largest_are_of_the_others",
+    ),
+    mutant(
         "a draw that is the same in every round",
         '{seed}/{purpose}/{round}/{client}"',
         '{seed}/{purpose}/{client}"',

@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from safetensors.torch import load_file
 
@@ -222,6 +223,37 @@ def test_one_actor_gives_the_same_bits_and_rows(tmp_path: Path, plain: tuple[Run
     frames = [one.frame("clients").drop(columns=["seconds", "actor"]) for one in (folder, RunFolder(tmp_path / "b"))]
     assert frames[0].equals(frames[1])
     assert ray.is_initialized()
+    assert_all_free()
+
+
+def test_who_takes_part_and_when_a_run_ends_is_the_same_on_actors(tmp_path: Path) -> None:
+    """Kills: a table of who is there, held-out clients, shares of epochs or a stop rule that the driver actor does not
+    know, or forgets where it goes on in the middle; a finished run that is not said to be."""
+    there = tmp_path / "there.parquet"
+    rows = [(round, client) for round in range(1, 9) for client in range(20) if (round + client) % 3]
+    pd.DataFrame(rows, columns=["round", "client"]).to_parquet(there)
+    changes = {
+        "rounds": 8,
+        "model": {"name": "mlp", "hidden": [8]},
+        "algorithm": {"name": "ditto"},
+        "local.epochs": 0.5,
+        "participation.availability": str(there),
+        "participation.held_out": 0.2,
+        "stop.patience": 3,
+        "stop.min_delta": 0.9,
+    }
+    wanted = run(cell(0).replace(changes), tmp_path / "plain")
+    under_way = Run.open(cell(2).replace(changes), tmp_path / "actors")
+    under_way.advance(until=2)
+    under_way.close()
+    found = run(cell(2).replace(changes), tmp_path / "actors")
+    for figure in ("weights_sha256", "states_sha256", "stopped_by", "stopped_after", "status", "held_out_accuracy"):
+        assert found[figure] == wanted[figure], figure
+    assert (found["stopped_by"], found["stopped_after"], found["status"]) == ("patience", 4, "finished")
+    for table in ("clients", "evaluations", "personal"):
+        frames = [RunFolder(tmp_path / name).frame(table) for name in ("plain", "actors")]
+        kept = [frame.drop(columns=["seconds", "actor"], errors="ignore") for frame in frames]
+        pd.testing.assert_frame_equal(kept[0], kept[1])
     assert_all_free()
 
 

@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 from engine.base.errors import ConfigError
 from engine.data import Availability, read_availability
 from engine.experiment import Experiment, Participation
+from engine.record.run_folder import RunFolder
 from engine.record.stage_hashes import stage_hash
 from engine.run.preparing import check_against_data
+from engine.run.run import Run
 from engine.server.cohort import draw_cohort, is_present, mean_cohort
 from tests.support.tiny import SIZES, assignment, dataset, drive, experiment, open_driver
 
@@ -222,6 +224,19 @@ def test_a_round_depends_on_who_is_there_alone(tmp_path: Path) -> None:
     assert torch.equal(first.weights[0], seen[4])
     assert first.round == 1 and run.summary["rounds"] == 2
     first.pool.close()
+
+
+def test_a_run_does_not_go_on_by_another_table(tmp_path: Path, path: str) -> None:
+    """Kills: an error that names a checkpoint where it is the table that has changed; a run that goes on."""
+    settings = {"data.train_samples": 200, "data.test_samples": 50, "rounds": 3, "participation.availability": path}
+    config = Experiment().replace({**settings, "execution.device": "cpu"})
+    begun = Run.open(config, tmp_path / "run")
+    begun.advance(until=1)
+    begun.close()
+    table(Path(path), {"round": [1, 2], "client": [0, 1]})
+    changed = RunFolder(tmp_path / "run").experiment()
+    with pytest.raises(ConfigError, match="says something else than when this run began; put the table back"):
+        Run.open(changed, tmp_path / "run")
 
 
 # --- what is refused ----------------------------------------------------------------------------------

@@ -13,7 +13,10 @@ from engine.experiment import Experiment
 from engine.record.run_folder import RunFolder
 from engine.record.stage_hashes import stage_hash
 from engine.record.store import StageStore
+from engine.run.replay import until as until_round
+from engine.run.run import run
 from engine.server.stopping import Ended, Stopping
+from engine.studies.diagnosis.embedding import embed
 from engine.studies.floor.measured import cut_short
 from engine.studies.scaling.plan import Wanted, make_plan
 from engine.sweeps.folder import SweepFolder, TrialRecord
@@ -249,8 +252,18 @@ def test_rules_that_cannot_hold_are_one_sentence(changes: dict[str, Any], messag
     assert str(caught.value).startswith(message)
 
 
+def test_an_early_end_is_the_end_of_its_stage(tmp_path: Path) -> None:
+    """Kills: a later command that looks for the model after a round that was never run."""
+    config = base(**{"execution.actors": 0, "stop.patience": 1, "stop.min_delta": 0.9})
+    assert run(config, tmp_path)["stopped_after"] == 2
+    found = embed(tmp_path, probe=20)
+    assert found.stages == ("train",)
+    assert len(found.frame) == 20
+
+
 def test_studies_of_time_have_no_rule() -> None:
     """Kills: a study whose rounds are not evaluated that is refused, or ended by accuracy."""
     config = Experiment(stop={"accuracy": 0.9, "patience": 1})
     assert cut_short(config, 3).stop.rules == {}
+    assert until_round(config, "train", 2).stop.rules == {}
     assert make_plan(config, 8, 20, (0,), Wanted()).experiment.stop.rules == {}
