@@ -26,6 +26,7 @@ from engine.base.own_modules import OURS
 from engine.base.sources import all_behind, is_installed, source_digest, version_of
 from engine.experiment import CHOICES, Experiment
 from engine.record import fields
+from engine.record.numerics import mixed
 
 FILE = "parts.json"
 
@@ -39,10 +40,13 @@ def origins(experiment: Experiment) -> dict[str, dict[str, Any]]:
         **{f"client_models.{number}": model for number, model in enumerate(experiment.client_models)},
         **{f"stages.{stage.name}.algorithm": stage.algorithm for stage in experiment.chain},
     }
-    return {place: _origin(CHOICES[_section(place)].name_of(choice), type(choice)) for place, choice in chosen.items()}
+    return {
+        place: _origin(CHOICES[section_of(place)].name_of(choice), type(choice)) for place, choice in chosen.items()
+    }
 
 
-def _section(place: str) -> str:
+def section_of(place: str) -> str:
+    """Return the section of a place: ``algorithm`` of ``stages.train.algorithm``."""
     return "model" if place.startswith("client_models.") else place.rpartition(".")[2]
 
 
@@ -63,8 +67,28 @@ def _origin(name: str, choice: type) -> dict[str, Any]:
 
 
 def write(folder: Path, experiment: Experiment) -> None:
-    """Write ``parts.json``."""
-    write_atomically(folder / FILE, json.dumps(origins(experiment), indent=2) + "\n")
+    """Write ``parts.json``, unless a run that is gone on with has it already."""
+    if not (folder / FILE).exists():
+        write_atomically(folder / FILE, json.dumps(origins(experiment), indent=2) + "\n")
+
+
+def changed(folder: Path, experiment: Experiment) -> list[str]:
+    """List the parts whose code is another one than the run began with: ``algorithm 'feddyn'``."""
+    before, found = read(folder), list[str]()
+    for place, now in origins(experiment).items():
+        if before.get(place, now).get("code") != now["code"]:
+            found.append(f"{section_of(place)} {now['name']!r}")
+    return sorted(set(found))
+
+
+def add_changed(folder: Path, experiment: Experiment) -> None:
+    """Write down that a run goes on with other code: of such a part both hashes, joined as numerics are."""
+    before = read(folder)
+    merged = {
+        place: {**now, "code": mixed(str(before.get(place, now).get("code")), now["code"])}
+        for place, now in origins(experiment).items()
+    }
+    write_atomically(folder / FILE, json.dumps(merged, indent=2) + "\n")
 
 
 def read(folder: Path) -> dict[str, dict[str, Any]]:
@@ -84,9 +108,9 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
 def lacking(folder: Path) -> str | None:
     """Return what of a run's parts is not known here and how it is given, in words; None where nothing lacks."""
     for place, one in read(folder).items():
-        if one["name"] in CHOICES[_section(place)].names():
+        if one["name"] in CHOICES[section_of(place)].names():
             continue
-        where, section = one.get("place"), _section(place)
+        where, section = one.get("place"), section_of(place)
         again = {
             "file": f"give its file: --with {where}",
             "script": "run that script again",

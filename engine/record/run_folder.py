@@ -33,7 +33,7 @@ from typing import Any
 
 import pandas as pd
 
-from engine.base import safe_yaml
+from engine.base import last_word, safe_yaml
 from engine.base.errors import ConfigError, RunFolderError
 from engine.base.files import locked, refuse_links, write_atomically
 from engine.base.owned import clear, move, remove
@@ -108,8 +108,9 @@ class RunFolder:
 
     def command_anew(self) -> str:
         """Return the command that computes this run again from its beginning."""
-        place = shlex.quote(str(self.path))
-        return f"fedskew run {shlex.quote(str(self.path / 'experiment.yaml'))} --out {place} --overwrite"
+        given = [word for file in last_word.needed_files for word in ("--with", file)]
+        asked = str(self.path / "experiment.yaml")
+        return shlex.join(["fedskew", "run", asked, "--out", str(self.path), "--overwrite", *given])
 
     def has_experiment(self) -> bool:
         """Return whether a run was begun here."""

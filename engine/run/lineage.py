@@ -19,6 +19,7 @@ from engine.client.entries import check_restored
 from engine.experiment import Stage
 from engine.record.checkpoints import Checkpoint, Checkpoints, Position, last_of_stages
 from engine.record.numerics import differing, mixed
+from engine.record.parts import add_changed, changed
 from engine.record.run_folder import RunFolder
 from engine.record.shapes import RUN
 from engine.record.stage_hashes import CODE
@@ -199,6 +200,8 @@ class Lineage:
             told = ", and with ".join(
                 f"{name} {before} and would go on with {now}" for name, (before, now) in differ.items()
             )
+            parts = changed(self.folder.path, self.federation.experiment) if CODE in differ else []
+            told += f" (of {' and '.join(parts)})" if parts else ""
             anew = f"start again with: {self.folder.command_anew()}, or in another folder"
             repair = anew if CODE in differ else "go on where it began"
             raise ResourceError(
@@ -208,6 +211,8 @@ class Lineage:
         for name, (before, now) in differ.items():
             self.numerics[name] = mixed(before, now)
             log.warning("the run began with %s %s and goes on with %s: bits differ from here on", name, before, now)
+        if CODE in differ:
+            add_changed(self.folder.path, self.federation.experiment)
 
     # --- pieces -----------------------------------------------------------------------------------------
 

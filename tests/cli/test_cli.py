@@ -30,6 +30,7 @@ def test_a_run_leaves_what_the_readme_says(call: Any, tmp_path: Path) -> None:
     files = {path.name for path in (tmp_path / "here").iterdir()}
     assert files == {
         "experiment.yaml",
+        "parts.json",
         "rounds.parquet",
         "clients.parquet",
         "evaluations.parquet",

@@ -18,6 +18,7 @@ from engine.analysis.results import Results
 from engine.analysis.trials import read_yaml
 from engine.base.errors import RunFolderError
 from engine.base.opening import read_text
+from engine.record import parts
 from engine.record.summary import read
 
 
@@ -57,10 +58,24 @@ def _origin(results: Results) -> tuple[str, list[tuple[str, str]]]:
             rows.append((name, yaml.safe_dump(values.get(name), default_flow_style=True, sort_keys=False).strip()))
     rows.append(("seconds of all trials", f"{results.trials['seconds'].sum():,.1f}"))
     rows.append(("precision", _precision(results)))
+    rows += _parts(results)
     rows.append(("fedskew", engine.__version__))
     rows += [(name, metadata.version(name)) for name in ("torch", "ray", "numpy", "pandas", "scipy", "scikit-learn")]
     rows.append(("Python", platform.python_version()))
     return read_text(source), rows
+
+
+def _parts(results: Results) -> list[tuple[str, str]]:
+    """Where the parts that do not ship with fedskew came from, of all trials."""
+    found = dict[str, set[str]]()
+    for folder in results.trials["folder"]:
+        with suppress(RunFolderError):  # it is named as damaged
+            for place, one in parts.read(results.path / folder).items():
+                if one.get("origin") != "fedskew":
+                    version = f" {one['version']}" if one.get("version") else ""
+                    told = f"{one.get('origin')} {one.get('place')}{version}, code {one.get('code')}"
+                    found.setdefault(f"{parts.section_of(place)} {one['name']}", set()).add(told)
+    return [(name, "; ".join(sorted(told))) for name, told in sorted(found.items())]
 
 
 def _precision(results: Results) -> str:
