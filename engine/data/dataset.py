@@ -18,6 +18,7 @@ import numpy as np
 
 from engine.algorithm.seeds import numpy_generator
 from engine.base.errors import ConfigError, DataError, require
+from engine.base.section import identifying
 
 MeanStd = tuple[tuple[float, ...], tuple[float, ...]]
 
@@ -111,9 +112,6 @@ class Dataset:
         return channels, height, width
 
 
-_NOTHING = object()  # equal to no value
-
-
 @dataclass(frozen=True, kw_only=True)
 class Source(ABC):
     """The place that a data set comes from, and how much of it to keep.
@@ -137,7 +135,7 @@ class Source(ABC):
 
     def identity(self, written: Mapping[str, Any]) -> dict[str, Any]:
         """Return those fields, of all as they are ``written`` in a config, that tell what is read."""
-        return {name: value for name, value in written.items() if value != self.neutral.get(name, _NOTHING)}
+        return identifying(written, self.neutral)
 
     def folder(self, download: bool = False) -> Path | None:
         """Return where the files of the data set lie, None for data that need no files, without opening any of them.

@@ -228,8 +228,7 @@ class Experiment(Section):
         values["participation"] = self.participation.identity()
         values["stop"] = self.stop.identity()
         values["data"] = self.data.identity(values["data"])
-        for field in self.partition.not_identifying():
-            del values["partition"][field]
+        values["partition"] = self.partition.identity(values["partition"])
         if not isinstance(self.data, OWN_DATA) and is_ours(type(self.data)):  # the same wherever it lies
             values["data"].pop("root", None)
         values["stages"] = [stage.to_mapping() for stage in self.chain]

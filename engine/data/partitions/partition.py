@@ -14,6 +14,7 @@ import numpy as np
 
 from engine.algorithm.seeds import numpy_generator
 from engine.base.errors import ConfigError, require
+from engine.base.section import identifying
 from engine.data.assignment import Assignment, Parts
 from engine.data.dataset import Dataset, largest_remainder
 from engine.data.partitions.dealing import deal
@@ -49,9 +50,9 @@ class Partition(ABC):
             "set on_small=redraw or on_small=repair",
         )
 
-    def not_identifying(self) -> set[str]:
-        """Return the fields that are left out of what identifies an experiment."""
-        return {field for field, value in self.neutral.items() if getattr(self, field) == value}
+    def identity(self, written: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those fields, of all as they are ``written`` in a config, that tell how samples are divided."""
+        return identifying(written, self.neutral)
 
     @abstractmethod
     def draw(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -89,8 +91,8 @@ class ClientTable(Partition):
         known = bool(re.fullmatch("[0-9a-f]{64}", str(self.sha256)))
         require(known, "sha256", self.sha256, "must be 64 digits from 0 to f", "leave it out to take the file's")
 
-    def not_identifying(self) -> set[str]:
-        return {*super().not_identifying(), "file"}
+    def identity(self, written: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in super().identity(written).items() if name != "file"}
 
     def _check_feasible(self, labels: np.ndarray) -> None:
         pass  # what the file says is checked when it is read
