@@ -45,11 +45,34 @@ PACKAGE = "package/own_package-1.0.dist-info"
 PART = f'{IMPORTS}\n@fedskew.algorithm("ownprox"){METHOD}'
 SWEEP = """
 from ray import tune
-from fedskew import Experiment, Sweep
+from fedskew import Asha, Experiment, Optuna, Pbt, Sweep
 
 def two(profile):
     base = Experiment(rounds=12, algorithm={"name": NAME, "mu": 0.1}, checkpoint={"every": 2}, execution={"actors": 2})
     return Sweep(base=base, space={"local.lr": tune.grid_search([0.05, 0.1])}, seeds=(0,))
+
+def asha(profile):
+    space = {"local.lr": tune.grid_search([0.01, 0.05, 0.1])}
+    return Sweep(base=two(profile).base, space=space, scheduler=Asha(grace=2), step=2)
+
+def pbt(profile):
+    space = {"mu": tune.grid_search([0.01, 0.1, 1.0])}
+    scheduler = Pbt(every=4, mutations={"mu": tune.loguniform(0.001, 1.0)})
+    return Sweep(base=two(profile).base, space=space, scheduler=scheduler, step=4)
+
+def optuna(profile):
+    space = {"mu": tune.loguniform(0.001, 1.0)}
+    return Sweep(base=two(profile).base, space=space, samples=4, search=Optuna(random=2))
+"""
+KINDS = ("asha", "pbt", "optuna")
+TWO_NODES = """
+import sys
+from ray.cluster_utils import Cluster
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+cluster.add_node(num_cpus=1)
+print(cluster.address, flush=True)
+sys.stdin.read()
+cluster.shutdown()
 """
 MAIN = """
 if __name__ == "__main__":
@@ -103,13 +126,14 @@ class Door:
         plain.write_text("{}\n")
         return [*CLI, "run", str(plain), *words, f"execution.actors={actors}", "--out", str(out), *own]
 
-    def sweep(self, out: Path) -> list[str]:
-        """Return the command of a sweep."""
+    def sweep(self, out: Path, kind: str = "two") -> list[str]:
+        """Return the command of a sweep; trials one at a time where they are of a kind that decides by what it sees."""
         if self.name == "script":
             return [sys.executable, "script.py", "sweep", str(out), "2"]
         file = {"sweep file": "whole.py", "twin": "twin.py"}.get(self.name, "grid.py")
         own = ["--with", "ownprox.py"] if self.name == "file" else []
-        return [*CLI, "sweep", f"{file}:two", "--out", str(out), "--no-reuse", "--mode", "inside", *own]
+        how = [] if kind in ("two", "pbt") else ["--concurrent", "1"]
+        return [*CLI, "sweep", f"{file}:{kind}", "--out", str(out), "--no-reuse", "--mode", "inside", *how, *own]
 
     def resume(self, out: Path) -> list[str]:
         """Return the command that goes on with the sweep."""
@@ -152,6 +176,30 @@ def killed(command: Sequence[str], door: Door, out: Path) -> int:
     return sum(json.loads(path.read_text())["status"] == "finished" for path in out.glob("trials/*/trial.json"))
 
 
+def trials(folder: Path) -> list[str]:
+    """Return what the trials of a sweep ended with, and how far each came."""
+    found = [summary(path) for path in sorted((folder / "trials").iterdir())]
+    return [f"{one['weights_sha256'][:16]} after {one['rounds']}" for one in found]
+
+
+def on_two_nodes(door: Door, out: Path) -> str:
+    """Run on two nodes with one core each, Ray's stand-ins on this machine, and so with an actor on each."""
+    with subprocess.Popen(
+        [sys.executable, "-c", TWO_NODES],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as nodes:
+        assert nodes.stdin is not None and nodes.stdout is not None
+        address = nodes.stdout.readline().strip()
+        try:
+            ended([*door.run(out, 2), "--address", address], door)
+        finally:
+            nodes.stdin.close()
+    return summary(out)["weights_sha256"][:16]
+
+
 def summary(folder: Path) -> Mapping[str, Any]:
     return json.loads((folder / "summary.json").read_text())
 
@@ -175,12 +223,18 @@ def main() -> int:
             out = place / "sweep"
             found["trials that had ended at the kill"] = killed(door.sweep(out), door, out)
             ended(door.resume(out), door)
-            found["sweep"] = [summary(path)["weights_sha256"][:16] for path in sorted((out / "trials").iterdir())]
+            found["sweep"] = trials(out)
+            if name in ("twin", "file"):
+                found["two nodes"] = on_two_nodes(door, place / "nodes")
+                for kind in KINDS:
+                    ended(door.sweep(place / kind, kind), door)
+                    found[kind] = trials(place / kind)
             rows[name] = found
             print(name, found, flush=True)
             asked.out.write_text(json.dumps(rows, indent=1) + "\n")
-    bits = [{key: row[key] for key in ("0 actors", "2 actors", "sweep")} for row in rows.values()]
-    same = all(one == bits[0] for one in bits)
+    about = ("origin", "trials that had ended at the kill")
+    twin = rows["twin"]
+    same = all(twin[key] == value for row in rows.values() for key, value in row.items() if key not in about)
     print("equal to the twin" if same else "NOT equal to the twin")
     return 0 if same else 1
 
