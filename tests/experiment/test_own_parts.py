@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -314,3 +315,22 @@ def test_a_process_that_has_no_file_is_sent_it(tmp_path: Path) -> None:
     assert len(pickle.dumps([experiment] * 50)) < len(sent) + 2000  # the sources once
     assert b"engine.experiment.parts" not in pickle.dumps(Experiment(**SMALL))
     assert MODELS["mlp"] is MLP
+
+
+def test_the_pages_examples_run(tmp_path: Path) -> None:
+    """Kills: an example that does not train; a README that begins with one."""
+    root = Path(__file__).parents[2]
+    page = re.findall(r"```python\n(.*?)```", (root / "docs" / "own_parts.md").read_text(), re.S)
+    blocks = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text(), re.S)
+    readme = next(block for block in blocks if "OwnProx" in block)
+    names = {"nn": nn, "np": np, "fedskew": fedskew, "__name__": __name__}
+    for block in page:
+        exec(compile(block, "own_parts.md", "exec"), names)
+    asked = {**SMALL, "model": {"name": "two_layers"}, "partition": {"name": "by_parity", "clients": 4}}
+    made = Experiment(algorithm=names["OwnProx"](mu=0.1), **asked)
+    labels = np.arange(40) % 10
+    held = made.partition.assign(labels, 10).clients
+    assert [set(labels[rows] % 2) for rows in held] == [{0}, {0}, {1}, {1}]
+    del ALGORITHMS["ownprox"]
+    exec(compile(readme.partition("summary = ")[0], "README.md", "exec"), names)
+    assert run(Experiment(algorithm=names["OwnProx"](mu=0.1), **SMALL), tmp_path / "run")["rounds"] == 2
