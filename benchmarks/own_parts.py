@@ -78,7 +78,7 @@ MAIN = """
 if __name__ == "__main__":
     what, out, actors = sys.argv[1], sys.argv[2], int(sys.argv[3])
     if what == "run":
-        fedskew.run(two("laptop").base.replace({"execution.actors": actors}), out)
+        fedskew.run(two("laptop").base.replace({"execution.actors": actors, "local.lr": 0.1}), out)
     else:
         fedskew.sweep(two, out=out)
 """
@@ -208,11 +208,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, default=RESULTS)
     asked = parser.parse_args()
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = json.loads(asked.out.read_text()) if asked.out.exists() else {}
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         code(folder)
         for name in ("twin", "script", "file", "package", "sweep file"):
+            if name in rows:  # of an earlier process of this command
+                continue
             door, place = Door(folder, name), folder / name.replace(" ", "-")
             found: dict[str, Any] = {}
             for actors in (0, 2):
