@@ -128,8 +128,8 @@ def load_file(path: Path, field: str) -> ModuleType:
     source = Source(read_text(path), str(path))
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
-    spec = spec_from_loader(name, _TEXTS, origin=str(path))
     _TEXTS.sources[name] = source
+    spec = spec_from_loader(name, _TEXTS)  # which asks for the file, so that the module knows its own
     assert spec is not None
     module = sys.modules[name] = module_from_spec(spec)
     try:
