@@ -6,7 +6,7 @@ The comparator that exchanges nothing: one weight from Beta(gamma, gamma) and on
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,8 @@ from engine.base.errors import require
 @dataclass(frozen=True)
 class MixupLocal(FedAvg):
     gamma: float = 1.0  # 1: weights uniform in [0, 1]; 0 is FedAvg
+
+    neutral: ClassVar = {"gamma": 0.0}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -181,9 +181,7 @@ def test_initialise_refuses_what_it_does_not_know() -> None:
             self.scale = nn.Parameter(torch.ones(1))
 
     for module, name in ((nn.PReLU(), "weight"), (Scaled(), "scale")):
-        with pytest.raises(
-            ConfigError, match=rf"^model={type(module).__name__}: has {name} in 0, .*; write keep"
-        ):
+        with pytest.raises(ConfigError, match=rf"^model={type(module).__name__}: has {name} in 0, .*; write keep"):
             initialise(nn.Sequential(module), torch.Generator())
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -75,23 +76,30 @@ def _finite(algorithm: Algorithm, what: str, driven_on: Any = None, **changes: A
 
 def same_twice(algorithm: Algorithm) -> None:
     """Demand equal bits of two runs, whatever the state of the process's global generators."""
-    config, name = experiment_of(algorithm), type(algorithm).__name__
-    bits = torch.random.fork_rng(devices=[])
-    kept = np.random.get_state()  # noqa: NPY002 (it is put back)
-    with bits:
-        try:
-            runs = []
-            for state in (1, 2):
-                torch.default_generator.set_state(torch.Generator().manual_seed(state).get_state())
-                np.random.set_state(np.random.RandomState(state).get_state())  # noqa: NPY002 (that it is no matter)
-                with telling(f"{name} fails in a small run", "see docs/contract.md for the rules"):
-                    runs.append(driven(config))
-        finally:
-            np.random.set_state(kept)  # noqa: NPY002
+    config, name, runs = experiment_of(algorithm), type(algorithm).__name__, list[Driven]()
+    for state in (1, 2):
+        with (
+            _global_generators_at(state),
+            telling(f"{name} fails in a small run", "see docs/contract.md for the rules"),
+        ):
+            runs.append(driven(config))
     gap, where = largest_gap(runs[1].numbers(), runs[0].numbers())
     rule = f"{name} comes to other bits when the same run is made again ({where}: up to {gap:.1e} apart)"
     repair = "draw from client.rng(...) or tools.rng(...) alone, and depend on no clock, file or order of a set"
     demand(runs[0].shas == runs[1].shas, f"{rule}; {repair}")
+
+
+@contextmanager
+def _global_generators_at(seed: int) -> Iterator[None]:
+    """Put torch's and numpy's global generators into the state of ``seed``, and back at the end."""
+    kept = np.random.get_state()  # noqa: NPY002 (that they are no matter is the point)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.set_state(torch.Generator().manual_seed(seed).get_state())
+        np.random.set_state(np.random.RandomState(seed).get_state())  # noqa: NPY002
+        try:
+            yield
+        finally:
+            np.random.set_state(kept)  # noqa: NPY002
 
 
 def stop_and_resume(algorithm: Algorithm) -> None:
@@ -109,10 +117,12 @@ def resumed_is_straight(name: str, config: Experiment, parts: Assignment | None 
     Once with clients' states in memory, once with them on the disk; ``name`` is whose fault it would be.
     """
     with folder_for_a_check() as folder:
-        straight = finish(open_driver(folder / "straight", config, None, parts))
+        with _global_generators_at(1):
+            straight = finish(open_driver(folder / "straight", config, None, parts))
         for store, stop in (("memory", 2), ("disk", 1)):
             settings = config.replace({"execution.state_store": store, "execution.state_cache_mb": 0})
-            with telling(f"{name} fails when it is resumed", "keep what a later round needs in entries"):
+            resuming = telling(f"{name} fails when it is resumed", "keep what a later round needs in entries")
+            with _global_generators_at(2), resuming:
                 begun = open_driver(folder / store, settings, None, parts)
                 for _ in range(stop):
                     begun.advance()
@@ -150,7 +160,8 @@ def neutral_is_fedavg(algorithm: Algorithm) -> None:
     for executor in ("loop", "block"):
         config = experiment_of(at_neutral, execution={"executor": executor})
         model, cohort = CHOICES["model"].dump(config.model), config.participation.model_dump()
-        plain = experiment_of(fedavg(), (cohort,), model=model, execution={"executor": executor})
+        rounds = config.chain[0].rounds  # of FedAvg before an algorithm that has none
+        plain = experiment_of(fedavg(), (cohort,), model=model, rounds=rounds, execution={"executor": executor})
         ours, theirs = driven(config), driven(plain)
         gap = _gap_of_weights(ours, theirs)
         rule = f"{name} with {_written(neutral)} is not FedAvg to the bit under execution.executor={executor}"

@@ -105,18 +105,31 @@ def inputs_not_written(algorithm: Algorithm) -> None:
     def look(called: Called, work: Callable[[], Any]) -> Any:
         given = dict(_all_in(called.given))
         before = {name: tensor.detach().clone() for name, tensor in given.items()}
-        keys = {name: list(value) for name, value in called.given.items() if isinstance(value, dict)}
+        entries = {name: dict(value) for name, value in called.given.items() if isinstance(value, dict)}
         result = work()
         for name, tensor in given.items():
             rule = f"{called.where} writes into {name}, which it was given and others share"
             repair = "make a new tensor, as by a + b, in place of a += b, a.add_(b) or a[...] = b"
             demand(_same(before[name], tensor), f"{rule}; {repair}")
-        for name, known in keys.items():
+        for name, known in entries.items():
+            now = called.given[name]
             rule = f"{called.where} changes the entries of {name}, which it was given and others share"
-            demand(list(called.given[name]) == known, f"{rule}; return {{**{name}, ...}} in place of {name}[...] = ...")
+            same = now.keys() == known.keys() and all(now[key] is value for key, value in known.items())
+            demand(same, f"{rule}; return {{**{name}, ...}} in place of {name}[...] = ...")
+        if called.method == "upload":
+            _check_own_memory(called, result)
         return result
 
     watched_run(algorithm, look)
+
+
+def _check_own_memory(called: Called, result: Any) -> None:
+    """Demand that what is sent is no tensor that the client has received or keeps."""
+    given = {which: called.given.get(which, {}) for which in ("received", "state")}
+    known = {one.data_ptr(): name for name, one in _all_in(given) if one.numel()}
+    for name, tensor in _all_in({"upload": result[0]} if isinstance(result, tuple) else {}):
+        rule = f"{called.where} sends {known.get(tensor.data_ptr())} itself as {name}, memory that others share"
+        demand(not tensor.numel() or tensor.data_ptr() not in known, f"{rule}; send a clone(), or leave it out")
 
 
 def _all_in(given: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:

@@ -36,4 +36,5 @@ def telling(what: str, repair: str) -> Iterator[None]:
         raise
     except Exception as error:
         told = str(error) if isinstance(error, FedskewError) else f"{type(error).__name__}: {error}"
-        raise NotConforming(f"{what}: {' '.join(told.split())}; {repair}") from error
+        sentence = " ".join(told.split()).partition(". ")[0]  # torch asks for reports in its second one
+        raise NotConforming(f"{what}: {sentence}; {repair}") from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from engine.data import Assignment, Dataset, Split
@@ -31,7 +33,7 @@ def dataset(samples: int = 120, shape: tuple[int, int, int] = (1, 8, 8)) -> Data
     )
 
 
-def assignment(sizes: list[int], seed: int = 0) -> Assignment:
+def assignment(sizes: Sequence[int], seed: int = 0) -> Assignment:
     """Return clients of the given sizes, rows dealt at random."""
     order = np.random.default_rng(seed).permutation(sum(sizes))
     cuts = np.cumsum(sizes)[:-1]

@@ -123,7 +123,7 @@ def open_driver(
 ) -> Driver:
     """Return a driver of ``config`` over small data, or over ``data`` divided as ``parts`` say; test rows are added."""
     data = data or dataset()
-    parts = parts or assignment(list(SIZES))
+    parts = parts or assignment(SIZES)
     if not parts.tests:
         parts = Iid(clients=len(parts.clients)).share_tests(parts, data)
     run_folder = RunFolder(folder)
