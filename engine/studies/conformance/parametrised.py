@@ -9,7 +9,7 @@ from engine.studies.conformance.checks import Check, check_names, checks_of
 from engine.studies.conformance.failure import NotApplicable
 
 
-class Tested:
+class SkippingCheck:
     """A check as a test calls it: one that has no meaning for the part skips the test."""
 
     def __init__(self, check: Check) -> None:
@@ -47,7 +47,7 @@ def parametrize_with_checks(
     params = [
         pytest.param(
             part,
-            Tested(check),
+            SkippingCheck(check),
             id=f"{type(part).__name__}-{check.name}",
             marks=[pytest.mark.xfail(strict=True, reason=expected[check.name])] if check.name in expected else [],
         )
