@@ -102,6 +102,7 @@ class Ccvr(HeadCalibration):
     min_upload_count: int = 1  # a client keeps classes to itself that it has fewer rows of; 1 keeps none
     min_cov_count: int = 2  # a class with fewer rows in all has the covariance that is pooled within classes
 
+    neutral: ClassVar = {"epochs": 0}
     symbols: ClassVar[Mapping[str, str]] = {"M": "samples_per_class", "rho": "shrink"}
 
     def __post_init__(self) -> None:

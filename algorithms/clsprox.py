@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -13,6 +14,8 @@ from engine.algorithm import Client, Tensors
 @dataclass(frozen=True)
 class ClsProx(FedProx):
     idle_hooks = FedProx.idle_hooks
+
+    neutral: ClassVar = {"mu": 0.0}
 
     def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
         if self.mu == 0:

@@ -14,6 +14,7 @@ from engine.base.errors import require
 class FedAvg(Algorithm):
     server_lr: float = 1.0  # eta_s; 1 takes the mean itself
 
+    neutral: ClassVar = {"server_lr": 1.0}
     symbols: ClassVar[Mapping[str, str]] = {"eta_s": "server_lr", "eta_g": "server_lr"}
 
     def __post_init__(self) -> None:

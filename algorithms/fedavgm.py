@@ -26,6 +26,7 @@ class FedAvgM(FedAvg):
     server_momentum: float = 0.9  # beta; 0 is FedAvg
     form: Literal["heavy_ball", "nesterov", "ema"] = "heavy_ball"
 
+    neutral: ClassVar = {"server_momentum": 0.0}
     entries: ClassVar[Entries] = {**Algorithm.entries, "velocity": Kind.VECTOR}
     symbols: ClassVar[Mapping[str, str]] = {
         **FedAvg.symbols,

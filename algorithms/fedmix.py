@@ -23,6 +23,7 @@ from engine.algorithm import Batch, Net, Requires, Tensors
 
 @dataclass(frozen=True)
 class FedMix(NaiveMix):
+    neutral: ClassVar = {"mix": 0.0}
     requires: ClassVar[Requires] = Requires(
         no_vmap="its loss takes a derivative along a direction, which cannot be mapped over clients",
         no_tokens=NaiveMix.requires.no_tokens,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -14,6 +15,8 @@ from engine.base.errors import require
 @dataclass(frozen=True)
 class FedProx(FedAvg):
     mu: float = 0.01  # 0 is FedAvg
+
+    neutral: ClassVar = {"mu": 0.0}
 
     def __post_init__(self) -> None:
         super().__post_init__()

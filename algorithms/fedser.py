@@ -50,6 +50,7 @@ class FedSer(FedAvg, BatchTransforms):
     width_divisor: int = 1  # of the channels that are kept, see engine.models.narrow.kept; 1 is none
     subnet_bn: Statistics = "batch"
 
+    neutral: ClassVar = {"subnets": 0}
     symbols: ClassVar[Mapping[str, str]] = {**FedAvg.symbols, "n": "subnets"}
     requires: ClassVar[Requires] = Requires(no_vmap="each client draws its own widths and image sizes")
 

@@ -56,6 +56,7 @@ def features_of(tools: TrainingTools, shared: Tensors) -> Tensors:
 class IidCalibration(HeadCalibration):
     fraction: float = 0.015625  # n_cal / |D|, from 1/512 to 1; here 1/64
 
+    neutral: ClassVar = {"epochs": 0}
     breaks_privacy: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -22,6 +22,7 @@ class MixupLocal(FedAvg):
     gamma: float = 1.0  # 1: weights uniform in [0, 1]; 0 is FedAvg
 
     requires: ClassVar[Requires] = Requires(no_tokens="mixes rows with one another")
+    neutral: ClassVar = {"gamma": 0.0}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -31,6 +31,7 @@ class Moon(FedAvg):
     temperature: float = 0.5
     buffer: int = 1  # previous models of a client that are kept and pushed from
 
+    neutral: ClassVar = {"mu": 0.0}
     entries: ClassVar[Entries] = {
         **Algorithm.entries,
         "previous": Kind.TENSOR,  # [J, P] weights of the last J <= buffer local models, oldest first

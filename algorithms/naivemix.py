@@ -40,6 +40,7 @@ class NaiveMix(FedAvg):
     mix: float = 0.1  # lambda, the share of the others; 0 is FedAvg, and nothing is exchanged
     mash: int = 0  # M_k, rows in an average; 0 is all rows of a client
 
+    neutral: ClassVar = {"mix": 0.0}
     symbols: ClassVar[Mapping[str, str]] = {**FedAvg.symbols, "lambda": "mix", "M_k": "mash"}
     requires: ClassVar[Requires] = Requires(no_tokens="mixes rows with averages of rows")
     entries: ClassVar = {**Algorithm.entries, **dict.fromkeys(("images", "labels"), Entry(Kind.IMAGES, "once"))}

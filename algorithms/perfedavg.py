@@ -27,6 +27,7 @@ from engine.base.errors import require
 
 @dataclass(frozen=True)
 class PerFedAvg(Personalised, FedAvg):
+    neutral: ClassVar = {"alpha": 0.0}
     requires: ClassVar[Requires] = Requires(
         no_vmap="its loss takes a step of its own, through which no gradient is mapped over clients"
     )

@@ -13,6 +13,7 @@ from pydantic_core import PydanticUndefined
 
 from engine.algorithm import Kind
 from engine.experiment import CHOICES, IDENTITY, SECTIONS, Experiment, keys
+from engine.studies.conformance.checks import CHECKS
 
 PAGE = (Path(__file__).parents[1] / "docs" / "config.md").read_text(encoding="utf-8")
 
@@ -121,3 +122,11 @@ def test_the_contract_tells_every_kind_of_entry() -> None:
     kinds = page.split("| kind | shape |")[1].split("\n\n")[0]
     named = [name for row in kinds.splitlines()[2:] for name in re.findall(r"`([A-Z_]+)`", row.split("|")[1])]
     assert sorted(named) == sorted(kind.name for kind in Kind)
+
+
+def test_every_check_of_own_parts_is_on_its_page() -> None:
+    """Kills: a check that nobody can look up; a row for one that is gone."""
+    page = (Path(__file__).parents[1] / "docs" / "own_parts.md").read_text(encoding="utf-8")
+    section = page.split("\n### Algorithms\n")[1]
+    named = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    assert named == [check.name for of in ("algorithm", "model", "data", "partition") for check in CHECKS[of]]

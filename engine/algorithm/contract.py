@@ -61,6 +61,8 @@ class Algorithm(ABC):
     entries: ClassVar[Entries] = {"weights": Kind.VECTOR, "buffers": Kind.BUFFERS}
     requires: ClassVar[Requires] = Requires()
     symbols: ClassVar[Mapping[str, str]] = {}  # the paper's symbols that differ from the fields' names
+    # Fields with which it is FedAvg to the bit, under every executor; None: none. A class below declares its own.
+    neutral: ClassVar[Mapping[str, Any] | None] = None
     stack_uploads: ClassVar[bool] = False  # True: pooled.stacked holds the single uploads
     breaks_privacy: ClassVar[bool] = False  # True: an oracle, that no client would take part in; labelled everywhere
     mixed_models: ClassVar[bool] = False  # True: nothing shaped like a model travels, so clients' models may differ

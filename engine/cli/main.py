@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from engine import __version__
 from engine.base import last_word
 from engine.base.errors import FedskewError, one_line
-from engine.cli import doctor, listing, run, stopping, studies, sweep
+from engine.cli import doctor, listing, own, run, stopping, studies, sweep
 from engine.cli.show import console, leave_streams_to_ray
 from engine.cli.tracebacks import unforeseen
 
@@ -48,6 +48,8 @@ app.command("diagnose")(studies.diagnose_command)
 app.command("embed")(studies.embed_command)
 app.command("images")(studies.images_command)
 app.command("scale")(studies.scale_command)
+app.command("check")(own.check_command)
+app.command("new")(own.new_command)
 app.command("list")(listing.list_command)
 app.command("doctor")(doctor.doctor_command)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import pickle
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -16,20 +15,17 @@ import torch
 from algorithms import ALGORITHMS
 from algorithms.answers import Answers
 from algorithms.distillation import Distillation
-from engine.algorithm import Algorithm, Context, Generative, Kind, ParamLayout, PostTraining, Tensors, seeds
+from engine.algorithm import Algorithm, Generative, Kind, ParamLayout, PostTraining, Tensors
 from engine.algorithm.generative import own_classes
 from engine.base.errors import ConfigError
 from engine.client.blocks import cut_blocks
-from engine.client.client_round import ClientRound, Streams
-from engine.client.entries import kept
-from engine.client.flat_net import FlatNet, NetAt
-from engine.client.mapped_client import MappedClient
-from engine.client.trainer import Trainer
-from engine.client.training_tools import FlatTrainingTools
+from engine.client.client_round import Streams
+from engine.client.flat_net import NetAt
 from engine.data import Assignment
-from engine.data.batches import Rows
-from engine.experiment import Experiment, Local
-from engine.models import MLP, build_model
+from engine.experiment import Experiment
+from engine.studies.conformance.algorithm_runs import resumed_is_straight
+from engine.studies.conformance.algorithm_values import is_a_frozen_value
+from engine.studies.conformance.parametrised import parametrize_with_checks
 from tests.support.outcomes import SHORT, come_to, variance_mask
 from tests.support.tiny import (
     CLASSES,
@@ -44,6 +40,7 @@ from tests.support.tiny import (
     drive,
     experiment_of,
     open_driver,
+    prepared,
 )
 
 ALL = pytest.mark.parametrize("name", list(ALGORITHMS))
@@ -94,26 +91,11 @@ def test_seed_changes_the_run_but_not_the_partition(tmp_path: Path, name: str, p
 
 @pytest.mark.slow
 @ALL
-def test_stop_and_resume_is_the_straight_run(tmp_path: Path, name: str) -> None:
+def test_stop_and_resume_is_the_straight_run(name: str) -> None:
     """Kills: anything of server, states or round that is not in the checkpoint; a store that forgets or mixes up; a
     draw from a global generator, an iteration over a set."""
-    torch.manual_seed(1)
-    straight = drive(tmp_path / "straight", config(name, **TINY_NORM, rounds=3))
-    for store, stop in (("memory", 2), ("disk", 1)):
-        torch.manual_seed(2)
-        np.random.seed(3)  # noqa: NPY002 (that it changes nothing is the point)
-        execution = {"actors": 0, "device": "cpu", "state_store": store, "state_cache_mb": 0}
-        settings = config(name, **TINY_NORM, rounds=3, execution=execution)
-        driver = open_driver(tmp_path / store, settings)
-        for _ in range(stop):
-            driver.advance()
-        driver.close()
-        resumed = drive(tmp_path / store, settings)
-        assert resumed.shas == straight.shas, store
-        for table in ("rounds", "clients", "evaluations", "personal"):
-            timing = ["seconds", "evaluation_seconds", "actor"]
-            got, wanted = (run.folder.frame(table).drop(columns=timing, errors="ignore") for run in (resumed, straight))
-            assert got.astype(str).equals(wanted.astype(str)), (store, table)
+    settings = config(name, **TINY_NORM, rounds=3)
+    resumed_is_straight(name, settings, prepared(settings, dataset(), assignment(SIZES)))
 
 
 @ALL
@@ -308,57 +290,30 @@ def test_what_has_no_rounds_says_so(name: str) -> None:
         Experiment(stages=[*before, {**end, "rounds": 0, "needs": []}])
 
 
-class OneClient:
-    """``clients`` for ``prepare``, where there is one."""
-
-    def __init__(self, view: MappedClient) -> None:
-        self.view = view
-
-    def map(self, fn: Any, shared: Tensors, reduce: str = "sum") -> Tensors:
-        return fn(self.view, shared)
-
-
-@WITH_ROUNDS
-def test_inputs_are_not_written_to(name: str) -> None:
-    """Kills: an in-place operation on what a method was given; the memory may be shared by a node."""
-    algorithm: Algorithm = ALGORITHMS.build({"name": name, **SUITED.get(name, {})})
-    data = dataset()
-    model = build_model(MLP(hidden=(5,)), (1, 8, 8), CLASSES, seeds.generator(0, "weights"))
-    net = FlatNet(model, torch.device("cpu"), torch.float32, (1, 8, 8))
-    context = Context(1, 0.1, 4, 120, 2, 2.0, 0.5, net.layout)
-    trainer = Trainer(net, Rows(data, data.train, torch.device("cpu"), torch.float32), seed=0)
-    start = net.weights.clone()
-    fresh = {"weights": start, "buffers": net.buffers.clone()}
-    indices = torch.arange(20)
-    bench = FlatTrainingTools(net, lambda purpose: seeds.generator(0, purpose, 1))
-    server = {**algorithm.init_server(fresh, context), "buffers": fresh["buffers"]}
-    view = MappedClient(trainer, trainer.client(0, indices, context), indices, {}, True)
-    server = algorithm.prepare(server, OneClient(view), context)
-    server = algorithm.before_round(server, lambda fn, shared: fn(bench, shared), context)
-    received = {**algorithm.broadcast(server, context), "buffers": server["buffers"]}
-    client = trainer.client(0, indices, context)
-    state = kept(algorithm.kinds, algorithm.init_state(received, {}, client), client)
-    given = {f"{which}/{key}": value for which, part in (("r", received), ("s", state)) for key, value in part.items()}
-    before = {key: value.clone() for key, value in given.items()}
-    trained = trainer.train(ClientRound(algorithm, Local(), 0, indices, context, received, state))
-    for key, value in given.items():
-        assert torch.equal(value, before[key]), key
-    for key, value in trained.upload.items():
-        for other in given.values():
-            assert value.data_ptr() != other.data_ptr() or not value.numel(), f"upload {key} is what was received"
-
-
 @ALL
 def test_is_a_frozen_value(name: str) -> None:
-    """Kills: state in self; a field that pickling or the config loses."""
+    """Kills: a field that pickling or the config loses; one that can be set; one that nobody has declared."""
     algorithm = ALGORITHMS.build({"name": name})
-    assert pickle.loads(pickle.dumps(algorithm)) == algorithm
-    assert ALGORITHMS.build(ALGORITHMS.dump(algorithm)) == algorithm
-    assert set(vars(algorithm)) == {field.name for field in dataclasses.fields(algorithm)}
+    is_a_frozen_value(algorithm)
     with pytest.raises(dataclasses.FrozenInstanceError):
         algorithm.anything = 1
     with pytest.raises(ConfigError, match=f"algorithm.nonsense=1: is not a field of algorithm '{name}'"):
         ALGORITHMS.build({"name": name, "nonsense": 1})
+
+
+# What those below take, which begin from answers, the checks cannot make: test_answers.py and test_distillation.py.
+CHECKED = [name for name, kind in ALGORITHMS.items() if not issubclass(kind, Answers | Distillation)]
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [ALGORITHMS.build({"name": name, **SUITED.get(name, {}), **SHORT.get(name, {})}) for name in CHECKED],
+    checks=("returns_what_it_declares", "inputs_not_written", "keeps_nothing", "values_not_read", "float64_throughout"),
+)
+def test_keeps_the_rules(part: Algorithm, check: Any) -> None:
+    """Kills: an in-place operation on what a method was given, whose memory a node may share; state in self; an entry
+    that is not declared; a branch on a tensor's value; a float32 constant."""
+    check(part)
 
 
 @pytest.mark.slow

@@ -33,6 +33,8 @@ EVERY_CLASS: dict[str, Any] = {"partition": "every class everywhere"}  # not a k
 FIRST_OF_MOON: dict[str, Any] = {}  # its loss is FedAvg's and a constant, and goes no other way than it does later
 BY_LOOP = {"fedavg_local"}  # whose loss is another one, with the same numbers: elsewhere it rounds otherwise
 
+QUALIFIED = {"cbfl"}  # whose reduction has a condition that no field says: no BatchNorm
+
 # algorithm -> (its fields, the setting) under which its weights are FedAvg's to the bit
 REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "fedavg": [({"server_lr": 1.0}, FULL)],
@@ -234,6 +236,15 @@ def fedavg_beside(other: Experiment, setting: dict[str, Any]) -> Experiment:
 def test_every_algorithm_has_its_rows() -> None:
     """Kills: registering an algorithm without saying what it reduces to."""
     assert set(REDUCES) == set(ALGORITHMS) == set(DIFFERS)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_declared_neutral_value_is_a_row(name: str) -> None:
+    """Kills: a declaration that no row tries; a value that reduces by itself, in any setting, and is not declared."""
+    neutral = vars(ALGORITHMS[name]).get("neutral")
+    assert neutral is None or neutral in [fields for fields, _ in REDUCES[name]]
+    anywhere = [fields for fields, setting in REDUCES[name] if setting == FULL and len(fields) == 1]
+    assert neutral is not None or not anywhere or name in QUALIFIED
 
 
 SOME: dict[str, Any] = {}

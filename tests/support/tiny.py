@@ -15,45 +15,17 @@ from algorithms import ALGORITHMS
 from algorithms.answers import Answers
 from algorithms.distillation import Distillation
 from engine.algorithm import Context, PostTraining
-from engine.data import Assignment, Dataset, Iid, Split
+from engine.data import Assignment, Dataset, Iid
 from engine.experiment import Experiment
 from engine.models import Model, ModelSpec
 from engine.models.layers import MeanPool
-from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
 from engine.run.driver import Driver
 from engine.run.reuse import Reuse
 from engine.server.client_map import EveryClient
-from engine.worker.in_process import InProcessPool
-
-CLASSES = 4
-
-
-def images(samples: int = 120, shape: tuple[int, int, int] = (1, 8, 8), seed: int = 0) -> Split:
-    """Images that can be learned: a pattern for each class under noise."""
-    rng = np.random.default_rng(seed)
-    patterns = np.random.default_rng(99).integers(0, 256, (CLASSES, *shape))
-    labels = rng.integers(0, CLASSES, samples)
-    noise = rng.integers(0, 256, (samples, *shape))
-    return Split(((patterns[labels] + noise) // 2).astype(np.uint8), labels.astype(np.int64))
-
-
-def dataset(samples: int = 120, shape: tuple[int, int, int] = (1, 8, 8)) -> Dataset:
-    return Dataset(
-        name="tiny",
-        classes=tuple("abcd"),
-        train=images(samples, shape),
-        test=images(40, shape, seed=1),
-        mean=(0.5,) * shape[0],
-        std=(0.25,) * shape[0],
-    )
-
-
-def assignment(sizes: list[int], seed: int = 0) -> Assignment:
-    """Clients of the given sizes, rows dealt at random."""
-    order = np.random.default_rng(seed).permutation(sum(sizes))
-    cuts = np.cumsum(sizes)[:-1]
-    return Assignment(tuple(np.sort(part).astype(np.int64) for part in np.split(order, cuts)))
+from engine.studies.conformance import small_data, small_runs
+from engine.studies.conformance.small_data import CLASSES, assignment, dataset
+from engine.studies.conformance.small_runs import Driven
 
 
 def with_public(parts: Assignment, data: Dataset, per_class: int = 3) -> Assignment:
@@ -100,7 +72,7 @@ SUITED: dict[str, dict[str, Any]] = {
     **{name: {"epochs": 4, "batch_size": 8} for name in STUDENTS},
     "cbfl": {"gamma": 0.0, "beta": 1.0, "fake_batch": 6, "gen_steps": 3, "gen_batch": 8, "gen_width": 4, "noise": 5},
 }
-SIZES = [20, 13, 7, 30, 9, 1, 24, 16]  # 120 in all; one client of a single row
+SIZES = list(small_data.SIZES)
 
 
 def experiment(**changes: Any) -> Experiment:
@@ -138,33 +110,6 @@ def experiment_of(name: str, fields: Mapping[str, Any] | None = None, **changes:
     return experiment(stages=[*before, end], **changes)
 
 
-@dataclass
-class Driven:
-    driver: Driver
-    summary: dict[str, Any]
-    folder: RunFolder
-
-    @property
-    def sha(self) -> str:
-        return self.summary["weights_sha256"]
-
-    @property
-    def shas(self) -> tuple[str, str | None]:
-        """Of the weights, and of what clients keep, if anything."""
-        return self.sha, self.summary["states_sha256"]
-
-    @property
-    def states(self) -> list[dict[str, Any]]:
-        """What each client keeps, as arrays; empty for one that has not taken part."""
-        driver = self.driver
-        handles = driver.lineage.states.store.read(range(len(driver.federation.population.sizes)))
-        return [{} if handle is None else driver.pool.fetch(handle) for handle in handles]
-
-    @property
-    def server(self) -> dict[str, Any]:
-        return self.driver.lineage.server
-
-
 def prepared(config: Experiment, data: Dataset, parts: Assignment) -> Assignment:
     """With what a partition would have added: test rows, and public rows where they are asked for."""
     if any(isinstance(stage.algorithm, Answers) for stage in config.chain):
@@ -182,18 +127,12 @@ def open_driver(
     if config.execution.executor == "auto":  # a test may ask for one that has no place on this machine
         config = config.resolve()
     data = data or dataset()
-    parts = prepared(config, data, parts or assignment(SIZES))
-    run_folder = RunFolder(folder)
-    run_folder.create(config)
-    return Driver(config, run_folder, data, parts, InProcessPool(config, data, parts), reuse)
+    return small_runs.open_driver(folder, config, data, prepared(config, data, parts or assignment(SIZES)), reuse)
 
 
 def drive(folder: Path, config: Experiment, data: Dataset | None = None, parts: Assignment | None = None) -> Driven:
     """A whole run, in process."""
-    driver = open_driver(folder, config, data, parts)
-    while not driver.finished:
-        driver.advance()
-    return Driven(driver, driver.close(), driver.folder)
+    return small_runs.finish(open_driver(folder, config, data, parts))
 
 
 def drive_with_store(
