@@ -14,8 +14,6 @@ from engine.base import own_modules
 from engine.base.errors import ConfigError, RunError
 from engine.base.own_modules import Source, import_file, install, named_files, sendable
 
-pytestmark = pytest.mark.usefixtures("own_parts")
-
 
 def test_a_file_is_a_module_as_import_has_it(tmp_path: Path) -> None:
     """Kills: a file that is run twice, under two names; one that does not find the modules beside it; classes that no

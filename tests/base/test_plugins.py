@@ -13,8 +13,6 @@ from engine.base.errors import ConfigError
 from engine.experiment import Experiment
 from tests.support import own
 
-pytestmark = pytest.mark.usefixtures("own_parts")
-
 
 def install(folder: Path, entries: str, distribution: str = "more", text: str = own.FILE) -> None:
     """A package with entry points, as it lies on the path once it is installed."""

@@ -17,7 +17,6 @@ ROOT = Path(__file__).parents[2]
 Call = Callable[..., tuple[int, str, str]]
 
 
-pytestmark = pytest.mark.usefixtures("own_parts")
 SOUND = """
 import numpy, fedskew
 

@@ -13,7 +13,6 @@ from engine.base import last_word, own_modules
 from tests.support import own
 from tests.support.command_line import SMALL, weights_of
 
-pytestmark = pytest.mark.usefixtures("own_parts")
 WORDS = [*SMALL, "rounds=3", "checkpoint.every=1", "algorithm.mu=0.1"]
 
 

@@ -30,7 +30,6 @@ from engine.record import parts
 from engine.run.run import run
 from tests.support import own
 
-pytestmark = pytest.mark.usefixtures("own_parts")
 SMALL: dict[str, Any] = {
     "rounds": 2,
     "data": {"name": "fashion_mnist_sample", "train_samples": 200, "test_samples": 50},

@@ -19,7 +19,7 @@ from engine.sweeps.from_python import sweep
 from engine.sweeps.options import How
 from tests.support import own
 
-pytestmark = pytest.mark.usefixtures("ray_session", "own_parts")
+pytestmark = pytest.mark.usefixtures("ray_session")
 ROOT = Path(__file__).parents[2]
 SMALL = {
     "rounds": 2,

@@ -79,8 +79,8 @@ def messages() -> Iterator[Messages]:
     log.removeHandler(handler)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def own_parts() -> Iterator[None]:
-    """Whatever own parts a test brings are gone after it."""
+    """Whatever own parts and own files a test brings are gone after it."""
     with own.forgotten():
         yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,20 +47,22 @@ def write(folder: Path, **texts: str) -> Path:
 def forgotten() -> Iterator[None]:
     """Put registries, modules, the path and named files back as they were."""
     known = {section: dict(registry) for section, registry in CHOICES.items()}
-    modules, path, files = set(sys.modules), list(sys.path), dict(own_modules._named)
-    plugins.offered.cache_clear()
+    path, files, texts = list(sys.path), dict(own_modules._named), dict(own_modules._TEXTS.sources)
     try:
         yield
     finally:
         for section, registry in CHOICES.items():
-            registry.clear()
-            registry.update(known[section])
-        for name in set(sys.modules) - modules:
-            if "site-packages" not in str(getattr(sys.modules[name], "__file__", "site-packages")):
+            if registry != known[section]:
+                registry.clear()
+                registry.update(known[section])
+        if sys.path != path:
+            sys.path[:] = path
+            plugins.offered.cache_clear()
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if isinstance(file, str) and file.startswith((tempfile.gettempdir(), "/elsewhere/")):
                 del sys.modules[name]
-        sys.path[:] = path
-        own_modules._named.clear()
-        own_modules._named.update(files)
-        own_modules._TEXTS.sources.clear()
-        last_word.needed_files.clear()
-        plugins.offered.cache_clear()
+        for now, before in ((own_modules._named, files), (own_modules._TEXTS.sources, texts)):
+            now.clear()
+            now.update(before)
+        last_word.needed_files[:] = [str(file) for file in files.values()]

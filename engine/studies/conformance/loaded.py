@@ -25,7 +25,7 @@ def of_file(path: Path, field: str) -> list[Registered]:
     Raises :class:`ConfigError`, of ``field``, for a file that cannot be loaded, or registers nothing.
     """
     before = {(section, name): kind for section, registry in CHOICES.items() for name, kind in registry.items()}
-    module = own_modules.load_file(path, field).__name__
+    module = own_modules.import_file(path, field).__name__
     found = [
         Registered(section, name, kind)
         for section, registry in CHOICES.items()
