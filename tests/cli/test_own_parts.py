@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from engine.base import last_word, own_modules
-from engine.experiment import CHOICES
+from engine.experiment import CHOICES, Experiment
 from engine.studies.conformance.beginnings import PART
 from engine.studies.conformance.checks import CHECKS
 
@@ -30,10 +31,9 @@ def forgotten() -> Iterator[None]:
         registry.clear()
         registry.update(choices[section])
     for name in set(own_modules._named) - set(named):
-        del sys.modules[name]
-    for one, before in ((own_modules._named, named), (own_modules._TEXTS.sources, texts)):
-        one.clear()
-        one.update(before)
+        del sys.modules[name], own_modules._named[name]
+    for name in set(own_modules._TEXTS.sources) - set(texts):
+        del own_modules._TEXTS.sources[name]
     sys.path[:], last_word.needed_files[:] = path, files
 
 
@@ -103,6 +103,15 @@ def test_a_known_name_is_checked(call: Call) -> None:
     """Kills: names that only files stand for; a skipped check without its reason."""
     code, out, _ = call("check", "shards")
     assert code == 0 and out.startswith("partition shards\n")
+
+
+def test_a_part_of_a_file_travels_to_other_processes(tmp_path: Path) -> None:
+    """Kills: a module that does not know its file, so that no actor can be sent it."""
+    (tmp_path / "sent_one.py").write_text(SOUND.format(name="sent_one"))
+    module = own_modules.load_file(tmp_path / "sent_one.py", "FILE")
+    assert module.__file__ == str(tmp_path / "sent_one.py")
+    experiment = Experiment(partition={"name": "sent_one"})
+    assert pickle.loads(pickle.dumps(experiment)) == experiment
 
 
 # --- new ----------------------------------------------------------------------------------------------
