@@ -409,9 +409,11 @@ def test_an_expected_failure_is_strict_and_says_why() -> None:
     (marked,) = [one for one in params(parametrize_with_checks([Cut()], {"takes_one_class": "why"})) if one.marks]
     assert marked.id == "Cut-takes_one_class"
     assert marked.marks[0].name == "xfail" and marked.marks[0].kwargs == {"strict": True, "reason": "why"}
-    for wrong in ({"expected_failures": {"nonsense": "why"}}, {"checks": ["nonsense"]}):
-        with pytest.raises(ConfigError, match="check=nonsense: is not the name of a check; known: every_row_at_most"):
-            parametrize_with_checks([Cut()], **wrong)
+    sentence = "check=nonsense: is not the name of a check; known: every_row_at_most"
+    with pytest.raises(ConfigError, match=sentence):
+        parametrize_with_checks([Cut()], expected_failures={"nonsense": "why"})
+    with pytest.raises(ConfigError, match=sentence):
+        parametrize_with_checks([Cut()], checks=["nonsense"])
 
 
 def test_a_check_without_a_meaning_skips_the_test() -> None:
