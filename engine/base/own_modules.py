@@ -131,7 +131,10 @@ def import_file(path: Path, field: str) -> ModuleType:
         return sys.modules[name]
     taken = _taken_by(name, path)
     require(taken is None, field, path, f"has the name of another module ({taken})", "rename the file")
-    source = Source(read_text(path), str(path))
+    try:
+        source = Source(read_text(path), str(path))
+    except UnicodeDecodeError as error:
+        raise ConfigError(field, path, f"cannot be imported: {told(error, path)}") from error
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     install({name: source})
@@ -196,6 +199,8 @@ def check_beside(source: Source, field: str) -> None:
 def told(error: BaseException, path: Path) -> str:
     """``ZeroDivisionError: division by zero (mine.py, line 3)``: the last line of ``path`` on the way to the error."""
     text = " ".join(str(error).split())
+    if isinstance(error, UnicodeDecodeError):
+        return f"SyntaxError: it is no text in UTF-8 ({path.name}, line 1)"
     if isinstance(error, SyntaxError):
         file, line, text = error.filename, error.lineno, error.msg
     else:

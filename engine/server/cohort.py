@@ -35,13 +35,14 @@ def draw_cohort(
     of them.
     """
     clients = np.asarray(clients)
-    present = is_present(seed, round, clients, participation)
+    everybody = participation.table is None and participation.availability == 1  # then no mask of all is made
     rng = seeds.numpy_generator(seed, "cohort", round)
     wanted = expected_cohort(len(clients), participation)
     if participation.scheme == "binomial":
         coins = rng.random(len(clients)) < wanted / len(clients)
-        return tuple(clients[coins & present].tolist())
-    there = clients[present]
+        drawn = coins if everybody else coins & is_present(seed, round, clients, participation)
+        return tuple(clients[drawn].tolist())
+    there = clients if everybody else clients[is_present(seed, round, clients, participation)]
     if not len(there):
         return ()
     return tuple(sorted(rng.choice(there, size=min(int(wanted), len(there)), replace=False).tolist()))

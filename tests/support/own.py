@@ -60,7 +60,7 @@ def forgotten() -> Iterator[None]:
             plugins.offered.cache_clear()
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
-            if isinstance(file, str) and file.startswith((tempfile.gettempdir(), "/elsewhere/")):
+            if isinstance(file, str) and file.startswith((f"{tempfile.gettempdir()}/pytest-", "/elsewhere/")):
                 del sys.modules[name]
         for now, before in ((own_modules._named, files), (own_modules._TEXTS.sources, texts)):
             now.clear()
