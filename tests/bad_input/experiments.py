@@ -97,7 +97,9 @@ VALUES = [
     run("mu in a stage that has none", "cbfl stages.warmup.algorithm.mu=0.1", "of algorithm 'fedavg'; fedprox, fed"),
     run("a symbol of a method that has none", "mu=0.1", "did you mean algorithm.mu? fedprox, fednova, moon, fedser,"),
     run(
-        "hidden layers of another model", "model.name=cnn model.hidden=[3]", "is not a field of model 'cnn'; mlp, dan have it"
+        "hidden layers of another model",
+        "model.name=cnn model.hidden=[3]",
+        "is not a field of model 'cnn'; mlp, dan have it",
     ),
     run("a field of other data", "data.valid=train", "field of data 'fashion_mnist_sample'; cinic10 has it"),
     run("a field of another partition", "partition.shards_per_client=2", "of partition 'dirichlet'; shards has it"),

@@ -33,7 +33,7 @@ from typing import Literal
 SHOWN = {SMALL!r}
 @fedskew.algorithm("ownprox"){own.METHOD}    kind: Literal["one", "other"] = "one"  # known by name here alone
 
-asked = fedskew.Experiment(algorithm=OwnProx(mu=0.1), execution={{"actors": 2, "device": "cpu"}}, **SHOWN)
+asked = fedskew.Experiment(algorithm=OwnProx(mu=0.1), execution={{"actors": 1, "device": "cpu"}}, **SHOWN)
 fedskew.run(asked, sys.argv[1])
 """
 
@@ -53,7 +53,7 @@ def test_own_parts_have_their_twins_bits_everywhere(tmp_path: Path) -> None:
     import_file(folder / "ownprox.py", "--with")
     for name in ("ownprox", "own_scale"):  # by now only this process has them
         (folder / f"{name}.py").rename(folder / f"{name}.txt")
-    assert run(config("ownprox", 2), tmp_path / "actors")["weights_sha256"] == wanted
+    assert run(config("ownprox", 1), tmp_path / "actors")["weights_sha256"] == wanted
 
     def one(profile: str) -> Sweep:
         return Sweep(base=config("ownprox", 1), space={})

@@ -243,10 +243,10 @@ def test_who_takes_part_and_when_a_run_ends_is_the_same_on_actors(tmp_path: Path
         "stop.min_delta": 0.9,
     }
     wanted = run(cell(0).replace(changes), tmp_path / "plain")
-    under_way = Run.open(cell(2).replace(changes), tmp_path / "actors")
-    under_way.advance(until=2)
+    under_way = Run.open(cell(1).replace(changes), tmp_path / "actors")
+    under_way.advance(until=3)
     under_way.close()
-    found = run(cell(2).replace(changes), tmp_path / "actors")
+    found = run(cell(0).replace(changes), tmp_path / "actors")
     for figure in ("weights_sha256", "states_sha256", "stopped_by", "stopped_after", "status", "held_out_accuracy"):
         assert found[figure] == wanted[figure], figure
     assert (found["stopped_by"], found["stopped_after"], found["status"]) == ("patience", 4, "finished")

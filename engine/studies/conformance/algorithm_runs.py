@@ -180,13 +180,16 @@ def _written(fields: Mapping[str, Any]) -> str:
 # --- actors and devices ---------------------------------------------------------------------------------------
 
 
+ACTORS = (3, 2, 1)  # the most first: a Ray that is started then has room for them
+
+
 def on_any_number_of_actors(algorithm: Algorithm) -> None:
     """Demand equal bits in this process and on one, two and three Ray actors."""
     name = type(algorithm).__name__
     config = _with_loadable_data(experiment_of(algorithm))
     shas: dict[int, str] = {}
     with folder_for_a_check() as folder:
-        for actors in (0, 3, 2, 1):  # the most first: a Ray that is started then has room for them
+        for actors in (0, *ACTORS):
             settings = config.replace({"execution.actors": actors})
             with telling(
                 f"{name} fails on {actors} actors", "let its module be importable, and what it holds picklable"
