@@ -196,6 +196,19 @@ def check_beside(source: Source, field: str) -> None:
                 raise ConfigError(field, source.file, rule, f"rename {beside.name if beside.stem == top else top}")
 
 
+def check_hides_nothing(folder: Path) -> None:
+    """Refuse a folder that other processes put before ours on their path, and that has a package of our name.
+
+    Raises :class:`ConfigError`.
+    """
+    ours = Path(__file__).resolve().parents[2]
+    for name in OURS:
+        for place in (folder / name / "__init__.py", folder / f"{name}.py"):
+            if place.is_file() and folder.resolve() != ours:
+                rule = f"would hide fedskew's own package {name!r} in Ray's processes, which begin in this folder"
+                raise ConfigError("module", place, rule, "rename it, or start the command in another folder")
+
+
 def told(error: BaseException, path: Path) -> str:
     """``ZeroDivisionError: division by zero (mine.py, line 3)``: the last line of ``path`` on the way to the error."""
     text = " ".join(str(error).split())

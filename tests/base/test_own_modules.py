@@ -12,7 +12,7 @@ import pytest
 
 from engine.base import own_modules
 from engine.base.errors import ConfigError, RunError
-from engine.base.own_modules import Source, import_file, install, named_files, sendable
+from engine.base.own_modules import Source, check_hides_nothing, import_file, install, named_files, sendable
 
 
 def test_a_file_is_a_module_as_import_has_it(tmp_path: Path) -> None:
@@ -56,6 +56,18 @@ def test_what_cannot_be_loaded_is_one_sentence(tmp_path: Path, name: str) -> Non
     assert str(raised.value).startswith(f"--with={path}: {first}")
     assert all(part in str(raised.value) for part in rest)
     assert set(sys.modules) - before == set() and named_files() == []
+
+
+@pytest.mark.parametrize("name", ["engine", "algorithms", "tune_configs", "fedskew"])
+def test_a_folder_that_hides_ours_from_actors_is_named(tmp_path: Path, name: str) -> None:
+    """Kills: an actor that dies of an import deep inside; folders without modules refused; our own refused."""
+    check_hides_nothing(Path(__file__).parents[2])
+    (tmp_path / name).mkdir()
+    check_hides_nothing(tmp_path)
+    (tmp_path / name / "__init__.py").write_text("")
+    told = f"would hide fedskew's own package '{name}' in Ray's processes, which begin in this folder; rename it, or"
+    with pytest.raises(ConfigError, match=told):
+        check_hides_nothing(tmp_path)
 
 
 def test_texts_are_imported_before_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

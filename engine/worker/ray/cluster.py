@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +23,7 @@ import torch
 from engine.base import last_word
 from engine.base.devices import cores, memory
 from engine.base.errors import ResourceError
+from engine.base.own_modules import check_hides_nothing
 from engine.data import Dataset
 from engine.experiment import Execution, no_gpu
 from engine.worker.ray import session_folder
@@ -45,6 +47,7 @@ def connect(execution: Execution, address: str | None = None, crowd: bool = True
     """
     if ray.is_initialized():
         return
+    check_hides_nothing(Path.cwd())
     for prepare in last_word.before_ray:
         prepare()
     with _signals_kept():
