@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from PIL.Image import Image
 
 from engine.base.errors import DataError
 from engine.data.dataset import AS_IS, Dataset, Split, assembled
@@ -55,10 +56,11 @@ def _columns(split: Any, where: str) -> _Columns:
     items = [_pair(split[row], where) for row in range(len(split))]
     if not items:
         raise DataError(f"{where} is empty")
-    shapes = {np.shape(x) for x, _ in items}
+    samples = [_sample(x) for x, _ in items]
+    shapes = {x.shape for x in samples}
     if len(shapes) > 1:
         raise DataError(f"{where} has samples of several shapes ({sorted(shapes)[:2]}); resize them to one")
-    images = _as_images(np.stack([np.asarray(x) for x, _ in items]), where)
+    images = _as_images(np.stack(samples), where)
     return _Columns(images, np.asarray([y for _, y in items]), None, _class_names(split))
 
 
@@ -73,6 +75,12 @@ def _pair(item: Any, where: str) -> tuple[Any, Any]:
     if isinstance(item, Sequence) and len(item) == 2:
         return item[0], item[1]
     raise DataError(f"{where} has items of type {type(item).__name__}, which must be pairs (x, y)")
+
+
+def _sample(x: Any) -> np.ndarray:
+    """One sample as an array; of a picture, as Pillow has it, the channels are put first."""
+    array = np.asarray(x)
+    return array.transpose(2, 0, 1) if isinstance(x, Image) and array.ndim == 3 else array
 
 
 def _class_names(split: Any) -> tuple[str, ...] | None:

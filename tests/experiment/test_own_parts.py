@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL.Image import fromarray
 from torch import nn
 
 import fedskew
@@ -251,6 +252,9 @@ def test_data_sets_as_users_have_them() -> None:
     rows = Hub([{"img": np.full((2, 2), n, np.uint8), "label": n} for n in range(3)])
     found = as_dataset({"train": rows, "test": rows}, "mine")
     assert found.classes == Names.names and found.shape == (1, 2, 2) and found.mean != (0.0,)
+    picture = fromarray(np.arange(4 * 5 * 3, dtype=np.uint8).reshape(4, 5, 3))  # four rows, and no alpha
+    found = as_dataset(([(picture, 0)], [(picture, 0)]), "mine")
+    assert found.shape == (3, 4, 5) and found.train.images[0, 2, 0, 1] == 5
     named = as_dataset({"train": (np.eye(2), ["b", "a"]), "test": (np.eye(2), ["a", "c"])}, "mine")
     assert named.classes == ("a", "b", "c") and named.train.labels.tolist() == [1, 0] and named.test.labels[1] == 2
     owned = as_dataset({"train": (np.eye(2), [0, 1], [5, 6]), "test": (np.eye(2), [0, 1], [5, 6])}, "mine")
