@@ -127,8 +127,10 @@ def import_file(path: Path, field: str) -> ModuleType:
     require(path.is_file(), field, path, "is not a file", "name a Python file")
     require(path.suffix == ".py" and path.stem.isidentifier(), field, path, "is not named as a module", "name it x.py")
     name = path.stem
-    if _named.get(name) == path:
-        return sys.modules[name]
+    there = sys.modules.get(name)
+    if there is not None and Path(getattr(there, "__file__", None) or "/").resolve() == path:
+        _is_named(name, path)
+        return there
     taken = _taken_by(name, path)
     require(taken is None, field, path, f"has the name of another module ({taken})", "rename the file")
     try:
@@ -155,9 +157,14 @@ def import_file(path: Path, field: str) -> ModuleType:
         file = getattr(other, "__file__", None)
         if file is not None and Path(file).is_relative_to(path.parent) and "site-packages" not in file:
             text_of(other)
-    _named[name] = path
-    last_word.needed_files.append(str(path))
+    _is_named(name, path)
     return module
+
+
+def _is_named(name: str, path: Path) -> None:
+    if _named.get(name) != path:
+        _named[name] = path
+        last_word.needed_files.append(str(path))
 
 
 def _forget(name: str) -> None:

@@ -11,12 +11,12 @@ from algorithms import ALGORITHMS
 from engine.base import plugins
 from engine.base.errors import ConfigError
 from engine.experiment import Experiment
-from tests.support import own
+from tests.support import own_prox
 
 
-def install(folder: Path, entries: str, distribution: str = "more", text: str = own.FILE) -> None:
+def install(folder: Path, entries: str, distribution: str = "more", text: str = own_prox.FILE) -> None:
     """A package with entry points, as it lies on the path once it is installed."""
-    own.write(folder, more_parts=text)
+    own_prox.write(folder, more_parts=text)
     about = folder / f"{distribution}-1.5.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.5\n")
@@ -57,7 +57,7 @@ def test_a_broken_package_is_one_sentence(tmp_path: Path, entries: str) -> None:
 def test_a_name_is_one_part(tmp_path: Path) -> None:
     """Kills: two packages of which the first on the path wins; a file that takes a package's name, or ours."""
     install(tmp_path / "a", "algorithm.ownprox = more_parts:OwnProx")
-    own.write(tmp_path, mine_i=own.FILE.replace("class OwnProx", "class Another"))
+    own_prox.write(tmp_path, mine_i=own_prox.FILE.replace("class OwnProx", "class Another"))
     sys.path.insert(0, str(tmp_path))
     with pytest.raises(ConfigError, match="ownprox: is the name of more_parts:OwnProx in the package more 1"):
         __import__("mine_i")

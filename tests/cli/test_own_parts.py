@@ -10,7 +10,7 @@ import pytest
 
 from algorithms import ALGORITHMS
 from engine.base import last_word, own_modules
-from tests.support import own
+from tests.support import own_prox
 from tests.support.command_line import SMALL, weights_of
 
 WORDS = [*SMALL, "rounds=3", "checkpoint.every=1", "algorithm.mu=0.1"]
@@ -18,7 +18,7 @@ WORDS = [*SMALL, "rounds=3", "checkpoint.every=1", "algorithm.mu=0.1"]
 
 @pytest.fixture
 def code(tmp_path: Path) -> Path:
-    return own.write(tmp_path / "code", ownprox=own.FILE)
+    return own_prox.write(tmp_path / "code", ownprox=own_prox.FILE)
 
 
 def another_process() -> None:

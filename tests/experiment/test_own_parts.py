@@ -29,7 +29,7 @@ from engine.models import MLP, MODELS, build_model
 from engine.models.splitting import check_split, split_model
 from engine.record import parts
 from engine.run.run import run
-from tests.support import own
+from tests.support import own_prox
 
 SMALL: dict[str, Any] = {
     "rounds": 2,
@@ -46,7 +46,7 @@ SMALL: dict[str, Any] = {
 def test_an_own_class_is_a_choice_like_ours(tmp_path: Path) -> None:
     """Kills: an own part that computes otherwise than its twin; an instance that is taken only as a mapping; a digest
     or a file that does not name it."""
-    import_file(own.write(tmp_path / "code", ownprox=own.FILE) / "ownprox.py", "--with")
+    import_file(own_prox.write(tmp_path / "code", ownprox=own_prox.FILE) / "ownprox.py", "--with")
     made = Experiment(algorithm=ALGORITHMS["ownprox"](mu=0.1), **SMALL)
     assert made == Experiment(algorithm={"name": "ownprox", "mu": 0.1}, **SMALL)
     assert Experiment.from_mapping(made.to_mapping()) == made
@@ -62,7 +62,7 @@ def test_an_own_class_is_a_choice_like_ours(tmp_path: Path) -> None:
 
 def test_a_run_without_its_part_says_what_to_give(tmp_path: Path) -> None:
     """Kills: a traceback, or a file of the folder's that is imported; a summary that cannot be read without code."""
-    import_file(own.write(tmp_path / "code", ownprox=own.FILE) / "ownprox.py", "--with")
+    import_file(own_prox.write(tmp_path / "code", ownprox=own_prox.FILE) / "ownprox.py", "--with")
     run(Experiment(algorithm={"name": "ownprox"}, **SMALL), tmp_path / "run")
     del ALGORITHMS["ownprox"]
     told = r"algorithm 'ownprox' came from \S+/ownprox.py and is not known here; give its file: --with \S+/ownprox.py"
@@ -306,7 +306,7 @@ def test_a_process_that_has_no_file_is_sent_it(tmp_path: Path) -> None:
     behind; another hash of the same code."""
     from engine.record.stage_hashes import code_of
 
-    folder = own.write(tmp_path / "code", ownprox=own.FILE)
+    folder = own_prox.write(tmp_path / "code", ownprox=own_prox.FILE)
     import_file(folder / "ownprox.py", "--with")
     experiment = Experiment(algorithm={"name": "ownprox"}, **SMALL)
     sent = pickle.dumps(experiment)

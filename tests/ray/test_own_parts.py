@@ -17,7 +17,7 @@ from engine.run.run import run
 from engine.sweeps.definition import Sweep
 from engine.sweeps.from_python import sweep
 from engine.sweeps.options import How
-from tests.support import own
+from tests.support import own_prox
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 ROOT = Path(__file__).parents[2]
@@ -27,11 +27,11 @@ SMALL = {
     "partition": {"name": "iid", "clients": 4},
     "model": {"name": "mlp", "hidden": [8]},
 }
-SCRIPT = f"""{own.IMPORTS}
+SCRIPT = f"""{own_prox.IMPORTS}
 import sys
 from typing import Literal
 SHOWN = {SMALL!r}
-@fedskew.algorithm("ownprox"){own.METHOD}    kind: Literal["one", "other"] = "one"  # known by name here alone
+@fedskew.algorithm("ownprox"){own_prox.METHOD}    kind: Literal["one", "other"] = "one"  # known by name here alone
 
 asked = fedskew.Experiment(algorithm=OwnProx(mu=0.1), execution={{"actors": 1, "device": "cpu"}}, **SHOWN)
 fedskew.run(asked, sys.argv[1])
@@ -49,7 +49,7 @@ def test_own_parts_have_their_twins_bits_everywhere(tmp_path: Path) -> None:
     import ray
 
     wanted = run(config("fedprox", 0), tmp_path / "twin")["weights_sha256"]
-    folder = own.write(tmp_path / "code", ownprox=own.FILE, script=SCRIPT)
+    folder = own_prox.write(tmp_path / "code", ownprox=own_prox.FILE, script=SCRIPT)
     import_file(folder / "ownprox.py", "--with")
     for name in ("ownprox", "own_scale"):  # by now only this process has them
         (folder / f"{name}.py").rename(folder / f"{name}.txt")

@@ -10,7 +10,7 @@ import pytest
 
 from engine.models import MODELS
 from engine.run.log import Messages
-from tests.support import own
+from tests.support import own_prox
 from tests.support.command_line import fedskew
 from tests.support.tiny import TinyNorm
 
@@ -82,5 +82,5 @@ def messages() -> Iterator[Messages]:
 @pytest.fixture(autouse=True)
 def own_parts() -> Iterator[None]:
     """Whatever own parts and own files a test brings are gone after it."""
-    with own.forgotten():
+    with own_prox.forgotten():
         yield

@@ -47,7 +47,9 @@ def write(folder: Path, **texts: str) -> Path:
 def forgotten() -> Iterator[None]:
     """Put registries, modules, the path and named files back as they were."""
     known = {section: dict(registry) for section, registry in CHOICES.items()}
-    path, files, texts = list(sys.path), dict(own_modules._named), dict(own_modules._TEXTS.sources)
+    path, texts = list(sys.path), dict(own_modules._TEXTS.sources)
+    own_modules._named.clear()
+    last_word.needed_files.clear()
     try:
         yield
     finally:
@@ -62,7 +64,7 @@ def forgotten() -> Iterator[None]:
             file = getattr(module, "__file__", None)
             if isinstance(file, str) and file.startswith((f"{tempfile.gettempdir()}/pytest-", "/elsewhere/")):
                 del sys.modules[name]
-        for now, before in ((own_modules._named, files), (own_modules._TEXTS.sources, texts)):
-            now.clear()
-            now.update(before)
-        last_word.needed_files[:] = [str(file) for file in files.values()]
+        own_modules._named.clear()
+        own_modules._TEXTS.sources.clear()
+        own_modules._TEXTS.sources.update(texts)
+        last_word.needed_files.clear()
