@@ -21,6 +21,7 @@ import atexit, os, signal, subprocess, sys, time
 from engine.base import last_word
 from engine.cli.entry import SAME, guarded
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests may run under nohup
+signal.signal(signal.SIGINT, signal.default_int_handler)  # or in the background of a shell, which ignores it
 def wait():
     print("there", flush=True)
     time.sleep(60)

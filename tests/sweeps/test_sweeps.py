@@ -21,6 +21,7 @@ from rich.console import Console
 from benchmarks.memory import descendants
 from engine.analysis import load as load_results
 from engine.base.errors import ConfigError, ResourceError
+from engine.base.own_modules import import_file
 from engine.base.owned import owned
 from engine.cli import sweep as cli_sweep
 from engine.run.run import Run
@@ -263,6 +264,12 @@ def test_a_goal_that_is_reached_counts(tmp_path: Path) -> None:
     assert record is not None and record.rounds < 6 and "accuracy=" in (record.reason or "")
     assert load_results(tmp_path / "goal").settings()["seeds"].tolist() == [1, 1]
     assert direct(tmp_path / "goal", "00000", tmp_path / "direct") == weights(tmp_path / "goal")["00000"]
+
+
+@pytest.fixture(autouse=True)
+def given() -> None:
+    """The file of the sweeps is given with each resume, as by --with."""
+    import_file(Path(SMALL), "--with")
 
 
 def killed(function: str, folder: Path, when: Any, *options: str) -> list[str]:
