@@ -5,8 +5,9 @@ It offers ``Sweep`` and its searchers and schedulers for those who define one, `
 
 definition.py   what a sweep is: base experiment, search space, seeds, scheduler, claims
 space.py        search spaces: what is a grid, what is drawn, an axis as data
-named.py        sweeps by their names, or of a user's own file (user_file.py)
-how.py          what a user chooses of how a sweep runs
+named.py        sweeps by their names, or of a user's own file
+from_python.py  a sweep that a script or a notebook begins
+options.py      what a user chooses of how a sweep runs
 folder.py       what is on disk: sweep.yaml, and a record for each trial
 planning.py     arithmetic before anything starts: trials, their order, where they run, whether they fit
 trial.py        one trial: a run behind Tune's Trainable interface

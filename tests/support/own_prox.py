@@ -8,24 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.own_parts import METHOD
 from engine.base import last_word, own_modules, plugins
 from engine.experiment import CHOICES
 
 # Its constant is of another file, so that what is beside a part counts as well.
 HELPER = "SCALE = 1.0\n"
-METHOD = '''
-@dataclass(frozen=True)
-class OwnProx(FedAvg):
-    """FedProx (Li et al. 2020, eq. 2)."""
-
-    mu: float = 0.01  # 0 is FedAvg
-
-    def idle_hooks(self, context, phase):
-        return frozenset({"gradient"}) if self.mu == 0 else frozenset()
-
-    def gradient(self, grad, weights, received, state, client):
-        return grad + SCALE * self.mu * (weights - received["weights"])
-'''
 IMPORTS = """from __future__ import annotations
 from dataclasses import dataclass
 import fedskew
