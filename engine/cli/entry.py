@@ -173,9 +173,13 @@ class _Waiting:
 
 
 def _tell(text: str) -> None:
-    """Write to standard error, on a line of its own; a progress bar may have hidden the cursor."""
+    """Write to standard error, on a line of its own: the child may have died in the middle of one.
+
+    On a terminal a progress bar's line is taken away and the cursor, which the bar has hidden, is shown. Elsewhere
+    nobody knows what was written last, so a new line is begun at all events.
+    """
     with contextlib.suppress(OSError):
-        os.write(2, (b"\r\x1b[K\x1b[?25h" if os.isatty(2) else b"") + f"error: {text}\n".encode())
+        os.write(2, (b"\r\x1b[K\x1b[?25h" if os.isatty(2) else b"\n") + f"error: {text}\n".encode())
 
 
 if __name__ == "__main__":

@@ -77,8 +77,14 @@ def test_a_process_that_dies_has_a_sentence(body: str, code: int, told: str) -> 
     """Kills: an end without a word, one without the way to go on, Ray's exit code in the place of ours."""
     found, out, err = ends(f"last_word.again(last_word.resume_command('a b'))\n{body}")
     assert (found, out) == (code, "")
-    assert err.startswith("error: ") and len(err.splitlines()) == 1
+    assert err.startswith("\nerror: ") and err.count("\n") == 2
     assert told in err and err.endswith("; continue with: fedskew resume 'a b'\n")
+
+
+def test_a_process_that_dies_in_the_middle_of_a_line() -> None:
+    """Kills: a sentence at the end of a progress bar's line, where neither a reader nor a script finds it."""
+    _, _, err = ends("print('round 3', end='', file=sys.stderr, flush=True)\nos._exit(1)")
+    assert [line.partition(":")[0] for line in err.splitlines()] == ["round 3", "error"]
 
 
 def test_a_process_that_dies_at_once_is_called_again() -> None:
@@ -107,7 +113,7 @@ def test_what_ray_says_is_kept_apart(tmp_path: Path) -> None:
     body += "os.write(out, b'{}\\n'), os.write(err, b'ours\\n')\n"
     code, out, err = ends(f"{body}os._exit(1)")
     assert (code, out) == (3, "{}\n")
-    ours, sentence = err.splitlines()
+    ours, _, sentence = err.splitlines()
     said = Path(re.findall(r"what was said last: (\S+)\)", sentence)[0])
     assert (ours, said.read_text()) == ("ours", "ray\nray\n")
     said.unlink()
