@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import __version__
+from engine.base import plugins
 from engine.base.definitions import SCRIPT
 from engine.base.errors import RunFolderError
 from engine.base.files import write_atomically
@@ -40,9 +41,7 @@ def origins(experiment: Experiment) -> dict[str, dict[str, Any]]:
         **{f"client_models.{number}": model for number, model in enumerate(experiment.client_models)},
         **{f"stages.{stage.name}.algorithm": stage.algorithm for stage in experiment.chain},
     }
-    return {
-        place: _origin(CHOICES[section_of(place)].name_of(choice), type(choice)) for place, choice in chosen.items()
-    }
+    return {place: _origin(section_of(place), choice) for place, choice in chosen.items()}
 
 
 def section_of(place: str) -> str:
@@ -50,18 +49,23 @@ def section_of(place: str) -> str:
     return "model" if place.startswith("client_models.") else place.rpartition(".")[2]
 
 
-def _origin(name: str, choice: type) -> dict[str, Any]:
-    top = choice.__module__.partition(".")[0]
-    sources = all_behind(choice)
+def _origin(section: str, choice: object) -> dict[str, Any]:
+    name = CHOICES[section].name_of(choice)
+    offer = plugins.offered(section).get(name)
+    module = type(choice).__module__
+    top = module.partition(".")[0]
+    sources = all_behind(type(choice))
     if top in OURS:  # rooms of the engine are behind every run, and not behind a part of it
-        sources |= {choice.__module__: source_digest(choice.__module__)}
+        sources |= {module: source_digest(module)}
     code = hashlib.sha256(json.dumps(sources, sort_keys=True).encode()).hexdigest()[:16]
     if top in OURS:
         told = {"origin": "fedskew", "place": "fedskew", "version": __version__}
+    elif offer is not None and offer.dist is not None:  # installed, but perhaps where its author works on it
+        told = {"origin": "package", "place": offer.dist.name, "version": offer.dist.version}
     elif is_installed(top):
         told = {"origin": "package", "place": top, "version": version_of(top)}
     else:
-        file = getattr(sys.modules.get(choice.__module__), "__file__", None)
+        file = getattr(sys.modules.get(module), "__file__", None)
         told = {"origin": "script" if top == SCRIPT else "file", "place": file or "a notebook", "version": None}
     return {"name": name, **told, "code": code}
 

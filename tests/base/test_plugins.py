@@ -11,6 +11,7 @@ from algorithms import ALGORITHMS
 from engine.base import plugins
 from engine.base.errors import ConfigError
 from engine.experiment import Experiment
+from engine.record.parts import origins
 from tests.support import own_prox
 
 
@@ -26,7 +27,8 @@ def install(folder: Path, entries: str, distribution: str = "more", text: str = 
 
 
 def test_a_name_of_a_package_is_imported_when_it_is_used(tmp_path: Path) -> None:
-    """Kills: an import for a list of names, or for the name of another part; a name that is not found."""
+    """Kills: an import for a list of names, or for the name of another part; a name that is not found; a package that
+    is told as a file without a version, since it lies in its author's folder."""
     install(tmp_path, "algorithm.ownprox = more_parts:OwnProx")
     assert "ownprox" in ALGORITHMS.names() and ALGORITHMS.offered()["ownprox"] == "more 1.5"
     Experiment(algorithm={"name": "fedprox"})
@@ -36,6 +38,12 @@ def test_a_name_of_a_package_is_imported_when_it_is_used(tmp_path: Path) -> None
     found = Experiment(algorithm={"name": "ownprox", "mu": 0.5}).algorithm
     assert type(found) is sys.modules["more_parts"].OwnProx and found.mu == 0.5
     assert "ownprox" not in ALGORITHMS.offered()
+    told = origins(Experiment(algorithm={"name": "ownprox"}))["stages.train.algorithm"]
+    assert {key: told[key] for key in ("origin", "place", "version")} == {
+        "origin": "package",
+        "place": "more",
+        "version": "1.5",
+    }
 
 
 BROKEN = {
