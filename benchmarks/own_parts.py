@@ -2,7 +2,8 @@
 
 FedProx is written as a user would write it, in a script, in a file with a module beside it, in an installed package and
 in a sweep's file. Each is run in process and on two actors, and swept on Ray; the sweep's process group is killed when
-the first checkpoint of a trial is there, and gone on with. ``python -m benchmarks.own_parts`` takes about ten minutes.
+the first checkpoint of a trial is there, and gone on with. Twin and file are run on two nodes, too, and swept by ASHA,
+PBT and Optuna. ``python -m benchmarks.own_parts`` takes about ten minutes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "own_parts.json"
@@ -64,7 +67,6 @@ def optuna(profile):
     space = {"mu": tune.loguniform(0.001, 1.0)}
     return Sweep(base=two(profile).base, space=space, samples=4, search=Optuna(random=2))
 """
-KINDS = ("asha", "pbt", "optuna")
 TWO_NODES = """
 import sys
 from ray.cluster_utils import Cluster
@@ -182,6 +184,23 @@ def trials(folder: Path) -> list[str]:
     return [f"{one['weights_sha256'][:16]} after {one['rounds']}" for one in found]
 
 
+def on_their_schedules(door: Door, folder: Path) -> tuple[str, int]:
+    """Run the twin on the schedule of each trial of a population; return what came of it and how many were changed.
+
+    Which trial is changed, when, and to what, Tune draws anew in each sweep, so two sweeps are not compared.
+    """
+    equal, changed, paths = 0, 0, sorted((folder / "trials").iterdir())
+    for path in paths:
+        written = (path / "experiment.yaml").read_text()
+        alone = folder / f"{path.name}.yaml"
+        alone.write_text(written.replace("name: ownprox", "name: fedprox"))
+        out = folder.with_name(f"{folder.name}-{path.name}")
+        ended([*CLI, "run", str(alone), "execution.actors=0", "--out", str(out)], door)
+        equal += summary(out)["weights_sha256"] == summary(path)["weights_sha256"]
+        changed += bool(yaml.safe_load(written)["schedule"])
+    return f"{equal} of {len(paths)} trials are the twin's run of their schedules", changed
+
+
 def on_two_nodes(door: Door, out: Path) -> str:
     """Run on two nodes with one core each, Ray's stand-ins on this machine, and so with an actor on each."""
     with subprocess.Popen(
@@ -228,13 +247,14 @@ def main() -> int:
             found["sweep"] = trials(out)
             if name in ("twin", "file"):
                 found["two nodes"] = on_two_nodes(door, place / "nodes")
-                for kind in KINDS:
+                for kind in ("asha", "optuna", "pbt"):
                     ended(door.sweep(place / kind, kind), door)
                     found[kind] = trials(place / kind)
+                found["pbt"], found["trials that PBT changed"] = on_their_schedules(door, place / "pbt")
             rows[name] = found
             print(name, found, flush=True)
             asked.out.write_text(json.dumps(rows, indent=1) + "\n")
-    about = ("origin", "trials that had ended at the kill")
+    about = ("origin", "trials that had ended at the kill", "trials that PBT changed")
     twin = rows["twin"]
     same = all(twin[key] == value for row in rows.values() for key, value in row.items() if key not in about)
     print("equal to the twin" if same else "NOT equal to the twin")
