@@ -697,6 +697,7 @@ def test_every_word_of_a_sweep_is_text(call: Call, tmp_path: Path) -> None:
     check_harmless(made, least=20)
 
 
+@pytest.mark.pictures
 @pytest.mark.slow
 def test_names_of_classes_and_folders_are_text(call: Call, tmp_path: Path) -> None:
     """Kills: a class that is named after a folder and becomes part of a page; one with dollar signs that ends a run,

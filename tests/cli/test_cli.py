@@ -21,6 +21,7 @@ from engine.record.run_folder import RunFolder
 from tests.support.command_line import SMALL, weights_of
 
 
+@pytest.mark.pictures
 def test_a_run_leaves_what_the_readme_says(call: Any, tmp_path: Path) -> None:
     """Kills: a file that is promised and not written; a summary that is not the last line."""
     code, out, err = call("run", *SMALL, "rounds=2", "--json", "--out", "here")

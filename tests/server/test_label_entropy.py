@@ -106,6 +106,7 @@ def test_figures_of_a_run(tmp_path: Path) -> None:
             assert row[figure] == summary[figure] == json.loads((tmp_path / name / "summary.json").read_text())[figure]
 
 
+@pytest.mark.pictures
 @pytest.mark.parametrize("algorithm", ["fedavg", "lacking"])
 def test_the_picture_is_there_where_a_step_sees_other_classes(tmp_path: Path, algorithm: str) -> None:
     """Kills: a picture of nothing new; one that is missing; one of clients without data."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from engine.data import Dataset
+from engine.data.sources.mnist import FashionMnistSample
 from engine.models import MODELS
 from engine.run.log import Messages
 from tests.support import own_prox
@@ -31,6 +34,31 @@ def ray_session() -> Iterator[None]:
     )
     yield
     ray.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs in this process draw no pictures, which takes longer than a small run; but for tests marked ``pictures``."""
+    if "pictures" not in request.keywords:
+        monkeypatch.setattr("engine.analysis.run_pictures.draw_pictures", lambda *_: None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _read_once() -> Iterator[None]:
+    """The images that ship with fedskew are decoded once in a test process; nobody can write to them."""
+    read = FashionMnistSample.read
+
+    @cache
+    def once(source: FashionMnistSample) -> Dataset:
+        found = read(source)
+        for split in (found.train, found.test):
+            for array in (split.images, split.labels):
+                array.flags.writeable = False
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FashionMnistSample, "read", once)
+        yield
 
 
 @pytest.fixture(scope="session")
