@@ -1,6 +1,6 @@
-"""The cost of one sample in a model: multiply-adds and kept activations, counted by hooks while shapes pass through.
+"""The cost of one sample in a model: multiply-adds and kept activations, counted by hooks while two rows pass through.
 
-Nothing is computed: the model lies on the meta device, where tensors have shapes and no values.
+Weights and rows are zeros: see :func:`~engine.models.model.hollow`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from engine.models.model import ModelSpec, on_meta
+from engine.models.model import ModelSpec, hollow
 
 ROWS = 2  # of the batch that passes: BatchNorm takes no single one
 
@@ -65,11 +65,11 @@ def model_cost(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int) -
 
     Raises :class:`ConfigError` as ``spec.build`` does.
     """
-    return count(on_meta(spec, shape, num_classes), shape)
+    return count(hollow(spec, shape, num_classes), shape)
 
 
 def count(model: nn.Module, shape: tuple[int, int, int]) -> ModelCost:
-    """Count the cost of a model on the meta device, which maps images [B, C, H, W] to scores [B, classes]."""
+    """Count the cost of a model, which maps images [B, C, H, W] to scores [B, classes]."""
     layers: list[LayerCost] = []
     seen: dict[int, Tensor] = {}  # held, so that no other tensor takes over an id
 
@@ -97,7 +97,8 @@ def count(model: nn.Module, shape: tuple[int, int, int]) -> ModelCost:
         if next(module.parameters(recurse=False), None) is not None
     ]
     try:
-        scores = model(torch.empty(ROWS, *shape, device="meta"))
+        with torch.random.fork_rng(devices=[]):  # a network may draw
+            scores = model(torch.zeros(ROWS, *shape))
     finally:
         for handle in handles:
             handle.remove()

@@ -7,7 +7,7 @@ where tensors have shapes and no values; its images and classes stand in for the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import torch
 from torch import nn
@@ -23,24 +23,39 @@ WIDTH = 0.5
 
 @dataclass(frozen=True)
 class Outline:
-    """The properties of a model by which a config is checked."""
+    """The properties of a model by which a config is checked.
 
-    tap_names: tuple[str, ...]  # as Net.tap_names
-    has_batchnorm: bool
-    not_narrowed: ConfigError | None  # why it has no sub-networks; none: it has
-    any_resolution: bool  # whether one network takes images of several sizes
+    What needs a forward pass is found when it is asked for: on the meta device its first operation imports torch's
+    compiler, 1.6 s in each process.
+    """
+
+    model: Model  # on the meta device
+
+    @property
+    def tap_names(self) -> tuple[str, ...]:
+        """As ``Net.tap_names``."""
+        return self.model.tap_names
+
+    @property
+    def has_batchnorm(self) -> bool:
+        """Whether the model has running statistics."""
+        return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.model.modules())
+
+    @cached_property
+    def not_narrowed(self) -> ConfigError | None:
+        """Why the model has no sub-networks; None: it has."""
+        return _not_narrowed(self.model)
+
+    @cached_property
+    def any_resolution(self) -> bool:
+        """Whether one network takes images of several sizes."""
+        return _takes(self.model, SMALLER)
 
 
 @lru_cache(maxsize=64)
 def outline(spec: ModelSpec) -> Outline:
     """Return the outline of a specification's network; raise :class:`ConfigError` as ``spec.build`` does."""
-    model = on_meta(spec, SHAPE, CLASSES)
-    return Outline(
-        tap_names=model.tap_names,
-        has_batchnorm=any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()),
-        not_narrowed=_not_narrowed(model),
-        any_resolution=_takes(model, SMALLER),
-    )
+    return Outline(on_meta(spec, SHAPE, CLASSES))
 
 
 def _not_narrowed(model: Model) -> ConfigError | None:

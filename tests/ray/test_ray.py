@@ -9,6 +9,7 @@ import re
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,24 @@ from algorithms import ALGORITHMS
 from engine.algorithm import PostTraining
 from engine.base.errors import ConfigError, ResourceError, RunError
 from engine.experiment import Experiment
+from engine.models import MODELS
 from engine.record.run_folder import RunFolder
 from engine.run.local_driver import LocalDriver
 from engine.run.log import Messages
 from engine.run.preparing import prepare
 from engine.run.run import Run, run
 from tests.support.outcomes import SHORT
-from tests.support.tiny import SUITED
+from tests.support.tiny import SUITED, TinyNorm
 
-pytestmark = pytest.mark.usefixtures("ray_session")
+pytestmark = pytest.mark.usefixtures("ray_session", "small_model")
+
+
+@pytest.fixture(scope="module")
+def small_model() -> Iterator[None]:
+    """A network with BatchNorm, of the tests' own, which travels to actors with its experiment."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(MODELS, "tiny_norm", TinyNorm)
+        yield
 
 
 def cell(actors: int = 0, algorithm: str = "fedavg", **execution: Any) -> Experiment:
@@ -37,7 +47,7 @@ def cell(actors: int = 0, algorithm: str = "fedavg", **execution: Any) -> Experi
         rounds=4,
         data={"name": "fashion_mnist_sample", "train_samples": 300, "test_samples": 100},
         partition={"name": "dirichlet", "clients": 20, "alpha": 0.1},
-        model={"name": "resnet8"},
+        model={"name": "tiny_norm"},
         algorithm={"name": algorithm},
         local={"batch_size": 32, "lr": 0.05},
         participation={"count": 5},
@@ -68,9 +78,10 @@ def assert_all_free() -> None:
 # Of each way of using the engine one: state of clients, scalars, frozen models, exchanges, clients' own models, work at
 # the end. Each is a stage of one run: two rounds, or none.
 DISTURBED = ("scaffold", "fednova", "moon", "fedmix", "pflego", "fedavg", "ccvr", "iid_calibration")
-# The run is stopped before these rounds, between two stages and in the middle of one whose clients have states, and
-# goes on with so many actors.
-REOPENED = {5: 1, 10: 2}
+# The run is stopped before these rounds, in the middle of a stage whose clients have states, and goes on with so many
+# actors; test_who_takes_part_... has a stop between two others.
+REOPENED = {5: 1}
+KILLED = (2, 6)
 # Fields that keep a stage short.
 QUICK: dict[str, dict[str, Any]] = {**SUITED, **SHORT}
 DISTILLING = [name for name, cls in ALGORITHMS.items() if issubclass(cls, PostTraining) and cls.mixed_models]
@@ -87,7 +98,7 @@ def chain(actors: int) -> Experiment:
         )
         needs = [name] if rounds else needs
     values = {**cell(actors).to_mapping(), "stages": stages, "checkpoint": {"every": 1, "keep": 100}}
-    return Experiment.from_mapping({**values, "model": {"name": "resnet8", "projection": True}})
+    return Experiment.from_mapping({**values, "model": {"name": "tiny_norm", "projection": True}})
 
 
 def checkpoints(folder: Path) -> dict[str, dict[str, Any]]:
@@ -97,7 +108,7 @@ def checkpoints(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def disturbed(folder: Path) -> dict[str, Any]:
-    """The summary of a run on two actors, of which one is killed in every fourth round, stopped and gone on with as
+    """The summary of a run on two actors, of which one is killed in the rounds ``KILLED``, stopped and gone on with as
     ``REOPENED`` says."""
     under_way = Run.open(chain(2), folder)
     for number in range(1, under_way.total_rounds + 1):
@@ -105,7 +116,7 @@ def disturbed(folder: Path) -> dict[str, Any]:
             stopped = under_way.close()
             assert (stopped["status"], stopped["rounds"]) == ("stopped", number - 1)
             under_way = Run.open(chain(REOPENED[number]), folder)
-        if number % 4 != 2:
+        if number not in KILLED:
             under_way.advance()
             continue
         *others, victim = under_way.driver.placement()  # type: ignore[attr-defined]
@@ -162,7 +173,7 @@ def test_the_other_algorithms_have_the_same_bits_on_actors(tmp_path: Path) -> No
     ]
     summaries = []
     for actors in (0, 2):
-        values = {**cell(actors).to_mapping(), "stages": stages, "model": {"name": "resnet8", "head": "normalised"}}
+        values = {**cell(actors).to_mapping(), "stages": stages, "model": {"name": "tiny_norm", "head": "normalised"}}
         values["participation"] = {"count": 3}
         summaries.append(run(Experiment.from_mapping(values), tmp_path / str(actors)))
     assert summaries[0]["rounds"] == len(others)
@@ -206,7 +217,7 @@ def test_clients_of_different_architectures_side_by_side(tmp_path: Path, message
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, dict[str, Any]]:
+def plain(small_model: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, dict[str, Any]]:
     """``cell(0)`` and its summary, once for all that are compared with it."""
     folder = tmp_path_factory.mktemp("plain") / "run"
     return RunFolder(folder), run(cell(0), folder)
@@ -284,7 +295,9 @@ def test_a_round_puts_one_object_into_the_store(tmp_path: Path, monkeypatch: pyt
     puts: list[Any] = []
     put = ray.put
     monkeypatch.setattr(ray, "put", lambda value: puts.append(value) or put(value))
-    experiment = cell(actors, block=1).replace({"participation.count": cohort, "evaluation.every": 0})
+    experiment = cell(actors, block=1).replace(
+        {"participation.count": cohort, "evaluation.every": 0, "model.name": "mlp"}
+    )
     ready = prepare(experiment.resolve(), tmp_path, False)
     ready.write()
     pools: list[RayPool] = []

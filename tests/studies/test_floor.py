@@ -51,7 +51,7 @@ def cost_of(name: str, shape: tuple[int, int, int] = SHAPE, **values: Any) -> Mo
 
 
 def counted(*modules: nn.Module, shape: tuple[int, int, int]) -> ModelCost:
-    return count(nn.Sequential(*modules).to("meta"), shape)
+    return count(nn.Sequential(*modules), shape)
 
 
 # --- one sample ---------------------------------------------------------------------------------------------
