@@ -495,6 +495,23 @@ def test_a_holder_that_is_gone_is_replaced(store: StageStore, start: Start, how:
     assert not lease.lost and store.holder(KEY) is None
 
 
+def test_a_holder_that_was_killed_here_is_not_waited_for(store: StageStore, start: Start) -> None:
+    """Kills: half a minute's wait for a process that this machine knows to be over, killed and not reaped, or gone; the
+    number of a process on another machine, or in another container, taken for one here."""
+    watch = StageStore(store.path, patience=1000.0).watch(KEY)
+    process = start(HOLD)
+    assert not watch.expired()
+    os.kill(process.pid, signal.SIGKILL)
+    assert eventually(watch.expired)
+    process.wait()
+    assert watch.expired()
+    state = json.loads(lease_file(store).read_text())
+    boot, *inside = state["process"].split(" ")
+    for elsewhere in (["another", *inside], [boot, "pid:[1]", *inside[1:]], []):
+        lease_file(store).write_text(json.dumps(state | {"process": " ".join(elsewhere)}))
+        assert not watch.expired()
+
+
 def test_a_holder_that_wakes_up_to_release_removes_nobodys_lease(store: StageStore, start: Start) -> None:
     """Kills: a release without a look at whose lease it is."""
     process = start(HOLD)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.base.opening import read_bytes, regular
+from engine.base.processes import is_over, this_process
 from engine.record.store.folder import LEASE, StoreFolder, modified, numbered, token
 
 
@@ -97,6 +98,7 @@ class Lease:
         self._heartbeat = heartbeat
         self._round = 0
         self._token = token()
+        self._process = this_process()
         self._beats = 0
         self._stop = threading.Event()
         self._write()
@@ -133,6 +135,7 @@ class Lease:
         """Write into the existing file only: it is not there any more when a successor has removed it."""
         self._beats += 1
         state = {"token": self._token, "beat": self._beats, "note": self._note, "round": self._round}
+        state["process"] = self._process
         # Closed every time, which is what other nodes can rely on to see it.
         with open(self._path, "r+b", opener=regular) as file:
             file.write(json.dumps({**state, "released": released}).encode() + b"\n")
@@ -148,12 +151,15 @@ class Watch:
         self._since = time.monotonic()
 
     def expired(self) -> bool:
-        """Return whether nobody holds the lease, or its holder has been silent for longer than the patience."""
+        """Return whether nobody holds the lease, its holder's process is seen to be over, or it has been silent for
+        longer than the patience."""
         seen = self._leases.last(self._key)
         if seen != self._seen:
             self._seen, self._since = seen, time.monotonic()
         number, content = seen
-        return not number or holder_in(content) is None or time.monotonic() - self._since > self._leases.patience
+        if not number or holder_in(content) is None or time.monotonic() - self._since > self._leases.patience:
+            return True
+        return is_over(process_in(content))
 
     def take_over(self, note: str = "") -> Lease | None:
         """Take the lease after the one that expired; None if it has not, or if another waiter was faster."""
@@ -167,3 +173,11 @@ def holder_in(content: bytes) -> Holder | None:
         return None if state["released"] else Holder(state["note"], state["round"])
     except (ValueError, KeyError, TypeError, RecursionError):  # just being created
         return Holder("", 0)
+
+
+def process_in(content: bytes) -> str:
+    """Read the name of the holder's process from a lease's content, see engine/base/processes.py."""
+    try:
+        return str(json.loads(content.partition(b"\n")[0])["process"])
+    except (ValueError, KeyError, TypeError, RecursionError):  # just being created, or of an earlier version
+        return ""
