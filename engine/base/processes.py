@@ -6,6 +6,8 @@ import os
 from functools import cache
 from pathlib import Path
 
+from engine.base.opening import read_bytes, read_text
+
 PROC = Path("/proc")
 
 
@@ -34,11 +36,11 @@ def is_over(name: str) -> bool:
 
 @cache
 def _here() -> tuple[str, str]:
-    boot = (PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    boot = read_text(PROC / "sys/kernel/random/boot_id").strip()
     return boot, os.readlink(PROC / "self/ns/pid")
 
 
 def _start_of(number: str) -> str:
     """Return when a live process was started, in ticks since the boot; empty for one that nobody has reaped."""
-    state, *fields = (PROC / str(int(number)) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    state, *fields = read_bytes(PROC / str(int(number)) / "stat").rpartition(b")")[2].decode("ascii").split()
     return "" if state in "ZX" else fields[18]

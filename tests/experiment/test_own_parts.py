@@ -144,7 +144,7 @@ def test_a_function_is_a_model(tmp_path: Path) -> None:
     global generator that a model has moved."""
     mine = fedskew.model("two_layers")(two_layers)
     assert [field.name for field in dataclasses.fields(mine)] == ["head", "projection", "width"]
-    torch.manual_seed(1)  # noqa: whatever the process has drawn before
+    torch.manual_seed(1)  # whatever the process has drawn before
     before = torch.get_rng_state()
     same = [build_model(mine(width=5), (1, 8, 8), 4, seeds.generator(seed, "weights")) for seed in (0, 0, 1)]
     assert torch.equal(torch.get_rng_state(), before)

@@ -24,6 +24,7 @@ from engine.base.errors import ConfigError, ResourceError
 from engine.base.own_modules import import_file
 from engine.base.owned import owned
 from engine.cli import sweep as cli_sweep
+from engine.record.run_folder import RunFolder
 from engine.run.run import Run
 from engine.sweeps.folder import TUNE, SweepFolder
 from engine.sweeps.live import LiveTable
@@ -70,8 +71,11 @@ def direct(folder: Path, trial: str, out: Path, until: int | None = None) -> str
 
 
 def frames(folder: Path, trial: str) -> list[pd.DataFrame]:
-    """A trial's three tables without what may differ between equal runs."""
-    run = SweepFolder(folder).run_folder(trial)
+    return tables(SweepFolder(folder).run_folder(trial))
+
+
+def tables(run: RunFolder) -> list[pd.DataFrame]:
+    """A run's three tables without what may differ between equal runs."""
     unequal = ["seconds", "evaluation_seconds", "actor", "reused"]
     return [run.frame(table.name).drop(columns=unequal, errors="ignore") for table in run.tables]
 
@@ -169,16 +173,15 @@ def test_shared_prefixes_are_computed_once(tmp_path: Path, monkeypatch: pytest.M
         in_portions(patch, 4)
         outcome = swept("warmup", tmp_path / "with", concurrent=2)
     assert (outcome.rounds_asked, outcome.rounds_computed) == (42, 19)
-    plain = swept("warmup", tmp_path / "without", reuse=False)
-    assert (plain.rounds_asked, plain.rounds_computed) == (42, 42)
-    assert weights(tmp_path / "with") == weights(tmp_path / "without")
-    for trial in weights(tmp_path / "with"):
-        for shared, computed in zip(frames(tmp_path / "with", trial), frames(tmp_path / "without", trial), strict=True):
+    for trial, found in summaries(tmp_path / "with").items():
+        direct(tmp_path / "with", trial, tmp_path / trial)
+        alone = RunFolder(tmp_path / trial)
+        unequal = ("rounds_computed", "seconds", "seconds_per_round")
+        assert found == {**alone.summary(), **{key: found[key] for key in unequal}}
+        for shared, computed in zip(frames(tmp_path / "with", trial), tables(alone), strict=True):
             pd.testing.assert_frame_equal(shared, computed)
-    pd.testing.assert_frame_equal(comparable(tmp_path / "with"), comparable(tmp_path / "without"))
     reused = SweepFolder(tmp_path / "with").run_folder("00002").frame("rounds")["reused"]
     assert reused.tolist() == [True] * 5 + [False] * 4
-    assert direct(tmp_path / "with", "00005", tmp_path / "direct") == weights(tmp_path / "with")["00005"]
 
 
 def test_two_sweeps_at_once_share_a_store_and_nothing_else(tmp_path: Path) -> None:
@@ -284,7 +287,7 @@ def killed(function: str, folder: Path, when: Any, *options: str) -> list[str]:
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    assert settle(lambda: not processes("Trial"))
+    assert settle(lambda: not processes("Trial"), 120)  # Ray ends them, in its own time on a busy machine
     return [record.trial for record in SweepFolder(folder).records() if record.ended]
 
 
