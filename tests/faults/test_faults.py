@@ -24,11 +24,10 @@ NOTHING_WRONG: list[str] = []
 def test_a_killed_process_whose_newest_checkpoint_is_cut(tmp_path: Path) -> None:
     """Kills: a checkpoint that is half there and believed; rows beyond it that are kept, or rows before it that are
     lost; bits that depend on where a run was begun again."""
-    faults = (Fault("kill", 0.5, damage="truncate"), Fault("fsync", 0.8, "fsync"))
+    faults = (Fault("kill", 0.5, damage="truncate"),)
     outcome = harness.happen(Schedule(0, "in process", "scaffold on disk", faults), tmp_path)
     assert outcome.problems == NOTHING_WRONG
-    assert [launch.happened for launch in outcome.launches[:2]] == [True, True]
-    assert [launch.code for launch in outcome.launches] == [137, 2, 0]
+    assert [(launch.happened, launch.code) for launch in outcome.launches] == [(True, 137), (False, 0)]
 
 
 @pytest.mark.usefixtures("ray_session")
