@@ -15,6 +15,11 @@ from engine.experiment import Experiment
 from engine.record.run_folder import RunFolder
 from engine.run.run import Run, run
 from engine.sweeps.folder import SweepFolder
+from engine.sweeps.named import load
+from engine.sweeps.options import How
+from engine.sweeps.running import run_sweep
+from tests.support import small_sweeps
+from tests.support.waiting import settle
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 ROOT = Path(__file__).parents[2]
@@ -44,29 +49,22 @@ def test_two_runs_and_a_sweep_on_one_ray(tmp_path: Path) -> None:
 
     address = ray.get_runtime_context().gcs_address
     (tmp_path / "run.yaml").write_text(cell(1).to_yaml())
-    sweep = tmp_path / "mine.py"
-    sweep.write_text(
-        "from dataclasses import replace\nfrom tests.support.small_sweeps import grid\n"
-        "def two(profile):\n    '''Two trials.'''\n    return replace(grid(profile), seeds=(0, 1), space={})\n"
-    )
-    wanted = {
-        "first": ("run", "run.yaml"),
-        "again": ("run", "run.yaml"),
-        "sweep": ("sweep", f"{sweep}:two", "--mode", "inside"),
-    }
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     environment.pop("RAY_ADDRESS", None)
     started = {
         out: subprocess.Popen(
-            [sys.executable, "-m", "engine.cli.main", *words, "--out", out, "--address", address],
+            [sys.executable, "-m", "engine.cli.main", "run", "run.yaml", "--out", out, "--address", address],
             cwd=tmp_path,
             env=environment,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for out, words in wanted.items()
+        for out in ("first", "again")
     }
     try:
+        assert settle((tmp_path / "again" / "experiment.yaml").exists, 120)
+        folder = tmp_path / "sweep"
+        run_sweep(load(f"{small_sweeps.__file__}:two", "laptop", [], {}), folder, How(mode="inside"))
         for out, process in started.items():
             _, err = process.communicate(timeout=200)
             assert process.returncode == 0, (out, err[-2000:])

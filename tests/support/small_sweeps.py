@@ -62,6 +62,11 @@ def pair(profile: str) -> Sweep:
     )
 
 
+def two(profile: str) -> Sweep:
+    """Two seeds."""
+    return replace(grid(profile), space={})
+
+
 def warmup(profile: str) -> Sweep:
     """Warm-up rounds, with client state in the second stage."""
     return Sweep(

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from engine.sweeps.options import How
 from engine.sweeps.running import SweepResult, resume_sweep, run_sweep
 from tests.support import small_sweeps
 from tests.support.foreign import ANYWHERE, Foreign
+from tests.support.waiting import settle
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 SMALL = str(Path(small_sweeps.__file__))
@@ -94,13 +94,6 @@ def processes(name: str) -> list[int]:
         except OSError:
             continue
     return found
-
-
-def settle(condition: Any, seconds: float = 30.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return bool(condition())
 
 
 @pytest.fixture(scope="module")
@@ -188,17 +181,12 @@ def test_two_sweeps_at_once_share_a_store_and_nothing_else(tmp_path: Path) -> No
     """Kills: two holders of one prefix, a waiter that computes it, a sweep that ends the other."""
     import ray
 
-    # Small commands of a user's, each a process of its own.
-    address = ["--address", ray.get_runtime_context().gcs_address, "--concurrent", "1", "--mode", "inside"]
-    both = [
-        subprocess.Popen(
-            [*COMMAND, "sweep", f"{SMALL}:warmup", "--out", str(tmp_path / name), *address],
-            env=ENVIRONMENT,
-            stderr=subprocess.DEVNULL,
-        )
-        for name in ("a", "b")
-    ]
-    assert [process.wait(timeout=200) for process in both] == [0, 0]
+    how = ["--address", ray.get_runtime_context().gcs_address, "--concurrent", "1", "--mode", "inside"]
+    command = [*COMMAND, "sweep", f"{SMALL}:warmup", "--out", str(tmp_path / "a"), "--store", str(tmp_path / "store")]
+    with subprocess.Popen([*command, *how], env=ENVIRONMENT, stderr=subprocess.DEVNULL) as other:
+        assert settle((tmp_path / "a" / "plan.json").exists, 120)  # from here on both start the process of a trial
+        swept("warmup", tmp_path / "b", store=tmp_path / "store")
+        assert other.wait(timeout=200) == 0
     records = {name: SweepFolder(tmp_path / name).records() for name in ("a", "b")}
     assert [record.status for name in records for record in records[name]] == ["finished"] * 12
     assert sum(record.rounds_computed for name in records for record in records[name]) == 19
