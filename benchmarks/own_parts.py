@@ -3,7 +3,7 @@
 FedProx is written as a user would write it, in a script, in a file with a module beside it, in an installed package and
 in a sweep's file. Each is run in process and on two actors, and swept on Ray; the sweep's process group is killed when
 the first checkpoint of a trial is there, and gone on with. Twin and file are run on two nodes, too, and swept by ASHA,
-PBT and Optuna. ``python -m benchmarks.own_parts`` takes about ten minutes.
+PBT and Optuna. ``python -m benchmarks.own_parts`` takes about a quarter of an hour.
 """
 
 from __future__ import annotations
