@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import pickle
+import re
 import statistics
 import sys
 import tempfile
@@ -33,6 +34,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.common import RESULTS, load, save, verdict
+from engine.base.errors import FedskewError
 from engine.experiment import Execution, Experiment
 from engine.run.run import Run
 from engine.studies.floor.measured import measure_floor
@@ -60,18 +62,22 @@ class Setting:
     part: str  # a key of PARTITIONS
     executor: str
     actors: int  # that share the card; 0: none, in process
+    overrides: tuple[str, ...] = ()  # key=value pairs that make it another setting
 
     @property
     def key(self) -> str:
-        return f"{self.part}, {self.executor}, actors={self.actors}"
+        """Its name among the results: settings that differ in overrides alone are kept apart."""
+        return ", ".join((self.part, self.executor, f"actors={self.actors}", *self.overrides))
 
     @classmethod
     def of(cls, key: str) -> Setting:
-        part, executor, actors = key.split(", ")
-        return cls(part, executor, int(actors.removeprefix("actors=")))
+        """Return the setting of a key; an override's value may hold commas, as lists do."""
+        part, executor, rest = key.split(", ", 2)
+        actors, *overrides = re.split(r", (?=[\w.]+=)", rest)
+        return cls(part, executor, int(actors.removeprefix("actors=")), tuple(overrides))
 
-    def experiment(self, data: Path, device: Literal["cpu", "cuda"], overrides: Sequence[str] = ()) -> Experiment:
-        """``data``: a folder with CIFAR-10's batches."""
+    def experiment(self, data: Path, device: Literal["cpu", "cuda"], changes: Sequence[str] = ()) -> Experiment:
+        """``data``: a folder with CIFAR-10's batches. ``changes``: beside the setting's own overrides."""
         values = cifar10().to_mapping()
         values["name"] = f"gpu-{self.part}"
         values["data"]["root"] = str(data)
@@ -84,13 +90,15 @@ class Setting:
             "device": device,
             "gpus_per_actor": share,
         }
-        return Experiment.from_mapping(values).override(list(overrides))
+        return Experiment.from_mapping(values).override([*self.overrides, *changes])
 
 
-def settings(parts: Sequence[str], names: Sequence[str], actors: Sequence[int]) -> list[Setting]:
+def settings(
+    parts: Sequence[str], names: Sequence[str], actors: Sequence[int], overrides: Sequence[str] = ()
+) -> list[Setting]:
     """What tells most first: all executors in process, then more and more actors."""
     there = [count for count in actors if count == 0 or find_spec("ray")]
-    return [Setting(part, executor, count) for count, part, executor in product(there, parts, names)]
+    return [Setting(part, executor, count, tuple(overrides)) for count, part, executor in product(there, parts, names)]
 
 
 def write_cifar10(folder: Path, images: int = 10_000) -> Path:
@@ -110,7 +118,10 @@ def write_cifar10(folder: Path, images: int = 10_000) -> Path:
 
 
 def measure(experiment: Experiment, seconds: float) -> dict[str, Any]:
-    """Seconds of each round after the warm-up, for about ``seconds``; and the share of the floor."""
+    """Seconds of each round after the warm-up, for about ``seconds``; and the share of the floor, or why it has none.
+
+    A floor that is refused, as with autocast, takes no timing away.
+    """
     with tempfile.TemporaryDirectory() as folder:
         run = Run.open(experiment, Path(folder) / "run")
         try:
@@ -123,11 +134,11 @@ def measure(experiment: Experiment, seconds: float) -> dict[str, Any]:
                 rounds.append(time.perf_counter() - began)
         finally:
             run.driver.close()  # without the run's pictures
-    return {
-        "seconds_per_round": statistics.median(rounds),
-        "rounds": rounds,
-        "floor_share": measure_floor(experiment, FLOOR_ROUNDS).typical.share,
-    }
+    found: dict[str, Any] = {"seconds_per_round": statistics.median(rounds), "rounds": rounds}
+    try:
+        return {**found, "floor_share": measure_floor(experiment, FLOOR_ROUNDS).typical.share}
+    except FedskewError as error:
+        return {**found, "no_floor": str(error)}
 
 
 def thousand(experiment: Experiment, folder: Path, seconds: float) -> dict[str, Any]:
@@ -182,16 +193,17 @@ def missing(wanted: Sequence[Setting], results: dict[str, Any]) -> list[Setting]
     return [setting for setting in wanted if "seconds_per_round" not in results["settings"].get(setting.key, {})]
 
 
-def fastest(results: dict[str, Any], part: str) -> Setting:
-    """Of those measured."""
+def fastest(results: dict[str, Any], part: str, overrides: Sequence[str] = ()) -> Setting:
+    """Of those measured with the same overrides."""
+    wanted = part, tuple(overrides)
     found = {
-        key: entry["seconds_per_round"]
-        for key, entry in results["settings"].items()
-        if "seconds_per_round" in entry and key.startswith(f"{part}, ")
+        setting: entry["seconds_per_round"]
+        for setting, entry in ((Setting.of(key), entry) for key, entry in results["settings"].items())
+        if "seconds_per_round" in entry and (setting.part, setting.overrides) == wanted
     }
     if not found:
         raise SystemExit(f"part {part}: nothing is measured yet; measure without --thousand, to know what is fastest")
-    return Setting.of(min(found, key=found.__getitem__))
+    return min(found, key=found.__getitem__)
 
 
 def went_on(before: dict[str, Any] | None, setting: Setting, chunk: dict[str, Any]) -> dict[str, Any]:
@@ -208,7 +220,7 @@ def show(results: dict[str, Any], console: Console) -> None:
         if "failed" in entry:
             table.add_row(key, "failed", "", entry["failed"][:60])
         else:
-            share = f"{100 * entry['floor_share']:.0f} %"
+            share = f"{100 * entry['floor_share']:.0f} %" if "floor_share" in entry else "none"
             table.add_row(key, f"{entry['seconds_per_round']:.3f}", str(len(entry["rounds"])), share)
     console.print(table)
 
@@ -251,8 +263,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results["images"] = "real" if options.cifar10 else "made up"
         if options.thousand:
             begun = results["thousand"]["setting"] if (options.thousand / "experiment.yaml").exists() else None
-            setting = Setting.of(begun) if begun else fastest(results, "a")
-            changes = [f"rounds={THOUSAND}", "evaluation.every=100", *options.overrides]
+            setting = Setting.of(begun) if begun else fastest(results, "a", options.overrides)
+            changes = [f"rounds={THOUSAND}", "evaluation.every=100"]
             experiment = setting.experiment(data, device, changes)
             left = over - time.perf_counter()
             chunk = isolated(left + RESERVE, thousand, experiment, options.thousand, left - RESERVE)
@@ -262,13 +274,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"rounds {chunk['rounds'][0]} to {chunk['rounds'][1]} in {chunk['seconds']:.0f} s")
             save("gpu", results, options.results)
         else:
-            wanted = settings(options.parts, options.executors, options.actors)
+            wanted = settings(options.parts, options.executors, options.actors, options.overrides)
             for setting in missing(wanted, results):
                 left = over - time.perf_counter()
                 if left < RESERVE:
                     break
                 print(setting.key, flush=True)
-                experiment = setting.experiment(data, device, options.overrides)
+                experiment = setting.experiment(data, device)
                 results["settings"][setting.key] = isolated(left, measure, experiment, options.seconds)
                 save("gpu", results, options.results)
             console.print(f"left to do: {[setting.key for setting in missing(wanted, results)] or 'nothing'}")

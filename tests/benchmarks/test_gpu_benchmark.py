@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from benchmarks import gpu
 from benchmarks.gpu import Setting, executors, fastest, isolated, judged, measure, missing, thousand, went_on
@@ -66,7 +67,8 @@ def test_every_executor_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_measured_is_not_measured_again() -> None:
-    """Kills: a setting that is done twice, a failed one that is never tried again, the slowest for the fastest."""
+    """Kills: a setting that is done twice, a failed one that is never tried again, the slowest for the fastest; one
+    with overrides taken for the same without."""
     wanted = gpu.settings("ab", ["loop", "block"], [0])
     results: dict[str, Any] = {
         "settings": {
@@ -77,16 +79,27 @@ def test_what_is_measured_is_not_measured_again() -> None:
     }
     assert [setting.key for setting in missing(wanted, results)] == ["b, loop, actors=0", "b, block, actors=0"]
     assert fastest(results, "a") == Setting("a", "block", 0)
+    overrides = ("local.epochs=1", "model.hidden=[5, 5]")
+    (other,) = gpu.settings("a", ["block"], [0], overrides)
+    assert missing([other], results) == [other] and Setting.of(other.key) == other
+    results["settings"][other.key] = {"seconds_per_round": 0.5}
+    assert fastest(results, "a") == Setting("a", "block", 0)
+    assert fastest(results, "a", overrides) == other
     with pytest.raises(SystemExit, match="part b: nothing is measured yet"):
         fastest(results, "b")
 
 
 @pytest.mark.slow
 def test_rounds_are_timed_after_the_warm_up(data: Path) -> None:
-    """Kills: fewer rounds than asked for, warm-up among them, a median that is none."""
-    found = measure(Setting("b", "loop", 0).experiment(data, "cpu", TINY), seconds=0.0)
+    """Kills: fewer rounds than asked for, warm-up among them, a median that is none; timings that are lost where the
+    floor is refused."""
+    found = measure(Setting("b", "loop", 0, tuple(TINY)).experiment(data, "cpu"), seconds=0.0)
     assert len(found["rounds"]) == gpu.LEAST
     assert found["seconds_per_round"] == sorted(found["rounds"])[1] > 0
+    other = ["execution.autocast=bfloat16"]
+    without = measure(Setting("b", "loop", 0, tuple(TINY)).experiment(data, "cpu", other), seconds=0.0)
+    assert without["seconds_per_round"] > 0 and without["no_floor"].startswith("execution.autocast=bfloat16: is ")
+    gpu.show({"card": "none", "settings": {"b, loop, actors=0": without}}, Console(quiet=True))
 
 
 def test_a_thousand_rounds_go_on(data: Path, tmp_path: Path) -> None:

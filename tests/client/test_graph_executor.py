@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Client, Context, Net, Phase, PostTraining, Tensors
-from engine.base.errors import ConfigError, RunError
+from engine.base.errors import ConfigError, MemoryShort, RunError
 from engine.client import training_loop as sequential
 from engine.client.client_round import ClientRound
 from engine.client.flat_net import FlatNet
@@ -483,6 +483,17 @@ def test_a_step_that_cannot_be_captured_says_so(tmp_path: Path, monkeypatch: pyt
         "set execution.executor=block"
     )
     with pytest.raises(RunError, match=f"^{message}$"):
+        drive(tmp_path, config("fedavg", "graph"))
+
+
+def test_memory_that_a_capture_lacks_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a card that is too small, told as a step that cannot be captured."""
+
+    def has_no_room(self: Recorder, work: Callable[[], None]) -> Callable[[], None]:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(Recorder, "record", has_no_room)
+    with pytest.raises(MemoryShort, match=r"do not fit into a worker's memory: .*Tried to allocate 2.00 GiB"):
         drive(tmp_path, config("fedavg", "graph"))
 
 

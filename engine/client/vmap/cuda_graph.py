@@ -203,6 +203,8 @@ class Program(Memory):
         own = inputs.copied()
         try:
             return Captured(own, self._recorder.record(lambda: work(own)))
+        except torch.OutOfMemoryError:  # is one, too, and is told as elsewhere: with the number of clients to lower
+            raise
         except RuntimeError as error:
             why = str(error).partition("\n")[0]
             raise RunError(
