@@ -127,58 +127,6 @@ def test_the_tests_that_are_begun_pass(call: Call, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("empty_one.py",), "registers no part; write a decorator, fedskew.algorithm, fedskew.model, fedskew.dataset"),
-        (("nowhere_one.py",), "FILE="),
-        (("fedprx",), "NAME=fedprx: is neither a Python file nor a known part; did you mean 'fedprox'?"),
-    ],
-)
-def test_what_cannot_be_checked_is_refused(call: Call, tmp_path: Path, words: tuple[str, ...], sentence: str) -> None:
-    """Kills: a file without parts that counts as sound; an unknown name without a suggestion."""
-    (tmp_path / "empty_one.py").write_text("RATE = 0.1\n")
-    code, out, err = call("check", *words)
-    assert (code, out) == (2, "") and sentence in err
-
-
-def test_a_known_name_is_checked(call: Call) -> None:
-    """Kills: names that only files stand for; a skipped check without its reason."""
-    code, out, _ = call("check", "shards")
-    assert code == 0 and out.startswith("partition shards\n")
-
-
-# --- new ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", list(PART))
-def test_what_is_begun_passes_as_it_is(call: Call, tmp_path: Path, kind: str) -> None:
-    """Kills: a template that breaks a rule, a command that is not the next one."""
-    code, out, err = call("new", kind, f"begun_{kind}", "--out", "own folder")
-    assert code == 0 and "wrote own folder/" in err
-    section = f"{kind}.name=begun_{kind}"
-    file, test = f"own folder/begun_{kind}.py", f"own folder/test_begun_{kind}.py"
-    assert [line.strip() for line in out.splitlines()] == [
-        f"fedskew check '{file}'",
-        f"pytest '{test}'",
-        f"fedskew run --with '{file}' {section}",
-    ]
-    code, out, err = call("check", file)
-    assert code == 0 and " 0 failed, 0 skipped" in out, out
-    text = (tmp_path / file).read_text()
-    assert "import fedskew\n" in text and "import engine" not in text and "from engine" not in text
-    code, out, err = call("run", "--with", file, section, "rounds=1", "execution.actors=0")
-    assert code == 0, err
-    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
-    ended = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 0, ended.stdout
-    assert f"{len(CHECKS[kind]) - 2 * (kind == 'algorithm') + 1} passed" in ended.stdout
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
         (("network", "mine"), "KIND=network: is nothing to begin; known: algorithm, model, data, partition"),
         (("algorithm", "fedprox"), "NAME=fedprox: is the name of a known algorithm; for example NAME=my_fedprox"),
         (("algorithm", "json"), "NAME=json: is the name of another Python module; for example NAME=my_json"),
