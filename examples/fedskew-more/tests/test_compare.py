@@ -36,9 +36,9 @@ def test_every_model_has_its_fedavg_first() -> None:
     trials = planned(["fedlc", "fedbn"], [3, 4], rounds=2)
     assert [(one.method, one.model, one.seed) for one in trials[:4]] == [
         ("fedavg", "mlp", 3),
-        ("fedavg", "resnet8", 3),
+        ("fedavg", "mlp_with_norms", 3),
         ("fedlc", "mlp", 3),
-        ("fedbn", "resnet8", 3),
+        ("fedbn", "mlp_with_norms", 3),
     ]
     assert len({one.experiment.digest for one in trials}) == len(trials) == 8
     assert {(one.seed, one.experiment.partition.seed) for one in trials} == {(3, 3), (4, 4)}
