@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from engine.base import parquet
 from engine.base.errors import ConfigError, DataError
@@ -122,6 +123,12 @@ def _names(place: Path) -> tuple[str, ...]:
 def _whole(table: pa.Table, name: str) -> np.ndarray:
     """A column of whole numbers, int64; a last round that is null has no end."""
     column = table[name]
+    if name == "last_round" and pa.types.is_floating(column.type):  # as pandas has whole numbers, some of them null
+        column = pc.if_else(pc.is_nan(column), None, column)
+        try:
+            column = column.cast(pa.int64())  # raises where a number is not whole
+        except pa.ArrowInvalid:
+            raise ValueError(f"its column {name} does not hold whole numbers") from None
     if not pa.types.is_integer(column.type):
         raise ValueError(f"its column {name} does not hold whole numbers")
     column = column.cast(pa.int64())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from engine.algorithm import Algorithm, PlannedStage, PostTraining, Setting, ove
 from engine.algorithm.personalised import has_global_model
 from engine.base.errors import ConfigError, nearest, require
 from engine.data import Partition
-from engine.experiment.dotted_keys import whole_numbers
+from engine.experiment.dotted_keys import numbers
 from engine.experiment.sections import Evaluation, Participation, Stop
 from engine.experiment.stages import Change, Stage, WrittenStage
 from engine.models import MODELS, ModelSpec
@@ -19,9 +20,13 @@ MOST_OF_ALL = 2**63 - 1  # the largest whole number that tables, tensors and gen
 
 
 def check_numbers(values: Mapping[str, Any]) -> None:
-    """Refuse whole numbers beyond 64 bits anywhere in an experiment as data."""
-    for key, number in whole_numbers(values):
-        require(abs(number) <= MOST_OF_ALL, key, number, "is larger than any number of a run can be", "lower it")
+    """Refuse whole numbers beyond 64 bits, and numbers that are none, anywhere in an experiment as data."""
+    for key, number in numbers(values):
+        if isinstance(number, int):
+            require(abs(number) <= MOST_OF_ALL, key, number, "is larger than any number of a run can be", "lower it")
+        else:
+            rule = "is no finite number, and the files of a run hold no other"
+            require(math.isfinite(number), key, number, rule, "take a large number, or None for none")
 
 
 def check_cohort(participation: Participation, partition: Partition) -> None:

@@ -105,14 +105,14 @@ def assigned(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     return values
 
 
-def whole_numbers(value: Any, key: str = "") -> Iterator[tuple[str, int]]:
-    """Yield all whole numbers in an experiment as data, with their dotted keys."""
-    if isinstance(value, int):
+def numbers(value: Any, key: str = "") -> Iterator[tuple[str, int | float]]:
+    """Yield all numbers in an experiment as data, with their dotted keys."""
+    if isinstance(value, int | float):
         yield key, value
-    elif isinstance(value, Mapping | list):
+    elif isinstance(value, Mapping | list | tuple):
         parts = value.items() if isinstance(value, Mapping) else enumerate(value)
         for name, part in parts:
-            yield from whole_numbers(part, f"{key}.{name}" if key else str(name))
+            yield from numbers(part, f"{key}.{name}" if key else str(name))
 
 
 def _stage_with(values: Mapping[str, Any], field: str) -> str:

@@ -88,7 +88,7 @@ class Experiment(Section):
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> Experiment:
-        checks.check_numbers(self.to_mapping())
+        checks.check_numbers(self.model_dump())  # in JSON, what is infinite would be none
         checks.check_cohort(self.participation, self.partition)
         checks.check_written(self.stages, self.algorithm)
         checks.check_order(self.schedule)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pickle
 import re
 import subprocess
@@ -69,6 +70,13 @@ def test_a_run_without_its_part_says_what_to_give(tmp_path: Path) -> None:
     with pytest.raises(fedskew.FedskewError, match=told):
         fedskew.resume(tmp_path / "run")
     assert fedskew.load_results(tmp_path / "run").trials["status"].tolist() == ["finished"]
+
+
+def test_a_field_that_is_infinite_is_named() -> None:
+    """Kills: a run that trains to its end, and then cannot be written down."""
+    clipped = fedskew.algorithm("clipped")(made(__annotations__={"max_norm": "float"}, max_norm=math.inf))
+    with pytest.raises(ConfigError, match=r"algorithm.max_norm=inf: is no finite number, and the files of a"):
+        Experiment(algorithm=clipped(), **SMALL)
 
 
 def made(name: str = "mine", *, frozen: bool = True, **space: Any) -> Any:

@@ -141,6 +141,9 @@ def test_stays_are_rounds(tmp_path: Path, path: str) -> None:
     )
     open_end = table(tmp_path / "open.parquet", {"client": [1, 0], "first_round": [2, 3], "last_round": [None, 3]})
     found = read_availability(open_end)
+    frame = pd.DataFrame({"client": [1, 0], "first_round": [2, 3], "last_round": [None, 3]})  # 3.0, and no number
+    frame.to_parquet(tmp_path / "pandas.parquet")
+    assert read_availability(str(tmp_path / "pandas.parquet")) == found
     assert [found.present(round).tolist() for round in (1, 2, 3, 4, 10**12)] == [[], [1], [0, 1], [1], [1]]
     assert mean_cohort(range(2), Participation(availability=open_end)) == 1  # 0, 1 and 2 in the three rounds named
 

@@ -52,6 +52,13 @@ class Flat(ModelSpec):
         return self.model(body, nn.Linear(5, num_classes))
 
 
+@dataclass(frozen=True)
+class Dropping(Flat):
+    """It keeps the rules, and draws."""
+
+    layer: ClassVar[type[nn.Module]] = nn.Dropout
+
+
 class Shifted(Model):
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) + 1
@@ -187,7 +194,9 @@ def test_a_fault_of_a_model_is_found(part: ModelSpec, check: str, sentence: str)
     assert re.search(sentence, found_by(check, part)), found_by(check, part)
 
 
-@parametrize_with_checks([Flat(), *(MODELS.build({"name": name}) for name in ("logistic", "mlp", "cnn", "resnet8"))])
+@parametrize_with_checks(
+    [Flat(), Dropping(), *(MODELS.build({"name": name}) for name in ("logistic", "mlp", "cnn", "resnet8"))]
+)
 def test_models(part: ModelSpec, check: Any) -> None:
     """Kills: a check that fails whatever the model is; one of ours that no executor takes."""
     check(part)
