@@ -75,8 +75,9 @@ def _pass_on(error: Exception, group: Sequence[ClientRound]) -> None:
     if isinstance(error, RuntimeError) and str(error).startswith("vmap:") and "random" in str(error):
         raise UnkeyedDraw(
             f"{_told(group)}: {type(group[0].algorithm).__name__}, or a module of the network, draws random numbers in "
-            f"a way that cannot be mapped over clients ({_first_sentence(error)}); a loss finds its numbers in "
-            "batch.drawn, and under execution.executor=loop modules may draw in any way of torch's"
+            f"a way that cannot be mapped over clients ({_first_sentence(error)}); a loss finds in batch.drawn what "
+            "step_randomness has drawn from client.rng, a gradient draws nothing; where it is the network that draws, set "
+            "execution.executor=loop"
         ) from error
     if isinstance(error, FedskewError):  # of the engine: a step that cannot be captured, for example
         raise error
