@@ -76,7 +76,7 @@ def _pass_on(error: Exception, group: Sequence[ClientRound]) -> None:
         raise UnkeyedDraw(
             f"{_told(group)}: {type(group[0].algorithm).__name__}, or a module of the network, draws random numbers in "
             f"a way that cannot be mapped over clients ({_first_sentence(error)}); a loss finds in batch.drawn what "
-            "step_randomness has drawn from client.rng, a gradient draws nothing; where it is the network that draws, set "
+            "step_randomness has drawn from client.rng, a gradient draws nothing; where the network draws, set "
             "execution.executor=loop"
         ) from error
     if isinstance(error, FedskewError):  # of the engine: a step that cannot be captured, for example
