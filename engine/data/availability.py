@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from engine.base import parquet
 from engine.base.errors import ConfigError, DataError
@@ -124,7 +123,7 @@ def _whole(table: pa.Table, name: str) -> np.ndarray:
     """A column of whole numbers, int64; a last round that is null has no end."""
     column = table[name]
     if name == "last_round" and pa.types.is_floating(column.type):  # as pandas has whole numbers, some of them null
-        column = pc.if_else(pc.is_nan(column), None, column)
+        column = pa.chunked_array([pa.array(column.to_numpy(), from_pandas=True)])  # NaN is null
         try:
             column = column.cast(pa.int64())  # raises where a number is not whole
         except pa.ArrowInvalid:
