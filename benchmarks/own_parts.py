@@ -247,9 +247,10 @@ def main() -> int:
             found["sweep"] = trials(out)
             if name in ("twin", "file"):
                 found["two nodes"] = on_two_nodes(door, place / "nodes")
-                for kind in ("asha", "optuna", "pbt"):
+                for kind in ("asha", "optuna"):
                     ended(door.sweep(place / kind, kind), door)
                     found[kind] = trials(place / kind)
+                ended(door.sweep(place / "pbt", "pbt"), door)
                 found["pbt"], found["trials that PBT changed"] = on_their_schedules(door, place / "pbt")
             rows[name] = found
             print(name, found, flush=True)

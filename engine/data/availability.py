@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -124,10 +125,8 @@ def _whole(table: pa.Table, name: str) -> np.ndarray:
     column = table[name]
     if name == "last_round" and pa.types.is_floating(column.type):  # as pandas has whole numbers, some of them null
         column = pa.chunked_array([pa.array(column.to_numpy(), from_pandas=True)])  # NaN is null
-        try:
-            column = column.cast(pa.int64())  # raises where a number is not whole
-        except pa.ArrowInvalid:
-            raise ValueError(f"its column {name} does not hold whole numbers") from None
+        with suppress(pa.ArrowInvalid):  # of numbers that are not whole
+            column = column.cast(pa.int64())
     if not pa.types.is_integer(column.type):
         raise ValueError(f"its column {name} does not hold whole numbers")
     column = column.cast(pa.int64())

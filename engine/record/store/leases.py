@@ -12,7 +12,7 @@ import errno
 import json
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine.base.opening import read_bytes, regular
@@ -26,6 +26,7 @@ class Holder:
 
     note: str
     round: int
+    process: str = field(default="", compare=False)  # see engine/base/processes.py
 
 
 class Leases:
@@ -157,9 +158,9 @@ class Watch:
         if seen != self._seen:
             self._seen, self._since = seen, time.monotonic()
         number, content = seen
-        if not number or holder_in(content) is None or time.monotonic() - self._since > self._leases.patience:
-            return True
-        return is_over(process_in(content))
+        holder = holder_in(content) if number else None
+        silent = time.monotonic() - self._since > self._leases.patience
+        return holder is None or silent or is_over(holder.process)
 
     def take_over(self, note: str = "") -> Lease | None:
         """Take the lease after the one that expired; None if it has not, or if another waiter was faster."""
@@ -170,14 +171,6 @@ def holder_in(content: bytes) -> Holder | None:
     """Read the holder from a lease's content; None if it was released."""
     try:
         state = json.loads(content.partition(b"\n")[0])
-        return None if state["released"] else Holder(state["note"], state["round"])
+        return None if state["released"] else Holder(state["note"], state["round"], str(state.get("process", "")))
     except (ValueError, KeyError, TypeError, RecursionError):  # just being created
         return Holder("", 0)
-
-
-def process_in(content: bytes) -> str:
-    """Read the name of the holder's process from a lease's content, see engine/base/processes.py."""
-    try:
-        return str(json.loads(content.partition(b"\n")[0])["process"])
-    except (ValueError, KeyError, TypeError, RecursionError):  # just being created, or of an earlier version
-        return ""
