@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from engine.models.model import ModelSpec, hollow
+from engine.models.model import ModelSpec, has_batchnorm, hollow
 
 ROWS = 2  # of the batch that passes: BatchNorm takes no single one
 
@@ -107,5 +107,5 @@ def count(model: nn.Module, shape: tuple[int, int, int]) -> ModelCost:
         parameters=sum(p.numel() for p in model.parameters()),
         buffers=sum(b.numel() for b in model.buffers() if b.is_floating_point()),
         outputs=scores.numel() // ROWS,
-        has_batchnorm=any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()),
+        has_batchnorm=has_batchnorm(model),
     )

@@ -137,6 +137,11 @@ def _filled(module: nn.Module, make: Callable[..., Tensor]) -> None:
     module._apply(lambda tensor: make(tensor.shape, dtype=tensor.dtype, device="cpu"))
 
 
+def has_batchnorm(model: nn.Module) -> bool:
+    """Return whether a network has layers that keep running statistics."""
+    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
+
+
 COPIES = 4  # of the weights, that a run holds at least: the server's, a client's, its gradients, a sum
 
 

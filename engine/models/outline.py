@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import torch
-from torch import nn
 from torch.func import functional_call
 
 from engine.base.errors import ConfigError
-from engine.models.model import Model, ModelSpec, on_meta
+from engine.models.model import Model, ModelSpec, has_batchnorm, on_meta
 from engine.models.narrow import narrowed
 
 SHAPE, SMALLER, CLASSES = (3, 64, 64), (3, 48, 48), 10
@@ -39,7 +38,7 @@ class Outline:
     @property
     def has_batchnorm(self) -> bool:
         """Whether the model has running statistics."""
-        return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.model.modules())
+        return has_batchnorm(self.model)
 
     @cached_property
     def not_narrowed(self) -> ConfigError | None:

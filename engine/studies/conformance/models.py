@@ -12,6 +12,7 @@ from engine.base.errors import FedskewError
 from engine.client.flat_net import FlatNet
 from engine.client.global_generators import GlobalStates
 from engine.models import Model, ModelSpec, build_model, check_size
+from engine.models.model import has_batchnorm
 from engine.studies.conformance.algorithm_runs import ROUNDING
 from engine.studies.conformance.failure import demand, telling
 from engine.studies.conformance.small_data import CLASSES, dataset
@@ -135,7 +136,7 @@ def same_answers_twice(spec: ModelSpec) -> None:
 def takes_one_row(spec: ModelSpec) -> None:
     """Demand a gradient of a batch of one row in training mode, where the model has no BatchNorm."""
     name, (model, x) = type(spec).__name__, _made(spec)
-    rows = 2 if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()) else 1
+    rows = 2 if has_batchnorm(model) else 1
     weights = [weight for weight in model.train().parameters() if weight.requires_grad]
     failing = telling(f"{name} fails in training mode on a batch of {rows}", "squeeze no axis of the batch")
     with failing, torch.random.fork_rng(devices=[]):  # a model with dropout draws here, as it may in training
