@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -40,6 +39,8 @@ from engine.client.client_round import ClientRound
 from engine.client.drawing_modules import StepDraws, drawing_from
 from engine.client.entries import is_finite, sliced
 from engine.client.flat_net import FlatNet
+from engine.client.step_inputs import Inputs, on_device
+from engine.data import augmentation
 from engine.data.batches import Rows
 from engine.experiment import Local
 
@@ -141,17 +142,32 @@ class SequentialLoop:
         augment = "none" if frozen_body else self.local.augment
         batch_of = self._cached(indices) if phase.features == "cached" else self._live(indices, augment)
         net = CachedNet(self.net) if phase.features == "cached" else self.net
-        batches = chain.from_iterable(
-            self.round.order.passes(phase, self.round.phase_client, least_rows(self.net, phase))
-        )
+        steps = self._inputs(phase, augment)
         if phase.emit == "gradient":
-            self._emit(net, batch_of, batches, phase)
+            self._emit(net, batch_of, steps, phase)
         else:
-            self._steps(net, batch_of, batches, phase)
+            self._steps(net, batch_of, steps, phase)
         if before is not None:
             self.net.buffers.copy_(before)
 
-    def _steps(self, net: Net, batch_of: BatchOf, batches: Iterator[Tensor], phase: Phase) -> None:
+    def _inputs(self, phase: Phase, augment: str) -> Iterator[Sequence[Inputs]]:
+        """Yield step after step the inputs of its chunks, of which there is one but in a large full batch."""
+        client, order = self.round.phase_client, self.round.order
+        is_full = order.batch_size(phase) == "full"
+        for batches in order.passes(phase, client, least_rows(self.net, phase)):
+            taken = batches[:1] if phase.emit == "gradient" else batches
+            chunked = [chunks(positions) if is_full else (positions,) for positions in taken]
+            inputs = iter(on_device([self._drawn(own, augment) for own in chain(*chunked)], self.net.weights.device))
+            yield from (tuple(islice(inputs, len(own))) for own in chunked)
+
+    def _drawn(self, positions: Tensor, augment: str) -> Inputs:
+        """The inputs of a forward pass over ``positions``."""
+        client, rows = self.round.phase_client, {"rows": positions}
+        if augment != "none":
+            rows |= augmentation.draw(augment, len(positions), client.rng("augment"))
+        return Inputs(rows, dict(self.algorithm.step_randomness(client, len(positions), self.round.received)))
+
+    def _steps(self, net: Net, batch_of: BatchOf, inputs: Iterator[Sequence[Inputs]], phase: Phase) -> None:
         where, _ = self.net.slices[phase.trainable]
         weights = self.net.weights[where]
         received = sliced(self.algorithm, self.round.received, where)
@@ -165,11 +181,11 @@ class SequentialLoop:
         plain = self._is_plain(phase)
         hook = self.algorithm.gradient if self._acts("gradient", phase) else None
         steps = 0
-        for positions in batches:
+        for chunked in inputs:
             if plain:
-                self.net.descend(self._loss(net, batch_of, positions, phase), phase.trainable, self.round.lr)
+                self.net.descend(self._loss(net, batch_of, chunked[0], phase), phase.trainable, self.round.lr)
             else:
-                grad = self._grad(net, batch_of, positions, phase)
+                grad = self._grad(net, batch_of, chunked, phase)
                 step(grad if hook is None else hook(grad, weights, received, state, client))
             steps += 1
             if self.stops_unless_finite and not is_finite(self.net.weights):
@@ -182,39 +198,36 @@ class SequentialLoop:
         is_small = self.round.order.batch_size(phase) != "full"
         return self.local.is_plain_sgd and is_small and not self._acts("gradient", phase)
 
-    def _emit(self, net: Net, batch_of: BatchOf, batches: Iterator[Tensor], phase: Phase) -> None:
+    def _emit(self, net: Net, batch_of: BatchOf, inputs: Iterator[Sequence[Inputs]], phase: Phase) -> None:
         where, _ = self.net.slices[phase.trainable]
         self.round.gradient = torch.zeros_like(self.net.weights)
-        for positions in islice(batches, 1):
-            self.round.gradient[where] = self._grad(net, batch_of, positions, phase)
+        for chunked in islice(inputs, 1):
+            self.round.gradient[where] = self._grad(net, batch_of, chunked, phase)
 
-    def _grad(self, net: Net, batch_of: BatchOf, positions: Tensor, phase: Phase) -> Tensor:
-        """Return the gradient of the mean loss over ``positions``; exact over chunks where the phase asks for a full
-        batch.
-        """
-        if self.round.order.batch_size(phase) != "full" or len(positions) <= CHUNK:
-            return self._backward(net, batch_of, positions, phase)
+    def _grad(self, net: Net, batch_of: BatchOf, chunked: Sequence[Inputs], phase: Phase) -> Tensor:
+        """Return the gradient of the mean loss over the rows of all chunks."""
+        if len(chunked) == 1:
+            return self._backward(net, batch_of, chunked[0], phase)
+        rows = sum(len(inputs.rows["rows"]) for inputs in chunked)
         total = None
-        for chunk in positions.tensor_split(-(-len(positions) // CHUNK)):
-            part = self._backward(net, batch_of, chunk, phase) * (len(chunk) / len(positions))
+        for inputs in chunked:
+            part = self._backward(net, batch_of, inputs, phase) * (len(inputs.rows["rows"]) / rows)
             total = part if total is None else total.add_(part)
         assert total is not None
         return total
 
-    def _backward(self, net: Net, batch_of: BatchOf, positions: Tensor, phase: Phase) -> Tensor:
-        return self.net.backward(self._loss(net, batch_of, positions, phase), phase.trainable)
+    def _backward(self, net: Net, batch_of: BatchOf, inputs: Inputs, phase: Phase) -> Tensor:
+        return self.net.backward(self._loss(net, batch_of, inputs, phase), phase.trainable)
 
-    def _loss(self, net: Net, batch_of: BatchOf, positions: Tensor, phase: Phase) -> Tensor:
-        batch = batch_of(positions)
-        drawn = self.algorithm.step_randomness(self.round.phase_client, len(batch.y), self.round.received)
-        if drawn:
-            batch = replace(batch, drawn={name: moved(value, batch.x.device) for name, value in drawn.items()})
+    def _loss(self, net: Net, batch_of: BatchOf, inputs: Inputs, phase: Phase) -> Tensor:
+        x, y = batch_of(inputs.rows)
+        batch = Batch(x, y, self.round.phase_client, inputs.drawn)
         draws = self._draws.states() if self._first is None and self.net.draws else []
         with self.forward():
             loss = self._objective(net, batch, self.round.received, self.round.state)
         if self._first is None:
             cached = phase.features == "cached"
-            x = self.rows.batch(self.round.order.part(phase)[positions])[0] if cached else batch.x
+            x = self.rows.batch(self.round.order.part(phase)[inputs.rows["rows"]])[0] if cached else batch.x
             training = self.net.model.training and not cached
             self._first = FirstBatch(replace(batch, x=x), self._objective, loss.detach(), training, draws)
         return loss
@@ -224,20 +237,14 @@ class SequentialLoop:
     def _live(self, indices: Tensor, augment: str) -> BatchOf:
         if augment == "none" and self.rows.normalised_bytes(len(indices)) <= RESIDENT_BYTES:
             x, y = self.rows.batch(indices)  # normalised once a round and not once a step
-
-            def take(positions: Tensor) -> Batch:
-                where = positions.to(x.device)
-                return Batch(x.index_select(0, where), y.index_select(0, where), self.round.phase_client)
-
-            return take
-        rng = self.round.phase_client.rng("augment") if augment != "none" else None
-        return lambda positions: Batch(*self.rows.batch(indices[positions], augment, rng), self.round.phase_client)
+            return lambda rows: (x.index_select(0, rows["rows"]), y.index_select(0, rows["rows"]))
+        return lambda rows: self.rows.batch(indices[rows["rows"]], augmentation.of(rows))
 
     def _cached(self, indices: Tensor) -> BatchOf:
         with torch.no_grad(), self.forward():
             parts = [self.net.features(self.rows.batch(part)[0]) for part in indices.split(CHUNK)]
         features, labels = torch.cat(parts).to(self.net.weights.dtype), self.rows.labels[indices]
-        return lambda positions: Batch(features[positions], labels[positions], self.round.phase_client)
+        return lambda rows: (features[rows["rows"]], labels[rows["rows"]])
 
     # --- the objective on the first batch ---------------------------------------------------------------
 
@@ -269,11 +276,12 @@ class FineTuning(Algorithm):
         raise TypeError("fine-tuning is for the client alone")
 
 
-BatchOf = Callable[[Tensor], Batch]  # positions [B] -> rows
+BatchOf = Callable[[Tensors], tuple[Tensor, Tensor]]  # Inputs.rows -> x [B, ...] and y [B]
 
 
-def moved(value: Any, device: torch.device) -> Any:
-    return value.to(device) if isinstance(value, Tensor) else value
+def chunks(positions: Tensor) -> tuple[Tensor, ...]:
+    """Cut a full batch [..., B] into parts of at most ``CHUNK`` rows, as equal as they can be."""
+    return positions.tensor_split(-(-positions.shape[-1] // CHUNK), dim=-1)
 
 
 def _optimizer(weights: Tensor, local: Local, lr: float) -> Callable[[Tensor], None]:

@@ -1,4 +1,4 @@
-"""Rows on the device: a resident data set, batches of a client's rows, augmentation as tensor operations.
+"""Rows on the device: a resident data set, and batches of a client's rows.
 
 Shapes: N rows of the data set, n rows of a client, B of a batch; images [N, channels, height, width].
 """
@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from engine.algorithm import Tensors
+from engine.data.augmentation import augmented
 from engine.data.dataset import Dataset, Split
-
-CROP_PADDING = 4  # pixels, as is usual for 32 x 32 images
 
 
 class Rows:
@@ -42,16 +42,14 @@ class Rows:
         """Return the bytes of ``rows`` rows that are normalised in the run's precision."""
         return rows * self.images[0].numel() * self.scale.element_size()
 
-    def batch(
-        self, indices: Tensor, augment: str = "none", rng: torch.Generator | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def batch(self, indices: Tensor, drawn: Tensors | None = None) -> tuple[Tensor, Tensor]:
         """Return the rows ``indices`` [B]: normalised images [B, ...] in the run's precision, and labels [B].
 
-        ``augment`` ("none", "flip" or "crop_flip") is applied where there is a generator to draw by.
+        drawn: by which the images are augmented, see ``augmentation.py``; none: they are as they are.
         """
         x = self.images.index_select(0, indices)
-        if augment != "none" and rng is not None:
-            x = augmented(x, augment, rng)
+        if drawn:
+            x = augmented(x, drawn)
         return x.to(self.scale.dtype).mul_(self.scale).add_(self.shift), self.labels.index_select(0, indices)
 
 
@@ -95,23 +93,3 @@ def orders(
             filled = torch.cat((batches[-1], order[torch.arange(batch_size - short) % num_rows]))
             batches[-1] = filled
         yield batches
-
-
-def augmented(x: Tensor, augment: str, rng: torch.Generator) -> Tensor:
-    """Flip images [B, C, H, W] horizontally at random, after random crops of the zero-padded ones for "crop_flip"."""
-    if augment == "crop_flip":
-        x = _crop(x, rng)
-    flip = torch.rand(len(x), generator=rng).to(x.device) < 0.5
-    return torch.where(flip.view(-1, 1, 1, 1), x.flip(-1), x)
-
-
-def _crop(x: Tensor, rng: torch.Generator) -> Tensor:
-    count, _, height, width = x.shape
-    padded = torch.nn.functional.pad(x, (CROP_PADDING,) * 4)
-    top = torch.randint(2 * CROP_PADDING + 1, (count, 1), generator=rng)
-    left = torch.randint(2 * CROP_PADDING + 1, (count, 1), generator=rng)
-    rows = (top + torch.arange(height)).to(x.device)  # [B, height]
-    columns = (left + torch.arange(width)).to(x.device)  # [B, width]
-    which = torch.arange(count, device=x.device).view(-1, 1, 1)
-    # Advanced indices around a slice put the channels last: [B, height, width, channels].
-    return padded[which, :, rows.unsqueeze(2), columns.unsqueeze(1)].permute(0, 3, 1, 2)

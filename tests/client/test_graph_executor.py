@@ -28,13 +28,13 @@ from engine.base.errors import ConfigError, MemoryShort, RunError
 from engine.client import training_loop as sequential
 from engine.client.client_round import ClientRound
 from engine.client.flat_net import FlatNet
+from engine.client.step_inputs import Inputs
 from engine.client.trainer import Trainer
 from engine.client.vmap import cuda_graph
 from engine.client.vmap import training_loop as block
-from engine.client.vmap.block_rows import BlockRows
 from engine.client.vmap.cuda_graph import Captured, CudaRecorder, Program
 from engine.client.vmap.dense import Product
-from engine.client.vmap.step_memory import Inputs, Memory
+from engine.client.vmap.step_memory import Memory
 from engine.client.vmap.steps import descend, optimizer
 from engine.client.vmap.ways import ways
 from engine.data.batches import Rows
@@ -614,26 +614,6 @@ def test_cuda_is_asked_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     replay()
     assert calls == ["replay"]
     cuda_graph._capture_stream.cache_clear()
-
-
-def test_places_are_taken_where_the_rows_are() -> None:
-    """Kills: positions left on the CPU for rows that are on a GPU, which index_select refuses."""
-    far = torch.device("meta")
-    member: Any = SimpleNamespace(order=SimpleNamespace(part=lambda phase: torch.empty(9, device=far)))
-    together: Any = SimpleNamespace(_members=[member, member])
-    asked: list[torch.device] = []
-
-    class Asks(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func._schema.name == "aten::index_select":
-                asked.extend(tensor.device for tensor in (args[0], args[2]))
-            return func(*args, **(kwargs or {}))
-
-    with Asks():
-        batches = [[torch.arange(4), torch.arange(2)], [torch.arange(4)]]
-        steps = list(BlockRows.steps(together, Phase(), batches))
-    assert [(first, last, tuple(rows.shape)) for first, last, rows in steps] == [(0, 2, (2, 4)), (0, 1, (1, 2))]
-    assert asked == [far, far]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

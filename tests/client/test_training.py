@@ -23,7 +23,8 @@ from engine.client.entries import checked, floats, sliced, to_torch
 from engine.client.flat_net import FlatNet
 from engine.client.trainer import Trainer
 from engine.client.training_loop import CHUNK, SequentialLoop
-from engine.data.batches import Rows, augmented, orders
+from engine.data.augmentation import augmented, draw
+from engine.data.batches import Rows, orders
 from engine.experiment import Local
 from engine.models import MODELS, build_model
 from tests.support.tiny import CLASSES, dataset
@@ -119,20 +120,6 @@ def test_an_empty_half_takes_no_step() -> None:
     assert run.round.steps == 1
 
 
-def test_rows_are_taken_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: positions left on the CPU for rows that are on a GPU, which index_select refuses."""
-
-    class Far:
-        device = torch.device("meta")
-
-        def index_select(self, dim: int, where: torch.Tensor) -> torch.Tensor:
-            return torch.zeros(len(where)) if where.device == self.device else pytest.fail("positions are elsewhere")
-
-    run = loop_of(network())
-    monkeypatch.setattr(run.rows, "batch", lambda *_: (Far(), Far()))
-    assert len(run._live(run.round.order.indices, "none")(torch.arange(8)).x) == 8
-
-
 def test_wrapping_a_client_smaller_than_half_a_batch() -> None:
     """Kills: a wrap that runs out of rows."""
     assert [len(b) for b in next(orders(3, 8, "wrap", seeds.generator(0, "test")))] == [8]
@@ -161,7 +148,7 @@ def test_flips_and_crops_are_those_of_the_images() -> None:
     """Kills: rows and columns swapped, an offset off by one, channels mixed up, flips of whole batches."""
     x = torch.arange(2 * 3 * 5 * 6).view(2, 3, 5, 6).to(torch.uint8)
     many = x[:1].expand(300, -1, -1, -1)
-    out = augmented(many, "crop_flip", seeds.generator(0, "test"))
+    out = augmented(many, draw("crop_flip", 300, seeds.generator(0, "test")))
     padded = F.pad(x[0], (4, 4, 4, 4))
     windows = {
         bytes(torch.stack([w, w.flip(-1)])[flip].contiguous().numpy().tobytes())
@@ -173,7 +160,7 @@ def test_flips_and_crops_are_those_of_the_images() -> None:
     seen = {image.contiguous().numpy().tobytes() for image in out}
     assert seen <= windows
     assert len(seen) > 100
-    flipped = augmented(many, "flip", seeds.generator(0, "test"))
+    flipped = augmented(many, draw("flip", 300, seeds.generator(0, "test")))
     share = float((flipped == x[0].flip(-1)).flatten(1).all(1).float().mean())
     assert 0.4 < share < 0.6
     assert ((flipped == x[0]).flatten(1).all(1) | (flipped == x[0].flip(-1)).flatten(1).all(1)).all()

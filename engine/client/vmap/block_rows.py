@@ -5,8 +5,9 @@ Shapes: k clients of a pass, B rows of a batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -15,10 +16,11 @@ from torch import Tensor
 from engine.algorithm import Phase, Tensors
 from engine.client.client_round import ClientRound
 from engine.client.flat_net import FlatNet
+from engine.client.step_inputs import Inputs
 from engine.client.training_loop import CHUNK
 from engine.client.vmap.lockstep import lockstep
 from engine.client.vmap.stack import Stack
-from engine.client.vmap.step_memory import Inputs
+from engine.data import augmentation
 from engine.data.batches import Rows
 
 Take = Callable[[int, int, Tensor], Tensors]  # "x" and "y" of clients [first, last), made outside of the step
@@ -42,11 +44,11 @@ class BlockRows:
         self._local = members[0].local
         self._forward = forward
 
-    def steps(self, phase: Phase, batches: Sequence[Sequence[Tensor]]) -> Iterator[tuple[int, int, Tensor]]:
-        """Each step of a pass: clients [first, last), and their rows [k, B] of the data set; with cached features the
-        positions of these rows within the phase's.
+    def steps(self, phase: Phase, batches: Sequence[Sequence[Tensor]]) -> list[tuple[int, int, Tensor]]:
+        """Each step of a pass: clients [first, last), and the positions [k, B] of their rows within the rows of the
+        phase of all clients, one after another; with cached features within each client's own.
 
-        batches: of each client, positions within its rows of the phase. The steps' rows are looked up together: some
+        batches: of each client, positions within its rows of the phase. They are put together for the whole pass: some
         operations a pass, and not some of every client.
         """
         plan = list(lockstep([[batch.numel() for batch in own] for own in batches]))
@@ -54,33 +56,48 @@ class BlockRows:
         members = [row for first, last in plan for row in range(first, last)]
         taken = [next(left[row]) for row in members]
         if not taken:
-            return
-        places = torch.cat(taken)
+            return []
+        positions = torch.cat(taken)
         if phase.features != "cached":
-            parts = [member.order.part(phase) for member in self._members]
-            begins = np.cumsum([0, *(part.numel() for part in parts[:-1])])
-            places += torch.from_numpy(np.repeat(begins[members], [batch.numel() for batch in taken]))
-            places = torch.cat(parts).index_select(0, places.to(parts[0].device))
-        done = 0
+            begins = np.cumsum([0, *(member.order.part(phase).numel() for member in self._members[:-1])])
+            positions += torch.from_numpy(np.repeat(begins[members], [batch.numel() for batch in taken]))
+        found, done, begin = [], 0, 0
         for first, last in plan:
-            size = taken[done].numel()
-            yield first, last, places[: (last - first) * size].view(last - first, size)
-            places, done = places[(last - first) * size :], done + last - first
+            size, count = taken[done].numel(), last - first
+            found.append((first, last, positions[begin : begin + count * size].view(count, size)))
+            done, begin = done + count, begin + count * size
+        return found
+
+    def drawn(self, first: int, last: int, size: int) -> Tensors:
+        """The draws of augmentation for a step of clients [first, last), [k, B] each, each client's from its stream."""
+        members, augment = self._members[first:last], self._local.augment
+        draws = [augmentation.draw(augment, size, member.phase_client.rng("augment")) for member in members]
+        return {name: torch.stack([own[name] for own in draws]) for name in draws[0]}
+
+    def places(self, phase: Phase) -> Callable[[Inputs], Inputs]:
+        """Return the function from a step's positions, as :meth:`steps` has them, to its places in the data set.
+
+        With cached features there is nothing to look up.
+        """
+        if phase.features == "cached":
+            return lambda inputs: inputs
+        places = torch.cat([member.order.part(phase) for member in self._members])
+
+        def found(inputs: Inputs) -> Inputs:
+            positions = inputs.rows["rows"]
+            rows = places.index_select(0, positions.flatten()).view(positions.shape)
+            return replace(inputs, rows=inputs.rows | {"rows": rows})
+
+        return found
 
     def taken(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
         """x [k, B, ...] and y [k, B]."""
         if "rows" not in inputs.rows:
             return inputs.rows["x"], inputs.rows["y"]
         shape = inputs.rows["rows"].shape
-        x, y = self._rows.batch(inputs.rows["rows"].flatten())
+        draws = {name: own.flatten() for name, own in augmentation.of(inputs.rows).items()}
+        x, y = self._rows.batch(inputs.rows["rows"].flatten(), draws)
         return x.unflatten(0, shape), y.unflatten(0, shape)
-
-    def augmented(self, first: int, last: int, places: Tensor) -> Tensors:
-        parts = [
-            self._rows.batch(own, self._local.augment, self._members[row].phase_client.rng("augment"))
-            for row, own in zip(range(first, last), places, strict=True)
-        ]
-        return {"x": torch.stack([x for x, _ in parts]), "y": torch.stack([y for _, y in parts])}
 
     def cached(self, phase: Phase) -> Take:
         features, labels = [], []

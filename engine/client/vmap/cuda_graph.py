@@ -28,8 +28,9 @@ from torch import Tensor
 
 from engine.algorithm import Algorithm, Client, Context, Tensors
 from engine.base.errors import RunError
+from engine.client.step_inputs import Inputs
 from engine.client.vmap.block_inputs import shared
-from engine.client.vmap.step_memory import Inputs, Memory
+from engine.client.vmap.step_memory import Memory
 from engine.client.vmap.ways import Way
 from engine.experiment import Local
 

@@ -9,25 +9,11 @@ first step of a block or of a phase, what differs from step to step is handed ov
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from engine.algorithm import Context, Tensors
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """The rows and draws that one step of k clients is given."""
-
-    rows: Tensors  # "rows" [k, B], places in the data set; or what was made of them, "x" [k, B, ...] and "y" [k, B]
-    drawn: Tensors = field(default_factory=dict)  # [k, ...] what Algorithm.step_randomness drew
-
-    def named(self) -> Tensors:
-        return self.rows | {f"drawn {name}": tensor for name, tensor in self.drawn.items()}
-
-    def copied(self) -> Inputs:
-        return Inputs(*({name: tensor.clone() for name, tensor in own.items()} for own in (self.rows, self.drawn)))
+from engine.algorithm import Context
+from engine.client.step_inputs import Inputs
 
 
 class Memory:

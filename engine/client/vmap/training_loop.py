@@ -9,9 +9,10 @@ Shapes: K clients, k of them in a pass, B rows of a batch, P parameters, Q float
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import torch
@@ -24,14 +25,15 @@ from engine.client.client_round import ClientRound
 from engine.client.drawing_modules import StepDraws
 from engine.client.entries import sliced
 from engine.client.flat_net import FlatNet
-from engine.client.training_loop import CHUNK, freezes_body, least_rows, moved
+from engine.client.step_inputs import Inputs, on_device
+from engine.client.training_loop import CHUNK, chunks, freezes_body, least_rows
 from engine.client.vmap.block_draws import mapped_with_draws
 from engine.client.vmap.block_inputs import OwnEntries, stacked
 from engine.client.vmap.block_rows import BlockRows, Take
 from engine.client.vmap.cuda_graph import Programs
 from engine.client.vmap.dense import Gradient, Product
 from engine.client.vmap.stack import Stack, StackedNet
-from engine.client.vmap.step_memory import Inputs, Memory
+from engine.client.vmap.step_memory import Memory
 from engine.client.vmap.steps import Rate, descend, optimizer
 from engine.client.vmap.vmap_rules import StackedRules
 from engine.client.vmap.ways import Way, ways
@@ -161,8 +163,6 @@ class VmapLoop:
         self.net.train(not frozen_body, head=True)
         kept = self.stack.all_buffers() if phase.buffers == "keep" else None
         take = self._rows.cached(phase) if phase.features == "cached" else None
-        if take is None and not frozen_body and self.local.augment != "none":
-            take = self._rows.augmented
         step = self._emitter(phase) if phase.emit == "gradient" else self._stepper(phase)
         streams = [
             member.order.passes(phase, member.phase_client, least_rows(self.net, phase)) for member in self.members
@@ -174,8 +174,8 @@ class VmapLoop:
             if all(one is None for one in passes):
                 break
             batches = [(one or [])[: 1 if phase.emit == "gradient" else None] for one in passes]
-            for first, last, places in self._rows.steps(phase, batches):
-                self._take_step(first, last, places, phase, take, step)
+            for first, last, chunked in self._inputs(phase, batches):
+                self._take_step(first, last, chunked, phase, take, step)
             taken = [count + len(own) for count, own in zip(taken, batches, strict=True)]
         if self._emitted is not None:
             for member, row in zip(self.members, self._emitted, strict=True):
@@ -189,12 +189,39 @@ class VmapLoop:
             for row, buffers in enumerate(kept):
                 self.stack.load(row, self.stack.weights_of(row), buffers)
 
-    def _take_step(self, first: int, last: int, places: Tensor, phase: Phase, take: Take | None, step: Step) -> None:
+    def _inputs(self, phase: Phase, batches: Sequence[Sequence[Tensor]]) -> Iterator[tuple[int, int, Sequence[Inputs]]]:
+        """Yield each step of a pass: clients [first, last), and what its chunks are given.
+
+        There is one chunk but in a large full batch.
+        """
+        is_full, place = self._size(phase) == "full", self._rows.places(phase)
+        steps = [
+            (first, last, chunks(positions) if is_full else (positions,))
+            for first, last, positions in self._rows.steps(phase, batches)
+        ]
+        drawn = [self._drawn(first, last, own, phase) for first, last, chunked in steps for own in chunked]
+        inputs = map(place, on_device(drawn, self.net.weights.device))
+        for first, last, chunked in steps:
+            yield first, last, tuple(islice(inputs, len(chunked)))
+
+    def _drawn(self, first: int, last: int, positions: Tensor, phase: Phase) -> Inputs:
+        """Return the inputs of a forward pass over ``positions``, with the draws that are its own."""
+        members, size = self.members[first:last], positions.shape[1]
+        rows = {"rows": positions}
+        if self.local.augment != "none" and not freezes_body(phase):
+            rows |= self._rows.drawn(first, last, size)
+        if not self._way.draws:
+            return Inputs(rows)
+        draws = [self.algorithm.step_randomness(member.phase_client, size, member.received) for member in members]
+        return Inputs(rows, stacked(f"{type(self.algorithm).__name__}.step_randomness", draws))
+
+    def _take_step(
+        self, first: int, last: int, chunked: Sequence[Inputs], phase: Phase, take: Take | None, step: Step
+    ) -> None:
         """One step of clients [first, last)."""
-        size = places.shape[1]
-        if self._size(phase) != "full" or size <= CHUNK:
-            asked = self._asked(first, last)
-            way, inputs, draws = self._way, self._inputs(first, last, places, take, asked), self._draws(first, last)
+        if len(chunked) == 1:
+            asked, places = self._asked(first, last), chunked[0].rows["rows"]
+            way, inputs, draws = self._way, self._made(first, last, chunked[0], take, asked), self._draws(first, last)
             before = draws.states() if asked and self.net.draws else []
 
             def work(inputs: Inputs) -> None:
@@ -205,15 +232,16 @@ class VmapLoop:
                 self._remember(first, last, places, phase, inputs, before)
             return
         self._memory.aside(f"full batches of more than {CHUNK} rows")
+        size = sum(inputs.rows["rows"].shape[1] for inputs in chunked)
         total: list[Gradient] = []
-        for chunk in places.tensor_split(-(-size // CHUNK), dim=1):
-            asked = self._asked(first, last)
-            inputs, draws = self._inputs(first, last, chunk, take, asked), self._draws(first, last)
+        for chunk in chunked:
+            asked, places = self._asked(first, last), chunk.rows["rows"]
+            inputs, draws = self._made(first, last, chunk, take, asked), self._draws(first, last)
             before = draws.states() if asked and self.net.draws else []
             grads = self._gradients(first, last, inputs, draws, phase, self._way, asked)
             if asked:
-                self._remember(first, last, chunk, phase, inputs, before)
-            total = _plus(total, grads, chunk.shape[1] / size)
+                self._remember(first, last, places, phase, inputs, before)
+            total = _plus(total, grads, places.shape[1] / size)
         step(first, last, total)
 
     def _asked(self, first: int, last: int) -> bool:
@@ -226,20 +254,14 @@ class VmapLoop:
         refusal = "which a captured step would repeat; set execution.executor=block" if self._captured else ""
         return StepDraws(streams, stacked=True, refusal=refusal)
 
-    def _inputs(self, first: int, last: int, places: Tensor, take: Take | None, asked: bool) -> Inputs:
-        """Return what a step is given, with the draws that are its own; if it is ``asked`` for, what is needed once
-        more.
-        """
-        rows = {"rows": places} if take is None else take(first, last, places)
-        if asked and take is None:
-            x, y = self._rows.taken(Inputs(rows))
-            rows = {"x": x, "y": y}
-        if not self._way.draws:
-            return Inputs(rows)
-        members, size = self.members[first:last], places.shape[1]
-        draws = [self.algorithm.step_randomness(member.phase_client, size, member.received) for member in members]
-        drawn = stacked(f"{type(self.algorithm).__name__}.step_randomness", draws)
-        return Inputs(rows, {name: moved(tensor, self.net.weights.device) for name, tensor in drawn.items()})
+    def _made(self, first: int, last: int, inputs: Inputs, take: Take | None, asked: bool) -> Inputs:
+        """Return what a step is given; if its losses are ``asked`` for once more, with the rows themselves."""
+        if take is not None:
+            return replace(inputs, rows=take(first, last, inputs.rows["rows"]))
+        if asked:
+            x, y = self._rows.taken(inputs)
+            return replace(inputs, rows={"x": x, "y": y})
+        return inputs
 
     def _gradients(
         self, first: int, last: int, inputs: Inputs, draws: StepDraws, phase: Phase, way: Way, asked: bool

@@ -1,0 +1,43 @@
+"""What steps are given, packed for one copy to a GPU; on a card itself: tests of the pretended one."""
+
+from __future__ import annotations
+
+import torch
+
+from engine.base.one_copy import ALIGNED, in_one_copy, packed, unpacked
+from engine.client.step_inputs import Inputs, on_device
+
+MANY = (
+    torch.arange(7),
+    torch.tensor([True, False, True]),
+    torch.rand(3, 5, dtype=torch.float64).mT,  # not contiguous
+    torch.tensor(2.5),
+    torch.empty(0, 4),
+    torch.rand(2, 3),
+)
+
+
+def test_what_is_packed_comes_out_again() -> None:
+    """Kills: a view that begins amid another's bytes or where its type may not begin; a transposed tensor's rows."""
+    room = packed(MANY)
+    assert room.dtype == torch.uint8
+    assert len(room) % ALIGNED == 0
+    for tensor, view in zip(MANY, unpacked(room, MANY), strict=True):
+        assert view.dtype == tensor.dtype
+        assert torch.equal(view, tensor)
+        assert view.storage_offset() * view.element_size() % ALIGNED == 0
+
+
+def test_what_is_there_stays() -> None:
+    """Kills: a copy on the CPU, which would cost each step; tensors in another order."""
+    assert all(one is tensor for one, tensor in zip(in_one_copy(MANY, torch.device("cpu")), MANY, strict=True))
+
+
+def test_numbers_stay_numbers() -> None:
+    """Kills: a draw that is no tensor lost on its way, or the names of draws and rows mixed up."""
+    step = Inputs({"rows": MANY[0]}, {"noise": MANY[5], "count": 3})
+    [same] = on_device([step], torch.device("cpu"))
+    doubled = same.mapped(lambda tensor: tensor * 2)
+    assert doubled.drawn["count"] == 3
+    assert torch.equal(doubled.drawn["noise"], 2 * MANY[5])
+    assert torch.equal(doubled.rows["rows"], 2 * MANY[0])
