@@ -5,9 +5,10 @@ Shapes: k clients of a pass, B rows of a batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import torch
@@ -16,8 +17,9 @@ from torch import Tensor
 from engine.algorithm import Phase, Tensors
 from engine.client.client_round import ClientRound
 from engine.client.flat_net import FlatNet
-from engine.client.step_inputs import Inputs
-from engine.client.training_loop import CHUNK
+from engine.client.step_inputs import Inputs, on_device
+from engine.client.training_loop import CHUNK, chunks, freezes_body
+from engine.client.vmap.block_inputs import stacked
 from engine.client.vmap.lockstep import lockstep
 from engine.client.vmap.stack import Stack
 from engine.data import augmentation
@@ -44,51 +46,36 @@ class BlockRows:
         self._local = members[0].local
         self._forward = forward
 
-    def steps(self, phase: Phase, batches: Sequence[Sequence[Tensor]]) -> list[tuple[int, int, Tensor]]:
-        """Each step of a pass: clients [first, last), and the positions [k, B] of their rows within the rows of the
-        phase of all clients, one after another; with cached features within each client's own.
+    def steps(
+        self, phase: Phase, batches: Sequence[Sequence[Tensor]], draws: bool
+    ) -> Iterator[tuple[int, int, Sequence[Inputs]]]:
+        """Yield each step of a pass: clients [first, last), and what its chunks are given.
 
-        batches: of each client, positions within its rows of the phase. They are put together for the whole pass: some
-        operations a pass, and not some of every client.
+        There is one chunk but in a large full batch. Rows are places in the data set, and with cached features
+        positions within each client's rows of the phase.
+
+        batches: of each client, positions within its rows of the phase. draws: whether the algorithm draws for a step.
         """
-        plan = list(lockstep([[batch.numel() for batch in own] for own in batches]))
-        left = [iter(own) for own in batches]
-        members = [row for first, last in plan for row in range(first, last)]
-        taken = [next(left[row]) for row in members]
-        if not taken:
-            return []
-        positions = torch.cat(taken)
-        if phase.features != "cached":
-            begins = np.cumsum([0, *(member.order.part(phase).numel() for member in self._members[:-1])])
-            positions += torch.from_numpy(np.repeat(begins[members], [batch.numel() for batch in taken]))
-        found, done, begin = [], 0, 0
-        for first, last in plan:
-            size, count = taken[done].numel(), last - first
-            found.append((first, last, positions[begin : begin + count * size].view(count, size)))
-            done, begin = done + count, begin + count * size
-        return found
+        is_full, place = self._members[0].order.batch_size(phase) == "full", self._places(phase)
+        steps = [
+            (first, last, chunks(positions) if is_full else (positions,))
+            for first, last, positions in self._positions(phase, batches)
+        ]
+        drawn = [self._drawn(first, last, own, phase, draws) for first, last, chunked in steps for own in chunked]
+        inputs = map(place, on_device(drawn, self._net.weights.device))
+        for first, last, chunked in steps:
+            yield first, last, tuple(islice(inputs, len(chunked)))
 
-    def drawn(self, first: int, last: int, size: int) -> Tensors:
-        """The draws of augmentation for a step of clients [first, last), [k, B] each, each client's from its stream."""
-        members, augment = self._members[first:last], self._local.augment
-        draws = [augmentation.draw(augment, size, member.phase_client.rng("augment")) for member in members]
-        return {name: torch.stack([own[name] for own in draws]) for name in draws[0]}
-
-    def places(self, phase: Phase) -> Callable[[Inputs], Inputs]:
-        """Return the function from a step's positions, as :meth:`steps` has them, to its places in the data set.
-
-        With cached features there is nothing to look up.
+    def made(self, first: int, last: int, inputs: Inputs, take: Take | None, asked: bool) -> Inputs:
+        """Return the inputs as a step of clients [first, last) reads them; if its losses are ``asked`` for once more,
+        with the rows themselves.
         """
-        if phase.features == "cached":
-            return lambda inputs: inputs
-        places = torch.cat([member.order.part(phase) for member in self._members])
-
-        def found(inputs: Inputs) -> Inputs:
-            positions = inputs.rows["rows"]
-            rows = places.index_select(0, positions.flatten()).view(positions.shape)
-            return replace(inputs, rows=inputs.rows | {"rows": rows})
-
-        return found
+        if take is not None:
+            return replace(inputs, rows=take(first, last, inputs.rows["rows"]))
+        if asked:
+            x, y = self.taken(inputs)
+            return replace(inputs, rows={"x": x, "y": y})
+        return inputs
 
     def taken(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
         """x [k, B, ...] and y [k, B]."""
@@ -117,3 +104,53 @@ class BlockRows:
             }
 
         return take
+
+    # --- a pass -----------------------------------------------------------------------------------------
+
+    def _positions(self, phase: Phase, batches: Sequence[Sequence[Tensor]]) -> Iterator[tuple[int, int, Tensor]]:
+        """Yield each step: clients [first, last), and the positions [k, B] of their rows within the phase's rows of all
+        members, one after another; with cached features within each client's own.
+
+        They are put together for the whole pass: some operations a pass, and not some of every client.
+        """
+        plan = list(lockstep([[batch.numel() for batch in own] for own in batches]))
+        left = [iter(own) for own in batches]
+        members = [row for first, last in plan for row in range(first, last)]
+        taken = [next(left[row]) for row in members]
+        if not taken:
+            return
+        positions = torch.cat(taken)
+        if phase.features != "cached":
+            begins = np.cumsum([0, *(member.order.part(phase).numel() for member in self._members[:-1])])
+            positions += torch.from_numpy(np.repeat(begins[members], [batch.numel() for batch in taken]))
+        done = 0
+        for first, last in plan:
+            size, count = taken[done].numel(), last - first
+            yield first, last, positions[: count * size].view(count, size)
+            positions, done = positions[count * size :], done + count
+
+    def _drawn(self, first: int, last: int, positions: Tensor, phase: Phase, draws: bool) -> Inputs:
+        """Return the inputs of a forward pass over ``positions``, with the draws that are its own."""
+        members, size, rows = self._members[first:last], positions.shape[1], {"rows": positions}
+        augment = self._local.augment
+        if augment != "none" and not freezes_body(phase):
+            own = [augmentation.draw(augment, size, member.phase_client.rng("augment")) for member in members]
+            rows |= stacked(augment, own)
+        if not draws:
+            return Inputs(rows)
+        algorithm = members[0].algorithm
+        noise = [algorithm.step_randomness(member.phase_client, size, member.received) for member in members]
+        return Inputs(rows, stacked(f"{type(algorithm).__name__}.step_randomness", noise))
+
+    def _places(self, phase: Phase) -> Callable[[Inputs], Inputs]:
+        """Return the function that puts places in the data set for positions."""
+        if phase.features == "cached":
+            return lambda inputs: inputs
+        places = torch.cat([member.order.part(phase) for member in self._members])
+
+        def found(inputs: Inputs) -> Inputs:
+            positions = inputs.rows["rows"]
+            rows = places.index_select(0, positions.flatten()).view(positions.shape)
+            return replace(inputs, rows=inputs.rows | {"rows": rows})
+
+        return found

@@ -9,11 +9,9 @@ Shapes: K clients, k of them in a pass, B rows of a batch, P parameters, Q float
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import islice
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,10 +23,10 @@ from engine.client.client_round import ClientRound
 from engine.client.drawing_modules import StepDraws
 from engine.client.entries import sliced
 from engine.client.flat_net import FlatNet
-from engine.client.step_inputs import Inputs, on_device
-from engine.client.training_loop import CHUNK, chunks, freezes_body, least_rows
+from engine.client.step_inputs import Inputs
+from engine.client.training_loop import CHUNK, freezes_body, least_rows
 from engine.client.vmap.block_draws import mapped_with_draws
-from engine.client.vmap.block_inputs import OwnEntries, stacked
+from engine.client.vmap.block_inputs import OwnEntries
 from engine.client.vmap.block_rows import BlockRows, Take
 from engine.client.vmap.cuda_graph import Programs
 from engine.client.vmap.dense import Gradient, Product
@@ -174,7 +172,7 @@ class VmapLoop:
             if all(one is None for one in passes):
                 break
             batches = [(one or [])[: 1 if phase.emit == "gradient" else None] for one in passes]
-            for first, last, chunked in self._inputs(phase, batches):
+            for first, last, chunked in self._rows.steps(phase, batches, draws=self._way.draws):
                 self._take_step(first, last, chunked, phase, take, step)
             taken = [count + len(own) for count, own in zip(taken, batches, strict=True)]
         if self._emitted is not None:
@@ -189,39 +187,17 @@ class VmapLoop:
             for row, buffers in enumerate(kept):
                 self.stack.load(row, self.stack.weights_of(row), buffers)
 
-    def _inputs(self, phase: Phase, batches: Sequence[Sequence[Tensor]]) -> Iterator[tuple[int, int, Sequence[Inputs]]]:
-        """Yield each step of a pass: clients [first, last), and what its chunks are given.
-
-        There is one chunk but in a large full batch.
-        """
-        is_full, place = self._size(phase) == "full", self._rows.places(phase)
-        steps = [
-            (first, last, chunks(positions) if is_full else (positions,))
-            for first, last, positions in self._rows.steps(phase, batches)
-        ]
-        drawn = [self._drawn(first, last, own, phase) for first, last, chunked in steps for own in chunked]
-        inputs = map(place, on_device(drawn, self.net.weights.device))
-        for first, last, chunked in steps:
-            yield first, last, tuple(islice(inputs, len(chunked)))
-
-    def _drawn(self, first: int, last: int, positions: Tensor, phase: Phase) -> Inputs:
-        """Return the inputs of a forward pass over ``positions``, with the draws that are its own."""
-        members, size = self.members[first:last], positions.shape[1]
-        rows = {"rows": positions}
-        if self.local.augment != "none" and not freezes_body(phase):
-            rows |= self._rows.drawn(first, last, size)
-        if not self._way.draws:
-            return Inputs(rows)
-        draws = [self.algorithm.step_randomness(member.phase_client, size, member.received) for member in members]
-        return Inputs(rows, stacked(f"{type(self.algorithm).__name__}.step_randomness", draws))
-
     def _take_step(
         self, first: int, last: int, chunked: Sequence[Inputs], phase: Phase, take: Take | None, step: Step
     ) -> None:
         """One step of clients [first, last)."""
         if len(chunked) == 1:
             asked, places = self._asked(first, last), chunked[0].rows["rows"]
-            way, inputs, draws = self._way, self._made(first, last, chunked[0], take, asked), self._draws(first, last)
+            way, inputs, draws = (
+                self._way,
+                self._rows.made(first, last, chunked[0], take, asked),
+                self._draws(first, last),
+            )
             before = draws.states() if asked and self.net.draws else []
 
             def work(inputs: Inputs) -> None:
@@ -236,7 +212,7 @@ class VmapLoop:
         total: list[Gradient] = []
         for chunk in chunked:
             asked, places = self._asked(first, last), chunk.rows["rows"]
-            inputs, draws = self._made(first, last, chunk, take, asked), self._draws(first, last)
+            inputs, draws = self._rows.made(first, last, chunk, take, asked), self._draws(first, last)
             before = draws.states() if asked and self.net.draws else []
             grads = self._gradients(first, last, inputs, draws, phase, self._way, asked)
             if asked:
@@ -253,15 +229,6 @@ class VmapLoop:
         streams = [member.phase_client.rng for member in self.members[first:last]] if self.net.draws else []
         refusal = "which a captured step would repeat; set execution.executor=block" if self._captured else ""
         return StepDraws(streams, stacked=True, refusal=refusal)
-
-    def _made(self, first: int, last: int, inputs: Inputs, take: Take | None, asked: bool) -> Inputs:
-        """Return what a step is given; if its losses are ``asked`` for once more, with the rows themselves."""
-        if take is not None:
-            return replace(inputs, rows=take(first, last, inputs.rows["rows"]))
-        if asked:
-            x, y = self._rows.taken(inputs)
-            return replace(inputs, rows={"x": x, "y": y})
-        return inputs
 
     def _gradients(
         self, first: int, last: int, inputs: Inputs, draws: StepDraws, phase: Phase, way: Way, asked: bool
@@ -423,9 +390,6 @@ class VmapLoop:
 
         mapped = vmap(one, randomness="error")
         return lambda first, last, grad, weights: mapped(grad, weights, starts[first:last], *own.of(first, last))
-
-    def _size(self, phase: Phase) -> Any:
-        return self.members[0].order.batch_size(phase)
 
 
 Step = Callable[[int, int, list[Gradient]], None]  # of clients [first, last), by the gradient of each parameter
