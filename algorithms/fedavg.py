@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from engine.algorithm import Algorithm, Context, LocalRun, Pooled, Tensors
+from engine.algorithm import Algorithm, Context, Pooled, Tensors
 from engine.base.errors import require
 
 
@@ -19,9 +19,6 @@ class FedAvg(Algorithm):
 
     def __post_init__(self) -> None:
         require(self.server_lr > 0, "server_lr", self.server_lr, "must be greater than 0", "1 is plain averaging")
-
-    def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
-        return {"weights": run.end}, state
 
     def aggregate(self, server: Tensors, pooled: Pooled, context: Context) -> Tensors:
         mean = pooled.mean["weights"]  # sum over the cohort of n_k / n * w_k

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -51,7 +51,7 @@ from engine.client.messages import (
 from engine.client.nets import ClientNets, open_model
 from engine.client.peak_memory import PeakMemory, measure_peak
 from engine.client.sums import BlockSums
-from engine.client.trainer import Trainer
+from engine.client.trainer import HELD_CLIENTS, Trainer
 from engine.client.training_loop import RESIDENT_BYTES
 from engine.client.training_tools import FlatTrainingTools
 from engine.client.vmap.cuda_graph import CudaRecorder, Programs
@@ -89,6 +89,7 @@ class JobRunner:
         programs = Programs(partial(CudaRecorder, self.device)) if captures else None
         self.trainer = Trainer(self.net, rows, experiment.seed, public, self.forward, programs)
         self.test = Rows(dataset, dataset.test, self.device, dtype)
+        self._indices = lru_cache(HELD_CLIENTS)(self._read_indices)  # by client
         self._shared: Tensors = {}
 
     def receive(self, shared: Arrays) -> None:
@@ -283,7 +284,7 @@ class JobRunner:
             return context
         return replace(context, layout=self.client_nets.of(number).layout)
 
-    def _indices(self, number: int) -> Tensor:
+    def _read_indices(self, number: int) -> Tensor:
         return torch.tensor(self.assignment.clients[number], device=self.device)
 
     def _own_test(self, number: int) -> Tensor | None:

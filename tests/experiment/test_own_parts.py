@@ -105,7 +105,7 @@ WRONG = {
     ),
     "abstract": (
         lambda: fedskew.algorithm("mine")(type("Mine", (fedskew.Algorithm,), {})),
-        r"algorithm.name=mine: \S+:Mine does not define aggregate, upload; write it",
+        r"algorithm.name=mine: \S+:Mine does not define aggregate; write it",
     ),
     "a name": (
         lambda: fedskew.algorithm("my method")(made()),
