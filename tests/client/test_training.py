@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from algorithms.fedavg import FedAvg
 from algorithms.fedrecon import FedRecon
 from algorithms.pfedme import PFedMe
 from algorithms.pflego import Pflego
-from engine.algorithm import Algorithm, Context, Kind, Phase, seeds
+from engine.algorithm import Algorithm, Context, Entries, Kind, Phase, seeds
 from engine.base.errors import RunError
 from engine.client.client_round import ClientRound, Streams
 from engine.client.entries import checked, floats, sliced, to_torch
@@ -500,14 +500,17 @@ def test_entries_are_held_to_their_declaration() -> None:
     assert len(part["buffers"]) == layout.buffers
 
 
-def test_a_matrix_has_a_row_and_a_column_for_each_class(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_matrix_has_a_row_and_a_column_for_each_class() -> None:
     """Kills: a matrix of other pairs, which would be drawn under the classes' names."""
-    monkeypatch.setattr(FedAvg, "entries", {**FedAvg.entries, "cost": Kind.MATRIX})
+
+    class Priced(FedAvg):
+        entries: ClassVar[Entries] = {**FedAvg.entries, "cost": Kind.MATRIX}
+
     layout, square = network().layout, torch.ones(CLASSES, CLASSES)
-    assert checked(FedAvg(), "finish", {"cost": square}, layout)["cost"] is square
+    assert checked(Priced(), "finish", {"cost": square}, layout)["cost"] is square
     for wrong in (square[0], square[:-1], square[None]):
         with pytest.raises(TypeError, match=rf"a matrix here has shape \({CLASSES}, {CLASSES}\)"):
-            checked(FedAvg(), "finish", {"cost": wrong}, layout)
+            checked(Priced(), "finish", {"cost": wrong}, layout)
 
 
 def test_what_arrives_is_copied() -> None:

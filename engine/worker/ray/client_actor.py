@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from itertools import islice
 from typing import Any
 
 import ray
@@ -48,22 +47,29 @@ class ClientActor:
         }
 
     def call(
-        self, method: str, token: int, common: list[Any], calls: list[tuple[tuple[Any, ...], int]], *states: Any
+        self,
+        method: str,
+        token: int,
+        common: list[Any],
+        calls: list[tuple[tuple[Any, ...], tuple[bool, ...]]],
+        *states: Any,
     ) -> Any:
         """Run a call batch; return (its :class:`CallReply`, further results of the first call, of the second, ...).
 
-        ``common`` holds the reference to (shared, job), opened once a round and not once a call; ``calls`` the
-        arguments of each call and how many of ``states`` are its.
+        ``common`` holds (shared, job), or a reference to it that is opened once a round and not once a call; ``calls``
+        the arguments of each call, and of each of its clients whether the next one of ``states`` is its.
         """
         if token != self._token:
-            shared, self._job = ray.get(common[0])
+            [of_all] = common
+            shared, self._job = ray.get(of_all) if isinstance(of_all, ray.ObjectRef) else of_all
             self._worker.receive(shared)
             self._token = token
         began = time.perf_counter()
         values, handles = [], []
         left = iter(states)
-        for args, count in calls:
-            value = getattr(self._worker, method)(self._job, *args, *islice(left, count))
+        for args, there in calls:
+            own = (next(left) if is_there else None for is_there in there)
+            value = getattr(self._worker, method)(self._job, *args, *own)
             first, *rest = value if isinstance(value, tuple) else (value,)
             values.append(first)
             handles += rest

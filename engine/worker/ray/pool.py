@@ -25,6 +25,8 @@ from engine.worker.ray.cluster import gpu_share, object_store_bytes
 from engine.worker.ray.errors import FULL, state_lost, store_full
 from engine.worker.ray.resilient_calls import STORE_SHARE, CallRun, Measurements
 
+INLINE = 64 * 1024  # bytes up to which arrays travel with each call; Ray's own limit for small arguments is 100 kB
+
 
 class RayPool(Pool):
     """Client actors, each with its CPUs and its share of one card."""
@@ -74,10 +76,7 @@ class RayPool(Pool):
     def run(self, method: str, shared: Arrays, job: Any, calls: Sequence[Call], what: str) -> Iterator[Result]:
         self._token += 1
         self._actors.renumber()
-        try:
-            common = ray.put((shared, job))
-        except FULL:
-            raise store_full(what) from None
+        common = self._of_all(shared, job, what)
         call_run = CallRun(
             self._actors,
             self._measurements,
@@ -89,6 +88,16 @@ class RayPool(Pool):
             what,
         )
         return call_run.results()
+
+    @staticmethod
+    def _of_all(shared: Arrays, job: Any, what: str) -> Any:
+        """What all calls share: a reference to it, or itself where the way through the store takes longer."""
+        if sum(array.nbytes for array in shared.values()) <= INLINE:
+            return shared, job
+        try:
+            return ray.put((shared, job))
+        except FULL:
+            raise store_full(what) from None
 
     def fetch(self, handle: Handle) -> Arrays:
         if not isinstance(handle, ray.ObjectRef):

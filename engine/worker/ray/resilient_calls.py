@@ -63,7 +63,7 @@ class CallRun:
         calls: Sequence[Call],
         what: str,
     ) -> None:
-        """``common``: a token of it, and the reference to what all calls share; ``what``: for messages."""
+        """``common``: a token of it, and what all calls share or a reference to that; ``what``: for messages."""
         self._actors = actors
         self._measurements = measurements
         self._execution = execution
@@ -122,8 +122,9 @@ class CallRun:
         method_of = self._actors[number].handle.call
         if handles:
             method_of = method_of.options(num_returns=1 + handles)
-        arguments = [(call.args, len(call.states)) for call in calls]
-        states = [state for call in calls for state in call.states]
+        # A state of its own is an argument of its own, of which Ray takes note; where there is none, nothing is sent.
+        arguments = [(call.args, tuple(state is not None for state in call.states)) for call in calls]
+        states = [state for call in calls for state in call.states if state is not None]
         refs = method_of.remote(self._method, self._token, [self._common], arguments, *states)
         first, rest = (refs[0], refs[1:]) if handles else (refs, [])
         self._in_flight[first] = InFlight(number, batch, rest)
