@@ -21,6 +21,7 @@ from engine.base.errors import ConfigError, FedskewError, require
 from engine.base.own_modules import told
 from engine.base.registry import Registry
 from engine.data import PARTITIONS, SOURCES, Assignment, Dataset, Partition, Source
+from engine.data.assignment import without
 from engine.data.own_data import as_dataset
 from engine.models import MODELS, Model, ModelSpec
 from engine.models.splitting import check_split, split_model
@@ -167,4 +168,4 @@ class _OwnPartition(_OfFunction, Partition):
         require(inside, "partition.name", self.own_name, rule, "return places in labels")
         twice = len(np.unique(joined)) < len(joined)
         require(not twice, "partition.name", self.own_name, "gave a row twice", "give each row to one client")
-        return Assignment(clients, np.setdiff1d(np.arange(len(labels)), joined))
+        return Assignment(clients, without(len(labels), joined))

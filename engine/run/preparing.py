@@ -14,6 +14,7 @@ import torch
 
 from engine.base.errors import ConfigError, DataError, require
 from engine.data import Assignment, Dataset
+from engine.data.assignment import Parts
 from engine.experiment import Execution, Experiment, no_gpu
 from engine.models import MODELS, ModelSpec, check_inputs, check_size
 from engine.record.numerics import other_code
@@ -36,10 +37,10 @@ def check_against_data(experiment: Experiment, dataset: Dataset, assignment: Ass
     _check_public(experiment, dataset, assignment)
     held_out = _check_held_out(experiment, assignment)
     own = any(measures_own_models(experiment, stage.algorithm) for stage in experiment.chain)
-    tests = [len(assignment.tests[client]) if assignment.tests else 0 for client in range(len(assignment.clients))]
-    if own and not sum(tests):
+    tests = Parts.of(assignment.tests).sizes() if assignment.tests else np.zeros(len(assignment.clients), np.int64)
+    if own and not tests.sum():
         raise DataError("no client has a test row to measure its own model on: keep more test samples")
-    if own and len(held_out) and not 0 < sum(tests[client] for client in held_out) < sum(tests):
+    if own and len(held_out) and not 0 < tests[held_out].sum() < tests.sum():
         raise DataError("of the clients held out, or of the others, none has a test row: keep more test samples")
     holders = int((assignment.sizes() > 0).sum()) - len(held_out)
     whose = "that hold data and are not held out" if len(held_out) else "that hold data"

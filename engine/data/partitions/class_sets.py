@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.algorithm.seeds import numpy_generator
 from engine.base.errors import ConfigError, require
-from engine.data.assignment import Assignment
+from engine.data.assignment import Assignment, without
 from engine.data.partitions.partition import MAX_DRAWS, Partition
 
 Sets = tuple[tuple[int, ...], ...]  # of each device, its classes
@@ -79,7 +79,7 @@ class ClassSets(Partition):
             share = self.poor_share if device == self.poor_device else 1.0
             first, rows = device * self.per_class, max(1, round(share * self.per_class))
             clients.append(np.concatenate([orders[c][first : first + rows] for c in classes]))
-        dropped = np.setdiff1d(np.arange(len(labels)), np.concatenate([*clients, public]))
+        dropped = without(len(labels), np.concatenate([*clients, public]))
         return Assignment(tuple(clients), dropped, public=public)
 
     def class_sets(self, num_classes: int) -> Sets:

@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.base.devices import memory
 from engine.base.errors import require
-from engine.data.assignment import Assignment
+from engine.data.assignment import Assignment, Parts, without
 from engine.data.partitions.dealing import check_alpha
 from engine.data.partitions.partition import Partition
 
@@ -46,7 +46,8 @@ class Replacement(Partition):
             drawn = rng.integers(len(labels), size=(self.clients, self.samples))
         else:
             drawn = self._by_class(rng, labels, self.alpha)
-        return Assignment(tuple(drawn), np.setdiff1d(np.arange(len(labels)), drawn))
+        ends = np.arange(1, self.clients + 1) * self.samples
+        return Assignment(Parts(drawn.reshape(-1), ends), without(len(labels), drawn))
 
     def _by_class(self, rng: np.random.Generator, labels: np.ndarray, alpha: float) -> np.ndarray:
         """int64 [K, samples]; classes without samples take no part."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from engine.base import parquet
 from engine.base.errors import ConfigError, DataError, require
-from engine.data.assignment import MOST_CLIENTS, Assignment, Parts
+from engine.data.assignment import MOST_CLIENTS, Assignment, Parts, without
 from engine.data.dataset import Dataset
 from engine.data.partitions.partition import Partition
 from engine.data.sources.finding import expanded
@@ -101,7 +101,7 @@ class ClientTable(Partition):
         content = self._content()
         self._check_last("training", content.train, len(labels))
         clients = content.train.by_client(self.clients or content.clients)
-        return Assignment(clients, np.setdiff1d(np.arange(len(labels)), content.train.rows))
+        return Assignment(clients, without(len(labels), content.train.rows))
 
     def share_tests(self, assignment: Assignment, dataset: Dataset) -> Assignment:
         tests = self._content().test
