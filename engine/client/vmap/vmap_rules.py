@@ -9,11 +9,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from engine.client.vmap.stacked_batch_norm import batch_norm
+
 
 class StackedRules(TorchFunctionMode):
-    """Cross entropy and the Kullback-Leibler divergence without the call per client that ``vmap`` makes of them.
+    """Cross entropy and the Kullback-Leibler divergence without the call per client that ``vmap`` makes of them, and
+    BatchNorm in one kernel (``stacked_batch_norm.py``).
 
-    It can take longer than the network, and warns of itself.
+    A call per client can take longer than the network, and warns of itself.
     """
 
     def __torch_function__(
@@ -25,6 +28,8 @@ class StackedRules(TorchFunctionMode):
             given = kwargs or {}
             if given.get("reduction") == "batchmean" and given.get("size_average") is given.get("reduce") is None:
                 return kl_div(*args, log_target=given.get("log_target", False))
+        if func is F.batch_norm:
+            return batch_norm(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
 
