@@ -3,8 +3,7 @@
 Loading a client's weights is one copy, its delta one subtraction, its share of the mean one multiply-add. The
 module sees views of the vectors, so nothing in it needs to know.
 
-Shapes: P parameters (body first, head last), Q floating buffers. Integer buffers (BatchNorm's batch counters) stay
-in the module and are never sent.
+Shapes: P parameters (body first, head last), Q floating buffers. Integer buffers stay in the module and are never sent.
 """
 
 from __future__ import annotations
@@ -27,6 +26,13 @@ def flatten(tensors: list[Tensor], out: Tensor) -> Tensor:
     return torch.cat([tensor.reshape(-1) for tensor in tensors], out=out)
 
 
+def _without_counters(model: nn.Module) -> None:
+    """Let BatchNorm layers not count their batches, which none with a momentum reads: a tenth of a step."""
+    for module in model.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.momentum is not None:
+            module.num_batches_tracked = None
+
+
 class FlatNet:
     """The :class:`~engine.algorithm.Net` that is trained, over ``weights`` [P] and ``buffers`` [Q]."""
 
@@ -43,6 +49,7 @@ class FlatNet:
         self.norm_names = tuple(
             name for name, m in self.model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)
         )
+        _without_counters(self.model)
         self.layout = ParamLayout(
             body=sum(p.numel() for p in body),
             head=sum(p.numel() for p in head),

@@ -214,10 +214,9 @@ def test_a_sub_network_stands_alone(asked: tuple[float, int], channels: tuple[in
     net(x)  # running statistics that are not their initial ones
     width, divisor = asked
     small = ResNet20().with_widths((1, 8, 8), 4, channels).double()
-    own = net.model.state_dict()
-    small.load_state_dict(
-        {name: own[name][tuple(slice(n) for n in tensor.shape)].clone() for name, tensor in small.state_dict().items()}
-    )
+    wide, narrow = net.model.state_dict(), small.state_dict()
+    parts = {name: wide[name][tuple(slice(n) for n in narrow[name].shape)].clone() for name in wide}
+    small.load_state_dict({**narrow, **parts})
     small.train(statistics == "batch")
     before = net.buffers.clone()
     torch.testing.assert_close(net.narrow(width, divisor, statistics)(x), small(x), rtol=1e-10, atol=1e-10)
@@ -229,8 +228,8 @@ def test_a_sub_network_stands_alone(asked: tuple[float, int], channels: tuple[in
 
 
 def narrowed_buffers(net: FlatNet, small: nn.Module) -> dict[str, Tensor]:
-    own = net.model.state_dict()
-    return {name: own[name][tuple(slice(n) for n in buffer.shape)].clone() for name, buffer in small.named_buffers()}
+    wide, narrow = dict(net.model.named_buffers()), dict(small.named_buffers())
+    return {name: wide[name][tuple(slice(n) for n in narrow[name].shape)].clone() for name in wide}
 
 
 def test_running_statistics_in_a_sub_network_are_no_matter_of_the_batch() -> None:
