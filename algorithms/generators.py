@@ -143,17 +143,21 @@ def train_against(
     """
     rng, like = tools.rng("generator"), shared["weights"]
     module = fresh(spec.build, rng).to(like)
-    optimizer = torch.optim.Adam(module.parameters(), lr=lr, betas=ADAM_BETAS)
-    for _ in range(steps):
-        labels = torch.randint(spec.classes, (batch,), generator=rng).to(like.device)
-        noise = torch.randn(batch, spec.noise, generator=rng).to(like)
+
+    def drawn() -> Iterator[tuple[Tensor, Tensor]]:
+        for _ in range(steps):
+            labels = torch.randint(spec.classes, (batch,), generator=rng)
+            yield labels, torch.randn(batch, spec.noise, generator=rng).to(like.dtype)
+
+    def loss(labels: Tensor, noise: Tensor) -> Tensor:
         fake = module(noise, labels)
-        if gamma:
-            logits, inputs = tools.net.taps(fake, tools.net.norm_names, inputs=True)
-            gap = statistics_gap([inputs[name] for name in tools.net.norm_names], shared["buffers"], mean)
-            _step(optimizer, F.cross_entropy(logits, labels) + gamma * gap)
-        else:
-            _step(optimizer, F.cross_entropy(tools.net(fake), labels))
+        if not gamma:
+            return F.cross_entropy(tools.net(fake), labels)
+        logits, inputs = tools.net.taps(fake, tools.net.norm_names, inputs=True)
+        gap = statistics_gap([inputs[name] for name in tools.net.norm_names], shared["buffers"], mean)
+        return F.cross_entropy(logits, labels) + gamma * gap
+
+    tools.minimise(loss, list(module.parameters()), drawn(), lr, ADAM_BETAS)
     return {"generator": packed(module)}
 
 
@@ -165,16 +169,26 @@ def statistics_gap(inputs: list[Tensor], buffers: Tensor, mean: bool = True) -> 
     own (biased) moments m', s'^2. Summed over channels; over layers their mean, or the sum, as printed. 1e-6 is added
     to 2 s^2 as in the authors' code.
     """
-    gaps, offset = [], 0
-    for x in inputs:
-        x = x.transpose(0, 1).flatten(1)  # [c, B h w]
-        stored, variance = buffers[offset : offset + 2 * len(x)].view(2, -1)
-        offset += 2 * len(x)
-        got = x.var(1, unbiased=False).clamp_min(1e-8)
-        distance = (got + (x.mean(1) - stored) ** 2) / (2 * variance + 1e-6)
-        gaps.append(((variance / got).log() / 2 + distance - 0.5).sum())
+    sizes = [x.shape[1] for x in inputs]
+    layers = (own.view(2, -1) for own in buffers[: 2 * sum(sizes)].split([2 * size for size in sizes]))
+    stored, variance = (torch.cat(own) for own in zip(*layers, strict=True))  # of all layers' channels
+    in_one_pass = buffers.device.type != "cpu"  # where bits would move
+    moments = [moments_of(x, in_one_pass) for x in inputs]
+    got_mean, got = (torch.cat(own) for own in zip(*moments, strict=True))
+    got = got.clamp_min(1e-8)
+    distance = (got + (got_mean - stored) ** 2) / (2 * variance + 1e-6)
+    gaps = [own.sum() for own in ((variance / got).log() / 2 + distance - 0.5).split(sizes)]
     total = torch.stack(gaps).sum()
     return total / len(gaps) if mean else total
+
+
+def moments_of(x: Tensor, in_one_pass: bool) -> tuple[Tensor, Tensor]:
+    """Return mean and biased variance [c] of each channel of x [B, c, h, w]; in one pass no copy of x is made."""
+    if in_one_pass:
+        variance, mean = torch.var_mean(x, [0, *range(2, x.dim())], correction=0)
+        return mean, variance
+    x = x.transpose(0, 1).flatten(1)  # [c, B h w]
+    return x.mean(1), x.var(1, unbiased=False)
 
 
 # --- training on a client's images ------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ what either and a client's setup train other networks with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, Protocol
 
 import torch
@@ -115,6 +115,22 @@ class TrainingTools(Protocol):
         The rows are the caller's (images, features, logits that it indexes by position). As on a client, a body
         that is not trained is in eval mode. ``momentum`` is SGD's. ``cosine``: the rate of epoch e, from 0, is
         lr / 2 (1 + cos(pi e / epochs)). ``beside``: leaves that the loss depends on too, trained along in place.
+        """
+        ...
+
+    def minimise(
+        self,
+        loss: Callable[..., Tensor],
+        leaves: Sequence[Tensor],
+        inputs: Iterable[Sequence[Tensor]],
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+    ) -> None:
+        """Train ``leaves`` in place by Adam, a step on ``loss(*own)`` [] for each ``own`` of ``inputs``.
+
+        What differs from step to step is in ``inputs``: tensors on the CPU, with as many dimensions as you like but at
+        least one, which go to the device some steps ahead. On a GPU a step may be captured once and replayed; so
+        ``loss`` asks nothing of the device, as losses on clients.
         """
         ...
 

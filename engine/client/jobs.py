@@ -53,7 +53,6 @@ from engine.client.peak_memory import PeakMemory, measure_peak
 from engine.client.sums import BlockSums
 from engine.client.trainer import HELD_CLIENTS, Trainer
 from engine.client.training_loop import RESIDENT_BYTES
-from engine.client.training_tools import FlatTrainingTools
 from engine.client.vmap.cuda_graph import CudaRecorder, Programs
 from engine.data import Assignment, Dataset
 from engine.data.batches import Rows
@@ -228,8 +227,7 @@ class JobRunner:
         self.net.load(self._shared["weights"], self._shared["buffers"])
         self.net.train(False)
         seed = self.experiment.seed
-        rng = partial(seeds.generator, seed, round=job.round)
-        tools = FlatTrainingTools(self.net, rng, self.trainer.public)
+        tools = self.trainer.tools(partial(seeds.generator, seed, round=job.round))
         return to_numpy(job.fn(tools, self._shared))
 
     # --- pieces ---------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ Shapes: B rows of a step; k clients of a step, where several are trained togethe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from torch import Tensor
 
 from engine.algorithm import Tensors
 from engine.base.one_copy import in_one_copy
+
+AHEAD = 64  # steps, where there are no passes
 
 
 @dataclass(frozen=True)
@@ -49,3 +52,10 @@ def on_device(steps: Sequence[Inputs], device: torch.device) -> Sequence[Inputs]
         step.mapped(lambda tensor: tensors.append(tensor) or tensor)
     moved = iter(in_one_copy(tensors, device))
     return [step.mapped(lambda tensor: next(moved)) for step in steps]
+
+
+def sent_ahead(steps: Iterable[Inputs], device: torch.device) -> Iterator[Inputs]:
+    """Yield the inputs of steps on the device; on a GPU they are asked for, and go there, some steps ahead."""
+    coming = iter(steps)
+    while some := list(islice(coming, 1 if device.type == "cpu" else AHEAD)):
+        yield from on_device(some, device)

@@ -238,8 +238,14 @@ class Trainer:
             return {}
         self.net.load(sent["weights"], sent["buffers"])
         self.net.train(False)
-        made = algorithm.client_setup(FlatTrainingTools(self.net, client.rng, self.public), sent, state, client)
+        made = algorithm.client_setup(self.tools(client.rng), sent, state, client)
         return checked(algorithm, "client_setup", made, client.context.layout)
+
+    def tools(self, rng: Callable[[str], torch.Generator]) -> FlatTrainingTools:
+        """The means of training beside the rounds' own, with the net as it is."""
+        on_device = self.net.weights.device.type != "cpu"
+        recorder = self.programs.recorder if self.programs is not None and on_device else None
+        return FlatTrainingTools(self.net, rng, self.public, recorder)
 
     def personalise(self, task: ClientRound) -> None:
         """Put into the net what the client would use with what it has received and keeps; neither is changed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from math import cos, pi
@@ -12,8 +12,12 @@ import torch
 from torch import Tensor
 
 from engine.algorithm import Net, Tensors
+from engine.base.one_copy import in_one_copy
 from engine.client.drawing_modules import StepDraws, drawing_from
 from engine.client.flat_net import FlatNet
+from engine.client.step_inputs import Inputs, sent_ahead
+from engine.client.vmap.cuda_graph import Program, Recorder
+from engine.client.vmap.steps import adam
 from engine.data.batches import orders
 from engine.data.public import PublicSet, none_set_aside
 
@@ -21,8 +25,16 @@ from engine.data.public import PublicSet, none_set_aside
 class FlatTrainingTools:
     """On the net's device; the net is in eval mode, at the weights that its maker has put into it."""
 
-    def __init__(self, net: FlatNet, rng: Callable[[str], torch.Generator], public: PublicSet = none_set_aside) -> None:
+    def __init__(
+        self,
+        net: FlatNet,
+        rng: Callable[[str], torch.Generator],
+        public: PublicSet = none_set_aside,
+        recorder: Callable[[], Recorder] | None = None,
+    ) -> None:
+        """``recorder``: makes what captures the steps of :meth:`minimise`, where they are to be."""
         self.net = net
+        self._recorder = recorder
         self.rng = rng
         self.public = public
         self.device = net.weights.device
@@ -57,12 +69,51 @@ class FlatTrainingTools:
             for epoch, batches in enumerate(islice(passes, epochs)):
                 if schedule == "cosine":
                     stepper.param_groups[0]["lr"] = lr / 2 * (1 + cos(pi * epoch / epochs))
-                for positions in batches:
-                    if len(positions) < least:
-                        continue
-                    weights.grad, grads = net.gradients(loss(net, positions.to(self.device)), trainable, beside)
+                for positions in in_one_copy([own for own in batches if len(own) >= least], self.device):
+                    weights.grad, grads = net.gradients(loss(net, positions), trainable, beside)
                     for leaf, grad in zip(beside, grads, strict=True):
                         leaf.grad = grad
                     stepper.step()
         net.train(False)
         return {"weights": net.weights.clone(), "buffers": net.buffers.clone()}
+
+    def minimise(
+        self,
+        loss: Callable[..., Tensor],
+        leaves: Sequence[Tensor],
+        inputs: Iterable[Sequence[Tensor]],
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+    ) -> None:
+        named = (Inputs({str(number): tensor for number, tensor in enumerate(own)}) for own in inputs)
+        coming = sent_ahead(named, self.device)
+        if self._recorder is not None:
+            _replayed(Program(self._recorder(), 1, "training beside rounds"), loss, leaves, coming, lr, betas)
+            return
+        stepper = torch.optim.Adam(leaves, lr=lr, betas=betas)
+        for own in coming:
+            for leaf, grad in zip(leaves, torch.autograd.grad(loss(*own.rows.values()), leaves), strict=True):
+                leaf.grad = grad  # of these alone: a net that is trained against gets none
+            stepper.step()
+
+
+def _replayed(
+    program: Program,
+    loss: Callable[..., Tensor],
+    leaves: Sequence[Tensor],
+    inputs: Iterable[Inputs],
+    lr: float,
+    betas: tuple[float, float],
+) -> None:
+    """:meth:`FlatTrainingTools.minimise` in steps of a program; the leaves are views of one vector from here on."""
+    vector = torch.cat([leaf.detach().reshape(-1) for leaf in leaves])
+    for leaf, piece in zip(leaves, vector.split([leaf.numel() for leaf in leaves]), strict=True):
+        leaf.data = piece.view(leaf.shape)
+    optimize = adam(vector[None], lr, program, "leaves", betas)
+
+    def step(own: Inputs) -> None:
+        grads = torch.autograd.grad(loss(*own.rows.values()), leaves)
+        optimize(0, 1, torch.cat([grad.reshape(-1) for grad in grads])[None])
+
+    for own in inputs:
+        program.step("", step, own)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from algorithms.fedavg import FedAvg
-from algorithms.generators import GeneratorSpec, images, packed, statistics_gap, train_against, train_on
+from algorithms.generators import GeneratorSpec, images, moments_of, packed, statistics_gap, train_against, train_on
 from engine.algorithm import Batch, Tensors, seeds
 from engine.client.training_tools import FlatTrainingTools
 from engine.experiment import Local
@@ -95,6 +95,14 @@ def test_the_gap_is_of_what_enters_each_layer() -> None:
     assert matched.shape == net.buffers.shape
     assert statistics_gap(inputs, matched).item() == pytest.approx(0, abs=1e-4)
     assert statistics_gap(inputs, stored) > 1
+
+
+@pytest.mark.parametrize("shape", [(6, 3), (6, 3, 4, 5)])
+def test_moments_in_one_pass_are_those_of_a_copy(shape: tuple[int, ...]) -> None:
+    """Kills: other axes, or an unbiased variance, where a GPU reads the inputs as they lie."""
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for at_once, of_copy in zip(moments_of(x, True), moments_of(x, False), strict=True):
+        torch.testing.assert_close(at_once, of_copy, rtol=0, atol=1e-14)
 
 
 def trained_bench() -> tuple[Bench, Tensors]:

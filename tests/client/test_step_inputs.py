@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.base.one_copy import ALIGNED, in_one_copy, packed, unpacked
-from engine.client.step_inputs import Inputs, on_device
+from engine.client.step_inputs import AHEAD, Inputs, on_device, sent_ahead
 
 MANY = (
     torch.arange(7),
@@ -41,3 +47,31 @@ def test_numbers_stay_numbers() -> None:
     assert doubled.drawn["count"] == 3
     assert torch.equal(doubled.drawn["noise"], 2 * MANY[5])
     assert torch.equal(doubled.rows["rows"], 2 * MANY[0])
+
+
+def test_steps_without_passes_go_to_a_device_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: an upload a step; rows of another step; steps that are asked for long before they are due, or never."""
+    far, uploads = torch.device("meta"), list[Any]()
+    sizes, drawn = [3, 1, 2] * AHEAD, list[int]()
+    monkeypatch.setattr(Tensor, "pin_memory", lambda self: self)  # as there is no card
+
+    def steps() -> Iterator[Inputs]:
+        for size in sizes:
+            drawn.append(size)
+            yield Inputs({"x": torch.zeros(size, 2)}, {"y": torch.zeros(size, dtype=torch.int64)})
+
+    class Counts(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if (kwargs or {}).get("device") == far:
+                uploads.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with Counts():
+        coming = sent_ahead(steps(), far)
+        first = next(coming)
+        assert len(drawn) == AHEAD
+        shapes = [tuple(map(len, own.named().values())) for own in [first, *coming]]
+    assert shapes == [(size, size) for size in sizes]
+    assert len(uploads) == 3
+    assert next(sent_ahead(steps(), torch.device("cpu"))).rows["x"].device.type == "cpu"
+    assert len(drawn) == 1 + len(sizes)

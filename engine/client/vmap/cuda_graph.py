@@ -95,7 +95,7 @@ class Programs:
     """The programs of one network on one data set."""
 
     def __init__(self, recorder: Callable[[], Recorder]) -> None:
-        self._recorder = recorder
+        self.recorder = recorder
         self._programs: OrderedDict[Hashable, Program] = OrderedDict()
 
     def of(
@@ -114,7 +114,7 @@ class Programs:
         key = (type(algorithm), repr(algorithm), repr(local), ways, tuple(entries))
         program = self._programs.get(key)
         if program is None or program.capacity < len(clients):
-            program = Program(self._recorder(), len(clients), type(algorithm).__name__)
+            program = Program(self.recorder(), len(clients), type(algorithm).__name__)
         self._programs[key] = program
         self._programs.move_to_end(key)
         if len(self._programs) > PROGRAMS:

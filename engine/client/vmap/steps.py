@@ -25,8 +25,9 @@ def optimizer(local: Local, weights: Tensor, lr: Rate, memory: Memory, part: str
     """Make an optimizer of ``weights`` [K, n], the ``part`` that is trained; fresh, so that no client keeps
     momentum.
     """
-    made = _adam if local.optimizer == "adam" else _sgd
-    return made(local, weights, lr, memory, part)
+    if local.optimizer == "adam":
+        return adam(weights, lr, memory, part, weight_decay=local.weight_decay)
+    return _sgd(local, weights, lr, memory, part)
 
 
 def descend(weights: Tensor, gradient: Tensor | Product, lr: Rate) -> None:
@@ -58,24 +59,32 @@ def _sgd(local: Local, weights: Tensor, lr: Rate, memory: Memory, part: str) -> 
     return step
 
 
-BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # torch.optim.Adam's
+EPS = 1e-8  # torch.optim.Adam's
 
 
-def _adam(local: Local, weights: Tensor, lr: Rate, memory: Memory, part: str) -> Optimize:
-    """torch.optim.Adam; the corrections for the start are computed in float64, as there."""
+def adam(
+    weights: Tensor,
+    lr: Rate,
+    memory: Memory,
+    part: str,
+    betas: tuple[float, float] = (0.9, 0.999),
+    weight_decay: float = 0.0,
+) -> Optimize:
+    """torch.optim.Adam of ``weights`` [K, n]; the corrections for the start are computed in float64, as there."""
     means = memory.rows(f"means of {part}", torch.zeros_like(weights))
     squares = memory.rows(f"squares of {part}", torch.zeros_like(weights))
     counts = memory.rows(f"steps of {part}", weights.new_zeros(len(weights), 1, dtype=torch.float64))
+    first_beta, second_beta = betas
 
     def step(first: int, last: int, grad: Tensor) -> None:
         own = weights[first:last]
-        if local.weight_decay:
-            grad = grad.add(own, alpha=local.weight_decay)
-        mean = means[first:last].lerp_(grad, 1 - BETA1)
-        square = squares[first:last].mul_(BETA2).addcmul_(grad, grad, value=1 - BETA2)
+        if weight_decay:
+            grad = grad.add(own, alpha=weight_decay)
+        mean = means[first:last].lerp_(grad, 1 - first_beta)
+        square = squares[first:last].mul_(second_beta).addcmul_(grad, grad, value=1 - second_beta)
         count = counts[first:last].add_(1)
-        length = (lr / (1 - BETA1**count)).to(own.dtype)  # [k, 1]
-        root = (1 - BETA2**count).sqrt().to(own.dtype)
+        length = (lr / (1 - first_beta**count)).to(own.dtype)  # [k, 1]
+        root = (1 - second_beta**count).sqrt().to(own.dtype)
         own.sub_(mean / (square.sqrt() / root).add_(EPS) * length)
 
     return step
