@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -34,10 +35,12 @@ from engine.client.vmap import cuda_graph
 from engine.client.vmap import training_loop as block
 from engine.client.vmap.cuda_graph import Captured, CudaRecorder, Program
 from engine.client.vmap.dense import Product
+from engine.client.vmap.lockstep import lockstep
 from engine.client.vmap.step_memory import Memory
 from engine.client.vmap.steps import descend, optimizer
 from engine.client.vmap.ways import ways
-from engine.data.batches import Rows
+from engine.data import Dirichlet
+from engine.data.batches import Rows, batch_sizes
 from engine.experiment import Experiment, Local
 from engine.experiment.executor_policy import default_executor
 from engine.models import MLP
@@ -407,13 +410,71 @@ def test_caches_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exe
     """Kills: graphs that add up without end; a bound that changes what comes out."""
     loop = drive(tmp_path / "loop", config("fedprox", "loop", rounds=4))
     monkeypatch.setattr(cuda_graph, "GRAPHS", 2)
-    monkeypatch.setattr(cuda_graph, "ONCE", 3)
+    monkeypatch.setattr(cuda_graph, "COUNTED", 3)
     captured = drive(tmp_path / "few", config("fedprox", executor, rounds=4))
     assert gap(captured, loop) < 1e-9
     for program in programs_of(captured):
-        assert len(program._captured) <= 2 and len(program._once) <= 3
+        assert len(program._captured) <= 2 and len(program._uses) <= 3
     changes = {"schedule": [{"round": r, "set": {"algorithm.mu": float(r)}} for r in (2, 3, 4)]}
     assert len(programs_of(drive(tmp_path / "mus", config("fedprox", executor, rounds=4, **changes)))) == 2
+
+
+class Counting:
+    """Captures and replays nothing, and counts."""
+
+    def __init__(self) -> None:
+        self.written = self.captured = self.replayed = 0
+
+    def warm_up(self, work: Callable[[], None]) -> None:
+        self.written += 1
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        self.captured += 1
+
+        def replay() -> None:
+            self.replayed += 1
+
+        return replay
+
+
+def stepped(program: Program, *sizes: int, bucket: Any = 0) -> None:
+    for size in sizes:
+        program.step(bucket, lambda inputs: None, Inputs({"rows": torch.empty(size, device="meta")}))
+
+
+def test_clients_of_many_sizes_are_captured_seldom() -> None:
+    """Kills: captures that push each other out in turn, of buckets that nearly all come again. Blocks of 10 of the 100
+    clients of Dirichlet(0.1), of 50,000 rows in batches of 50: 196 steps a round, of 250 kinds in 60 rounds."""
+    labels = np.arange(50_000) % 10
+    parts = Dirichlet(clients=100, alpha=0.1).draw(np.random.default_rng(0), labels, 10, None).clients
+    recorder, rng = Counting(), np.random.default_rng(1)
+    program = Program(recorder, 10, "FedAvg")
+    for _ in range(60):
+        sizes = sorted((len(parts[client]) for client in rng.choice(100, 10, replace=False)), reverse=True)
+        for _ in range(5):
+            batches = [[size for size in batch_sizes(rows, 50, "keep") if size > 1] for rows in sizes]
+            left = [iter(own) for own in batches]
+            for first, last in lockstep(batches):
+                (size,) = {next(left[client]) for client in range(first, last)}
+                stepped(program, size, bucket=(first, last))
+    assert len(program._uses) > 3 * cuda_graph.GRAPHS
+    assert recorder.captured < 180 and recorder.written < recorder.replayed / 4
+
+
+def test_what_comes_most_is_kept() -> None:
+    """Kills: a place that goes to whoever came last; places held for ever by what a past round has read."""
+    recorder = Counting()
+    program: Any = Program(recorder, 1, "FedAvg")
+    stepped(program, *[size for size in range(1, cuda_graph.GRAPHS + 1) for _ in range(4)])
+    assert (recorder.captured, recorder.written) == (cuda_graph.GRAPHS,) * 2
+    stepped(program, *[1000] * 4)
+    assert recorder.captured == cuda_graph.GRAPHS  # not more often than others
+    stepped(program, *[1000] * 2)
+    assert (recorder.captured, recorder.written, recorder.replayed) == (65, 69, 3 * 64 + 1)
+    program._read.add("round")
+    program.context = SimpleNamespace(round=1)
+    stepped(program, *[1, 2] * 2)
+    assert recorder.captured == 67  # what has no round's number is over
 
 
 def test_a_smaller_block_is_trained_in_the_memory_of_a_larger(tmp_path: Path) -> None:

@@ -11,17 +11,19 @@ them at once, on the addresses and with the numbers of the moment in which it wa
 
 A bucket is captured when it comes for the second time. The first time its step is run as it is written, on the stream
 that will capture it, so that whatever a library sets up on its first call is there; and what comes once, like the last
-batch of a client whose number of rows nobody else has, costs no capture.
+batch of a client whose number of rows nobody else has, costs no capture. Clients of many sizes have more buckets than
+there is room for: a capture then takes the place of one that has come less often, or in a context that is over. To make
+room for each in turn would be to capture nearly all again, and a capture takes as long as some hundred steps.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -36,7 +38,7 @@ from engine.experiment import Local
 
 PROGRAMS = 2  # whose memory and graphs are kept; a run has one at a time, unless a round has blocks of one client
 GRAPHS = 64  # of a program
-ONCE = 4096  # buckets that have come once and are remembered
+COUNTED = 4096  # buckets whose uses are counted
 
 log = logging.getLogger("fedskew")
 
@@ -123,6 +125,14 @@ class Programs:
         return program
 
 
+class Key(NamedTuple):
+    """What a bucket is found by."""
+
+    bucket: Hashable
+    forms: Hashable  # of a step's inputs
+    context: Hashable  # what the step has read of it
+
+
 @dataclass(frozen=True)
 class Captured:
     """A step that can be replayed."""
@@ -146,8 +156,8 @@ class Program(Memory):
         self._recorder = recorder
         self._algorithm = algorithm
         self._held: Tensors = {}
-        self._captured: OrderedDict[Hashable, Captured] = OrderedDict()
-        self._once: OrderedDict[Hashable, None] = OrderedDict()
+        self._captured: dict[Key, Captured] = {}
+        self._uses: Counter[Key] = Counter()
         self._read: set[str] = set()  # fields of the context
         self._told: set[str] = set()
 
@@ -176,29 +186,36 @@ class Program(Memory):
 
     def step(self, bucket: Hashable, work: Callable[[Inputs], None], inputs: Inputs) -> None:
         key = self._key(bucket, inputs)
+        if key not in self._captured and self._makes_room(key):
+            self._captured[key] = self._capture(work, inputs)
         if key in self._captured:
-            self._captured.move_to_end(key)
             self._captured[key].run(inputs)
-        elif key in self._once:
-            del self._once[key]
-            captured = self._captured[key] = self._capture(work, inputs)
-            if len(self._captured) > GRAPHS:
-                self._captured.popitem(last=False)
-            captured.run(inputs)
         else:
             self._recorder.warm_up(lambda: work(inputs))
-            self._once[self._key(bucket, inputs)] = None  # the step may have read more of the context
-            if len(self._once) > ONCE:
-                self._once.popitem(last=False)
+        self._uses[self._key(bucket, inputs)] += 1  # the step may have read more of the context
+        if len(self._uses) > COUNTED:
+            self._uses = Counter({key: uses // 2 for key, uses in self._uses.items() if uses > 1})
+
+    def _makes_room(self, key: Key) -> bool:
+        """Return whether a bucket is to be captured, with a place left for it."""
+
+        def worth(one: Key) -> tuple[bool, int]:
+            return one.context == key.context, self._uses[one]
+
+        if key in self._uses and len(self._captured) >= GRAPHS:
+            least = min(self._captured, key=worth)
+            if worth(least) < worth(key):
+                del self._captured[least]
+        return key in self._uses and len(self._captured) < GRAPHS
 
     def aside(self, why: str) -> None:
         if why not in self._told:
             self._told.add(why)
             log.info("%s: %s are not captured, but run step by step", self._algorithm, why)
 
-    def _key(self, bucket: Hashable, inputs: Inputs) -> Hashable:
+    def _key(self, bucket: Hashable, inputs: Inputs) -> Key:
         forms = tuple((name, *_form(tensor)) for name, tensor in inputs.named().items())
-        return bucket, forms, tuple((name, getattr(self.context, name)) for name in sorted(self._read))
+        return Key(bucket, forms, tuple((name, getattr(self.context, name)) for name in sorted(self._read)))
 
     def _capture(self, work: Callable[[Inputs], None], inputs: Inputs) -> Captured:
         own = inputs.copied()
