@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -100,17 +101,28 @@ def cast(algorithm: Algorithm, entries: Tensors, dtype: torch.dtype) -> Tensors:
     }
 
 
-def is_finite(tensor: Tensor) -> bool:
-    """Return whether no number in it is infinite or NaN."""
-    if not tensor.numel() or not tensor.is_floating_point():
-        return True
-    low, high = torch.aminmax(tensor)  # not a number if anything is; cheaper than isfinite
-    return math.isfinite(low) and math.isfinite(high)
+def is_finite(*tensors: Tensor) -> bool:
+    """Return whether no number in them is infinite or NaN."""
+    return not_finite(dict(enumerate(tensors))) is None
 
 
-def not_finite(entries: Tensors) -> str | None:
-    """The first entry that is not."""
-    return next((name for name, tensor in entries.items() if not is_finite(tensor)), None)
+Name = TypeVar("Name", bound=Hashable)
+
+
+def not_finite(entries: Mapping[Name, Tensor]) -> Name | None:
+    """Return the name of the first entry with a number that is not finite; a GPU is asked once for all of them."""
+    asked = {name: tensor for name, tensor in entries.items() if tensor.numel() and tensor.is_floating_point()}
+    far = [tensor for tensor in asked.values() if tensor.device.type != "cpu"]
+    found = iter(torch.stack([_extremes(tensor).double() for tensor in far]).tolist() if far else ())
+    for name, tensor in asked.items():
+        low, high = torch.aminmax(tensor) if tensor.device.type == "cpu" else next(found)
+        if not (math.isfinite(low) and math.isfinite(high)):  # not a number if anything is; cheaper than isfinite
+            return name
+    return None
+
+
+def _extremes(tensor: Tensor) -> Tensor:
+    return torch.stack(torch.aminmax(tensor))
 
 
 def floats(entries: Mapping[str, Tensor | np.ndarray]) -> int:

@@ -123,12 +123,13 @@ class FlatNet:
             model.head.train(head)
 
     def laid_out(self, x: Tensor) -> Tensor:
-        """Images [B, C, H, W] as the network takes them fastest: in float32 on a CPU with channels last in memory.
+        """Images [B, C, H, W] as the network takes them fastest: in float32 with channels last in memory.
 
-        Convolutions and pooling then take a tenth to a third less of a training step, and half of an evaluation. A
-        clone also where there is one channel: its strides alone say which layout is meant.
+        On a CPU convolutions and pooling then take a tenth to a third less of a training step, and half of an
+        evaluation; a GPU's tensor cores take them so. A clone also where there is one channel: its strides
+        alone say which layout is meant.
         """
-        if self._convolves and x.dim() == 4 and x.dtype == torch.float32 and x.device.type == "cpu":
+        if self._convolves and x.dim() == 4 and x.dtype == torch.float32:
             return x.clone(memory_format=torch.channels_last)
         return x
 

@@ -333,16 +333,15 @@ class JobRunner:
         """Score what is in a net, on test rows [n]."""
         net.train(False)
         classes = net.layout.classes
-        loss = 0.0
-        correct = torch.zeros(classes, dtype=torch.int64)
-        count = torch.zeros(classes, dtype=torch.int64)
-        size = self.experiment.evaluation.batch_size
-        for part in rows.split(size):
+        loss = torch.zeros((), dtype=torch.float64, device=self.device)
+        correct, count = torch.zeros(2, classes, dtype=torch.int64, device=self.device)
+        for part in rows.split(self.experiment.evaluation.batch_size):
             x, y = self.test.batch(part)
             with self.forward():
                 logits = predict(net, x)
-            loss += float(torch.nn.functional.cross_entropy(logits.double(), y, reduction="sum"))
-            hit = logits.argmax(1) == y
-            correct += torch.bincount(y[hit], minlength=classes).cpu()
-            count += torch.bincount(y, minlength=classes).cpu()
-        return Scores(loss, correct.numpy(), count.numpy())
+            loss += torch.nn.functional.cross_entropy(logits.double(), y, reduction="sum")
+            correct.index_add_(0, y, (logits.argmax(1) == y).long())
+            count.index_add_(0, y, torch.ones_like(y))
+        sums = torch.cat((loss[None], correct.double(), count.double())).cpu()  # the host waits once
+        correct, count = sums[1:].long().view(2, -1)
+        return Scores(float(sums[0]), correct.numpy(), count.numpy())

@@ -98,7 +98,7 @@ class Trainer:
         loop = self._loop(ours)
         loop.run_all(ours.algorithm.phases(ours.context))
         end = ModelState(self.net.weights.clone(), self.net.buffers.clone())
-        if not (is_finite(end.weights) and is_finite(end.buffers) and self._ended_plainly(ours, end)):
+        if not (is_finite(end.weights, end.buffers) and self._ended_plainly(ours, end)):
             self._end(ours, end)
         if probe:  # after the upload: the objective may draw from client.rng
             ours.loss_before, ours.loss_after = loop.loss_before(), loop.loss_after()
@@ -116,7 +116,7 @@ class Trainer:
         together.run_all()
         losses = together.losses() if probe else [None] * len(rounds)
         weights, buffers = together.stack.all_weights(), together.stack.all_buffers()
-        are_finite = is_finite(weights) and is_finite(buffers)  # of all at once, and of each where it matters which
+        are_finite = is_finite(weights, buffers)  # of all at once, and of each where it matters which
         ends = zip(weights.unbind(), buffers.unbind(), strict=True)
         found: list[ClientRound | ClientError | None] = [None] * len(tasks)
         for index, ours, end, pair in zip(order, rounds, ends, losses, strict=True):
@@ -176,7 +176,7 @@ class Trainer:
             rows=partial(self.one_pass, client, ours.indices),
             ends=ours.ends,
         )
-        if not all(map(is_finite, (end.weights, *(ended.end for ended in run.ends.values())))):
+        if not is_finite(end.weights, *(ended.end for ended in run.ends.values())):
             raise self._diverged(ours, "its weights are")
         upload, new_state = algorithm.upload(run, received, state)
         if new_state and not algorithm.stateful:
@@ -186,10 +186,11 @@ class Trainer:
             )
         new_state = checked(algorithm, "upload", new_state, ours.context.layout)
         ours.upload, ours.weight = checked_upload(algorithm, upload, ours.context.layout), float(algorithm.weight(run))
-        for what, entries in (("upload", ours.upload), ("state", new_state), ("model", {"buffers": end.buffers})):
-            name = not_finite(entries)
-            if name is not None:
-                raise self._diverged(ours, f"entry {name!r} of its {what} is")
+        left = {"upload": ours.upload, "state": new_state, "model": {"buffers": end.buffers}}
+        wrong = not_finite({(of, name): tensor for of, entries in left.items() for name, tensor in entries.items()})
+        if wrong is not None:
+            of, name = wrong
+            raise self._diverged(ours, f"entry {name!r} of its {of} is")
         if not math.isfinite(ours.weight):
             raise self._diverged(ours, "its upload's weight is")
         ours.new_state = kept(algorithm.kinds, new_state, client)

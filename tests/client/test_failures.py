@@ -17,7 +17,7 @@ from algorithms.fedavg import FedAvg
 from algorithms.scaffold import Scaffold
 from engine.base.errors import ClientError, MemoryShort, ResourceError, RunError
 from engine.client.client_round import ClientRound
-from engine.client.entries import is_finite
+from engine.client.entries import is_finite, not_finite
 from engine.client.trainer import Trainer
 from engine.experiment import Experiment, Participation
 from engine.record.run_folder import RunFolder
@@ -186,7 +186,8 @@ def test_what_a_client_sends_and_keeps_is_finite(
 def test_each_number_is_looked_at(wrong: float) -> None:
     """Kills: infinities of one sign, or NaN, that pass."""
     assert not is_finite(torch.tensor([0.0, wrong, 1.0]))
-    assert is_finite(torch.tensor([0.0, 1e38])) and is_finite(torch.tensor([1])) and is_finite(torch.zeros(0))
+    assert is_finite(torch.tensor([0.0, 1e38]), torch.tensor([1]), torch.zeros(0))
+    assert not_finite({"a": torch.ones(2), "b": torch.tensor([wrong]), "c": torch.tensor([wrong])}) == "b"
 
 
 def test_a_server_that_diverges_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,7 @@ def test_images_go_in_with_channels_last(channels: int) -> None:
     net.at(*there)(x), net.at(*there).features(x), net.stepped(net(x).sum(), 0.1)(x)
     assert len(seen) == 7 and all(seen)
     assert not is_channels_last(x) or channels == 1
+    assert is_channels_last(net.laid_out(torch.empty(2, channels, 8, 8, device="meta")))  # on whatever device
 
 
 @pytest.mark.parametrize(
