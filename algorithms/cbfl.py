@@ -65,6 +65,7 @@ LEAST = {  # of fields that have one; a batch of one image has no moments, and h
     **dict.fromkeys(("refresh", "fake_batch", "gen_steps", "noise"), 1),
     **dict.fromkeys(("gen_batch", "gen_width"), 2),
 }
+SOURCES = {"cbfl": "generator", "dcgan": "lent"}  # kind of generator -> the entry in which a client finds it
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ class Cbfl(Generative, FedAvg):
         "lent": Kind.TENSOR,  # [G] one of these
         "teacher": Entry(Kind.VECTOR, "derivable"),
         "teacher_buffers": Entry(Kind.BUFFERS, "derivable"),
+        "own_counts": Kind.TENSOR,  # [C] the client's own, on the CPU, where each step draws by them
     }
     requires: ClassVar[Requires] = Requires(no_tokens="trains on generated images")
     symbols: ClassVar[Mapping[str, str]] = {
@@ -205,7 +207,7 @@ class Cbfl(Generative, FedAvg):
     # --- on a client ----------------------------------------------------------------------------------
 
     def client_setup(self, tools: TrainingTools, received: Tensors, state: Tensors, client: Client) -> Tensors:
-        made = Tensors()
+        made: Tensors = {"own_counts": client.class_counts.cpu()}
         if self.generator != "gaussian_noise":
             generator_outline(self.spec(client.context.layout))  # draws, which must not be left to a mapped loss
         if self.teacher == "current":
@@ -223,17 +225,34 @@ class Cbfl(Generative, FedAvg):
             return {}
         if self.generator == "gaussian_noise":
             return {"images": torch.randn(self.fake_batch, *layout.image, generator=rng)}
-        chances = probabilities(self.sampler, client.class_counts, self.fewest, rows, self.fake_batch)
+        counts = received.get("own_counts", client.class_counts)
+        chances = probabilities(self.sampler, counts, self.fewest, rows, self.fake_batch)
         return {
             "labels": torch.multinomial(chances, self.fake_batch, replacement=True, generator=rng),
             "noise": torch.randn(self.fake_batch, self.noise, generator=rng),
         }
 
+    def step_constants(self, net: Net, drawn: Mapping[str, Any], received: Tensors, context: Context) -> Tensors:
+        """Return the generated images, and what the teacher makes of them: its scores, and where it looks."""
+        needed = {"teacher", "teacher_buffers"} if self.fake_loss == "distill" else set[str]()
+        if self.generator in SOURCES:
+            needed |= {SOURCES[self.generator]}
+        if not needed <= received.keys():  # each client's own
+            return {}
+        made = {"fake": self._generated(drawn, received, context.layout)}
+        if self.fake_loss == "ce":
+            return made
+        teacher, names = net.at(received["teacher"], received["teacher_buffers"]), self._compared(net)
+        scores, shown = teacher.taps(made["fake"], names)
+        return {**made, "scores": scores, **{f"map {name}": attention(shown[name]) for name in names}}
+
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
         if not batch.drawn:
             return super().loss(net, batch, received, state)
-        fake = self._generated(batch, received)
-        names = (self.attention_layers or net.tap_names) if self.compares_maps else ()
+        drawn, names = batch.drawn, self._compared(net)
+        if "fake" not in drawn:
+            drawn = {**drawn, **self.step_constants(net, drawn, received, batch.client.context)}
+        fake = drawn["fake"]
         if self.forward == "concat":
             logits, maps = net.taps(torch.cat((batch.x, fake)), names)
             own, logits = logits.tensor_split([len(batch.y)])
@@ -243,12 +262,10 @@ class Cbfl(Generative, FedAvg):
             logits, maps = net.taps(fake, names)
         supervised = F.cross_entropy(own, batch.y)
         if self.fake_loss == "ce":
-            return supervised + self.lam * F.cross_entropy(logits, batch.drawn["labels"])
-        teacher = net.at(received["teacher"], received["teacher_buffers"])
-        wanted, shown = teacher.taps(fake, names)
-        distilled = soft_labels(logits, wanted, self.temperature, self.kd_direction)
+            return supervised + self.lam * F.cross_entropy(logits, drawn["labels"])
+        distilled = soft_labels(logits, drawn["scores"], self.temperature, self.kd_direction)
         if self.compares_maps:
-            distilled = distilled + self.beta * attention_gap(maps, shown)
+            distilled = distilled + self.beta * attention_gap(maps, {name: drawn[f"map {name}"] for name in names})
         return supervised + self.lam * distilled
 
     def step_classes(self, counts: Tensor, rows: int) -> Tensor:
@@ -300,12 +317,15 @@ class Cbfl(Generative, FedAvg):
             mean=self.bns_reduction == "mean",
         )
 
-    def _generated(self, batch: Batch, received: Tensors) -> Tensor:
+    def _compared(self, net: Net) -> tuple[str, ...]:
+        """Return the layers whose attention maps are compared."""
+        return (self.attention_layers or net.tap_names) if self.compares_maps else ()
+
+    def _generated(self, drawn: Mapping[str, Any], received: Tensors, layout: ParamLayout) -> Tensor:
+        like = received["weights"]
         if self.generator == "gaussian_noise":
-            return batch.drawn["images"].to(batch.x)
-        spec, drawn = self.spec(batch.client.context.layout), batch.drawn
-        weights = received["lent" if self.generator == "dcgan" else "generator"]
-        return images(spec, weights, drawn["noise"].to(batch.x), drawn["labels"])
+            return drawn["images"].to(like)
+        return images(self.spec(layout), received[SOURCES[self.generator]], drawn["noise"].to(like), drawn["labels"])
 
     def _does_nothing(self, layout: ParamLayout) -> bool:
         """Return whether generated rows would change nothing: no weight on their loss, no statistics of batches."""
@@ -326,8 +346,11 @@ def soft_labels(student: Tensor, teacher: Tensor, temperature: float, direction:
 
 
 def attention_gap(student: Tensors, teacher: Tensors) -> Tensor:
-    """Return [] the sum over layers of the mean squared gap of attention maps (Zagoruyko and Komodakis 2017)."""
-    gaps = [F.mse_loss(attention(maps), attention(teacher[name])) for name, maps in student.items()]
+    """Return [] the sum over layers of the mean squared gap of attention maps (Zagoruyko and Komodakis 2017).
+
+    student: a layer's output by its name. teacher: what :func:`attention` makes of the teacher's.
+    """
+    gaps = [F.mse_loss(attention(maps), teacher[name]) for name, maps in student.items()]
     return torch.stack(gaps).sum()
 
 

@@ -176,6 +176,19 @@ class Algorithm(ABC):
         """
         return {}
 
+    def step_constants(
+        self, net: Net, drawn: Mapping[str, Any], received: Tensors, context: Context
+    ) -> Mapping[str, Tensor]:
+        """Return what steps need of their draws that no trained weight changes, for ``batch.drawn`` beside these.
+
+        A frozen network's answers, for example: made ahead, for several steps and clients at once, without a graph.
+        ``drawn`` is the tensors of :meth:`step_randomness`, whose first axis is rows here, those of all these steps
+        one after another; what is returned is [rows, ...] too, each row of its own draws alone. ``received`` is what
+        all these clients have received alike, and may lack an entry that each has of its own: return {} then, and let
+        ``loss`` make what it does not find.
+        """
+        return {}
+
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
         """Return the mean loss [] over the batch."""
         return F.cross_entropy(net(batch.x), batch.y)

@@ -39,6 +39,7 @@ from engine.client.client_round import ClientRound
 from engine.client.drawing_modules import StepDraws, drawing_from
 from engine.client.entries import is_finite, sliced
 from engine.client.flat_net import FlatNet
+from engine.client.step_constants import with_constants
 from engine.client.step_inputs import Inputs, on_device
 from engine.data import augmentation
 from engine.data.batches import Rows
@@ -157,7 +158,9 @@ class SequentialLoop:
         for batches in order.passes(phase, client, least_rows(self.net, phase)):
             taken = batches[:1] if phase.emit == "gradient" else batches
             chunked = [chunks(positions) if is_full else (positions,) for positions in taken]
-            inputs = iter(on_device([self._drawn(own, augment) for own in chain(*chunked)], self.net.weights.device))
+            drawn = on_device([self._drawn(own, augment) for own in chain(*chunked)], self.net.weights.device)
+            received, context = self.round.received, client.context
+            inputs = iter(with_constants(drawn, self.algorithm, self.net, received, context, self.forward))
             yield from (tuple(islice(inputs, len(own))) for own in chunked)
 
     def _drawn(self, positions: Tensor, augment: str) -> Inputs:

@@ -250,10 +250,11 @@ def test_attention_maps() -> None:
     torch.testing.assert_close(found, by_hand)
     torch.testing.assert_close(attention(7 * maps), found)
     torch.testing.assert_close(attention(maps[:, :, 0, 0]).norm(dim=1), torch.ones(3, dtype=torch.float64))
-    assert attention_gap({"a": maps}, {"a": maps}) == 0
+    assert attention_gap({"a": maps}, {"a": found}) == 0
     one, other = torch.zeros(1, 1, 2, 4).double(), torch.zeros(1, 1, 2, 4).double()
     one[..., 0, 0], other[..., 1, 1] = 3, 5  # maps that do not meet: the bound of 2 / (H W)
-    assert attention_gap({"a": one, "b": one}, {"a": other, "b": one}).item() == pytest.approx(2 / 8)
+    shown = {"a": attention(other), "b": attention(one)}
+    assert attention_gap({"a": one, "b": one}, shown).item() == pytest.approx(2 / 8)
 
 
 def ready(algorithm: Cbfl, spec: Any = None) -> tuple[Bench, Tensors, Batch]:
@@ -297,6 +298,21 @@ def test_the_loss_by_hand() -> None:
         at = sum(((attention(maps[name][12:]) - attention(shown[name])) ** 2).mean() for name in names)
         by_hand = F.cross_entropy(logits[:12], batch.y) + 0.7 * (kd + 30 * at)
     torch.testing.assert_close(found.detach(), by_hand, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("fields", [{}, {"generator": "gaussian_noise"}, {"fake_loss": "ce"}, {"beta": 0.0}])
+def test_what_is_made_ahead_is_what_the_loss_makes(fields: dict[str, Any]) -> None:
+    """Kills: images or answers of another model; constants that the loss makes once more; one that is missing."""
+    algorithm = Cbfl(**fields, **FIELDS)
+    bench, received, batch = ready(algorithm)
+    made = algorithm.step_constants(bench.net, batch.drawn, received, bench.context)
+    ahead = replace(batch, drawn={**batch.drawn, **made})
+    alone, found = (algorithm.loss(bench.net, one, received, {}) for one in (batch, ahead))
+    assert torch.equal(alone, found)
+    without = {name: tensor for name, tensor in received.items() if name not in ("generator", "teacher")}
+    assert not algorithm.step_constants(bench.net, batch.drawn, without, bench.context)
+    del batch.drawn["noise" if "noise" in batch.drawn else "images"]  # nothing is made again
+    assert torch.equal(algorithm.loss(bench.net, ahead, received, {}), found)
 
 
 @pytest.mark.parametrize("fields", [{"fake_loss": "ce"}, {"fake_loss": "ce", "forward": "separate"}])

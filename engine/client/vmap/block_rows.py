@@ -5,7 +5,7 @@ Shapes: k clients of a pass, B rows of a batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import islice
@@ -17,9 +17,10 @@ from torch import Tensor
 from engine.algorithm import Phase, Tensors
 from engine.client.client_round import ClientRound
 from engine.client.flat_net import FlatNet
+from engine.client.step_constants import with_constants
 from engine.client.step_inputs import Inputs, on_device
 from engine.client.training_loop import CHUNK, chunks, freezes_body
-from engine.client.vmap.block_inputs import stacked
+from engine.client.vmap.block_inputs import shared, stacked
 from engine.client.vmap.lockstep import lockstep
 from engine.client.vmap.stack import Stack
 from engine.data import augmentation
@@ -62,7 +63,7 @@ class BlockRows:
             for first, last, positions in self._positions(phase, batches)
         ]
         drawn = [self._drawn(first, last, own, phase, draws) for first, last, chunked in steps for own in chunked]
-        inputs = map(place, on_device(drawn, self._net.weights.device))
+        inputs = map(place, self._with_constants(on_device(drawn, self._net.weights.device)))
         for first, last, chunked in steps:
             yield first, last, tuple(islice(inputs, len(chunked)))
 
@@ -141,6 +142,12 @@ class BlockRows:
         algorithm = members[0].algorithm
         noise = [algorithm.step_randomness(member.phase_client, size, member.received) for member in members]
         return Inputs(rows, stacked(f"{type(algorithm).__name__}.step_randomness", noise))
+
+    def _with_constants(self, steps: Sequence[Inputs]) -> Iterable[Inputs]:
+        first = self._members[0]
+        received = {name: first.received[name] for name in shared([member.received for member in self._members])}
+        context = first.phase_client.context
+        return with_constants(steps, first.algorithm, self._net, received, context, self._forward, stacked=True)
 
     def _places(self, phase: Phase) -> Callable[[Inputs], Inputs]:
         """Return the function that puts places in the data set for positions."""

@@ -16,7 +16,8 @@ from engine.algorithm import Algorithm, Client, Context
 
 ON_SERVER = ("init_server", "prepare", "before_round", "broadcast", "broadcast_to", "aggregate", "finish", "predict")
 ON_CLIENT = (
-    *("init_state", "client_setup", "start", "phases", "phase_start", "step_randomness", "loss", "gradient"),
+    *("init_state", "client_setup", "start", "phases", "phase_start"),
+    *("step_randomness", "step_constants", "loss", "gradient"),
     *("upload", "weight", "personal_model", "personalise_phases", "personal_after", "predict_own"),
 )
 

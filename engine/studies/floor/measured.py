@@ -28,7 +28,16 @@ from engine.worker.thread_count import workers_of
 
 NEVER = 10**9  # rounds
 # Where a method does more in a round than plain local training.
-COSTLY = ("phases", "loss", "gradient", "step_randomness", "client_setup", "phase_start", "before_round")
+COSTLY = (
+    "phases",
+    "loss",
+    "gradient",
+    "step_randomness",
+    "step_constants",
+    "client_setup",
+    "phase_start",
+    "before_round",
+)
 
 
 @dataclass(frozen=True)
