@@ -5,9 +5,11 @@
     python -m benchmarks.gpu --cifar10 FOLDER ...                 # real images; else images are made up
 
 100 clients, 10 of them in a round, 5 local epochs of batches of 50, and what else CBFL's tables have: (a) iid, 500
-images each; (b) Dirichlet(0.1), ragged. A round's time does not depend on what images show, so made-up ones do. Each
-setting has a process of its own, and ``gpu.json`` is written after it: what is there already is not measured again,
-what failed is tried again. Without Ray there are no actors; without a GPU the processor is measured.
+images each; (b) Dirichlet(0.1), ragged; (c) the rounds of CBFL on (b), after one of warm-up, in whole turns from one
+new generator to the next. A block is a worker's share of the cohort. A round's time does not depend on what images
+show, so made-up ones do. Each setting has a process of its own, and ``gpu.json`` is written after it: what is there
+already is not measured again, what failed is tried again. Without Ray there are no actors; without a GPU the processor
+is measured.
 """
 
 from __future__ import annotations
@@ -43,7 +45,13 @@ from tune_configs.quickstart import cifar10
 PARTITIONS: dict[str, dict[str, Any]] = {
     "a": {"name": "iid", "clients": 100},
     "b": {"name": "dirichlet", "clients": 100, "alpha": 0.1},
+    "c": {"name": "dirichlet", "clients": 100, "alpha": 0.1},
 }
+COHORT = 10  # clients of a round
+CBFL = [
+    {"name": "warmup", "algorithm": {"name": "fedavg"}, "rounds": 1},
+    {"name": "cbfl", "needs": ["warmup"], "algorithm": {"name": "cbfl"}, "rounds": 999},
+]
 ACTORS = (0, 1, 2, 4, 8)
 WARM_UP, LEAST = 2, 3  # rounds that are not timed, that are at least
 RESERVE = 45.0  # seconds that must be left to begin with another setting
@@ -83,10 +91,14 @@ class Setting:
         values["data"]["root"] = str(data)
         values["partition"] = PARTITIONS[self.part]
         values["evaluation"]["every"] = 0
+        if self.part == "c":
+            del values["algorithm"], values["rounds"]
+            values["stages"] = CBFL
         share = 1 / self.actors if self.actors and device == "cuda" else 0.0
         values["execution"] |= {
             "executor": self.executor,
             "actors": self.actors,
+            "block": max(1, COHORT // max(1, self.actors)),
             "device": device,
             "gpus_per_actor": share,
         }
@@ -128,17 +140,23 @@ def measure(experiment: Experiment, seconds: float) -> dict[str, Any]:
             while run.round < WARM_UP:
                 run.advance(until=WARM_UP)
             rounds: list[float] = []
-            while len(rounds) < LEAST or sum(rounds) < seconds:
+            turn = getattr(experiment.chain[-1].algorithm, "refresh", 1)
+            while len(rounds) < LEAST or sum(rounds) < seconds or len(rounds) % turn:
                 began = time.perf_counter()
                 run.advance(until=run.round + 1)
                 rounds.append(time.perf_counter() - began)
         finally:
             run.driver.close()  # without the run's pictures
-    found: dict[str, Any] = {"seconds_per_round": statistics.median(rounds), "rounds": rounds}
+    found: dict[str, Any] = {"seconds_per_round": typical(rounds, turn), "rounds": rounds}
     try:
         return {**found, "floor_share": measure_floor(experiment, FLOOR_ROUNDS).typical.share}
     except FedskewError as error:
         return {**found, "no_floor": str(error)}
+
+
+def typical(rounds: Sequence[float], turn: int) -> float:
+    """Return the median over turns of a round's mean seconds; in each turn the server trains once, if it does."""
+    return statistics.median(statistics.fmean(rounds[begin : begin + turn]) for begin in range(0, len(rounds), turn))
 
 
 def thousand(experiment: Experiment, folder: Path, seconds: float) -> dict[str, Any]:

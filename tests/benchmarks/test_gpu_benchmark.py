@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from algorithms.cbfl import Cbfl
+from algorithms.fedavg import FedAvg
 from benchmarks import gpu
 from benchmarks.gpu import Setting, executors, fastest, isolated, judged, measure, missing, thousand, went_on
 from engine.experiment import Execution
@@ -52,6 +54,17 @@ def test_settings_are_the_papers() -> None:
         assert (values["execution"]["gpus_per_actor"], values["execution"]["device"]) == (0.25, "cuda")
     alone = Setting("a", "loop", 0).experiment(Path("there"), "cuda").to_mapping()["execution"]
     assert (alone["actors"], alone["gpus_per_actor"]) == (0, 0.0)
+
+
+def test_cbfls_rounds_are_measured() -> None:
+    """Kills: a cell of another method or with a long warm-up; a typical round without the generator's training; blocks
+    that leave clients of a worker's share to another pass."""
+    settings = [Setting("c", "block", actors).experiment(Path("there"), "cpu") for actors in (0, 2, 8)]
+    assert [stage.algorithm for stage in settings[0].chain] == [FedAvg(), Cbfl()]
+    assert [stage.rounds for stage in settings[0].chain] == [1, 999]
+    assert [one.execution.block for one in settings] == [10, 5, 1]
+    assert gpu.typical([1.0, 1.0, 4.0, 2.0, 2.0, 5.0, 1.0, 1.0, 4.0], 3) == 2.0
+    assert gpu.typical([1.0, 5.0, 2.0], 1) == 2.0
 
 
 def test_every_executor_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
