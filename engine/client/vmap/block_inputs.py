@@ -32,9 +32,8 @@ class OwnEntries:
         kept = stacked(f"{algorithm}: what clients keep", states)
         self._state = {name: memory.rows(f"kept {name}", tensor) for name, tensor in kept.items()}
         class_counts = torch.stack([client.class_counts for client in clients])
-        examples = [float(client.num_examples) for client in clients]
         self._class_counts = memory.rows("class counts", class_counts)
-        self._examples = memory.rows("examples", torch.tensor(examples, device=class_counts.device, dtype=dtype))
+        self._examples = memory.rows("examples", class_counts.sum(1).to(dtype))  # without an upload, that is waited for
 
     def of(self, first: int, last: int) -> tuple[Tensors, Tensors, Tensor, Tensor]:
         """Own entries received, entries kept, numbers of examples [k], class counts [k, C] of clients [first, last)."""
