@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.algorithm import Phase, Tensors
+from engine.algorithm import Phase, Tensors, overrides
 from engine.client.client_round import ClientRound
 from engine.client.flat_net import FlatNet
 from engine.client.step_constants import with_constants
@@ -145,6 +145,8 @@ class BlockRows:
 
     def _with_constants(self, steps: Sequence[Inputs]) -> Iterable[Inputs]:
         first = self._members[0]
+        if not overrides(first.algorithm, "step_constants"):
+            return steps
         received = {name: first.received[name] for name in shared([member.received for member in self._members])}
         context = first.phase_client.context
         return with_constants(steps, first.algorithm, self._net, received, context, self._forward, stacked=True)
