@@ -44,7 +44,7 @@ def ways(
         full = (local.batch_size if phase.batch == "local" else phase.batch) == "full"
         return Way(
             objective=loss_of(algorithm, context, phase.name),
-            dense=None if own or phase.features == "cached" else dense,
+            dense=None if own or algorithm.own_classes or phase.features == "cached" else dense,
             hooked=hooked,
             in_place=local.is_plain_sgd and not hooked and phase.emit == "step" and not full,
             draws=acts(algorithm, "step_randomness", context, phase.name),
