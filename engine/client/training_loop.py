@@ -142,7 +142,7 @@ class SequentialLoop:
         before = self.net.buffers.clone() if phase.buffers == "keep" else None
         indices = self.round.order.part(phase)
         augment = "none" if frozen_body else self.local.augment
-        batch_of = self._cached(indices) if phase.features == "cached" else self._live(indices, augment)
+        batch_of = self._cached(indices, phase) if phase.features == "cached" else self._live(indices, augment)
         net = CachedNet(self.net) if phase.features == "cached" else self.net
         steps = self._inputs(phase, augment)
         if phase.emit == "gradient":
@@ -247,11 +247,16 @@ class SequentialLoop:
             return lambda rows: (x.index_select(0, rows["rows"]), y.index_select(0, rows["rows"]))
         return lambda rows: self.rows.batch(indices[rows["rows"]], augmentation.of(rows))
 
-    def _cached(self, indices: Tensor) -> BatchOf:
+    def _cached(self, indices: Tensor, phase: Phase) -> BatchOf:
         with torch.no_grad(), self.forward():
             parts = [self.net.features(self.rows.batch(part)[0]) for part in indices.split(CHUNK)]
         features, labels = torch.cat(parts).to(self.net.weights.dtype), self.rows.labels[indices]
-        return lambda rows: (features.index_select(0, rows["rows"]), labels.index_select(0, rows["rows"]))
+
+        def take(rows: Tensors) -> tuple[Tensor, Tensor]:
+            return features.index_select(0, rows["rows"]), labels.index_select(0, rows["rows"])
+
+        is_full = self.round.order.batch_size(phase) == "full"
+        return kept(take) if is_full and features.device.type == "cpu" else take
 
     # --- the objective on the first batch ---------------------------------------------------------------
 
@@ -284,6 +289,19 @@ class FineTuning(Algorithm):
 
 
 BatchOf = Callable[[Tensors], tuple[Tensor, Tensor]]  # Inputs.rows -> x [B, ...] and y [B]
+
+
+def kept(take: BatchOf) -> BatchOf:
+    """Take the rows of full batches once for all steps: their positions are the same parts of one range in each."""
+    parts: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+
+    def again(rows: Tensors) -> tuple[Tensor, Tensor]:
+        part = int(rows["rows"].storage_offset()), rows["rows"].numel()
+        if part not in parts:
+            parts[part] = take(rows)
+        return parts[part]
+
+    return again
 
 
 def chunks(positions: Tensor) -> tuple[Tensor, ...]:

@@ -48,7 +48,9 @@ class WrittenHead:
         with forward():
             if torch.is_autocast_enabled(head.weight.device.type):
                 return None
-        return WrittenHead(head.weight, head.bias, client.class_counts == 0 if algorithm.own_classes else None)
+        absent = client.class_counts == 0
+        left_out = algorithm.own_classes and bool(absent.any())
+        return WrittenHead(head.weight, head.bias, absent if left_out else None)
 
     @torch.no_grad()
     def gradients(self, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
