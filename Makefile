@@ -49,7 +49,7 @@ personal: $(VENV)/installed  ## PFLEGO's claims on real images (hours); CIFAR10=
 distillation: $(VENV)/installed  ## CBHMA's statements on real images (two hours)
 	$(BIN)/python -m benchmarks.distillation
 
-methods: $(VENV)/installed  ## what each method's local step costs beside FedAvg's (10 minutes)
+methods: $(VENV)/installed  ## what each method's local work costs beside FedAvg's (15 minutes)
 	$(BIN)/python -m benchmarks.method_cost
 
 inaturalist: $(VENV)/installed  ## memory and disk of 2,295 clients of a ResNet18 (10 minutes)

@@ -12,11 +12,9 @@ from math import sqrt
 from typing import ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from engine.algorithm import (
-    Batch,
     Client,
     Context,
     Entries,
@@ -41,6 +39,7 @@ class PersonalHead(Personalised):
         "head": Kind.PERSONAL_HEAD,
     }
     global_model: ClassVar[bool] = False
+    own_classes: ClassVar[bool] = True
 
     def broadcast(self, server: Tensors, context: Context) -> Tensors:
         return {"body": context.layout.body_of(server["weights"])}
@@ -57,9 +56,6 @@ class PersonalHead(Personalised):
     def start(self, received: Tensors, state: Tensors, client: Client) -> ModelState:
         weights = client.context.layout.join(received["body"], state["head"])
         return ModelState(weights, received["buffers"])
-
-    def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
-        return F.cross_entropy(own_logits(net(batch.x), batch.client.class_counts), batch.y)
 
     def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
         layout = run.client.context.layout

@@ -30,6 +30,7 @@ from typing import Any, ClassVar
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.algorithm.labels import own_logits
 from engine.algorithm.local_run import LocalRun, PhaseResult
 from engine.algorithm.net import Net
 from engine.algorithm.services import Clients, Compute, TrainingTools
@@ -68,6 +69,7 @@ class Algorithm(ABC):
     breaks_privacy: ClassVar[bool] = False  # True: an oracle, that no client would take part in; labelled everywhere
     mixed_models: ClassVar[bool] = False  # True: nothing shaped like a model travels, so clients' models may differ
     shares_buffers: ClassVar[bool] = True  # False: clients' buffers are not sent, the server keeps those it has
+    own_classes: ClassVar[bool] = False  # True: the loss here is over the classes that a client has rows of
 
     @property
     def kinds(self) -> Mapping[str, Kind]:
@@ -191,7 +193,8 @@ class Algorithm(ABC):
 
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
         """Return the mean loss [] over the batch."""
-        return F.cross_entropy(net(batch.x), batch.y)
+        logits = net(batch.x)
+        return F.cross_entropy(own_logits(logits, batch.client.class_counts) if self.own_classes else logits, batch.y)
 
     def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
         """Return the gradient that the optimizer gets; elementwise over parameters.

@@ -21,7 +21,7 @@ from engine.client.jvp import jvp
 from engine.models import Model, narrowed
 
 
-def flatten(tensors: list[Tensor], out: Tensor) -> Tensor:
+def flatten(tensors: Sequence[Tensor], out: Tensor) -> Tensor:
     """Concatenate ``tensors`` into the vector ``out``."""
     return torch.cat([tensor.reshape(-1) for tensor in tensors], out=out)
 
@@ -108,11 +108,14 @@ class FlatNet:
         The gradient is never put together to a vector, which for a small batch takes as long as the step.
         """
         parameters = self.slices[part][1]
-        grads = torch.autograd.grad(loss, parameters, allow_unused=True) if parameters else ()
-        with torch.no_grad():
-            for parameter, grad in zip(parameters, grads, strict=True):
-                if grad is not None:
-                    parameter.add_(grad, alpha=-lr)
+        self.descend_along(torch.autograd.grad(loss, parameters, allow_unused=True) if parameters else (), part, lr)
+
+    @torch.no_grad()
+    def descend_along(self, grads: Sequence[Tensor | None], part: str, lr: float) -> None:
+        """One step of plain SGD by the gradients of one part's parameters; None is none."""
+        for parameter, grad in zip(self.slices[part][1], grads, strict=True):
+            if grad is not None:
+                parameter.add_(grad, alpha=-lr)
 
     def train(self, mode: bool = True, head: bool | None = None) -> None:
         """Training or eval mode, of the ``head`` another one if it is said."""

@@ -38,9 +38,10 @@ from engine.client.cached_net import CachedNet
 from engine.client.client_round import ClientRound
 from engine.client.drawing_modules import StepDraws, drawing_from
 from engine.client.entries import is_finite, sliced
-from engine.client.flat_net import FlatNet
+from engine.client.flat_net import FlatNet, flatten
 from engine.client.step_constants import with_constants
 from engine.client.step_inputs import Inputs, on_device
+from engine.client.written_head import WrittenHead
 from engine.data import augmentation
 from engine.data.batches import Rows
 from engine.experiment import Local
@@ -138,10 +139,11 @@ class SequentialLoop:
         frozen_body = freezes_body(phase)
         self.net.train(not frozen_body, head=True)
         self._objective = loss_of(self.algorithm, self.round.client.context, phase.name)
+        self._head = WrittenHead.of(self.net.model, self.algorithm, phase, self.round.phase_client, self.forward)
         before = self.net.buffers.clone() if phase.buffers == "keep" else None
         indices = self.round.order.part(phase)
         augment = "none" if frozen_body else self.local.augment
-        batch_of = self._cached(indices) if phase.features == "cached" else self._live(indices, augment)
+        batch_of = self._cached(indices, phase) if phase.features == "cached" else self._live(indices, augment)
         net = CachedNet(self.net) if phase.features == "cached" else self.net
         steps = self._inputs(phase, augment)
         if phase.emit == "gradient":
@@ -185,7 +187,9 @@ class SequentialLoop:
         hook = self.algorithm.gradient if self._acts("gradient", phase) else None
         steps = 0
         for chunked in inputs:
-            if plain:
+            if plain and self._head is not None and self._first is not None:
+                self.net.descend_along(self._head.gradients(*batch_of(chunked[0].rows)), "head", self.round.lr)
+            elif plain:
                 self.net.descend(self._loss(net, batch_of, chunked[0], phase), phase.trainable, self.round.lr)
             else:
                 grad = self._grad(net, batch_of, chunked, phase)
@@ -220,6 +224,9 @@ class SequentialLoop:
         return total
 
     def _backward(self, net: Net, batch_of: BatchOf, inputs: Inputs, phase: Phase) -> Tensor:
+        if self._head is not None and self._first is not None:  # the first batch's loss is kept
+            grads = self._head.gradients(*batch_of(inputs.rows))
+            return flatten(grads, out=self.net.grad[self.net.slices["head"][0]])
         return self.net.backward(self._loss(net, batch_of, inputs, phase), phase.trainable)
 
     def _loss(self, net: Net, batch_of: BatchOf, inputs: Inputs, phase: Phase) -> Tensor:
@@ -243,11 +250,16 @@ class SequentialLoop:
             return lambda rows: (x.index_select(0, rows["rows"]), y.index_select(0, rows["rows"]))
         return lambda rows: self.rows.batch(indices[rows["rows"]], augmentation.of(rows))
 
-    def _cached(self, indices: Tensor) -> BatchOf:
+    def _cached(self, indices: Tensor, phase: Phase) -> BatchOf:
         with torch.no_grad(), self.forward():
             parts = [self.net.features(self.rows.batch(part)[0]) for part in indices.split(CHUNK)]
         features, labels = torch.cat(parts).to(self.net.weights.dtype), self.rows.labels[indices]
-        return lambda rows: (features[rows["rows"]], labels[rows["rows"]])
+
+        def take(rows: Tensors) -> tuple[Tensor, Tensor]:
+            return features.index_select(0, rows["rows"]), labels.index_select(0, rows["rows"])
+
+        is_full = self.round.order.batch_size(phase) == "full"
+        return kept(take) if is_full and features.device.type == "cpu" else take
 
     # --- the objective on the first batch ---------------------------------------------------------------
 
@@ -280,6 +292,19 @@ class FineTuning(Algorithm):
 
 
 BatchOf = Callable[[Tensors], tuple[Tensor, Tensor]]  # Inputs.rows -> x [B, ...] and y [B]
+
+
+def kept(take: BatchOf) -> BatchOf:
+    """Take the rows of full batches once for all steps: their positions are the same parts of one range in each."""
+    parts: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+
+    def again(rows: Tensors) -> tuple[Tensor, Tensor]:
+        part = int(rows["rows"].storage_offset()), rows["rows"].numel()
+        if part not in parts:
+            parts[part] = take(rows)
+        return parts[part]
+
+    return again
 
 
 def chunks(positions: Tensor) -> tuple[Tensor, ...]:

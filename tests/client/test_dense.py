@@ -13,6 +13,7 @@ from torch.func import functional_call, vmap
 from engine.algorithm import seeds
 from engine.client.flat_net import FlatNet
 from engine.client.vmap.dense import Dense, Product
+from engine.client.vmap.head_rows import alike, padded
 from engine.client.vmap.vmap_rules import StackedRules
 from engine.models import MLP, MODELS, Logistic, Model, ModelSpec, build_model
 from engine.models.heads import NormalisedLinear
@@ -88,6 +89,36 @@ def test_gradients_are_autograds(name: str, part: str) -> None:
     assert dense.gradients(parameters, trained, x, y, with_losses=False)[1] is None
 
 
+def test_padded_rows_and_absent_classes_have_no_part() -> None:
+    """Kills: a mean over padded rows too, a padded row's gradient; classes of another client, or of none, left out."""
+    net = network("one hidden")
+    dense, rng = Dense.head_of(net.model), seeds.generator(0, "features")
+    assert dense is not None
+    parameters = stacked(net)[-2:]
+    features = [torch.randn(rows, 6, generator=rng, dtype=torch.float64) for rows in (5, 4, 4)]
+    absent = torch.zeros(CLIENTS, CLASSES, dtype=torch.bool)
+    absent[1, 0] = absent[2, 1:3] = True
+    labels = [torch.full((len(z),), CLASSES - 1) for z in features]
+    rows = padded(features, labels).rows
+    grads, _ = dense.gradients(parameters, [True] * 2, rows["x"], rows["y"], False, absent, rows["weights"])
+    for client, (z, y) in enumerate(zip(features, labels, strict=True)):
+        leaves = [tensor[client].clone().requires_grad_() for tensor in parameters]
+        loss = F.cross_entropy(F.linear(z, *leaves).masked_fill(absent[client], -torch.inf), y)
+        told = dense.losses([leaf.detach()[None] for leaf in leaves], z[None], y[None], absent[client, None])
+        torch.testing.assert_close(told, loss.detach()[None], rtol=0, atol=1e-12)
+        for grad, wanted in zip(grads, torch.autograd.grad(loss, leaves), strict=True):
+            grad = grad.written_out() if isinstance(grad, Product) else grad
+            assert grad is not None
+            torch.testing.assert_close(grad[client], wanted, rtol=0, atol=1e-12)
+
+
+def test_clients_of_similar_sizes_go_together() -> None:
+    """Kills: a client left out or twice in; padding that outgrows the rows; every client by itself."""
+    assert list(alike([600, 600, 590, 449, 448, 10, 1])) == [(0, 3), (3, 5), (5, 6), (6, 7)]
+    assert list(alike([4, 3, 3])) == [(0, 3)]
+    assert list(alike([])) == []
+
+
 def test_weights_are_kept_as_factors() -> None:
     """Kills: gradients of weights that are written out after all."""
     net = network("three hidden")
@@ -126,6 +157,7 @@ REFUSED: dict[str, Model] = {
 def test_other_networks_are_left_to_autograd(name: str) -> None:
     """Kills: a layer that is left out, or taken for the one that it is derived from."""
     assert Dense.of(REFUSED[name]) is None
+    assert (Dense.head_of(REFUSED[name]) is None) == ("head" in name)
 
 
 def test_a_body_of_ones_own_is_left_to_autograd() -> None:

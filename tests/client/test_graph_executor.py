@@ -292,7 +292,8 @@ FORGOTTEN: list[tuple[str, str, dict[str, Any]]] = [
     ("fedavg", "running_mean", SETTINGS["batchnorm"]),
     ("scaffold", "kept control", {}),
     ("feddc", "examples", {}),
-    ("fedper", "class counts", {}),
+    ("fedper", "absent classes", {}),
+    ("fedavg_local", "class counts", {}),
 ]
 
 

@@ -87,7 +87,8 @@ class BlockRows:
         x, y = self._rows.batch(inputs.rows["rows"].flatten(), draws)
         return x.unflatten(0, shape), y.unflatten(0, shape)
 
-    def cached(self, phase: Phase) -> Take:
+    def features(self, phase: Phase) -> tuple[list[Tensor], list[Tensor]]:
+        """Return each client's features [n, D] by its body as it is, and its labels [n]."""
         features, labels = [], []
         for row, member in enumerate(self._members):
             self._net.load(self._stack.weights_of(row), self._stack.buffers_of(row))
@@ -96,12 +97,18 @@ class BlockRows:
                 parts = [self._net.features(self._rows.batch(own)[0]) for own in part.split(CHUNK)]
             features.append(torch.cat(parts).to(self._net.weights.dtype))
             labels.append(self._rows.labels[part])
+        return features, labels
+
+    def cached(self, phase: Phase) -> Take:
+        features, labels = self.features(phase)
+        z, y = torch.cat(features), torch.cat(labels)
+        begins = torch.tensor(np.cumsum([0, *map(len, labels[:-1])]), device=z.device)
 
         def take(first: int, last: int, places: Tensor) -> Tensors:
-            chosen = list(zip(range(first, last), places, strict=True))
+            where = (places + begins[first:last, None]).flatten()
             return {
-                "x": torch.stack([features[row][own] for row, own in chosen]),
-                "y": torch.stack([labels[row][own] for row, own in chosen]),
+                "x": z.index_select(0, where).unflatten(0, places.shape),
+                "y": y.index_select(0, where).unflatten(0, places.shape),
             }
 
         return take

@@ -1,4 +1,4 @@
-"""Networks of linear layers under plain cross entropy, for several clients at once, written out.
+"""Networks of linear layers under the contract's own loss, for several clients at once, written out.
 
 Small networks of this kind are bound by memory and by the time between operations, so two things are left out:
 autograd, and gradients of weights. A gradient [K, O, I] is dY X^T, a product of two small factors; written out it costs
@@ -39,9 +39,14 @@ Gradient = Tensor | Product | None  # of a parameter [K, ...]; none where it is 
 
 @dataclass(frozen=True)
 class Dense:
-    """The layers of such a network: after which of its linear layers a ReLU comes."""
+    """The layers of such a network: after which of its linear layers a ReLU comes. A head alone is one, too."""
 
     relus: tuple[bool, ...]
+
+    @staticmethod
+    def head_of(model: Model) -> Dense | None:
+        """Return the head of any network; None if it is anything but a linear layer with a bias."""
+        return Dense((False,)) if type(model.head) is nn.Linear and model.head.bias is not None else None
 
     @staticmethod
     def of(model: Model) -> Dense | None:
@@ -59,22 +64,36 @@ class Dense:
                 return None
         return Dense(tuple(relus))
 
-    def losses(self, parameters: Sequence[Tensor], x: Tensor, y: Tensor) -> Tensor:
-        """[K] of images [K, B, ...] and labels [K, B]; parameters: weight and bias of each layer, [K, ...]."""
-        return _cross_entropy(self._forward(parameters, x)[-1], y)
+    def losses(self, parameters: Sequence[Tensor], x: Tensor, y: Tensor, absent: Tensor | None = None) -> Tensor:
+        """[K] of images [K, B, ...] and labels [K, B]; parameters: weight and bias of each layer, [K, ...].
+
+        absent: [K, C] true for classes that are left out; None: for none.
+        """
+        return _cross_entropy(self._forward(parameters, x, absent)[-1], y)
 
     def gradients(
-        self, parameters: Sequence[Tensor], trained: Sequence[bool], x: Tensor, y: Tensor, with_losses: bool
+        self,
+        parameters: Sequence[Tensor],
+        trained: Sequence[bool],
+        x: Tensor,
+        y: Tensor,
+        with_losses: bool,
+        absent: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> tuple[list[Gradient], Tensor | None]:
-        """Return the gradient of the sum of :meth:`losses` for each trained parameter, and those losses."""
-        values = self._forward(parameters, x)
+        """Return the gradient of the sum of :meth:`losses` for each trained parameter, and those losses.
+
+        weights: [K, B] of each row in place of 1 / B, in the gradient alone.
+        """
+        values = self._forward(parameters, x, absent)
         logits = values[-1]
         losses = _cross_entropy(logits, y) if with_losses else None
         grads: list[Gradient] = [None] * len(parameters)
         lowest = min((number // 2 for number, is_trained in enumerate(trained) if is_trained), default=len(self.relus))
         dy = torch.softmax(logits, 1)
         at = y.unsqueeze(1)
-        dy.scatter_add_(1, at, dy.new_full((), -1.0).expand(at.shape)).div_(y.shape[1])
+        dy.scatter_add_(1, at, dy.new_full((), -1.0).expand(at.shape))
+        dy = dy.div_(y.shape[1]) if weights is None else dy.mul_(weights.unsqueeze(1))
         for layer in range(len(self.relus) - 1, lowest - 1, -1):
             x_in = values[layer]
             if trained[2 * layer]:
@@ -87,13 +106,15 @@ class Dense:
                     dy = torch.ops.aten.threshold_backward(dy, x_in, 0)
         return grads, losses
 
-    def _forward(self, parameters: Sequence[Tensor], x: Tensor) -> list[Tensor]:
+    def _forward(self, parameters: Sequence[Tensor], x: Tensor, absent: Tensor | None) -> list[Tensor]:
         """Return what goes into each layer [K, I, B], and the logits [K, C, B]."""
         values = [x.flatten(2).mT]
         for layer, relu in enumerate(self.relus):
             weight, bias = parameters[2 * layer], parameters[2 * layer + 1]
             y = torch.baddbmm(bias.unsqueeze(2), weight, values[-1])
             values.append(y.relu_() if relu else y)
+        if absent is not None:
+            values[-1].masked_fill_(absent.unsqueeze(2), -torch.inf)
         return values
 
 

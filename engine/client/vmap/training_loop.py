@@ -17,19 +17,20 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from engine.algorithm import Batch, Client, Loss, ModelState, Net, Phase, Tensors, accumulation, overrides
+from engine.algorithm import Algorithm, Batch, Client, Loss, ModelState, Net, Phase, Tensors, accumulation, overrides
 from engine.client.cached_net import CachedNet
 from engine.client.client_round import ClientRound
 from engine.client.drawing_modules import StepDraws
 from engine.client.entries import sliced
 from engine.client.flat_net import FlatNet
 from engine.client.step_inputs import Inputs
-from engine.client.training_loop import CHUNK, freezes_body, least_rows
+from engine.client.training_loop import CHUNK, chunks, freezes_body, least_rows
 from engine.client.vmap.block_draws import mapped_with_draws
 from engine.client.vmap.block_inputs import OwnEntries
 from engine.client.vmap.block_rows import BlockRows, Take
 from engine.client.vmap.cuda_graph import Programs
 from engine.client.vmap.dense import Gradient, Product
+from engine.client.vmap.head_rows import alike, padded
 from engine.client.vmap.stack import Stack, StackedNet
 from engine.client.vmap.step_memory import Memory
 from engine.client.vmap.steps import Rate, descend, optimizer
@@ -101,6 +102,7 @@ class VmapLoop:
                 received, states = ([{} for _ in members] for _ in range(2))
             name = type(algorithm).__name__
             self._own = OwnEntries(name, clients, received, states, net.weights.dtype, self._memory)
+        self._absent_of = _absent(algorithm, clients, self._memory)
         self._first_losses = self._memory.rows("first losses", net.weights.new_zeros(len(members)))
         self._starts: Tensor | None = None  # [K, P] of the phase, where somebody may ask
         self._emitted: Tensor | None = None  # [K, P] of the phase
@@ -132,8 +134,8 @@ class VmapLoop:
             leaves = self.stack.leaves(first, last, "all")
             x, y = self._rows.taken(group.inputs)
             with torch.no_grad():
-                if group.way.dense is not None:
-                    now = group.way.dense.losses(leaves, x, y)
+                if group.way.dense is not None and not group.way.head:
+                    now = group.way.dense.losses(leaves, x, y, self._absent_of(first, last))
                 else:  # running statistics move in training mode; not the clients' own
                     buffers = {name: tensor.clone() for name, tensor in self.stack.buffers(first, last).items()}
                     draws, drawn = StepDraws.again(group.draws, stacked=True), group.inputs.drawn
@@ -160,13 +162,14 @@ class VmapLoop:
         frozen_body = freezes_body(phase)
         self.net.train(not frozen_body, head=True)
         kept = self.stack.all_buffers() if phase.buffers == "keep" else None
-        take = self._rows.cached(phase) if phase.features == "cached" else None
+        whole_heads = self._way.whole_head
+        take = self._rows.cached(phase) if phase.features == "cached" and not whole_heads else None
         step = self._emitter(phase) if phase.emit == "gradient" else self._stepper(phase)
         streams = [
             member.order.passes(phase, member.phase_client, least_rows(self.net, phase)) for member in self.members
         ]
-        taken = [0] * len(self.members)
-        while True:
+        taken = self._whole_head_steps(phase, step) if whole_heads else [0] * len(self.members)
+        while not whole_heads:
             ended = [phase.emit == "gradient" and count > 0 for count in taken]  # of the first batch alone
             passes = [None if end else next(stream, None) for end, stream in zip(ended, streams, strict=True)]
             if all(one is None for one in passes):
@@ -220,6 +223,35 @@ class VmapLoop:
             total = _plus(total, grads, places.shape[1] / size)
         step(first, last, total)
 
+    def _whole_head_steps(self, phase: Phase, step: Step) -> list[int]:
+        """All steps of a head over all rows of each client; return how many each client has taken."""
+        count = sum(map(len, self.members[0].order.passes(phase, self.members[0].phase_client, 1)))
+        features, labels = self._rows.features(phase)
+        way, sizes = self._way, [len(own) for own in labels if count and len(own)]
+        for first, last in alike(sizes):
+            inputs, draws = padded(features[first:last], labels[first:last]), self._draws(first, last)
+            if self._asked(first, last):
+                for row in range(first, last):
+                    self._first_head(row, phase, inputs.rows["x"][row - first], inputs.rows["y"][row - first])
+
+            def work(inputs: Inputs, first: int = first, last: int = last, draws: StepDraws = draws) -> None:
+                step(first, last, self._gradients(first, last, inputs, draws, phase, way, asked=False))
+
+            for _ in range(count):
+                self._memory.step((phase, first, last, False), work, inputs)
+        return [count if len(own) else 0 for own in labels]
+
+    def _first_head(self, row: int, phase: Phase, x: Tensor, y: Tensor) -> None:
+        """Remember the objective on a client's first batch, of the features and labels of all its rows."""
+        assert self._way.dense is not None
+        rows = len(self.members[row].order.part(phase))
+        places = chunks(torch.arange(rows))[0]
+        leaves, first = self.stack.leaves(row, row + 1, phase.trainable)[-2:], slice(0, len(places))
+        with torch.no_grad():
+            losses = self._way.dense.losses(leaves, x[None, first], y[None, first], self._absent_of(row, row + 1))
+        self._first_losses[row : row + 1] = losses
+        self._remember(row, row + 1, places[None], phase, Inputs({}), [])
+
     def _asked(self, first: int, last: int) -> bool:
         """Return whether a step's losses are the first of one of clients [first, last)."""
         return self._probe and any(group is None for group in self._firsts[first:last])
@@ -241,8 +273,11 @@ class VmapLoop:
             return [None] * len(leaves)
         x, y = self._rows.taken(inputs)
         if way.dense is not None:
+            skipped = len(leaves) - 2 * len(way.dense.relus)  # of a body that has run before
+            absent, weights = self._absent_of(first, last), inputs.rows.get("weights")
             with torch.no_grad():
-                grads, losses = way.dense.gradients(leaves, trained, x, y, with_losses=asked)
+                grads, losses = way.dense.gradients(leaves[skipped:], trained[skipped:], x, y, asked, absent, weights)
+            grads = [None] * skipped + grads
         else:
             client, buffers = self.members[first].phase_client, self.stack.buffers(first, last)
             drawn = inputs.drawn
@@ -393,6 +428,14 @@ class VmapLoop:
 
 
 Step = Callable[[int, int, list[Gradient]], None]  # of clients [first, last), by the gradient of each parameter
+
+
+def _absent(algorithm: Algorithm, clients: Sequence[Client], memory: Memory) -> Callable[[int, int], Tensor | None]:
+    """The classes that the contract's loss leaves out for clients [first, last): [k, C], or None."""
+    if not algorithm.own_classes:
+        return lambda first, last: None
+    absent = memory.rows("absent classes", torch.stack([client.class_counts == 0 for client in clients]))
+    return lambda first, last: absent[first:last]
 
 
 def _tensor(grad: Tensor | Product) -> Tensor:

@@ -10,17 +10,21 @@ from engine.client.flat_net import FlatNet
 from engine.client.vmap.dense import Dense
 from engine.experiment import Local
 
+HOOKS = ("gradient", "loss", "step_randomness")
+
 
 @dataclass(frozen=True)
 class Way:
     """The way of one phase. Equal ways are one way for whoever replays steps."""
 
     objective: Loss = field(compare=False)
-    dense: Dense | None  # the network, where its plain loss is written out
+    dense: Dense | None  # the network, or the head on cached features, where the plain loss is written out
     hooked: bool  # a gradient hook sees whole vectors
     in_place: bool  # plain SGD, for which no gradient is written out
     draws: bool  # a step has random numbers of the algorithm
     own_loss: bool  # the objective is the algorithm's, and not the contract's
+    head: bool  # dense is the head alone
+    whole_head: bool  # and steps are over all rows of each client
 
     @property
     def reads_entries(self) -> bool:
@@ -29,26 +33,30 @@ class Way:
 
     @property
     def mapped(self) -> bool:
-        """True if a function of one client is mapped over all."""
-        return self.dense is None or self.hooked
+        """True if a function of one client is mapped over all; with the head alone where the loss is asked for."""
+        return self.dense is None or self.hooked or self.head
 
 
 def ways(
     algorithm: Algorithm, local: Local, phases: Sequence[Phase], context: Context, net: FlatNet, is_exact: bool
 ) -> tuple[Way, ...]:
     """Return the way of each phase; ``is_exact``: a forward pass is in the run's precision."""
-    dense = Dense.of(net.model) if is_exact else None
+    whole, head = (Dense.of(net.model), Dense.head_of(net.model)) if is_exact else (None, None)
 
     def way(phase: Phase) -> Way:
-        hooked, own = (acts(algorithm, hook, context, phase.name) for hook in ("gradient", "loss"))
+        hooked, own, draws = (acts(algorithm, hook, context, phase.name) for hook in HOOKS)
+        cached = phase.features == "cached"
+        dense = None if own else head if cached else whole
         full = (local.batch_size if phase.batch == "local" else phase.batch) == "full"
         return Way(
             objective=loss_of(algorithm, context, phase.name),
-            dense=None if own or phase.features == "cached" else dense,
+            dense=dense,
             hooked=hooked,
             in_place=local.is_plain_sgd and not hooked and phase.emit == "step" and not full,
-            draws=acts(algorithm, "step_randomness", context, phase.name),
+            draws=draws,
             own_loss=own,
+            head=cached and dense is not None,
+            whole_head=cached and dense is not None and full and phase.emit == "step" and not draws,
         )
 
     return tuple(map(way, phases))
