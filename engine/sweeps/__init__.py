@@ -17,6 +17,7 @@ tuner.py        a sweep in Tune's terms: searcher, scheduler, limits
 portions.py     one Tune after another, since each keeps all its trials
 running.py      all of it together, until the last trial has ended; and again after a crash
 live.py         one table on the terminal
+last_trials.py  what is done while the last trials run
 """
 
 from __future__ import annotations

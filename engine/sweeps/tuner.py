@@ -15,6 +15,7 @@ from engine.experiment import Experiment
 from engine.record.sweep_files import PlannedTrial
 from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
+from engine.sweeps.last_trials import LastTrials
 from engine.sweeps.live import LiveTable
 from engine.sweeps.options import How
 from engine.sweeps.planning import Mode, Planned, order
@@ -106,7 +107,7 @@ def make_tuner(
                 stop=dict(sweep.stop) or None,
                 failure_config=tune.FailureConfig(max_failures=DEATHS),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # the run's folder holds its end
-                callbacks=[live],
+                callbacks=[live, LastTrials(len(trials))],
                 verbose=0,
             ),
         )
