@@ -51,7 +51,7 @@ class Ditto(PersonalModel, FedAvg):
     def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
         if self.lam == 0 or client.phase != "personal":
             return grad
-        return grad + self.lam * (weights - received["weights"])  # grad f_k(v) + lambda (v - w)
+        return grad + (weights - received["weights"]).mul_(self.lam)  # grad f_k(v) + lambda (v - w)
 
     def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
         return {"weights": run.end}, self.keeping(run.ends["personal"].model)

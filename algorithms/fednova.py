@@ -77,7 +77,7 @@ class FedNova(FedAvgM):
     def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
         if self.mu == 0:
             return grad
-        return grad + self.mu * (weights - received["weights"])
+        return grad + (weights - received["weights"]).mul_(self.mu)
 
     def accumulation(self, run: LocalRun) -> Scalar:
         """Return a_k, such that (end - start) is -lr a_k times a constant gradient."""

@@ -28,4 +28,5 @@ class FedProx(FedAvg):
     def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
         if self.mu == 0:
             return grad
-        return grad + self.mu * (weights - received["weights"])  # g + mu (w - w_t), before momentum and decay
+        # g + mu (w - w_t), before momentum and decay; in place, since of a block of clients these are megabytes
+        return grad + (weights - received["weights"]).mul_(self.mu)

@@ -66,7 +66,7 @@ class PFedMe(PersonalModel, FedAvg):
         return inner.start - client.context.lr * self.lam * (inner.start - inner.end)
 
     def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
-        return grad + self.lam * (weights - received["phase_start"])  # grad f(theta) + lambda (theta - w)
+        return grad + (weights - received["phase_start"]).mul_(self.lam)  # grad f(theta) + lambda (theta - w)
 
     def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
         return {"weights": self.outer(run.ends["theta"], run.client)}, self.keeping(run.model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+from typing import Any
 
 LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")  # methods of a logger
 
@@ -15,24 +16,33 @@ def digest_of(source: str) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _write(node: object, parts: list[str], docstring: bool = False) -> None:
-    """Append a tree as words, of which none has a line break; a third of ``ast.dump``'s time.
+def _write(node: ast.AST, parts: list[str]) -> None:
+    """Append a tree as words, of which none has a line break; half of ``ast.dump``'s time.
 
-    ``docstring``: a text at the beginning is one.
+    Every run does so with some hundred sources before its first round.
     """
-    if isinstance(node, ast.AST):
-        parts.append(type(node).__name__)
-        for name in node._fields:
-            _write(getattr(node, name, None), parts, docstring=name == "body")
-    elif isinstance(node, list):
-        if node and isinstance(node[0], ast.stmt):
-            node = [one for one in node[1 if docstring and _is_text(node[0]) else 0 :] if not _only_logs(one)]
-        parts.append("[")
-        for one in node:
-            _write(one, parts)
-        parts.append("]")
-    else:
-        parts.append(repr(node))
+    parts.append(type(node).__name__)
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if isinstance(value, ast.AST):
+            _write(value, parts)
+        elif isinstance(value, list):
+            parts.append("[")
+            for one in _that_count(value, docstring=name == "body"):
+                if isinstance(one, ast.AST):
+                    _write(one, parts)
+                else:
+                    parts.append(repr(one))
+            parts.append("]")
+        else:
+            parts.append(repr(value))
+
+
+def _that_count(nodes: list[Any], docstring: bool) -> list[Any]:
+    """Leave out statements that only log, and with ``docstring`` a text at the beginning."""
+    if not nodes or not isinstance(nodes[0], ast.stmt):
+        return nodes
+    return [one for one in nodes[1 if docstring and _is_text(nodes[0]) else 0 :] if not _only_logs(one)]
 
 
 def _is_text(statement: ast.stmt) -> bool:
@@ -45,9 +55,14 @@ def _only_logs(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.Import):
         return [alias.name for alias in statement.names] == ["logging"]
     if isinstance(statement, ast.Assign):
-        return ast.unparse(statement).startswith("log = logging.getLogger(")
+        return _is_log(statement.targets[0]) and ast.unparse(statement).startswith("log = logging.getLogger(")
     if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
         return False
-    called = ast.unparse(statement.value.func)
-    assigns = any(isinstance(node, ast.NamedExpr) for node in ast.walk(statement))
-    return called.startswith("log.") and called.removeprefix("log.") in LEVELS and not assigns
+    called = statement.value.func
+    if not isinstance(called, ast.Attribute) or not _is_log(called.value) or called.attr not in LEVELS:
+        return False
+    return not any(isinstance(node, ast.NamedExpr) for node in ast.walk(statement))
+
+
+def _is_log(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "log"

@@ -41,6 +41,11 @@ def begin(telling: int, catching: int, alive: int) -> None:
     threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
+def is_awaited() -> bool:
+    """Return whether this process has a parent that waits for it, and so ends with its command."""
+    return _telling is not None
+
+
 def again(text: str) -> None:
     """Tell how to go on if the command should end from now on: ``continue with: fedskew resume runs/one``."""
     _tell("again", text)

@@ -123,11 +123,17 @@ def _run(experiment: Experiment, out: Path | None, options: RunOptions) -> None:
             with contextlib.suppress(Exception):
                 run.close()
             raise unforeseen(error, folder.path / "log.txt", again) from error
-        summary = run.close()
+        summary = run.close(_leave_ray if run.experiment.execution.actors else None)
     show_summary(summary, folder, options.as_json)
     if not run.finished:
         console.print(again, highlight=False, soft_wrap=True, markup=False)
         raise typer.Exit(stopping.exit_code() if interrupts.asked else 0)
+
+
+def _leave_ray() -> None:
+    from engine.worker.ray import cluster  # of runs on actors
+
+    cluster.leave()
 
 
 def _advance(run: Run, interrupts: _Interrupts, until: int | None) -> None:

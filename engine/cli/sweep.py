@@ -102,6 +102,9 @@ def _end(console: Console, named: NamedSweep, outcome: SweepResult, address: str
             cli_diagnose.sweep_images(console, outcome.folder)
         except FedskewError as error:  # the report can do without
             console.print(f"no images: {error}", highlight=False, markup=False)
+    from engine.worker.ray import cluster
+
+    cluster.leave()
     report(console, outcome.folder, None)
     if outcome.all_failed:
         console.print("error: ", style="bold red", end="")

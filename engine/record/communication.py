@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd
 
 EXCHANGE = ["stage", "round", "when", "exchange"]  # what tells one exchange from the next
 BOTH_WAYS = ["floats_up", "floats_down"]

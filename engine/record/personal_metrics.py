@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Collection
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from engine.record.last_rounds import of_last_rounds
 from engine.record.metrics import PERSONAL
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PLACE = ["stage", "round", "point"]
 EVERY_CLIENT = ("post_server", "fine_tuned")  # points at which all clients with test rows are evaluated

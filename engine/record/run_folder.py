@@ -29,9 +29,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from engine.base import last_word, safe_yaml
 from engine.base.errors import ConfigError, RunFolderError
@@ -45,6 +43,9 @@ from engine.record.schemas import SCHEMAS, Row
 from engine.record.shapes import BEGUN, RUN
 from engine.record.sweep_files import RECORD, read_record
 from engine.record.tables import PARTS, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["BREAKS_PRIVACY", "PARTS", "Row", "RunFolder"]
 

@@ -10,9 +10,7 @@ import os
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from engine.base.errors import RunFolderError
 from engine.base.files import write_atomically
@@ -21,6 +19,9 @@ from engine.experiment import CHOICES, Experiment
 from engine.record import communication, fields, metrics, personal_metrics
 from engine.record.last_rounds import comparable, local_of_last_rounds, of_last_rounds
 from engine.record.schemas import Row, finite
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FILE = "summary.json"
 # What a finished run's summary has at the least, for whoever shows it.

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -17,6 +17,9 @@ from engine.base.errors import RunFolderError
 from engine.base.files import beside
 from engine.base.opening import regular
 from engine.record.schemas import Row
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PARTS = "rows"  # the folder of tables' parts, while a run goes on
 GROUP_ROWS = 20_000  # of a parquet row group: about a megabyte
@@ -83,6 +86,8 @@ class Table:
             except (OSError, pa.ArrowException) as error:
                 raise RunFolderError(f"{self.path} cannot be read ({error})") from None
             if len(frames) > 1:
+                import pandas as pd  # in a part of a second, which whoever only writes need not wait
+
                 return pd.concat(frames, ignore_index=True)
             return frames[0] if frames else self.schema.empty_table().to_pandas()
 

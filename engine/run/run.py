@@ -8,6 +8,7 @@ summary = run.close()
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -82,9 +83,14 @@ class Run:
         """Rounds for about ``seconds``, at least one, none beyond ``until`` (global)."""
         return self._note(self.driver.advance(seconds, until))
 
-    def close(self) -> dict[str, Any]:
-        """Write everything; the summary. The folder can be resumed if the run was not finished."""
+    def close(self, then: Callable[[], None] | None = None) -> dict[str, Any]:
+        """Write everything; the summary. The folder can be resumed if the run was not finished.
+
+        ``then``: called when all is computed, before the pictures are drawn.
+        """
         summary = self.driver.close()
+        if then is not None:
+            then()
         counts = self.assignment.class_counts(self.labels, len(self.classes))
         with writing(self.folder.path):
             # Here, since matplotlib takes a second to import, and only ends need it.

@@ -17,6 +17,7 @@ tuner.py        a sweep in Tune's terms: searcher, scheduler, limits
 portions.py     one Tune after another, since each keeps all its trials
 running.py      all of it together, until the last trial has ended; and again after a crash
 live.py         one table on the terminal
+last_trials.py  what is done while the last trials run
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ import os
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")  # an actor without a GPU share sees no GPU
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # Tune's own tables are off: live.py shows one
+# Of a Ray that is started here: processes that it starts for tasks at once. Trials take none of them, since Tune gives
+# theirs an environment of their own, so they are started, waited for and ended for nothing.
+os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
 os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # relative data folders mean the same in every process
 os.environ.setdefault("TUNE_PRINT_ALL_TRIAL_ERRORS", "0")
 os.environ.setdefault("TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S", "0")

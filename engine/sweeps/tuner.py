@@ -15,6 +15,7 @@ from engine.experiment import Experiment
 from engine.record.sweep_files import PlannedTrial
 from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
+from engine.sweeps.last_trials import LastTrials
 from engine.sweeps.live import LiveTable
 from engine.sweeps.options import How
 from engine.sweeps.planning import Mode, Planned, order
@@ -81,7 +82,8 @@ def make_tuner(
         search = Proposed(sweep, optuna_search(sweep, sweep.search, len(records)), records, begin, how.reuse)
     else:
         ordered, needs = order(planned)
-        search = InOrder(sweep, ordered, needs if how.reuse else {}, begin)
+        early = mode.kind == "inside" and not sweep.fixed_steps  # a scheduler hears of trials in their order
+        search = InOrder(sweep, ordered, needs if how.reuse else {}, begin, early)
     trainable: Any = tune.with_parameters(Trial, job=job)
     trainable = tune.with_resources(trainable, tune.PlacementGroupFactory([dict(b) for b in mode.bundles]))
     scheduler = _scheduler(sweep, planned)
@@ -106,7 +108,7 @@ def make_tuner(
                 stop=dict(sweep.stop) or None,
                 failure_config=tune.FailureConfig(max_failures=DEATHS),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # the run's folder holds its end
-                callbacks=[live],
+                callbacks=[live, LastTrials(len(trials))],
                 verbose=0,
             ),
         )

@@ -8,15 +8,37 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 import yaml
 
+from engine.base import last_word
 from tune_configs import SWEEPS
 
 DOCS = Path(__file__).parents[2] / "docs"
 FILES = sorted((DOCS / "cluster").iterdir())
+
+
+def test_a_command_leaves_ray_while_it_draws_and_nobody_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a notebook whose Ray ends with its first sweep; a command that waits for Ray's end before it draws."""
+    from engine.worker.ray import cluster
+
+    drawn, ended = threading.Event(), threading.Event()
+    monkeypatch.setattr("ray.shutdown", lambda: drawn.wait(60) and ended.set())
+
+    def leaving() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == "end of Ray"]
+
+    cluster.leave()
+    assert leaving() == []
+    monkeypatch.setattr(last_word, "is_awaited", lambda: True)
+    cluster.leave()
+    [thread] = leaving()
+    drawn.set()
+    thread.join(60)
+    assert ended.is_set()
 
 
 @pytest.mark.ray

@@ -1,16 +1,20 @@
-"""The one private constant of Ray that the engine sets, in the Ray that is installed; no Ray is started here."""
+"""What the engine sets of Ray beyond its public API, in the Ray that is installed; no Ray is started here."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec, module_from_spec
 from ipaddress import ip_address
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from engine import sweeps
 from engine.worker.ray import cluster
 
 import ray  # isort: skip
+
+PRESTART = "prestart_worker_first_driver"
 
 
 def constants() -> ModuleType:
@@ -43,3 +47,11 @@ def test_this_process_takes_loopback_while_it_is_set(monkeypatch: pytest.MonkeyP
         address = services.get_node_ip_address()
     assert ip_address(address).is_loopback, f"Ray {ray.__version__} no longer heeds {cluster.MAY_LISTEN} in addresses"
     assert getattr(ray_constants, cluster.MAY_LISTEN) == before
+
+
+def test_the_installed_ray_can_do_without_workers_of_its_own() -> None:
+    """Kills: a release of Ray without the setting, in which every sweep starts processes that no trial takes."""
+    text = (Path(sweeps.__file__)).read_text()
+    assert f'"RAY_{PRESTART}", "0"' in text
+    binary = Path(ray.__file__).parent / "core" / "src" / "ray" / "raylet" / "raylet"
+    assert PRESTART.encode() in binary.read_bytes(), f"Ray {ray.__version__} has another name for {PRESTART}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+from engine.sweeps.last_trials import LastTrials
 from engine.sweeps.portions import Portions, portion_for
 
 
@@ -71,3 +73,16 @@ def test_portions_grow_with_what_runs_at_a_time() -> None:
     """Kills: a cluster whose places stand empty for a good part of a portion."""
     assert portion_for(2) == 200
     assert portion_for(64) >= 10 * 64
+
+
+def test_a_report_is_got_ready_when_no_trial_is_left_to_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: imports for the report while a trial waits for the core, or after the last trial alone."""
+    monkeypatch.delitem(sys.modules, "engine.analysis.report", raising=False)
+    last = LastTrials(2)
+    last.on_trial_start(0, [], "00000")
+    last.on_trial_complete(0, [], "00000")
+    assert "engine.analysis.report" not in sys.modules
+    last.on_trial_start(1, [], "00001")
+    assert "engine.analysis.report" not in sys.modules
+    last.on_trial_complete(1, [], "00000")
+    assert "engine.analysis.report" in sys.modules

@@ -8,10 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.ensemble import RandomForestRegressor
-from sklearn.inspection import permutation_importance
-from sklearn.metrics import r2_score
-from sklearn.model_selection import GroupKFold, cross_val_predict
 
 from engine.analysis.comparing.ranking import Setting, ranked, varied
 from engine.analysis.comparing.scales import scale_of
@@ -65,6 +61,12 @@ def importance(results: Results, settings: Sequence[Setting]) -> Importance | No
     x, y = np.array(rows), np.array(values)
     if not np.isfinite(y).all() or np.ptp(y) == 0:
         return None
+    # Here, since it takes a second to import, and half of the sweeps have too few settings.
+    from sklearn.ensemble import RandomForestRegressor
+    from sklearn.inspection import permutation_importance
+    from sklearn.metrics import r2_score
+    from sklearn.model_selection import GroupKFold, cross_val_predict
+
     forest = RandomForestRegressor(n_estimators=TREES, oob_score=True, random_state=0)
     forest.fit(x, y)
     shuffled: Any = permutation_importance(forest, x, y, n_repeats=REPETITIONS, random_state=0)

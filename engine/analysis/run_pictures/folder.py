@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.analysis.run_pictures.classes import draw_classes, draw_matrices
 from engine.analysis.run_pictures.curves import draw_curves
 from engine.analysis.run_pictures.partition import draw_partition, draw_steps
 from engine.experiment import Experiment
@@ -32,7 +31,11 @@ def draw_pictures(experiment: Experiment, folder: RunFolder, counts: np.ndarray,
         draw_steps(held, step_classes(stage.algorithm, stage.local, held), classes, folder.path / "sampler.png")
     draw_partition(counts, classes, folder.path / "partition.png")
     draw_curves(folder, folder.path / "curves.png")
-    if not experiment.chain[-1].rounds:  # curves over rounds say little of what it does
-        draw_classes(folder, counts, classes)
-    if (folder.path / matrices.FILE).exists():
-        draw_matrices(folder, classes)
+    by_class, by_pair = not experiment.chain[-1].rounds, (folder.path / matrices.FILE).exists()
+    if by_class or by_pair:
+        from engine.analysis.run_pictures.classes import draw_classes, draw_matrices  # with what reports are drawn by
+
+        if by_class:  # curves over rounds say little of what it does
+            draw_classes(folder, counts, classes)
+        if by_pair:
+            draw_matrices(folder, classes)

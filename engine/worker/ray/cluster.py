@@ -116,6 +116,15 @@ def _loopback_alone() -> Iterator[None]:
             os.environ[VARIABLE] = before[0]
 
 
+def leave() -> None:
+    """Leave Ray, and end one that was started here, while a command draws what it still has to.
+
+    That is a second and more of waiting. Where no command ends with this process, Ray stays for what may come.
+    """
+    if last_word.is_awaited():
+        threading.Thread(target=ray.shutdown, name="end of Ray").start()
+
+
 def resources() -> dict[str, float]:
     """Return what the Ray that :func:`connect` found has: nodes, and CPUs and GPUs over all of them."""
     total = ray.cluster_resources()
