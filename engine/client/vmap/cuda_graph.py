@@ -72,9 +72,11 @@ class CudaRecorder:
     def warm_up(self, work: Work) -> None:
         present = torch.cuda.current_stream(self._stream.device)
         self._stream.wait_stream(present)
-        with torch.cuda.stream(self._stream):
-            work()
-        present.wait_stream(self._stream)
+        try:
+            with torch.cuda.stream(self._stream):
+                work()
+        finally:  # of a client that fails, too: others go on in the memory that its step was still reading
+            present.wait_stream(self._stream)
 
     def record(self, work: Work) -> Work:
         graph = torch.cuda.CUDAGraph()
