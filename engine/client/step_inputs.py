@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from engine.algorithm import Tensors
-from engine.base.one_copy import in_one_copy
+from engine.client.one_copy import in_one_copy
 
 AHEAD = 64  # steps, where there are no passes
 
