@@ -37,7 +37,7 @@ from benchmarks.footprint import weighed
 from benchmarks.memory import GROWTH_LIMIT, growth
 from benchmarks.peers import launch
 from benchmarks.peers.given import Given
-from benchmarks.workloads import WORKLOADS, Inputs
+from benchmarks.workloads import WORKLOADS, Inputs, Workload
 from engine.experiment import Experiment
 from engine.studies.floor.measured import measure_floor
 
@@ -211,12 +211,37 @@ def judged(name: str, result: dict[str, Any], idle_ray: float | None) -> list[tu
         (f"{name}: {best['name']} is the better one, the default is actors={result['default_actors']}",
          bool(picked) and picked[0] <= (1 + PICKS) * best["ratio"]),
     ]  # fmt: skip
+    found += beside_others(WORKLOADS[name], name, result["entries"])
     if idle_ray is not None:
         for entry in engines:
             own = entry["megabytes"] - (idle_ray if entry["actors"] else 0)
             beside = " beside an idle Ray" if entry["actors"] else ""
             text = f"{name}: {entry['name']}: {own:.0f} MB{beside}, limit {MEMORY_LIMIT:.0f}"
             found.append((text, own <= MEMORY_LIMIT))
+    return found
+
+
+def beside_others(workload: Workload, name: str, entries: list[dict[str, Any]]) -> list[tuple[str, bool]]:
+    """Each limit of a workload that is about its actors, the floor or a peer, with whether it was met."""
+    engines = {entry["actors"]: entry for entry in entries if "actors" in entry}
+    there = {entry["name"]: entry["ratio"] for entry in entries if "ratio" in entry}
+    here, found = engines[0], list[tuple[str, bool]]()
+    for number, entry in engines.items():
+        if number and workload.on_actors is not None:
+            text = f"{entry['ratio']:.3f} of the plain loop's time, limit {workload.on_actors:.3f}"
+            found.append((f"{name}: {entry['name']}: {text}", entry["ratio"] <= workload.on_actors))
+        if number and workload.by_process is not None:
+            times = entry["ratio"] / here["ratio"]
+            text = f"{times:.2f} of the time in process, limit {workload.by_process:.2f}"
+            found.append((f"{name}: {entry['name']}: {text}", times <= workload.by_process))
+    share, least = here.get("floor_share"), workload.floor_share
+    if share is not None and least is not None:
+        text = f"{name}: {here['name']}: {share:.0%} of the floor, at least {least:.0%}"
+        found.append((text, share >= least))
+    if workload.at_most_peer in there:
+        peer, theirs = workload.at_most_peer, there[workload.at_most_peer]
+        text = f"{here['ratio']:.3f} of the plain loop's time, {peer} has {theirs:.3f}"
+        found.append((f"{name}: {here['name']}: {text}", here["ratio"] <= theirs))
     return found
 
 

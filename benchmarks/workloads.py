@@ -23,7 +23,11 @@ class Workload:
     model: str
     partition: dict[str, object]
     cohort: int
-    limit: float  # of seconds per round, by the plain loop's
+    limit: float  # of seconds per round in process or on actors, by the plain loop's
+    on_actors: float | None = None  # the same of two actors
+    by_process: float | None = None  # of two actors, by the engine's in process
+    floor_share: float | None = None  # of the machine's floor, at least
+    at_most_peer: str = ""  # the peer whose time is a limit, too
 
     def experiment(self, name: str, overrides: list[str]) -> Experiment:
         return Experiment(
@@ -39,10 +43,26 @@ class Workload:
 
 
 WORKLOADS = {
-    "W1": Workload("100 clients of 600 images, IID", "mlp", {"name": "iid", "clients": 100}, 10, limit=0.9),
-    "W2": Workload("1,000 clients of 60 images, IID", "logistic", {"name": "iid", "clients": 1000}, 50, limit=1 / 3),
+    "W1": Workload(
+        "100 clients of 600 images, IID", "mlp", {"name": "iid", "clients": 100}, 10, limit=0.5, by_process=1.15
+    ),
+    "W2": Workload(
+        "1,000 clients of 60 images, IID",
+        "logistic",
+        {"name": "iid", "clients": 1000},
+        50,
+        limit=1 / 3,
+        on_actors=0.6,
+    ),
     "W3": Workload(
-        "100 clients, Dirichlet(0.1)", "cnn", {"name": "dirichlet", "clients": 100, "alpha": 0.1}, 10, limit=1.0
+        "100 clients, Dirichlet(0.1)",
+        "cnn",
+        {"name": "dirichlet", "clients": 100, "alpha": 0.1},
+        10,
+        limit=1.0,
+        by_process=1.15,
+        floor_share=0.6,
+        at_most_peer="pfl_research",
     ),
 }
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ from benchmarks.memory import tree
 from benchmarks.peers import launch
 from benchmarks.peers.given import Given, images, initial, rows
 from benchmarks.plain_loop import Site, cohorts, task_of
-from benchmarks.speed import Measured, give, in_turns, judged, of_peers
-from benchmarks.workloads import WORKLOADS, Inputs
+from benchmarks.speed import Measured, beside_others, give, in_turns, judged, of_peers
+from benchmarks.workloads import WORKLOADS, Inputs, Workload
 from engine.data.batches import Rows
 from engine.experiment import Experiment
 
@@ -54,7 +55,7 @@ def test_workloads_are_those_of_the_page() -> None:
     }
     assert shapes == {"W1": ("mlp", 100, 10), "W2": ("logistic", 1000, 50), "W3": ("cnn", 100, 10)}
     assert settings["W3"]["partition"] | {"name": "dirichlet", "alpha": 0.1} == settings["W3"]["partition"]
-    assert [workload.limit for workload in WORKLOADS.values()] == [0.9, 1 / 3, 1.0]
+    assert [workload.limit for workload in WORKLOADS.values()] == [0.5, 1 / 3, 1.0]
 
 
 def test_cohorts_are_those_that_the_engine_draws(tmp_path: Path) -> None:
@@ -250,6 +251,27 @@ def test_limits_hold_for_the_better_one() -> None:
         "W1: engine, actors=0: 1025 MB, limit 1024",
     ]
     assert missed(result(actors2=(0.8, 1e6)), idle_ray=None) == []  # nothing was weighed
+
+
+def test_limits_beside_others() -> None:
+    """Kills: actors held to nothing, a limit on the floor or a peer turned round, a peer that is not there missed."""
+    three = Workload("", "cnn", {}, 10, limit=1.0, by_process=1.15, floor_share=0.6, at_most_peer="pfl_research")
+
+    def missed(workload: Workload, **changes: Any) -> list[str]:
+        entries = result(**changes)["entries"]
+        entries[1]["floor_share"] = 0.59
+        entries.append({"name": "pfl_research", "ratio": 0.94})
+        return [text for text, met in beside_others(workload, "W", entries) if not met]
+
+    assert missed(three, actors2=(1.1, 0.0)) == [
+        "W: engine, actors=2: 1.16 of the time in process, limit 1.15",
+        "W: engine, actors=0: 59% of the floor, at least 60%",
+        "W: engine, actors=0: 0.950 of the plain loop's time, pfl_research has 0.940",
+    ]
+    assert missed(replace(three, floor_share=0.5, at_most_peer="flower")) == []
+    assert missed(Workload("", "mlp", {}, 10, limit=1.0, on_actors=0.79)) == [
+        "W: engine, actors=2: 0.800 of the plain loop's time, limit 0.790"
+    ]
 
 
 def test_a_footprint_is_the_peak_of_all_below() -> None:
