@@ -1,7 +1,6 @@
 """Arithmetic before a sweep starts: which trials, in which order, where they run, whether one fits.
 
-Order: a trial starts when the rounds it shares with an earlier one have been computed, so nobody holds CPUs to wait
-that another trial could have; one that is next in any case starts before, and its process is there when it goes on.
+Order: a trial starts when the rounds it shares with an earlier one have been computed, so nobody holds CPUs to wait.
 """
 
 from __future__ import annotations

@@ -30,20 +30,8 @@ def config_of(trial: str, setting: Mapping[str, Any], seed: int) -> dict[str, An
 class InOrder(Searcher):
     """Planned trials, shorter prefixes before longer ones."""
 
-    def __init__(
-        self,
-        sweep: Sweep,
-        trials: Sequence[Planned],
-        needs: Mapping[str, Needs],
-        begin: Begin,
-        early: bool = False,
-    ) -> None:
-        """``early``: a trial whose rounds are still computed begins in a place that none else can take before it.
-
-        Its process starts meanwhile, which takes seconds, and the trial waits in it.
-        """
+    def __init__(self, sweep: Sweep, trials: Sequence[Planned], needs: Mapping[str, Needs], begin: Begin) -> None:
         super().__init__(metric=sweep.metric, mode=sweep.mode)
-        self._early = early
         self._waiting = deque(trials)
         self._needs = dict(needs)
         self._begin = begin
@@ -51,27 +39,13 @@ class InOrder(Searcher):
         self._rounds: dict[str, float] = {}  # ours -> reached; infinite once it has ended
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
-        number = self._next()
-        if number is None:
-            return None
-        trial = self._waiting[number]
-        del self._waiting[number]
-        self._names[trial_id] = trial.trial
-        self._begin(trial.trial, trial.setting, trial.seed)
-        return config_of(trial.trial, trial.setting, trial.seed)
-
-    def _next(self) -> int | None:
-        """Return the place of the next trial among those that have not begun; None if all have to wait."""
-        under_way, awaited = {*self._names.values()}, list[tuple[int, int, str]]()
         for number, trial in enumerate(self._waiting):
             need = self._needs.get(trial.trial)
             if need is None or self._rounds.get(need.trial, 0) >= need.round:
-                return number
-            if need.trial in under_way:
-                awaited.append((need.round, number, need.trial))
-        # Of two trials that are waited for nobody knows which is sooner there, so a place is kept for either's.
-        if self._early and len({trial for _, _, trial in awaited}) == 1:
-            return min(awaited)[1]
+                del self._waiting[number]
+                self._names[trial_id] = trial.trial
+                self._begin(trial.trial, trial.setting, trial.seed)
+                return config_of(trial.trial, trial.setting, trial.seed)
         return None
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:

@@ -82,8 +82,7 @@ def make_tuner(
         search = Proposed(sweep, optuna_search(sweep, sweep.search, len(records)), records, begin, how.reuse)
     else:
         ordered, needs = order(planned)
-        early = mode.kind == "inside" and not sweep.fixed_steps  # a scheduler hears of trials in their order
-        search = InOrder(sweep, ordered, needs if how.reuse else {}, begin, early)
+        search = InOrder(sweep, ordered, needs if how.reuse else {}, begin)
     trainable: Any = tune.with_parameters(Trial, job=job)
     trainable = tune.with_resources(trainable, tune.PlacementGroupFactory([dict(b) for b in mode.bundles]))
     scheduler = _scheduler(sweep, planned)

@@ -17,7 +17,7 @@ from engine.experiment import Execution, Experiment
 from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep
 from engine.sweeps.folder import TrialRecord
 from engine.sweeps.named import known, load
-from engine.sweeps.planning import Needs, Planned, check_fit, choose_mode, order, plan
+from engine.sweeps.planning import Needs, check_fit, choose_mode, order, plan
 from engine.sweeps.searching import InOrder, Proposed
 from tests.support.small_sweeps import STAGES, base, grid, warmup
 from tune_configs import SWEEPS
@@ -183,22 +183,6 @@ def test_the_searcher_holds_dependants_back() -> None:
     search.on_trial_complete("b", None, error=True)
     search.on_trial_complete("c", None, error=True)
     assert search.suggest("d") is not None
-
-
-def test_a_trial_that_is_next_in_any_case_begins_before_its_turn() -> None:
-    """Kills: a core that is idle until a process has started; a place that is taken from a trial with a sooner turn."""
-    trials = [Planned(name, {}, 0, base()) for name in ("a", "b", "late", "soon", "of b", "after soon")]
-    needs = {"late": Needs("a", 9), "soon": Needs("a", 3), "after soon": Needs("soon", 5), "of b": Needs("b", 1)}
-    begun: list[str] = []
-    search = InOrder(Sweep(base(), {}), trials, needs, lambda trial, *_: begun.append(trial), early=True)
-    names = [search.suggest(name) and name for name in "123"]
-    assert begun == ["a", "b"]  # a and b are both waited for
-    assert names == ["1", "2", None]
-    search.on_trial_result("2", {"round": 1})
-    for name in "345":
-        search.suggest(name)
-    assert begun[2:4] == ["of b", "soon"]
-    assert len(begun) == 4  # "late" waits for a, and the last for "soon", which has begun
 
 
 class Told:
