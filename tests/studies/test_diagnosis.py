@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from engine.algorithm import seeds
+from engine.algorithm import ModelState, seeds
 from engine.analysis.claims import Claim
 from engine.analysis.comparing.verdicts import judge
 from engine.analysis.loading import load
@@ -87,14 +88,21 @@ def config(**changes: Any) -> Experiment:
 def trained(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, int], tuple[np.ndarray, np.ndarray]]:
     """What every training in this process ended with, by round and client: seen from outside the engine's own path."""
     seen: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
-    original = Trainer._end
 
-    def leave(self: Trainer, ours: ClientRound, *rest: Any) -> None:
-        weights = self.net.weights.numpy().copy()
-        original(self, ours, *rest)
-        seen[ours.context.round, ours.number] = weights, ours.buffers.numpy().copy()
+    def watched(name: str) -> Callable[..., Any]:
+        original = getattr(Trainer, name)
 
-    monkeypatch.setattr(Trainer, "_end", leave)
+        def leave(self: Trainer, ours: ClientRound, end: ModelState) -> Any:
+            weights = end.weights.numpy().copy()
+            found = original(self, ours, end)
+            if found is not False:
+                seen[ours.context.round, ours.number] = weights, ours.buffers.numpy().copy()
+            return found
+
+        return leave
+
+    for name in ("_end", "_ended_plainly"):
+        monkeypatch.setattr(Trainer, name, watched(name))
     return seen
 
 
