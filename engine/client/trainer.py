@@ -98,8 +98,8 @@ class Trainer:
         loop = self._loop(ours)
         loop.run_all(ours.algorithm.phases(ours.context))
         end = ModelState(self.net.weights.clone(), self.net.buffers.clone())
-        if not (is_finite(end.weights, end.buffers) and self._ended_plainly(ours, end)):
-            self._end(ours, end)
+        if not (self._ended_plainly(ours, end) and is_finite(*end)):
+            self._end(ours, end)  # which looks for itself, and says what is not finite
         if probe:  # after the upload: the objective may draw from client.rng
             ours.loss_before, ours.loss_after = loop.loss_before(), loop.loss_after()
         ours.let_go()
@@ -145,9 +145,10 @@ class Trainer:
         return ours
 
     def _ended_plainly(self, ours: ClientRound, end: ModelState) -> bool:
-        """Fill in what a client's round comes to, if all that is to be done is to send how it ended: finite numbers.
+        """Fill in what a client's round comes to, if all that is to be done is to send how it ended; is it?
 
-        As :meth:`_end`, without what no hook asks for: of a small network's round that takes the half.
+        The caller sees that ``end`` is finite. As :meth:`_end`, without what no hook asks for: of a small network's
+        round that takes the half.
         """
         algorithm = ours.algorithm
         has_own = overrides(algorithm, "upload") or overrides(algorithm, "weight")

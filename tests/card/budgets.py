@@ -19,12 +19,12 @@ fedavg, crop_flip | loop        |     38.5     0      0    0.5 |       62     0 
 fedavg, crop_flip | block       |    11.75     0      0  0.125 |       36     0      5      2
 fedavg, crop_flip | graph       |        6     1      0    0.5 |      126     0      8      2
 fedavg, crop_flip | block_graph |      1.5  0.25      0  0.125 |       47     0      5      2
-scaffold          | loop        |     24.5     0      0    0.5 |      201     0     26      7
+scaffold          | loop        |     24.5     0      0    0.5 |      169     0     22      7
 scaffold          | block       |    10.25     0      0  0.125 |      156     0     23      7
 scaffold          | graph       |        3     1      0    0.5 |      261     0     26      7
 scaffold          | block_graph |     0.75  0.25      0  0.125 |      168     0     23      7
-moon              | loop        |    118.5     0      0    0.5 |      182     0     32     10
-pflego            | loop        |       13     0      0      1 |      406     0     36     10
+moon              | loop        |    118.5     0      0    0.5 |      150     0     28     10
+pflego            | loop        |       13     0      0      1 |      374     0     32     10
 pflego            | block       |      2.5     0      0      0 |      295     0     29      7
 pflego            | graph       |        3     1      0      0 |      370     4     32     10
 pflego            | block_graph |     0.75  0.25      0      0 |      265     1     29      7

@@ -222,7 +222,9 @@ def test_pbt_copies_and_perturbs_with_the_right_weights(tmp_path: Path, monkeypa
     )
     outcome = swept("pbt", tmp_path / "pbt", *TWO_PLACES, concurrent=None)
     assert outcome.statuses == {"finished": 4}
-    assert outcome.rounds_computed >= outcome.rounds_asked == 32  # what a copy took the place of was computed, too
+    assert outcome.rounds_asked == 32
+    # Two rounds for each report: what a copy took the place of counts, what it spares a trial that lagged does not.
+    assert outcome.rounds_computed == 2 * len(reports)
     found, folder = weights(tmp_path / "pbt"), SweepFolder(tmp_path / "pbt")
     copies = [record for record in folder.records() if len(record.schedule) > 1]
     assert copies, [record.schedule for record in folder.records()]
