@@ -146,15 +146,33 @@ COPIES = 4  # of the weights, that a run holds at least: the server's, a client'
 
 
 def check_size(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int) -> None:
-    """Raise :class:`ConfigError` where the network does not fit the images, or this machine's memory."""
+    """Raise :class:`ConfigError` where the network does not fit the images or the memory, or counts batches."""
     try:
         model = on_meta(spec, shape, num_classes)
+        _check_counts(model)
         weights = sum(parameter.numel() for parameter in model.parameters())
     except RuntimeError:  # torch counts bytes in 64 bits
         weights = 2**61
     needed, there = 4 * COPIES * weights, memory("cpu")
     rule = f"needs {needed / 1e9:,.0f} GB for {COPIES} copies of its weights, and this machine has {there / 1e9:,.0f}"
     require(needed <= there, "model", spec, rule, "take fewer units")
+
+
+def _check_counts(model: Model) -> None:
+    """Refuse BatchNorm layers whose running statistics depend on how many batches they have seen.
+
+    That number is in no message: it would be the worker's, of all clients that it has trained, and so would the result.
+    """
+    for name, module in model.named_modules():
+        norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
+        if norm and module.momentum is None and module.num_batches_tracked is not None:
+            raise ConfigError(
+                "model",
+                type(model.body).__name__,
+                f"has {type(module).__name__} {name} with momentum=None, which averages over all batches that a worker "
+                "has seen, whosever they were",
+                "give it a momentum, for example momentum=0.1",
+            )
 
 
 def check_inputs(spec: ModelSpec, name: str, vocabulary: int | None) -> None:

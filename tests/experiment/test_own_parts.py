@@ -8,6 +8,7 @@ import pickle
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,11 @@ from algorithms.fedavg import FedAvg
 from engine.algorithm import seeds
 from engine.base.errors import ConfigError, DataError
 from engine.base.own_modules import import_file
+from engine.client.flat_net import FlatNet
 from engine.data import SOURCES
 from engine.data.own_data import as_dataset
 from engine.experiment import Experiment
-from engine.models import MLP, MODELS, build_model
+from engine.models import MLP, MODELS, build_model, check_size
 from engine.models.splitting import check_split, split_model
 from engine.record import parts
 from engine.run.run import run
@@ -190,6 +192,31 @@ def test_a_network_that_goes_on_after_its_last_layer_is_refused() -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.Softmax(1))
     with pytest.raises(ConfigError, match=r"cannot be divided into a body and a head: something comes after"):
         check_split(split_model(network), (1, 8, 8), 4)
+
+
+@pytest.mark.parametrize(
+    ("momentum", "tracked", "refused"), [(None, True, True), (0.1, True, False), (None, False, False)]
+)
+def test_a_network_that_counts_its_batches_is_refused(momentum: float | None, tracked: bool, refused: bool) -> None:
+    """Kills: statistics of one client that depend on whom its worker had trained before; a refusal of other norms."""
+
+    def build(shape: Any, num_classes: int) -> nn.Module:
+        norm = nn.BatchNorm1d(8, momentum=momentum, track_running_stats=tracked)
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), norm, nn.Linear(8, num_classes))
+
+    model = fedskew.model("counting")(build)()
+    net = FlatNet(build_model(model, (1, 8, 8), 4, seeds.generator(0, "weights")), torch.device("cpu"), torch.float32)
+    weights, buffers, x = net.weights.clone(), net.buffers.clone(), torch.randn(5, 1, 8, 8)
+    visits = []
+    for _ in range(2):
+        net.load(weights, buffers)
+        net.train()
+        net(x)
+        visits.append(net.buffers.clone())
+    assert torch.equal(*visits) == (not refused)
+    told = r"model=Sequential: has BatchNorm1d body.2 with momentum=None, which averages over all .*momentum=0.1"
+    with pytest.raises(ConfigError, match=told) if refused else nullcontext():
+        check_size(model, (1, 8, 8), 4)
 
 
 def test_a_function_is_a_partition_and_a_data_set(tmp_path: Path) -> None:
