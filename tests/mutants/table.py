@@ -74,7 +74,7 @@ ALGORITHM = (
     ),
     mutant(
         "clients that are drawn though they are not there",
-        "    there = clients[present]",
+        "    there = clients if everybody else clients[is_present(seed, round, clients, participation)]",
         "    there = clients",
         "test_availability.py::test_cohorts_are_of_those_that_are_there",
         "test_availability.py::test_a_run_by_a_table",
@@ -196,15 +196,15 @@ ALGORITHMS = (
     ),
     mutant(
         "FedProx: a term of the wrong sign",
-        'return grad + self.mu * (weights - received["weights"])  # g + mu',
-        'return grad - self.mu * (weights - received["weights"])  # g + mu',
+        'megabytes\n        return grad + (weights - received["weights"]).mul_(self.mu)',
+        'megabytes\n        return grad - self.mu * (weights - received["weights"])',
         "test_fedprox.py::test_closed_form",
         "test_fedprox.py::test_updates_shrink_with_mu",
     ),
     mutant(
         "FedProx: a term outside of mu",
-        'return grad + self.mu * (weights - received["weights"])  # g + mu',
-        'return grad + 2 * self.mu * (weights - received["weights"])  # g + mu',
+        'megabytes\n        return grad + (weights - received["weights"]).mul_(self.mu)',
+        'megabytes\n        return grad + 2 * self.mu * (weights - received["weights"])',
         "test_fedprox.py::test_closed_form",
     ),
     mutant(
@@ -293,8 +293,8 @@ ALGORITHMS = (
     ),
     mutant(
         "Ditto: a pull without its half",
-        'return grad + self.lam * (weights - received["weights"])  # grad f_k(v)',
-        'return grad + 2 * self.lam * (weights - received["weights"])  # grad f_k(v)',
+        'return grad + (weights - received["weights"]).mul_(self.lam)  # grad f_k(v)',
+        'return grad + 2 * (weights - received["weights"]).mul_(self.lam)  # grad f_k(v)',
         "test_ditto.py::test_the_personal_model_lies_between",
         "test_ditto.py::test_by_hand",
     ),
@@ -447,8 +447,8 @@ DATA = (
     ),
     mutant(
         "a field that came later in every digest",
-        "for field, value in self.neutral.items() if getattr(self, field) == value",
-        "for field, value in self.neutral.items() if False",
+        "written.items() if name not in neutral or value != neutral[name]}",
+        "written.items()}",
         "test_given_partitions.py::test_digests_are_those_of_before",
     ),
     mutant(
@@ -498,14 +498,14 @@ CLIENT = (
     ),
     mutant(
         "steps counted by passes",
-        "                steps -= len(batches)\n            yield",
-        "                steps -= 1\n            yield",
+        "            steps -= len(batches)\n",
+        "            steps -= 1\n",
         "test_phases.py::test_a_repeated_batch_is_followed_by_the_next",
     ),
     mutant(
         "a mean of chunk means",
-        "self._backward(net, batch_of, chunk, phase) * (len(chunk) / len(positions))",
-        "self._backward(net, batch_of, chunk, phase) * 0.5",
+        'self._backward(net, batch_of, inputs, phase) * (len(inputs.rows["rows"]) / rows)',
+        "self._backward(net, batch_of, inputs, phase) * 0.5",
         "test_training.py::test_a_full_batch_is_exact_over_chunks",
     ),
     mutant(
@@ -522,8 +522,8 @@ CLIENT = (
     ),
     mutant(
         "a NaN that is a number",
-        "return math.isfinite(low) and math.isfinite(high)",
-        "return math.isfinite(low)",
+        "if not (math.isfinite(low) and math.isfinite(high)):  # not a number",
+        "if not math.isfinite(low):  # not a number",
         "test_failures.py::test_each_number_is_looked_at",
     ),
     mutant(
@@ -680,14 +680,14 @@ SERVER = (
     ),
     mutant(
         "a last round that is not measured",
-        "return at in self._ends or bool(every and at.round % every == 0)",
+        "return self._is_end(at) or bool(every and at.round % every == 0)",
         "return bool(every and at.round % every == 0)",
         "test_driver.py::test_cadences_and_rows",
     ),
     mutant(
         "a client that is twice in a cohort",
-        "size=int(expected), replace=False)",
-        "size=int(expected), replace=True)",
+        "size=min(int(wanted), len(there)), replace=False)",
+        "size=min(int(wanted), len(there)), replace=True)",
         "test_driver.py::test_cohorts_are_keyed_by_round_and_drawn_without_replacement",
     ),
     mutant(
