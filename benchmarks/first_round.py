@@ -29,6 +29,7 @@ from benchmarks.common import RESULTS, save, verdict
 from benchmarks.many_clients import setting
 from benchmarks.memory import processor_seconds
 from benchmarks.speed import busy_cores
+from engine.base.imports import uncollected
 from engine.experiment import Experiment
 
 LIMITS = {0: 5.0, 2: 15.0}  # seconds, by actors
@@ -109,8 +110,9 @@ def watched() -> None:
 
         setattr(owner, attribute, wrapped)
 
-    from engine.cli import main as cli
-    from engine.run import run
+    with uncollected():  # as the installed program does
+        from engine.cli import main as cli
+        from engine.run import run
 
     mark("interpreter and imports")
     watch(run, "prepare", "data and partition")

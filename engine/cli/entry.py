@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 from engine.base import last_word
+from engine.base.imports import uncollected
 from engine.cli.orphans import adopt, end_adopted
 
 HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -36,11 +37,10 @@ def main() -> None:
 
 
 def _typed() -> None:
-    gc.disable()  # what is imported stays: looking it through for garbage, again and again, takes a sixth of the time
-    from engine.cli.main import main as command  # in the child alone: it takes seconds
+    with uncollected():
+        from engine.cli.main import main as command  # in the child alone: it takes seconds
 
-    gc.freeze()  # and is not looked through later
-    gc.enable()
+    gc.freeze()  # what has come is not looked through later, either
     command()
 
 

@@ -19,28 +19,31 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import ray
-import torch
-from ray import tune
-from ray.exceptions import RayError
+from engine.base.imports import uncollected
 
-from engine.base.errors import FedskewError, ResourceError, RunError, RunFolderError
-from engine.base.files import writing
-from engine.base.opening import read_text
-from engine.base.owned import move, remove
-from engine.data import Dataset
-from engine.experiment import Change, Execution, Experiment
-from engine.record.shapes import TRIAL_CHECKPOINT
-from engine.record.stage_hashes import code_of
-from engine.record.store import StageStore
-from engine.run.local_driver import LocalDriver
-from engine.run.preparing import prepare
-from engine.run.recording import weights_sha256
-from engine.sweeps import mending
-from engine.sweeps.folder import SweepFolder
-from engine.sweeps.scores import Scores
-from engine.worker.pool import Pool
-from engine.worker.ray.pool import RayPool
+with uncollected():  # each trial is a process of its own
+    import ray
+    import torch
+    from ray import tune
+    from ray.exceptions import RayError
+
+    from engine.base.errors import FedskewError, ResourceError, RunError, RunFolderError
+    from engine.base.files import writing
+    from engine.base.opening import read_text
+    from engine.base.owned import move, remove
+    from engine.data import Dataset
+    from engine.experiment import Change, Execution, Experiment
+    from engine.record.shapes import TRIAL_CHECKPOINT
+    from engine.record.stage_hashes import code_of
+    from engine.record.store import StageStore
+    from engine.run.local_driver import LocalDriver
+    from engine.run.preparing import prepare
+    from engine.run.recording import weights_sha256
+    from engine.sweeps import mending
+    from engine.sweeps.folder import SweepFolder
+    from engine.sweeps.scores import Scores
+    from engine.worker.pool import Pool
+    from engine.worker.ray.pool import RayPool
 
 log = logging.getLogger("fedskew")
 REPORT_SECONDS = 1.0  # between two reports, where nothing depends on them

@@ -7,16 +7,19 @@ import pickle
 import time
 from typing import Any
 
-import ray
-import torch
+from engine.base.imports import uncollected
 
-from engine.base.allocator import keep_freed_memory
-from engine.base.devices import device_class
-from engine.client.jobs import JobRunner
-from engine.data import Assignment, Dataset
-from engine.experiment import Experiment
-from engine.record.numerics import hardware_of, numerics
-from engine.worker.ray.replies import CallReply
+with uncollected():  # an actor is a process of its own
+    import ray
+    import torch
+
+    from engine.base.allocator import keep_freed_memory
+    from engine.base.devices import device_class
+    from engine.client.jobs import JobRunner
+    from engine.data import Assignment, Dataset
+    from engine.experiment import Experiment
+    from engine.record.numerics import hardware_of, numerics
+    from engine.worker.ray.replies import CallReply
 
 
 class ClientActor:
