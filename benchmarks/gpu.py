@@ -3,13 +3,14 @@
     python -m benchmarks.gpu --minutes 9                          # again, until it says that nothing is left to do
     python -m benchmarks.gpu --minutes 9 --thousand FOLDER        # 1,000 rounds of (a) with the fastest setting found
     python -m benchmarks.gpu --cifar10 FOLDER ...                 # real images; else images are made up
+    python -m benchmarks.gpu --executors graph block_graph --actors 0   # lanes beside stacking
 
 100 clients, 10 of them in a round, 5 local epochs of batches of 50, and what else CBFL's tables have: (a) iid, 500
 images each; (b) Dirichlet(0.1), ragged; (c) the rounds of CBFL on (b), after one of warm-up, in whole turns from one
-new generator to the next. A block is a worker's share of the cohort. A round's time does not depend on what images
-show, so made-up ones do. Each setting has a process of its own, and ``gpu.json`` is written after it: what is there
-already is not measured again, what failed is tried again. Without Ray there are no actors; without a GPU the processor
-is measured.
+new generator to the next. ``graph`` has 1, 2, 4 and 8 lanes, where a block has as many clients. A block is a worker's
+share of the cohort. A round's time does not depend on what images show, so made-up ones do. Each setting has a process
+of its own, and ``gpu.json`` is written after it: what is there already is not measured again, what failed is tried
+again. Without Ray there are no actors; without a GPU the processor is measured.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ CBFL = [
     {"name": "cbfl", "needs": ["warmup"], "algorithm": {"name": "cbfl"}, "rounds": 999},
 ]
 ACTORS = (0, 1, 2, 4, 8)
+LANES = (1, 2, 4, 8)  # of graph
 WARM_UP, LEAST = 2, 3  # rounds that are not timed, that are at least
 RESERVE = 45.0  # seconds that must be left to begin with another setting
 THOUSAND, THOUSAND_LIMIT = 1000, 600.0  # rounds of (a), seconds
@@ -71,18 +73,26 @@ class Setting:
     executor: str
     actors: int  # that share the card; 0: none, in process
     overrides: tuple[str, ...] = ()  # key=value pairs that make it another setting
+    lanes: int = 1  # clients whose steps are replayed side by side
 
     @property
     def key(self) -> str:
         """Its name among the results: settings that differ in overrides alone are kept apart."""
-        return ", ".join((self.part, self.executor, f"actors={self.actors}", *self.overrides))
+        lanes = (f"lanes={self.lanes}",) if self.lanes > 1 else ()
+        return ", ".join((self.part, self.executor, f"actors={self.actors}", *lanes, *self.overrides))
+
+    @property
+    def block(self) -> int:
+        """Clients of a block: a worker's share of the cohort."""
+        return max(1, COHORT // max(1, self.actors))
 
     @classmethod
     def of(cls, key: str) -> Setting:
         """Return the setting of a key; an override's value may hold commas, as lists do."""
         part, executor, rest = key.split(", ", 2)
         actors, *overrides = re.split(r", (?=[\w.]+=)", rest)
-        return cls(part, executor, int(actors.removeprefix("actors=")), tuple(overrides))
+        lanes = int(overrides.pop(0).removeprefix("lanes=")) if overrides and overrides[0].startswith("lanes=") else 1
+        return cls(part, executor, int(actors.removeprefix("actors=")), tuple(overrides), lanes)
 
     def experiment(self, data: Path, device: Literal["cpu", "cuda"], changes: Sequence[str] = ()) -> Experiment:
         """``data``: a folder with CIFAR-10's batches. ``changes``: beside the setting's own overrides."""
@@ -98,7 +108,8 @@ class Setting:
         values["execution"] |= {
             "executor": self.executor,
             "actors": self.actors,
-            "block": max(1, COHORT // max(1, self.actors)),
+            "lanes": self.lanes,
+            "block": self.block,
             "device": device,
             "gpus_per_actor": share,
         }
@@ -106,11 +117,20 @@ class Setting:
 
 
 def settings(
-    parts: Sequence[str], names: Sequence[str], actors: Sequence[int], overrides: Sequence[str] = ()
+    parts: Sequence[str],
+    names: Sequence[str],
+    actors: Sequence[int],
+    overrides: Sequence[str] = (),
+    lanes: Sequence[int] = LANES,
 ) -> list[Setting]:
-    """What tells most first: all executors in process, then more and more actors."""
+    """What tells most first: all executors in process, then more and more actors. No more lanes than a block fills."""
     there = [count for count in actors if count == 0 or find_spec("ray")]
-    return [Setting(part, executor, count, tuple(overrides)) for count, part, executor in product(there, parts, names)]
+    found = [
+        Setting(part, executor, count, tuple(overrides), own)
+        for count, part, executor in product(there, parts, names)
+        for own in (lanes if executor == "graph" else (1,))
+    ]
+    return [setting for setting in found if setting.lanes <= setting.block]
 
 
 def write_cifar10(folder: Path, images: int = 10_000) -> Path:
@@ -263,6 +283,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--parts", nargs="+", choices=list(PARTITIONS), default=list(PARTITIONS))
     parser.add_argument("--executors", nargs="+", choices=executors(), default=executors())
     parser.add_argument("--actors", nargs="+", type=int, default=list(ACTORS), help="that share the card")
+    parser.add_argument("--lanes", nargs="+", type=int, default=list(LANES), help="of graph")
     parser.add_argument("--thousand", type=Path, metavar="FOLDER", help="1,000 rounds of (a), kept in this folder")
     parser.add_argument("--cifar10", type=Path, help="a folder with the real CIFAR-10")
     parser.add_argument("--images", type=int, default=10_000, help="made-up images in each of CIFAR-10's six files")
@@ -292,7 +313,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"rounds {chunk['rounds'][0]} to {chunk['rounds'][1]} in {chunk['seconds']:.0f} s")
             save("gpu", results, options.results)
         else:
-            wanted = settings(options.parts, options.executors, options.actors, options.overrides)
+            wanted = settings(options.parts, options.executors, options.actors, options.overrides, options.lanes)
             for setting in missing(wanted, results):
                 left = over - time.perf_counter()
                 if left < RESERVE:

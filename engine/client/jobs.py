@@ -54,6 +54,7 @@ from engine.client.sums import BlockSums
 from engine.client.trainer import HELD_CLIENTS, Trainer
 from engine.client.training_loop import RESIDENT_BYTES
 from engine.client.vmap.cuda_graph import CudaRecorder, Programs
+from engine.client.vmap.lanes import Lane
 from engine.data import Assignment, Dataset
 from engine.data.batches import Rows
 from engine.data.public import PublicRows
@@ -86,7 +87,11 @@ class JobRunner:
         self.forward = partial(precision.forward, experiment.execution)
         captures = experiment.execution.executor in CAPTURING
         programs = Programs(partial(CudaRecorder, self.device)) if captures else None
-        self.trainer = Trainer(self.net, rows, experiment.seed, public, self.forward, programs)
+        beside = (
+            [Lane(self.device) for _ in range(experiment.execution.lanes)] if experiment.execution.lanes > 1 else []
+        )
+        lanes = [Programs(partial(CudaRecorder, self.device, lane), lane) for lane in beside]
+        self.trainer = Trainer(self.net, rows, experiment.seed, public, self.forward, programs, lanes)
         self.test = Rows(dataset, dataset.test, self.device, dtype)
         self._indices = lru_cache(HELD_CLIENTS)(self._read_indices)  # by client
         self._shared: Tensors = {}
@@ -142,7 +147,7 @@ class JobRunner:
     def peak(self, job: TrainJob, ids: tuple[int, ...], addressed: Arrays, rows: int, clients: int) -> PeakMemory:
         """Train some rows of clients that are new, as a trial: nothing is kept of it but the memory that it took.
 
-        clients: how many like each of them are trained in one pass.
+        clients: how many like each of them are trained in one pass, or in lanes.
         """
 
         def trial() -> None:
@@ -238,12 +243,16 @@ class JobRunner:
         assert asked != "auto", "the experiment is resolved"
         executor, _ = in_place_of(asked, not_stacked(job.algorithm, job.context), self.client_nets.differ)
 
+        in_lanes = executor == "graph" and bool(self.trainer.lanes)
+
         def train(group: Sequence[ClientRound]) -> Sequence[Attempted]:
             if executor == "loop":
                 return [self._trainer_of(task.number).train(task, job.probe) for task in group]
+            if in_lanes:
+                return self.trainer.train_in_lanes(group, job.probe)
             return self.trainer.train_together(group, job.probe)
 
-        for group in [list(tasks)] if job.together else ([task] for task in tasks):
+        for group in [list(tasks)] if job.together or in_lanes else ([task] for task in tasks):
             began = time.perf_counter()
             found = attempt(train, group)
             seconds, rows = time.perf_counter() - began, sum(task.indices.numel() for task in group)

@@ -41,7 +41,7 @@ def measure_peak(trial: Callable[[], None], device: str) -> PeakMemory:
             reason = str(error.__cause__ or error).split(". ")[0]
             raise ResourceError(
                 f"a client's step does not fit on the card with what else is there ({reason}); "
-                "lower local.batch_size, or the number of actors on the card"
+                "lower local.batch_size, execution.lanes or the number of actors on the card"
             ) from None
         return PeakMemory(torch.cuda.max_memory_reserved() + CONTEXT, total)
     before, own = devices.resident()

@@ -1,7 +1,8 @@
 """Local training: a client's round from what it received to what it sends.
 
 ``Trainer.train`` gives an algorithm's methods what they need, with the loop of ``training_loop.py`` in the middle, and
-``Trainer.train_together`` several clients' with ``vmap/training_loop.py``; neither knows in which process it runs.
+``Trainer.train_together`` and ``Trainer.train_in_lanes`` several clients' with ``vmap/training_loop.py``; none knows in
+which process it runs.
 
 Shapes: n rows of a client, B of a batch, P parameters, Q floating buffers.
 """
@@ -38,6 +39,7 @@ from engine.client.flat_net import FlatNet
 from engine.client.training_loop import CHUNK, FineTuning, NotFinite, SequentialLoop
 from engine.client.training_tools import FlatTrainingTools
 from engine.client.vmap.cuda_graph import Programs
+from engine.client.vmap.lanes import in_turn
 from engine.client.vmap.training_loop import VmapLoop
 from engine.data.batches import Rows
 from engine.data.public import PublicSet, none_set_aside
@@ -65,15 +67,18 @@ class Trainer:
         public: PublicSet = none_set_aside,
         forward: Callable[[], AbstractContextManager[object]] = nullcontext,
         programs: Programs | None = None,
+        lanes: Sequence[Programs] = (),
     ) -> None:
         """``forward``: what surrounds a forward pass and its loss, see precision.py. ``programs``: of steps that are
-        captured, where those of :meth:`train_together` are to be."""
+        captured, where those of :meth:`train_together` are to be; ``lanes``: of :meth:`train_in_lanes`, each in a lane
+        of its own."""
         self.net = net
         self.rows = rows
         self.seed = seed
         self.public = public
         self.forward = forward
         self.programs = programs
+        self.lanes = lanes
         self._counted: dict[int, tuple[Tensor, Tensor]] = {}  # client -> its rows, their class counts
 
     def client(self, number: int, indices: Tensor, context: Context) -> Client:
@@ -110,27 +115,61 @@ class Trainer:
 
         tasks: all of one algorithm, one local section and one round.
         """
-        order = sorted(range(len(tasks)), key=lambda index: -tasks[index].num_examples)
+        order = _by_rows(tasks)
         rounds = [self._begun(tasks[index]) for index in order]
         together = VmapLoop(self.net, self.rows, rounds, self.forward, self.programs, probe)
-        together.run_all()
+        in_turn([together.phases()])
         losses = together.losses() if probe else [None] * len(rounds)
         weights, buffers = together.stack.all_weights(), together.stack.all_buffers()
+        found = dict(zip(order, self._all_ended(rounds, weights, buffers, losses), strict=True))
+        return [found[index] for index in range(len(tasks))]
+
+    def train_in_lanes(self, tasks: Sequence[ClientRound], probe: bool = False) -> list[ClientRound | ClientError]:
+        """Train several clients at the same time, as many as there are lanes; what each comes to, in the order given.
+
+        tasks: as of :meth:`train_together`. The steps of each are those that it takes alone there, to the bit. Clients
+        of like numbers of rows go side by side, so that no lane is empty for long.
+        """
+        order, found = _by_rows(tasks), dict[int, ClientRound | ClientError]()
+        while chosen := order[len(found) : len(found) + len(self.lanes)]:
+            rounds = [self._begun(tasks[index]) for index in chosen]
+            loops = [
+                VmapLoop(self.net, self.rows, [ours], self.forward, programs, probe)
+                for ours, programs in zip(rounds, self.lanes, strict=False)
+            ]
+            try:
+                in_turn([loop.phases() for loop in loops])
+            finally:  # of a client that fails, too: others go on in memory that steps still read
+                for programs in self.lanes:
+                    programs.settle()
+            losses = [pair for loop in loops for pair in loop.losses()] if probe else [None] * len(loops)
+            weights, buffers = (
+                torch.cat(own)
+                for own in zip(*((loop.stack.all_weights(), loop.stack.all_buffers()) for loop in loops), strict=True)
+            )
+            found |= zip(chosen, self._all_ended(rounds, weights, buffers, losses), strict=True)
+        return [found[index] for index in range(len(tasks))]
+
+    def _all_ended(
+        self,
+        rounds: Sequence[ClientRound],
+        weights: Tensor,
+        buffers: Tensor,
+        losses: Sequence[tuple[float, float] | None],
+    ) -> Iterator[ClientRound | ClientError]:
+        """Yield what each client's round comes to, with the weights [K, P] and buffers [K, Q] of all at their ends."""
         are_finite = is_finite(weights, buffers)  # of all at once, and of each where it matters which
-        ends = zip(weights.unbind(), buffers.unbind(), strict=True)
-        found: list[ClientRound | ClientError | None] = [None] * len(tasks)
-        for index, ours, end, pair in zip(order, rounds, ends, losses, strict=True):
+        for ours, *end, pair in zip(rounds, weights.unbind(), buffers.unbind(), losses, strict=True):
             try:
                 if not (are_finite and self._ended_plainly(ours, ModelState(*end))):
                     self.net.load(*end)
                     self._end(ours, ModelState(*end))
             except ClientError as error:
-                found[index] = error
+                yield error
             else:
                 ours.loss_before, ours.loss_after = pair or (None, None)
                 ours.let_go()
-                found[index] = ours
-        return [one for one in found if one is not None]
+                yield ours
 
     def _loop(self, ours: ClientRound) -> SequentialLoop:
         return SequentialLoop(self.net, self.rows, self.forward, ours)
@@ -275,6 +314,11 @@ class Trainer:
         """Yield a client's rows in order, not augmented."""
         for part in indices.split(CHUNK):
             yield Batch(*self.rows.batch(part), client)
+
+
+def _by_rows(tasks: Sequence[ClientRound]) -> list[int]:
+    """The places of the tasks, those with the most rows first."""
+    return sorted(range(len(tasks)), key=lambda index: -tasks[index].num_examples)
 
 
 def _lower_rates(phases: Sequence[Phase], lr: float) -> str:

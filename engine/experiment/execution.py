@@ -15,6 +15,7 @@ from engine.experiment.executor_policy import CAPTURING, STACKING, default_execu
 from engine.models import ModelSpec
 
 MOST_THREADS = 1024
+MOST_LANES = 32  # connections that a GPU takes at most from one process
 MOST_SECONDS = 1e9  # what a lock can wait for has an end
 
 NEUTRAL = {"tf32": False, "autocast": "none"}  # fields of Execution that are in no digest at these values
@@ -35,6 +36,7 @@ class Execution(Section):
         "auto"  # clients per block at most; auto: see engine.client.blocks
     )
 
+    lanes: int = Field(default=1, ge=1, le=MOST_LANES)  # clients of a block whose steps graph replays at once
     actors: int = Field(default=0, ge=0)  # client actors; 0 is in this process, without Ray
     workers: Literal["auto"] | Annotated[int, Field(ge=1, le=MOST_THREADS)] = (
         "auto"  # of this process; see engine.worker.thread_count
@@ -74,6 +76,20 @@ class Execution(Section):
                 f"computes in less than float32, and execution.precision={self.precision} asks for more",
                 "leave it out, or set execution.precision=float32",
             )
+        require(
+            self.lanes == 1 or self.executor == "graph",
+            "lanes",
+            self.lanes,
+            f"is clients whose steps are replayed side by side, and execution.executor is {self.executor}",
+            "set execution.executor=graph, or leave it out",
+        )
+        require(
+            self.lanes == 1 or (self.block != "auto" and self.block >= self.lanes),
+            "lanes",
+            self.lanes,
+            f"is clients of one block, and execution.block is {self.block}",
+            f"set execution.block to {self.lanes} or more, which computes other bits, or leave it out",
+        )
         self._check_device()
         return self
 

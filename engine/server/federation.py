@@ -124,3 +124,7 @@ class Federation:
     def together(self, algorithm: Algorithm, context: Context) -> bool:
         """Return whether clients of a block are trained in one pass."""
         return self.executor(algorithm, context)[0] in STACKING
+
+    def lanes(self, algorithm: Algorithm, context: Context) -> int:
+        """Return how many clients of a block a worker trains side by side, each in its lane; 1: none beside another."""
+        return self.experiment.execution.lanes if self.executor(algorithm, context)[0] == "graph" else 1

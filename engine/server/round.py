@@ -163,7 +163,8 @@ class RoundRunner:
                 int(federation.population.sizes[federation.population.largest]),
                 federation.pool.side_by_side,
             )
-            preflight = Preflight(federation.experiment, stage, context, side_by_side, rows, job.together * clients)
+            together, lanes = job.together * clients, federation.lanes(stage.algorithm, context)
+            preflight = Preflight(federation.experiment, stage, context, side_by_side, rows, together, lanes)
             raise MemoryShort(f"{error}; {preflight.smaller(federation.largest_layout)}") from error
 
     def _aggregated(self, number: int, algorithm: Algorithm, result: RoundResult, buffers: torch.Tensor) -> Tensors:
@@ -198,7 +199,8 @@ class RoundRunner:
         federation, algorithm, context = self._federation, stage.algorithm, result.context
         client, together = federation.population.largest, federation.together(algorithm, context)
         blocks = cut_blocks(range(context.cohort_size), federation.experiment.execution.block, together)
-        clients = max(map(len, blocks)) if together else 1
+        lanes = federation.lanes(algorithm, context)
+        clients = max(map(len, blocks)) if together or lanes > 1 else 1
         held = int(federation.population.sizes[client])
         preflight = Preflight(federation.experiment, stage, context, federation.pool.side_by_side, held, clients)
         if not preflight.due(federation.largest_layout):

@@ -44,6 +44,7 @@ class Preflight:
     side_by_side: int  # workers that share a card, or a machine's memory
     held: int  # rows of the largest client
     together: int = 1  # clients that a worker trains in one pass; below 2: one by one
+    lanes: int = 1  # clients that it trains side by side, each in its own steps
 
     @property
     def local(self) -> Local:
@@ -85,7 +86,11 @@ class Preflight:
         return size * self.together * (VECTORS * layout.size + ACTIVATIONS * self.batch * outputs)
 
     def smaller(self, layout: ParamLayout) -> str:
-        """Say what to set where a worker's memory did not do: a smaller batch, or fewer clients in one pass."""
+        """Say what to set where a worker's memory did not do: a smaller batch, or fewer clients at a time."""
+        if self.lanes > 1:
+            return (
+                f"{self.lanes} clients are trained side by side: set execution.lanes={self.lanes // 2}, for equal bits"
+            )
         if self.together < 2:
             return "lower local.batch_size, or take a machine with more memory"
         one, device, fitting = self.estimate(layout) / self.together, self.experiment.execution.device, self.together
@@ -117,6 +122,8 @@ def verdict(peak: PeakMemory, side_by_side: int, execution: Execution) -> str:
     field, value = ("gpus_per_actor", f"{execution.gpus_per_actor:g}") if execution.actors else ("device", "cuda")
     rule = f"{side_by_side} workers of {needed} each do not fit on a card of {total}"
     repair = f"{fitting} do: set {_share(fitting)}" if fitting else "lower local.batch_size or take a smaller model"
+    if execution.lanes > 1:
+        repair = f"{repair}, or lower execution.lanes={execution.lanes}, for equal bits"
     raise ResourceError(f"execution.{field}={value}: {rule}; {repair}")
 
 

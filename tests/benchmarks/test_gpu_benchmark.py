@@ -68,13 +68,21 @@ def test_cbfls_rounds_are_measured() -> None:
 
 
 def test_every_executor_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: an executor that is left out or made up; actors where there is no Ray."""
+    """Kills: an executor that is left out or made up; actors where there is no Ray; lanes that no block fills, or
+    that are taken for one."""
     assert set(executors()) == set(get_args(Execution.model_fields["executor"].annotation)) - {"auto"}
     wanted = gpu.settings("ab", ["loop", "block"], [0, 2])
     assert [setting.key for setting in wanted] == [
         f"{part}, {executor}, actors={actors}" for actors in (0, 2) for part in "ab" for executor in ("loop", "block")
     ]
     assert all(Setting.of(setting.key) == setting for setting in wanted)
+    lanes = gpu.settings("a", ["graph", "block_graph"], [0, 2])
+    assert [(one.executor, one.actors, one.lanes) for one in lanes if one.lanes > 1] == [
+        ("graph", actors, count) for actors, counts in ((0, (2, 4, 8)), (2, (2, 4))) for count in counts
+    ]
+    assert len(lanes) == 2 * 2 + 5 and len({one.key for one in lanes}) == len(lanes)
+    assert all(Setting.of(one.key) == one for one in lanes)
+    assert lanes[1].experiment(Path("there"), "cuda").execution.lanes == 2
     monkeypatch.setattr(gpu, "find_spec", lambda name: None)
     assert {setting.actors for setting in gpu.settings("ab", ["loop"], [0, 2])} == {0}
 

@@ -1,9 +1,10 @@
 """What steps and rounds may ask of a card; edit a number, or see ``python -m tests.card.count --help``.
 
-A row: launches, replays of graphs, waits of the host and uploads; first of one step of one client, then of a round of
-four clients beside their steps (or of what has no steps: CCVR's stage, an evaluation of one batch). What is counted,
-and in which experiment, is in ``tests/support/card_costs.py``. A budget is what is asked for now: more is a loss that
-somebody has to want, less is a gain to be kept, so either makes ``test_budgets.py`` fail until the row says so.
+``lanes`` is ``graph`` with two lanes. A row: launches, replays of graphs, waits of the host and uploads; first of one
+step of one client, then of a round of four clients beside their steps (or of what has no steps: CCVR's stage, an
+evaluation of one batch). What is counted, and in which experiment, is in ``tests/support/card_costs.py``. A budget is
+what is asked for now: more is a loss that somebody has to want, less is a gain to be kept, so either makes
+``test_budgets.py`` fail until the row says so.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ fedavg            | loop        |     25.5     0      0    0.5 |       82     0 
 fedavg            | block       |      9.5     0      0  0.125 |       36     0      5      2
 fedavg            | graph       |        3     1      0    0.5 |      126     0      8      2
 fedavg            | block_graph |     0.75  0.25      0  0.125 |       47     0      5      2
+fedavg            | lanes       |        3     1      0    0.5 |      114     0      6      2
 fedavg, crop_flip | loop        |     38.5     0      0    0.5 |       62     0      8      2
 fedavg, crop_flip | block       |    11.75     0      0  0.125 |       36     0      5      2
 fedavg, crop_flip | graph       |        6     1      0    0.5 |      126     0      8      2
@@ -33,6 +35,7 @@ cbfl              | loop        |       94     0      0    0.5 |       97     0 
 cbfl              | block       |   27.125     0      0  0.125 |       51     0     12      5
 cbfl              | graph       |     22.5     1      0    0.5 |      161     0     15      5
 cbfl              | block_graph |    5.625  0.25      0  0.125 |       67     0     12      5
+cbfl              | lanes       |     22.5     1      0    0.5 |      149     0     13      5
 cbfl, crop_flip   | loop        |      107     0      0    0.5 |       77     0     15      5
 cbfl, crop_flip   | block_graph |    6.375  0.25      0  0.125 |       67     0     12      5
 cbfl's generator  | loop        |      106     0      0      0 |        0     0      0      0

@@ -255,10 +255,10 @@ def test_addresses_stay(tmp_path: Path, executor: str) -> None:
 def test_what_leaves_is_nobody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: an upload, a state or a model that is a view of memory that the next client is trained in."""
     inside, outside = set[int](), set[int]()
-    together, original = block.VmapLoop.run_all, Trainer._end
+    phases, original = block.VmapLoop.phases, Trainer._end
 
-    def spy(self: Any) -> None:
-        together(self)
+    def spy(self: Any) -> Iterator[Iterator[None]]:
+        yield from phases(self)
         inside.update(held.untyped_storage().data_ptr() for held in self._memory._held.values())
 
     def leave(self: Any, trained: ClientRound, *args: Any) -> None:
@@ -272,7 +272,7 @@ def test_what_leaves_is_nobody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyP
             outside.update(tensor.untyped_storage().data_ptr() for tensor in tensors.values() if tensor.numel())
 
     monkeypatch.setattr(Trainer, "_end", leave)
-    monkeypatch.setattr(block.VmapLoop, "run_all", spy)
+    monkeypatch.setattr(block.VmapLoop, "phases", spy)
     for name in ("pflego", "pfedme", "scaffold", "local"):
         inside.clear()
         outside.clear()
@@ -624,6 +624,21 @@ def test_capturing_takes_a_gpu(monkeypatch: pytest.MonkeyPatch, executor: str, i
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     assert asked.resolve().execution.executor == executor
     assert asked.resolve().execution.device == "cuda"
+
+
+def test_lanes_are_graphs_and_no_other_run() -> None:
+    """Kills: lanes of an executor that has none, or of blocks that never fill them; lanes that begin another run."""
+    execution = {"executor": "graph", "device": "cuda", "block": 8}
+    one, four = Experiment(execution=execution), Experiment(execution={**execution, "lanes": 4})
+    assert one.identity() == four.identity()
+    message = "execution.lanes=4: is clients {}; {}, or leave it out$"
+    for changes, rule, repair in (
+        ({"executor": "block"}, "whose steps .* and execution.executor is block", "set execution.executor=graph"),
+        ({"block": 3}, "of one block, and execution.block is 3", "set execution.block to 4 or more, .* other bits"),
+        ({"block": "auto"}, "of one block, and execution.block is auto", "set execution.block to 4 or more, .* bits"),
+    ):
+        with pytest.raises(ConfigError, match=message.format(rule, repair)):
+            Experiment(execution={**execution, "lanes": 4, **changes})
 
 
 def test_auto_captures_nothing() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 from engine.experiment import Experiment
-from tests.support.on_card import CAPTURING, EXECUTORS
+from tests.support.on_card import CAPTURING, EXECUTORS, execution_of
 from tests.support.pretended_card import Counts, card
 from tests.support.tiny import SUITED, assignment, dataset, experiment, open_driver
 
@@ -45,13 +45,13 @@ class Method:
 
 # A row without steps is told as a round.
 METHODS: dict[str, Method] = {
-    "fedavg": Method({"name": "fedavg"}),
+    "fedavg": Method({"name": "fedavg"}, executors=(*EXECUTORS, "lanes")),
     "fedavg, crop_flip": Method({"name": "fedavg"}, local={"augment": "crop_flip"}),
     "scaffold": Method({"name": "scaffold"}, begins=2),
     "moon": Method({"name": "moon"}, begins=2, executors=("loop",)),
     "pflego": Method({"name": "pflego"}, longer=("algorithm.tau", 3, 5)),
     "fedser": Method({"name": "fedser", **SUITED["fedser"]}, executors=("loop",)),
-    "cbfl": Method(GENERATOR),
+    "cbfl": Method(GENERATOR, executors=(*EXECUTORS, "lanes")),
     "cbfl, crop_flip": Method(GENERATOR, executors=("loop", "block_graph"), local={"augment": "crop_flip"}),
 }
 
@@ -123,7 +123,7 @@ class Counting:
         base: dict[str, Any] = {
             "rounds": rounds,
             "model": {"name": self.model},
-            "execution": {"device": "cuda", "executor": executor, "block": CLIENTS},
+            "execution": {"device": "cuda", "block": CLIENTS, **execution_of(executor)},
             "evaluation": {"every": 0, "client_loss": False, "personal_every": 0},
         }
         return experiment(**{**base, **changes}, algorithm=algorithm)

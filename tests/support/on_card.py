@@ -23,7 +23,8 @@ from tests.support.tiny import Driven, assignment, drive, experiment_of
 MEASURED = ("loss", "accuracy", "loss_before", "loss_after", "local_accuracy")  # columns of a run's tables
 SIZES = (20, 13, 7, 1, 16)  # of clients
 EXECUTORS = ("loop", "block", "graph", "block_graph")
-CAPTURING = ("graph", "block_graph")
+CAPTURING = ("graph", "lanes", "block_graph")
+LANES = {"executor": "graph", "lanes": 2, "block": 4}  # what "lanes" stands for where executors are named
 # Algorithms whose loop, too, sums in another order on a card, and why; that of all others does the same operations.
 IN_ANOTHER_ORDER = {"cbfl": "images and their teacher's answers are made for many steps at once"}
 ROUNDING = 1e-9  # in float64, which Adam may magnify
@@ -36,12 +37,18 @@ FEW: dict[str, dict[str, Any]] = {
 
 def settings(name: str, executor: str = "loop", device: str = "cpu", **changes: Any) -> Experiment:
     """Two short rounds of three clients in float64; one round where the algorithm itself has none."""
-    execution = {"precision": "float64", "executor": executor, "device": device, **changes.pop("execution", {})}
+    own = changes.pop("execution", {})
+    execution = {"precision": "float64", "device": device, **execution_of(executor), **own}
     rounds = 1 if issubclass(ALGORITHMS[name], PostTraining) else 2
     base = {"rounds": rounds, "participation": {"count": 3}, "evaluation": {"every": rounds}}
     changes["local"] = {"epochs": 1, **changes.get("local", {})}
     fields = {**FEW.get(name, {}), **changes.pop("fields", {})}
     return experiment_of(name, fields, **{**base, **changes, "execution": execution})
+
+
+def execution_of(executor: str) -> dict[str, Any]:
+    """Fields of the section: of an executor, or of ``graph`` with lanes."""
+    return LANES if executor == "lanes" else {"executor": executor}
 
 
 def most(name: str, executor: str) -> float:

@@ -47,6 +47,18 @@ def test_what_is_said_of_a_card() -> None:
         verdict(PeakMemory(17 * GB, 16 * GB), 1, on_card(0.0, actors=0))
 
 
+def test_what_is_said_of_lanes() -> None:
+    """Kills: a repair that begins another run where one lane less would do; lanes of an executor that has none."""
+    lanes = Execution(device="cuda", executor="graph", lanes=4, block=8)
+    with pytest.raises(ResourceError, match=r"; lower .* a smaller model, or lower execution.lanes=4, for equal bits$"):
+        verdict(PeakMemory(17 * GB, 16 * GB), 1, lanes)
+    config = experiment(execution=lanes.model_dump())
+    preflight = Preflight(config, config.chain[0], BENCH.context, 1, 20, lanes=4)
+    assert preflight.smaller(BENCH.net.layout) == (
+        "4 clients are trained side by side: set execution.lanes=2, for equal bits"
+    )
+
+
 def test_the_share_that_is_named_is_taken_as_it_is_meant() -> None:
     """Kills: 0.0667 for 15 actors, which Ray would be given as 1/14."""
     from engine.worker.ray.cluster import gpu_share

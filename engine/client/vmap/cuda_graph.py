@@ -21,6 +21,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, Protocol, cast
@@ -32,6 +33,7 @@ from engine.algorithm import Algorithm, Client, Context, Tensors
 from engine.base.errors import RunError
 from engine.client.step_inputs import Inputs
 from engine.client.vmap.block_inputs import shared
+from engine.client.vmap.lanes import Lane
 from engine.client.vmap.step_memory import Memory
 from engine.client.vmap.ways import Way
 from engine.experiment import Local
@@ -65,8 +67,9 @@ class CudaRecorder:
     other on one stream and nothing that was allocated in one is read after it.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._stream = _capture_stream(device)
+    def __init__(self, device: torch.device, lane: Lane | None = None) -> None:
+        """``lane``: in which all graphs are to be replayed; None: on the present stream, whichever that is."""
+        self._stream = _capture_stream(device) if lane is None else lane.stream
         self._pool = torch.cuda.graph_pool_handle()
 
     def warm_up(self, work: Work) -> None:
@@ -96,10 +99,11 @@ def _capture_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 class Programs:
-    """The programs of one network on one data set."""
+    """The programs of one network on one data set, whose steps are all in one ``lane``, if in any."""
 
-    def __init__(self, recorder: Callable[[], Recorder]) -> None:
+    def __init__(self, recorder: Callable[[], Recorder], lane: Lane | None = None) -> None:
         self.recorder = recorder
+        self.lane = lane
         self._programs: OrderedDict[Hashable, Program] = OrderedDict()
 
     def of(
@@ -118,13 +122,18 @@ class Programs:
         key = (type(algorithm), repr(algorithm), repr(local), ways, tuple(entries))
         program = self._programs.get(key)
         if program is None or program.capacity < len(clients):
-            program = Program(self.recorder(), len(clients), type(algorithm).__name__)
+            program = Program(self.recorder(), len(clients), type(algorithm).__name__, self.lane)
         self._programs[key] = program
         self._programs.move_to_end(key)
         if len(self._programs) > PROGRAMS:
             self._programs.popitem(last=False)
         program.context = clients[0].context
         return program
+
+    def settle(self) -> None:
+        """Let whatever is done next come after all steps."""
+        if self.lane is not None:
+            self.lane.join()
 
 
 class Key(NamedTuple):
@@ -153,8 +162,9 @@ class Program(Memory):
 
     context: Context  # of the round
 
-    def __init__(self, recorder: Recorder, capacity: int, algorithm: str) -> None:
+    def __init__(self, recorder: Recorder, capacity: int, algorithm: str, lane: Lane | None = None) -> None:
         self.capacity = capacity
+        self._lane = lane
         self._recorder = recorder
         self._algorithm = algorithm
         self._held: Tensors = {}
@@ -191,7 +201,8 @@ class Program(Memory):
         if key not in self._captured and self._makes_room(key):
             self._captured[key] = self._capture(work, inputs)
         if key in self._captured:
-            self._captured[key].run(inputs)
+            with self._in_lane(inputs):
+                self._captured[key].run(inputs)
         else:
             self._recorder.warm_up(lambda: work(inputs))
         self._uses[self._key(bucket, inputs)] += 1  # the step may have read more of the context
@@ -210,6 +221,20 @@ class Program(Memory):
                 del self._captured[least]
         return key in self._uses and len(self._captured) < GRAPHS
 
+    def _in_lane(self, read: Inputs | None = None) -> AbstractContextManager[None]:
+        """Put work within where replays are."""
+        if self._lane is None:
+            return nullcontext()
+        return self._lane.after(read.named().values() if read is not None else ())
+
+    def copied(self, tensor: Tensor) -> Tensor:
+        with self._in_lane():
+            return tensor.clone()
+
+    def settle(self) -> None:
+        if self._lane is not None:
+            self._lane.join()
+
     def aside(self, why: str) -> None:
         if why not in self._told:
             self._told.add(why)
@@ -220,7 +245,8 @@ class Program(Memory):
         return Key(bucket, forms, tuple((name, getattr(self.context, name)) for name in sorted(self._read)))
 
     def _capture(self, work: Callable[[Inputs], None], inputs: Inputs) -> Captured:
-        own = inputs.copied()
+        with self._in_lane(inputs):
+            own = inputs.copied()  # memory of the lane's, whenever the capture is dropped
         try:
             return Captured(own, self._recorder.record(lambda: work(own)))
         except torch.OutOfMemoryError:  # is one, too, and is told as elsewhere: with the number of clients to lower

@@ -41,3 +41,10 @@ class Memory:
 
     def aside(self, why: str) -> None:
         """Steps are taken without :meth:`step`, because of ``why``."""
+
+    def copied(self, tensor: Tensor) -> Tensor:
+        """A copy of what the last step has written."""
+        return tensor.clone()
+
+    def settle(self) -> None:
+        """Let whatever is done next come after all steps, so that it may read what these have written."""

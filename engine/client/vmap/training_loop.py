@@ -9,7 +9,7 @@ Shapes: K clients, k of them in a pass, B rows of a batch, P parameters, Q float
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
@@ -107,8 +107,11 @@ class VmapLoop:
         self._starts: Tensor | None = None  # [K, P] of the phase, where somebody may ask
         self._emitted: Tensor | None = None  # [K, P] of the phase
 
-    def run_all(self) -> None:
-        """All phases; the modules are in eval mode after them."""
+    def phases(self) -> Iterator[Iterator[None]]:
+        """Yield phase after phase its steps, which are taken by going on; all of them before the next phase.
+
+        The modules are in eval mode after all phases.
+        """
         for number, (phase, way) in enumerate(zip(self._phases, self._ways, strict=True)):
             self._way = way
             self.stack.lay_out(way.in_place)
@@ -118,7 +121,11 @@ class VmapLoop:
                     self._load_start(row, member)
             needs_start = self._has_starts or way.hooked or bool(phase.name)
             self._starts = self._memory.rows("starts", self.stack.all_weights()) if needs_start else None
-            self._run(phase)
+            kept = self.stack.all_buffers() if phase.buffers == "keep" else None
+            taken = [0] * len(self.members)
+            yield self._run(phase, taken)
+            self._memory.settle()
+            self._end(phase, taken, kept)
             if self._starts is not None and (phase.name or self._has_starts):
                 for row, member in enumerate(self.members):
                     end = ModelState(self.stack.weights_of(row), self.stack.buffers_of(row))
@@ -158,26 +165,32 @@ class VmapLoop:
         elif entry is not None:
             self.stack.load(row, entry, self.stack.buffers_of(row))
 
-    def _run(self, phase: Phase) -> None:
+    def _run(self, phase: Phase, taken: list[int]) -> Iterator[None]:
+        """Take the phase's steps, one by going on once; count in ``taken`` those of each client."""
         frozen_body = freezes_body(phase)
         self.net.train(not frozen_body, head=True)
-        kept = self.stack.all_buffers() if phase.buffers == "keep" else None
         whole_heads = self._way.whole_head
         take = self._rows.cached(phase) if phase.features == "cached" and not whole_heads else None
         step = self._emitter(phase) if phase.emit == "gradient" else self._stepper(phase)
         streams = [
             member.order.passes(phase, member.phase_client, least_rows(self.net, phase)) for member in self.members
         ]
-        taken = self._whole_head_steps(phase, step) if whole_heads else [0] * len(self.members)
-        while not whole_heads:
+        if whole_heads:
+            taken[:] = yield from self._whole_head_steps(phase, step)
+            return
+        while True:
             ended = [phase.emit == "gradient" and count > 0 for count in taken]  # of the first batch alone
             passes = [None if end else next(stream, None) for end, stream in zip(ended, streams, strict=True)]
             if all(one is None for one in passes):
-                break
+                return
             batches = [(one or [])[: 1 if phase.emit == "gradient" else None] for one in passes]
             for first, last, chunked in self._rows.steps(phase, batches, draws=self._way.draws):
                 self._take_step(first, last, chunked, phase, take, step)
-            taken = [count + len(own) for count, own in zip(taken, batches, strict=True)]
+                yield
+            taken[:] = [count + len(own) for count, own in zip(taken, batches, strict=True)]
+
+    def _end(self, phase: Phase, taken: Sequence[int], kept: Tensor | None) -> None:
+        """Note what a phase's steps have come to; ``kept``: the buffers [K, Q] that they leave as they were."""
         if self._emitted is not None:
             for member, row in zip(self.members, self._emitted, strict=True):
                 member.gradient = row.clone()
@@ -223,7 +236,7 @@ class VmapLoop:
             total = _plus(total, grads, places.shape[1] / size)
         step(first, last, total)
 
-    def _whole_head_steps(self, phase: Phase, step: Step) -> list[int]:
+    def _whole_head_steps(self, phase: Phase, step: Step) -> Generator[None, None, list[int]]:
         """All steps of a head over all rows of each client; return how many each client has taken."""
         count = sum(map(len, self.members[0].order.passes(phase, self.members[0].phase_client, 1)))
         features, labels = self._rows.features(phase)
@@ -239,6 +252,7 @@ class VmapLoop:
 
             for _ in range(count):
                 self._memory.step((phase, first, last, False), work, inputs)
+                yield
         return [count if len(own) else 0 for own in labels]
 
     def _first_head(self, row: int, phase: Phase, x: Tensor, y: Tensor) -> None:
@@ -343,7 +357,7 @@ class VmapLoop:
             parts = [member.order.part(phase)[own] for member, own in zip(members, places, strict=True)]
             inputs = replace(inputs, rows={"rows": torch.stack(parts)})
         training = self.net.model.training and phase.features == "live"
-        losses = self._first_losses[first:last].clone()
+        losses = self._memory.copied(self._first_losses[first:last])
         client = self.members[first].phase_client
         group = FirstBatches(first, last, client, inputs, losses, training, self._way, draws)
         self._firsts[first:last] = [earlier or group for earlier in self._firsts[first:last]]
