@@ -22,8 +22,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -253,11 +255,13 @@ def show(name: str, result: dict[str, Any], console: Console) -> None:
 
 
 def growths(processes: int, rounds: int, console: Console) -> tuple[dict[str, Any], list[tuple[str, bool]]]:
-    """Whether heaps grow with rounds, in this process and on actors."""
+    """Whether heaps grow with rounds, in process and on actors: started anew, so that no holes of other work fill up."""
     results, limits = {}, []
     table = Table("process", "MB at the end", "MB per 100 rounds", title="Memory over rounds")
     for actors in (0, processes):
-        for grown in growth(actors, rounds):
+        with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
+            found = fresh.submit(growth, actors, rounds).result()
+        for grown in found:
             results[grown.name] = {"megabytes": grown.megabytes, "per_100_rounds": grown.per_100_rounds}
             table.add_row(grown.name, f"{grown.megabytes:.0f}", f"{grown.per_100_rounds:+.3f}")
             text = f"{grown.name}: {grown.per_100_rounds:+.3f} MB per 100 rounds, limit {GROWTH_LIMIT}"
@@ -357,7 +361,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if results["busy_cores"] > speed_page.BUSY:
         print(f"the machine is not quiet: {results['busy_cores']:.2f} cores were at work while nothing was measured")
     if options.growth_rounds:
-        print(f"memory: {options.growth_rounds} rounds in this process, and on actors", flush=True)
+        print(f"memory: {options.growth_rounds} rounds in process, and on actors", flush=True)
         results["growth"], more = growths(options.processes, options.growth_rounds, console)
         limits += more
         keep()
