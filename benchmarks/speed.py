@@ -255,7 +255,7 @@ def show(name: str, result: dict[str, Any], console: Console) -> None:
 
 
 def growths(processes: int, rounds: int, console: Console) -> tuple[dict[str, Any], list[tuple[str, bool]]]:
-    """Whether heaps grow with rounds, in process and on actors: started anew, so that no holes of other work fill up."""
+    """Whether heaps grow with rounds, in process and on actors: of a new process, which has no holes to fill."""
     results, limits = {}, []
     table = Table("process", "MB at the end", "MB per 100 rounds", title="Memory over rounds")
     for actors in (0, processes):
