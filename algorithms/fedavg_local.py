@@ -1,4 +1,4 @@
-"""FedAvg on local labels, the baseline in PFLEGO's comparison (arXiv:2202.02502, released code).
+"""FedAvg on local labels, the baseline in PFLEGO's comparison (arXiv:2202.09848, released code).
 
 Each client counts its own classes 0, 1, ... in increasing order, and the k-th row of the one, averaged head is every
 client's k-th class, whichever that is. A model means something with a client's labels alone, after its local work.

@@ -91,7 +91,7 @@ def orthogonal(head: Tensor, layout: ParamLayout) -> Tensor:
     """Return [P_head] with orthonormal rows of class weights, or columns where C > D, and no bias, if it has one.
 
     From the singular value decomposition W = U S V^T of the weights that are there, drawn or trained: U V^T, which of
-    all such matrices is the nearest to W. PFLEGO's released code (arXiv:2202.02502) does so with a random W.
+    all such matrices is the nearest to W. PFLEGO's released code (arXiv:2202.09848) does so with a random W.
     """
     size = layout.classes * layout.features
     weights = head[:size].view(layout.classes, layout.features)

@@ -11,7 +11,7 @@ a client's model is used it is reconstructed in the same way, on all of its rows
 
 Other readings in released code:
 
-* PFLEGO's (arXiv:2202.02502): the head is kept, nothing is split, and clients send one gradient of the body after the
+* PFLEGO's (arXiv:2202.09848): the head is kept, nothing is split, and clients send one gradient of the body after the
   head's steps, for Adam. That is ``reset_head=False``, ``support_frac=1``, ``grad_only=True`` with
   ``local.batch_size=full``. If told to reset, it draws another head at each visit; here a client's is always the same.
 * KarhouTam/FedRecon keeps a client's head and its split from the first visit on.

@@ -1,6 +1,6 @@
 """PFLEGO: exact stochastic gradient descent on a shared body and personal heads.
 
-Nikoloutsopoulos, Koutsopoulos and Titsias 2022, arXiv:2202.02502. With f_i the mean cross entropy of client i's n_i
+Nikoloutsopoulos, Koutsopoulos and Titsias 2022, arXiv:2202.09848. With f_i the mean cross entropy of client i's n_i
 rows, the objective is L(body, W_1 .. W_K) = sum_i alpha_i f_i(W_i, body), alpha_i = n_i / n. A client takes tau - 1
 gradient steps at its head, on features that are computed once, then the joint gradient at what it has come to; its head
 moves by

@@ -1,4 +1,4 @@
-"""PFLEGO (Nikoloutsopoulos, Koutsopoulos and Titsias 2022, arXiv:2202.02502) and what it is compared with.
+"""PFLEGO (Nikoloutsopoulos, Koutsopoulos and Titsias 2022, arXiv:2202.09848) and what it is compared with.
 
 Profiles: ``paper`` is the setting of the published code, which the figures of the authors' poster are taken to be of:
 100 clients, 20 of them in a round, 200 rounds, tau = 50 gradients at the head, 0.007 as the clients' learning rate,
