@@ -25,7 +25,9 @@ from engine.studies.images import generated
 from engine.studies.images.sweep import look_at_sweep
 
 
-def options(probe: int, estimator: Any, layers: Any, clients: str | None) -> DiagnosisOptions:
+def options(
+    probe: int = 1000, estimator: Any = "unbiased", layers: Any = "taps", clients: str | None = None
+) -> DiagnosisOptions:
     """Make the options of a diagnosis of what was typed; raises :class:`ConfigError` for a wrong ``--clients``."""
     chosen = None
     if clients is not None:

@@ -94,7 +94,9 @@ def _end(console: Console, named: NamedSweep, outcome: SweepResult, address: str
     if named.sweep.diagnose and not outcome.all_failed:
         from engine.cli import diagnose as cli_diagnose
 
-        cli_diagnose.sweep(console, outcome.folder, None, None, (), address)
+        layers = "taps" if named.sweep.diagnose is True else named.sweep.diagnose
+        options = cli_diagnose.options(layers=layers)
+        cli_diagnose.sweep(console, outcome.folder, None, options, (), address)
     if named.sweep.images and not outcome.all_failed:
         from engine.cli import diagnose as cli_diagnose
 

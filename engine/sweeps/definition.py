@@ -72,7 +72,9 @@ class Sweep:
     target_accuracy: float | None = None  # for rounds and bytes to it
     claims: tuple[Claim, ...] = ()
     tables: tuple[PaperTable, ...] = ()
-    diagnose: bool = False  # compare the local models of each trial's last round, for claims on cka_* and norms
+    # Compare the local models of each trial's last round, for claims on cka_* and norms: at the model's taps (True or
+    # "taps"), or at each convolution and linear layer ("weights").
+    diagnose: bool | Literal["taps", "weights"] = False
     images: bool = False  # compare what each trial generates at its end with its training images, for nearest_ratio
 
     def __post_init__(self) -> None:
@@ -93,6 +95,9 @@ class Sweep:
         for name in self.stop:  # Tune ends a trial whose value is at least that
             known = _is_reported(name) and name not in SMALLER_IS_BETTER
             require(known, "stop", name, "is no metric of which more is better", nearest(name, rising))
+        rule = "is none of False, True, 'taps' and 'weights'"
+        known = self.diagnose in (False, True, "taps", "weights")
+        require(known, "diagnose", self.diagnose, rule, "set diagnose=True for the model's taps")
         self._check_space()
         self._check_search()
         self._check_analysis()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from ray import tune
+from torch import nn
 
 from algorithms import ALGORITHMS
 from algorithms.fedprox import FedProx
@@ -92,16 +93,26 @@ def test_data_network_and_virtual_features_go_together(name: str, data: str, mod
         if calibration["name"] == "ccvr" and calibration["epochs"]:
             assert calibration["samples_per_class"] == number
     assert len(plan(load(name, "laptop", [], SWEEPS).sweep)) == 72
-    assert len(plan(load("ccvr.cka", "laptop", [], SWEEPS).sweep)) == 6
+    assert len(plan(load("ccvr.cka", "laptop", [], SWEEPS).sweep)) == 3 * 2 * 5
 
 
 def test_similarity_is_claimed_of_every_layer() -> None:
-    """Kills: a layer that no claim is about; a claim on one that the network does not have."""
+    """Kills: a layer that no claim is about; a claim on one that the network does not have; taps for the seven."""
     for profile in ("laptop", "paper"):
         sweep = load("ccvr.cka", profile, [], SWEEPS).sweep
-        taps = [name.removeprefix("body.") for name in sweep.base.model.build((3, 32, 32), 10).tap_names]
-        claimed = {claim.metric for claim in sweep.claims if claim.metric.startswith("cka_of_")}
-        assert claimed == {f"cka_of_{layer}" for layer in (*taps, "features", "logits")}
+        modules = sweep.base.model.build((3, 32, 32), 10).named_modules()
+        weighted = [name.removeprefix("body.") for name, one in modules if isinstance(one, nn.Conv2d | nn.Linear)]
+        names = {"project2": "features", "head": "logits"}  # what a diagnosis calls them
+        layers = [f"cka_of_{names.get(name, name)}" for name in weighted]
+        assert sweep.diagnose == "weights" and len(layers) == 7
+        assert [claim.metric for claim in sweep.claims if claim.metric.startswith("cka_of_")] == layers
+        assert [table.metric for table in sweep.tables][:7] == layers
+
+
+def test_a_diagnosis_names_its_layers() -> None:
+    """Kills: a misspelt choice, which would be taken for the taps."""
+    with pytest.raises(ConfigError, match="diagnose=weight: is none of False, True, 'taps' and 'weights'"):
+        Sweep(base(), {"mu": tune.grid_search([0.0])}, diagnose="weight")  # type: ignore[arg-type]
 
 
 def test_remedies_are_named_by_their_algorithms() -> None:
