@@ -28,6 +28,7 @@ SWEEPS = {
         "participation",
     ),
     "ccvr": (
+        "headline",
         "cka",
         "norms",
         "remedies",
