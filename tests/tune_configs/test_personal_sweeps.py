@@ -28,8 +28,8 @@ COUNTS = {  # trials of the profiles laptop and paper
     "pflego.cifar10_reduced": (9, 9),
     "fedper.heterogeneity": (36, 36),
     "fedper.heads": (36, 36),
-    "fedrep.table1": (18, 54),
-    "fedrep.table1_cifar100": (18, 36),
+    "fedrep.table1": (30, 90),
+    "fedrep.table1_cifar100": (30, 60),
     "fedbabu.grid_1_epoch": (72, 72),
     "fedbabu.grid_4_epochs": (72, 72),
     "fedbabu.grid_10_epochs": (72, 72),
@@ -185,9 +185,27 @@ def test_as_many_epochs_whatever_the_rounds(name: str, epochs: int) -> None:
             assert rates[rounds // 2 : 3 * rounds // 4] == [rate / 10] * (3 * rounds // 4 - rounds // 2)
             assert rates[3 * rounds // 4 :] == [rate / 100] * (rounds - 3 * rounds // 4)
             algorithm = experiment.to_mapping()["algorithm"]
+            assert experiment.local.momentum == (0.5 if algorithm["name"] == "fedrep" else 0.9)
             if algorithm["name"] == "fedrep":
-                assert (algorithm["head_epochs"], algorithm["body_epochs"]) == (epochs, epochs)
+                assert (algorithm["head_epochs"], algorithm["body_epochs"]) == (epochs, 1)
         assert {claim.metric for claim in found.claims} == {"fine_tuned_client_accuracy"}
+
+
+def test_epochs_of_fedreps_scripts() -> None:
+    """Kills: one epoch of the body where the script of a setting has five; FedAvg's five with 1000 users for all."""
+    for name, settings in (
+        ("fedrep.table1", {(100, 2): (1, 1), (100, 5): (5, 1), (1000, 2): (5, 5)}),
+        ("fedrep.table1_cifar100", {(100, 5): (5, 1), (100, 20): (5, 1)}),
+    ):
+        found: dict[tuple[int, int], set[int]] = {}
+        for one in experiments(name, "paper"):
+            users = one["partition"]["clients"], one["partition"]["classes"]
+            epochs = settings[users][1]
+            assert one["local"]["epochs"] == epochs
+            if one["algorithm"]["name"] == "fedrep":
+                assert one["algorithm"]["head_epochs"] == 10
+                found.setdefault(users, set()).add(one["algorithm"]["body_epochs"])
+        assert found == {users: {body} for users, (body, _) in settings.items()}
 
 
 def test_what_a_figure_needs_is_evaluated() -> None:
