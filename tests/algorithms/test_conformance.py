@@ -63,7 +63,7 @@ SMOOTH: dict[str, dict[str, Any]] = {"cbfl": {"generator": "gaussian_noise"}}
 # Fields with which a student of a dozen images has time to learn what the others have learned by then.
 ENOUGH: dict[str, dict[str, Any]] = {
     name: {"epochs": 30, **({"lr": 0.01} if name == "cfl_amalgam" else {})} for name in STUDENTS
-} | {"pflego": {"tau": 50}}
+} | {"pflego": {"tau": 50, "server_lr": 0.003}}
 
 
 def config(name: str, fields: dict[str, Any] | None = None, **changes: Any) -> Any:
