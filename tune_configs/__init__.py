@@ -52,6 +52,9 @@ SWEEPS = {
         "options",
     ),
     "pflego": (
+        "headline",
+        "server_rate",
+        "emnist",
         "table",
         "curves",
         "tau",

@@ -3,7 +3,8 @@
 Profiles: ``paper`` is the setting of the published code, which the figures of the authors' poster are taken to be of:
 100 clients, 20 of them in a round, 200 rounds, tau = 50 gradients at the head, 0.007 as the clients' learning rate,
 Adam on the server, pixels in [0, 1]; the server's rate is not known but for Omniglot. CIFAR-10 where nothing else is
-said. ``laptop`` is 100 rounds on Fashion-MNIST, on 10,000 of its images but in ``table`` and ``time``.
+said. ``laptop`` is 100 rounds on Fashion-MNIST, on 10,000 of its images but in ``table`` and ``time``. Heads start as
+Kaiming's do; the code draws them from [0, 1), and so do ``table`` and ``emnist`` in the paper's profile.
 
 PFLEGO has fields of its own for its steps and ignores the section ``local``, by which the others take as many steps
 over all rows of a client, 50. So one base serves all.
@@ -33,20 +34,31 @@ PFLEGO = {"name": "pflego", "server_lr": 0.001}
 FEDPER = {"name": "fedper"}
 FEDAVG = {"name": "fedavg_local"}
 METHODS = [PFLEGO, FEDPER, FEDAVG]
-# What else the published code has, in its reading of each, with 50 steps in all; how it splits FedRep's is not known.
+# What else the published code has, with 50 steps in all; the poster has no figures of them. Where ours differ:
+# fedrecon  the server's Adam has PFLEGO's rate, which the code leaves to the command line
+# fedrep    40 + 10 is ours: the code's default is no step of the body, and no momentum
+# fedbabu   means by rows and client momentum 0.9 as there (see _momentum); one head of C rows for all, the code's has
+#           as many rows as a client has classes, on local labels
+# ditto     outputs of C classes, not local labels; its default pull is 0 and its global rate 0, so 0.1 is ours
+# fedprox   the same; its default pull is 0, which is fedavg_local, so 0.01 is ours
+# feddane, which the code has too, is not here: it asks another cohort for gradients before each round, and nothing
+# printed is of it.
+FEDRECON: dict[str, Any] = {
+    "name": "fedrecon",
+    "recon_steps": 50,
+    "recon_lr": 0.007,
+    "reset_head": False,
+    "support_frac": 1.0,
+    "grad_only": True,
+    "server_optimizer": "adam",
+    "server_lr": PFLEGO["server_lr"],
+}
+FEDREP: dict[str, Any] = {"name": "fedrep", "head_epochs": 40, "body_epochs": 10}
+FEDBABU: dict[str, Any] = {"name": "fedbabu", "head_init": "orthogonal", "weighting": "samples"}
 OTHERS: list[dict[str, Any]] = [
-    {
-        "name": "fedrecon",
-        "recon_steps": 50,
-        "recon_lr": 0.007,
-        "reset_head": False,
-        "support_frac": 1.0,
-        "grad_only": True,
-        "server_optimizer": "adam",
-        "server_lr": 0.003,
-    },
-    {"name": "fedrep", "head_epochs": 40, "body_epochs": 10},
-    {"name": "fedbabu", "head_init": "orthogonal"},
+    FEDRECON,
+    FEDREP,
+    FEDBABU,
     {"name": "ditto", "lam": 0.1},
     {"name": "fedprox", "mu": 0.01},
 ]
@@ -118,7 +130,8 @@ def table(profile: str) -> Sweep:
     paper = profile == "paper"
     degrees = ["high", "medium", "none"]
     data = ["mnist", "fashion_mnist", "cifar10"] if paper else []
-    methods = [*METHODS, *OTHERS] if paper else METHODS
+    pflego, fedper, _ = first = _first_heads(paper)
+    methods = [*first, *map(_as_in_the_code, OTHERS)] if paper else first
     columns = ("data.name", DEGREE) if paper else (DEGREE,)
     on_the_poster = {"data.name": ["mnist", "cifar10"]} if paper else {}
     some, none = {DEGREE: SOME}, {**on_the_poster, DEGREE: "none"}
@@ -128,6 +141,7 @@ def table(profile: str) -> Sweep:
             "algorithm": tune.grid_search(methods),
             DEGREE: tune.grid_search(degrees),
             **({"data.name": tune.grid_search(data), "model.name": tune.sample_from(_network)} if paper else {}),
+            **({"local.momentum": tune.sample_from(_momentum)} if paper else {}),
         },
         seeds=(0, 1, 2),
         metric=EVERYBODY,
@@ -151,41 +165,83 @@ def table(profile: str) -> Sweep:
             ),
         ),
         claims=(
-            *at_or_above_fedper(some),
+            *at_or_above_fedper(some, pflego, fedper),
             _ahead(
                 "With half of the classes each, PFLEGO is better than FedPer.",
                 POSTER,
-                PFLEGO,
-                FEDPER,
+                pflego,
+                fedper,
                 PARTICIPANTS,
                 {**on_the_poster, DEGREE: "medium"},
             ),
             _ahead(
                 "Where clients have some of the classes, PFLEGO is better than FedAvg.",
                 POSTER,
-                PFLEGO,
+                pflego,
                 FEDAVG,
                 PARTICIPANTS,
                 {**on_the_poster, **some},
             ),
             _ahead(
-                "Where all have all classes, FedAvg is better than PFLEGO.", POSTER, FEDAVG, PFLEGO, PARTICIPANTS, none
+                "Where all have all classes, FedAvg is better than PFLEGO.", POSTER, FEDAVG, pflego, PARTICIPANTS, none
             ),
             _ahead(
-                "Where all have all classes, PFLEGO is better than FedPer.", POSTER, PFLEGO, FEDPER, PARTICIPANTS, none
+                "Where all have all classes, PFLEGO is better than FedPer.", POSTER, pflego, fedper, PARTICIPANTS, none
             ),
         ),
     )
 
 
-def at_or_above_fedper(where: dict[str, Any], pflego: dict[str, Any] = PFLEGO) -> tuple[Claim, ...]:
+def emnist(profile: str) -> Sweep:
+    """PFLEGO, FedPer and FedAvg on EMNIST's 62 classes by degree of personalisation: 2, 31 or all of them.
+
+    The abstract names the data and the poster prints nothing of them. Where few clients have a class, 100 clients of 2
+    classes each come to three clients a class. On a laptop 20,000 images.
+    """
+    paper = profile == "paper"
+    pflego, fedper, fedavg = methods = _first_heads(paper)
+    fewer = {} if paper else {"data.train_samples": 20_000, "data.test_samples": 10_000}
+    return Sweep(
+        base=base(profile, {"data": {"name": "emnist", "normalise": False}, "model.name": "pflego_mlp", **fewer}),
+        space={"algorithm": tune.grid_search(methods), DEGREE: tune.grid_search(["high", "medium", "none"])},
+        seeds=(0, 1, 2),
+        metric=EVERYBODY,
+        tables=tuple(
+            PaperTable(f"Accuracy by degree of personalisation: {scope}", ("algorithm",), (DEGREE,), metric)
+            for metric, scope in SCOPES.items()
+        ),
+        claims=(
+            *at_or_above_fedper({DEGREE: SOME}, pflego, fedper),
+            _ahead("PFLEGO is better than FedAvg.", ABSTRACT, pflego, fedavg, PARTICIPANTS, {DEGREE: SOME}),
+        ),
+    )
+
+
+def _as_in_the_code(method: dict[str, Any]) -> dict[str, Any]:
+    """Return the method with a head of its own that starts as in the published code."""
+    own = method["name"] in ("pflego", "fedper", "fedrecon", "fedrep")
+    return {**method, "head_init": "uniform01"} if own else method
+
+
+def _first_heads(paper: bool) -> list[dict[str, Any]]:
+    return [_as_in_the_code(method) for method in METHODS] if paper else METHODS
+
+
+def _momentum(spec: Any) -> float:
+    """Return the clients' momentum in the published code, for ``sample_from``."""
+    return 0.9 if spec.config["algorithm"]["name"] == "fedbabu" else 0.0
+
+
+def at_or_above_fedper(
+    where: dict[str, Any], pflego: dict[str, Any] = PFLEGO, fedper: dict[str, Any] = FEDPER
+) -> tuple[Claim, ...]:
     """The claim of PFLEGO's abstract, in either convention."""
     return tuple(
         _ahead(
             f"PFLEGO is at or above FedPer, by more than minus half a point: {scope}.",
             ABSTRACT,
             pflego,
-            FEDPER,
+            fedper,
             metric,
             where,
             AT_OR_ABOVE,
@@ -202,7 +258,7 @@ def _network(spec: Any) -> str:
 def _published(paper: bool, degrees: list[str]) -> list[Published]:
     """The poster's figures; beside Fashion-MNIST, which it does not have, those of MNIST to look at."""
     found = []
-    methods = {method["name"]: method for method in METHODS}
+    methods = {method["name"]: method for method in _first_heads(paper)}
     for data in PRINTED if paper else ("mnist",):
         for method, figures in PRINTED[data].items():
             for degree, (figure, spread) in zip(degrees, figures, strict=True):
@@ -211,6 +267,81 @@ def _published(paper: bool, degrees: list[str]) -> list[Published]:
                 elsewhere = "" if paper else "MNIST and 200 rounds there; "
                 found.append(Published(setting, figure / 100, same_setting=paper, note=elsewhere + note))
     return found
+
+
+# --- the headline -----------------------------------------------------------------------------------------
+
+# What a search may try on seeds that nothing is claimed of: the server's rate of PFLEGO and FedRecon, and the clients'
+# rate of all that train bodies on clients.
+ETA = (3e-4, 1e-3, 3e-3)
+CLIENT_LR = (0.007, 0.02, 0.05)
+AGAINST = {  # FedAvg on local labels has a model after local work alone, so it is in the claims on participants alone
+    "FedPer": FEDPER,
+    "FedRep": FEDREP,
+    "FedBABU": FEDBABU,
+    "FedRecon": {**FEDRECON, "server_lr": ETA[1]},
+    "FedAvg": FEDAVG,
+}
+
+
+def headline(profile: str) -> Sweep:
+    """PFLEGO against five others where clients have half of the classes: the abstract's claim.
+
+    On a laptop 8,000 images of Fashion-MNIST, 100 clients, 20 in each of 200 rounds, an hour on two cores, most of it
+    the 50 full steps of FedPer, FedBABU and FedAvg. FedBABU's clients share one head of all classes; momentum is the
+    same for all, none.
+    """
+    fewer = {} if profile == "paper" else {"data.train_samples": 8_000, "rounds": 200, "evaluation.personal_every": 5}
+    pflego = {**PFLEGO, "server_lr": ETA[1]}
+    return Sweep(
+        base=base(profile, {DEGREE: "medium", "local.lr": CLIENT_LR[1], **fewer}),
+        space={"algorithm": tune.grid_search([pflego, *AGAINST.values()])},
+        seeds=tuple(range(5)),
+        metric=EVERYBODY,
+        tables=_both_scopes(),
+        claims=tuple(
+            _ahead(f"PFLEGO is better than {told}: {scope}.", ABSTRACT, pflego, other, metric, {})
+            for metric, scope in SCOPES.items()
+            for told, other in AGAINST.items()
+            if metric == PARTICIPANTS or other is not FEDAVG
+        ),
+    )
+
+
+def server_rate(profile: str) -> Sweep:
+    """PFLEGO by the server's rate on MNIST and Fashion-MNIST: is a rate too high for the method or for the pixels?
+
+    Adam's first step moves a pre-activation by up to eta times the sum of a row's pixels, of which Fashion-MNIST has
+    more than twice MNIST's.
+    """
+    data = ["mnist", "fashion_mnist"]
+    return Sweep(
+        base=small(profile, {DEGREE: "medium", "model.name": "pflego_mlp"}),
+        space={"data.name": tune.grid_search(data), "server_lr": tune.grid_search(list(ETA))},
+        seeds=tuple(range(5)),
+        metric=EVERYBODY,
+        tables=(PaperTable(f"Accuracy: {SCOPES[EVERYBODY]}", ("server_lr",), ("data.name",), EVERYBODY),),
+        claims=(
+            Claim(
+                text="On Fashion-MNIST the rate of the code's Omniglot command is worse than a third of it.",
+                source="ours",
+                better={"server_lr": ETA[1]},
+                worse={"server_lr": ETA[2]},
+                where={"data.name": "fashion_mnist"},
+                metric=EVERYBODY,
+            ),
+            Claim(
+                text="On MNIST it is within one point of a third of it.",
+                source="ours",
+                better={"server_lr": ETA[2]},
+                worse={"server_lr": ETA[1]},
+                where={"data.name": "mnist"},
+                metric=EVERYBODY,
+                kind="equal",
+                margin=0.01,
+            ),
+        ),
+    )
 
 
 # --- what PFLEGO depends on -------------------------------------------------------------------------------
@@ -334,16 +465,24 @@ def _target(profile: str) -> float:
 
 
 def curves(profile: str) -> Sweep:
-    """Accuracy of personal models over rounds, by method and degree of personalisation."""
+    """Training loss of participants and accuracy of personal models over rounds, by method and degree.
+
+    A client's loss is of all its rows, before and after its work in a round: ``loss_before`` and ``loss_after`` of
+    ``rounds.parquet``, which each trial's page draws.
+    """
+    paper = profile == "paper"
+    data = ["mnist", "fashion_mnist", "cifar10"]
+    across = {"data.name": tune.grid_search(data), "model.name": tune.sample_from(_network)} if paper else {}
+    columns = ("data.name", DEGREE) if paper else (DEGREE,)
     return Sweep(
-        base=small(profile),
-        space={"algorithm": tune.grid_search(METHODS), DEGREE: tune.grid_search(SOME)},
+        base=small(profile, {"evaluation.client_loss": True}),
+        space={"algorithm": tune.grid_search(METHODS), DEGREE: tune.grid_search(SOME), **across},
         seeds=(0, 1, 2),
         metric="personal_accuracy",
         target_accuracy=_target(profile),
         tables=(
-            PaperTable("Accuracy of all clients after the last round", ("algorithm",), (DEGREE,), "personal_accuracy"),
-            PaperTable("Rounds to the target accuracy of all clients", ("algorithm",), (DEGREE,), "rounds_to_target"),
+            PaperTable("Accuracy of all clients after the last round", ("algorithm",), columns, "personal_accuracy"),
+            PaperTable("Rounds to the target accuracy of all clients", ("algorithm",), columns, "rounds_to_target"),
         ),
         claims=(
             Claim(
@@ -383,8 +522,7 @@ def omniglot(profile: str) -> Sweep:
         "partition": {"name": "natural"},
         "model.name": "pflego_omniglot",
         "participation.count": 10,
-        "rounds": 5000,
-        "evaluation.personal_every": 50,
+        "rounds": 5000,  # all of them measured: the claims are of the last ten rounds' participants
     }
     fewer = {
         "data.train_samples": 4000,
@@ -392,7 +530,6 @@ def omniglot(profile: str) -> Sweep:
         "participation.count": 5,
         "rounds": 40,
         "local.steps": 10,
-        "evaluation.personal_every": 5,
     }
     pflego = {"name": "pflego", "server_lr": 0.003, **({} if paper else {"tau": 10})}
     return Sweep(
@@ -411,7 +548,9 @@ def omniglot(profile: str) -> Sweep:
 def cifar10_reduced(profile: str) -> Sweep:
     """Three methods on 2,000 images of CIFAR-10, half of the classes each: the poster's largest margin, reduced.
 
-    20 clients of 100 images, 4 of them in a round. On a laptop 50 rounds of 10 steps in place of 200 of 50.
+    20 clients of 100 images, 4 of them in a round. On a laptop 50 rounds of 10 steps in place of 200 of 50, in which
+    FedPer at the published code's rate comes to 25 %, where chance is 20: a lead over it says little there, and is
+    decided by ``headline``.
     """
     paper = profile == "paper"
     changes: dict[str, Any] = {
