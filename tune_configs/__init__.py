@@ -94,6 +94,7 @@ SWEEPS = {
         "scaffold_rule",
     ),
     "cbhma": (
+        "headline",
         "motivation",
         "cost",
         "per_class",
@@ -102,6 +103,7 @@ SWEEPS = {
         "architecture",
         "errata",
         "quality",
+        "amalgam",
         "leakage",
     ),
 }
