@@ -18,6 +18,7 @@ however large, and no teacher with a single class make a number that is none.
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,6 +44,8 @@ from engine.algorithm import (
     TrainingTools,
 )
 from engine.base.errors import ConfigError, RunError, require
+
+log = logging.getLogger("fedskew")
 
 # --- losses of single samples ---------------------------------------------------------------------------------
 
@@ -268,6 +271,14 @@ class ByTeacher(Distillation):
     @abstractmethod
     def teacher_losses(self, logits: Tensor, lesson: Lesson) -> Tensor:
         """Return [M, B] the loss to each teacher."""
+
+    def finish(self, server: Tensors, clients: Clients, compute: Compute, context: Context) -> Tensors:
+        teachers = len(server["known"])
+        if self.tau_squared and self.kd_reduce == "sum" and teachers > 1:
+            scale = self.temperature**2 * teachers
+            log.warning("tau_squared with kd_reduce=sum multiplies the answers' part by %g: the student may diverge "
+                        "with lr=%g; kd_reduce=mean takes the mean over teachers", scale, self.lr)  # fmt: skip
+        return super().finish(server, clients, compute, context)
 
     def answers_loss(self, logits: Tensor, lesson: Lesson) -> Tensor:
         losses = self.teacher_losses(logits, lesson)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -218,6 +219,22 @@ def test_what_the_options_say(kd_reduce: Any, only_relevant: bool, tau_squared: 
         kd = sum(terms[i, row] for i in asked) / (len(asked) if kd_reduce == "mean" else 1)
         wanted.append(0.3 * kd * (TAU**2 if tau_squared else 1) - 0.7 * z[row].log_softmax(0)[label])
     assert_alike(method.losses(z, given), torch.stack(wanted))
+
+
+@pytest.mark.parametrize(
+    ("tau_squared", "kd_reduce", "teachers", "warned"),
+    [(True, "sum", 5, True), (False, "sum", 5, False), (True, "mean", 5, False), (True, "sum", 1, False)],
+)
+def test_a_scale_that_may_diverge_is_told(
+    tau_squared: bool, kd_reduce: Any, teachers: int, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kills: tau^2 over a sum of teachers without a word; a warning where there is nothing to warn of."""
+    method: Any = Uhc(temperature=3.0, tau_squared=tau_squared, kd_reduce=kd_reduce)
+    nobody: Any = None
+    student: Any = {"weights": torch.zeros(1)}
+    with caplog.at_level(logging.WARNING, logger="fedskew"):
+        method.finish({"known": torch.ones(teachers, C, dtype=torch.bool)}, nobody, lambda *_: student, nobody)
+    assert ("by 45: the student may diverge with lr=0.05" in caplog.text) == warned == bool(caplog.text)
 
 
 def test_a_lesson_of_some_samples() -> None:
