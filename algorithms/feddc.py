@@ -2,7 +2,7 @@
 
 Client k of relative size s_k = n_k K / n trains from w with the gradient
 
-    grad f_k(y) + alpha/s_k (y - w + h_k) + g/s_k - g_k,
+    grad f_k(y) + alpha/s_k (y - w + h_k) + g/s_k - g_k,      (weighting="samples": alpha in place of alpha/s_k)
 
 then adds its update to h_k and sets g_k <- g_k - g/s_k - (y - w)/(eta a_k). The server adds the mean of all h_k,
 which it follows without seeing them, to the cohort's mean. So alpha = 0 is not FedAvg.
@@ -12,7 +12,9 @@ Where the released code differs, this is what the equations need, and an option 
 * eta is the round's learning rate and a_k the accumulated weight of the steps really taken (``run.accumulation``);
   ``reference_norm``: the first round's rate, and the steps of a client of mean size.
 * ``weighting="uniform"`` is the code's. With ``"samples"`` both means are by samples, that of the cohort's weights and
-  that of all h_k, which keeps the pair consistent and the traffic as it is.
+  that of all h_k, and the penalty is alpha for every client: the means then give client k the share s_k/K that 1/s_k
+  would take from its penalty. With alpha/s_k the penalties would not cancel where the clients' gradients do, and the
+  iteration would end beside the optimum.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ from engine.base.errors import require
 
 @dataclass(frozen=True)
 class FedDC(FedAvg):
-    alpha: float = 0.01  # weight of the penalty; 0 is none, which is not FedAvg
+    alpha: float = (
+        0.01  # weight of the penalty, by a client's relative size if weighting=uniform; 0 is none, which is not FedAvg
+    )
     weighting: Literal["uniform", "samples"] = "uniform"
     clip: float | None = None  # the largest norm of the corrected gradient; none: no limit, the released code: 10
     reference_norm: bool = False
@@ -80,7 +84,8 @@ class FedDC(FedAvg):
         size = relative_size(client)
         grad = grad + (received["control"] / size - state["control"])
         if self.alpha != 0:
-            grad = grad + self.alpha / size * (weights - received["weights"] + state["drift"])
+            alpha = self.alpha if self.weighting == "samples" else self.alpha / size
+            grad = grad + alpha * (weights - received["weights"] + state["drift"])
         if self.clip is not None:  # a norm over all parameters: the one phase trains them all
             grad = grad * (self.clip / torch.linalg.vector_norm(grad)).clamp(max=1)
         return grad

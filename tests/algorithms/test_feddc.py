@@ -14,11 +14,11 @@ import torch
 from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
 from algorithms.feddc import FedDC, relative_size
-from engine.algorithm import Client, Context, LocalRun, Pooled, Tensors
+from engine.algorithm import Batch, Client, Context, LocalRun, Net, Pooled, Tensors
 from engine.base.errors import ConfigError
 from engine.models import MLP
 from tests.support.bench import FEW, Bench
-from tests.support.pencil import Federation, linear, quadratic
+from tests.support.pencil import Federation, linear, quadratic, weight_of
 from tests.support.tiny import SIZES, assignment, dataset, drive, experiment
 
 EXACT = {"actors": 0, "device": "cpu", "precision": "float64"}
@@ -72,6 +72,28 @@ def check_server_follows_what_clients_keep(algorithm: FedDC) -> None:
         of_all = drift.mean() if algorithm.weighting == "uniform" else SHARE @ drift
         torch.testing.assert_close(federation.server["control"][0], SHARE @ control, rtol=0, atol=1e-12)
         torch.testing.assert_close(federation.server["mean_drift"][0], of_all, rtol=0, atol=1e-12)
+
+
+def check_reaches_the_optimum(algorithm: FedDC, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All clients in every round, f_k = a_k/2 (y - b_k)^2 with a_k = (1 + b_k^2)/2; sizes and steps differ."""
+
+    def loss(self: Any, net: Net, batch: Batch, received: Tensors, state: Tensors) -> torch.Tensor:
+        target = batch.x.view(-1)[0]
+        return (1 + target**2) / 4 * (weight_of(net) - target).square()
+
+    monkeypatch.setattr(FedAvg, "loss", loss)
+    federation = Federation(algorithm, TARGETS, STEPS, lr=0.05)
+    for _ in range(80):
+        federation.round()
+    heavy = [len(rows) * (1 + rows[0] ** 2) / 2 for rows in TARGETS]
+    optimum = sum(weight * rows[0] for weight, rows in zip(heavy, TARGETS, strict=True)) / sum(heavy)
+    assert federation.weight == pytest.approx(optimum, abs=1e-9)
+
+
+@pytest.mark.parametrize("weighting", ["uniform", "samples"])
+def test_reaches_the_optimum(monkeypatch: pytest.MonkeyPatch, weighting: Any) -> None:
+    """Kills: a penalty that does not fit the means, so that the fixed point lies beside the optimum."""
+    check_reaches_the_optimum(FedDC(alpha=0.5, weighting=weighting), monkeypatch)
 
 
 def test_first_round_is_fedprox() -> None:
@@ -250,6 +272,15 @@ class SamePenalty(FedDC):
         return grad + self.alpha * (weights - received["weights"] + state["drift"])
 
 
+class DividedPenalty(FedDC):
+    """alpha_k beside means by samples."""
+
+    def gradient(
+        self, grad: torch.Tensor, weights: torch.Tensor, received: Tensors, state: Tensors, client: Client
+    ) -> torch.Tensor:
+        return FedDC(alpha=self.alpha).gradient(grad, weights, received, state, client)
+
+
 class CohortForAll(FedDC):
     """The cohort's mean for the mean over all clients, as E-06 in SCAFFOLD."""
 
@@ -272,6 +303,11 @@ def test_wrong_corrections_are_killed(monkeypatch: pytest.MonkeyPatch, mutant: A
 def test_a_penalty_that_ignores_sizes_is_killed() -> None:
     with pytest.raises(AssertionError):
         check_first_round_is_fedprox(SamePenalty(alpha=0.5))
+
+
+def test_a_penalty_beside_the_means_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AssertionError):
+        check_reaches_the_optimum(DividedPenalty(alpha=0.5, weighting="samples"), monkeypatch)
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
