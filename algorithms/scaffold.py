@@ -3,10 +3,19 @@
 Two things differ from the paper by default, for reasons:
 
 * ``weighting="samples"``: weights are averaged by samples, as in FedAvg, and the control variates with the matching
-  share of all samples. ``"uniform"`` is the paper's; ``"cbfl_code"`` mixes sample means with 1/|S| in place of 1/N, as
-  the code released with CBFL does, and is there to reproduce its table.
+  share of all samples. ``"uniform"`` is the paper's.
 * With client momentum, option II divides by the steps' accumulated weight (``run.accumulation``) in place of their
-  number: with the number the control variates come out 1/(1 - momentum) times too large, and the iteration diverges.
+  number. The correction is part of the gradient here, so momentum accumulates it too: with the number the control
+  variates would come out 1/(1 - momentum) times too large, and the iteration would diverge.
+
+``weighting="cbfl_code"`` has one thing of the code released with CBFL, its averages: weights by samples, and control
+variates with 1/|S| in place of 1/N. Without momentum that gives the code's weights. It does not give its table:
+
+* The code takes the correction after the optimizer's step, outside momentum, and divides by the number of steps, which
+  fit each other as the two here do. With momentum 0.9, as in the table, the weights are others. No hook of the contract
+  comes after a step.
+* The code corrects BatchNorm's running means and variances too, which are no weights and have no gradient, and keeps a
+  client's variate in the process that happened to train it.
 """
 
 from __future__ import annotations
