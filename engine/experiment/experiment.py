@@ -229,6 +229,10 @@ class Experiment(Section):
         values["stop"] = self.stop.identity()
         values["data"] = self.data.identity(values["data"])
         values["partition"] = self.partition.identity(values["partition"])
+        values["model"] = self.model.identity(values["model"])
+        values["client_models"] = [
+            model.identity(own) for model, own in zip(self.client_models, values["client_models"], strict=True)
+        ]
         if not isinstance(self.data, OWN_DATA) and is_ours(type(self.data)):  # the same wherever it lies
             values["data"].pop("root", None)
         values["stages"] = [stage.to_mapping() for stage in self.chain]

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
 
 from engine.base.devices import memory
 from engine.base.errors import ConfigError, require
+from engine.base.section import identifying
 from engine.models.heads import HEADS, Head, head_layer, project
 
 Built = TypeVar("Built", bound=nn.Module)
+Init = Literal["torch", "kaiming_uniform", "kaiming_normal"]
+INITS: tuple[Init, ...] = get_args(Init)
 
 
 class Model(nn.Module):
@@ -63,9 +66,22 @@ class ModelSpec(ABC):
 
     head: Head = field(default="linear", kw_only=True)  # linear with bias, or CCVR's normalised remedy without
     projection: bool = field(default=False, kw_only=True)  # MOON's two layers between body and head
+    conv_init: Init = field(default="torch", kw_only=True)  # how convolutions' weights are drawn, see initialise()
+
+    neutral: ClassVar[Mapping[str, Any]] = {
+        "conv_init": "torch"
+    }  # fields that came later: in no digest at these values
 
     def __post_init__(self) -> None:
         require(self.head in HEADS, "head", self.head, "must be linear or normalised", "for example head=linear")
+        rule = f"must be {', '.join(INITS[:-1])} or {INITS[-1]}"
+        require(self.conv_init in INITS, "conv_init", self.conv_init, rule, "for example conv_init=torch")
+        own = self.keeps_weights and self.conv_init != "torch"
+        require(not own, "conv_init", self.conv_init, "is not for a model that draws its own weights", "leave it away")
+
+    def identity(self, written: Mapping[str, Any]) -> dict[str, Any]:
+        """Return of the specification's mapping ``written`` what a result depends on."""
+        return identifying(written, self.neutral)
 
     @abstractmethod
     def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
@@ -81,12 +97,17 @@ class ModelSpec(ABC):
         return Model(body, head_layer(self.head, features, num_classes), taps)
 
 
-def initialise(model: nn.Module, generator: torch.Generator) -> None:
+def initialise(model: nn.Module, generator: torch.Generator, init: Init = "torch") -> None:
     """Fill every parameter and buffer, in the order of ``model.named_modules()``, from ``generator`` alone.
 
     Convolution and linear layers: weight and bias uniform in +-1/sqrt(fan_in), which is torch's default
     (Kaiming uniform with a = sqrt(5)); norms: weight 1, bias 0, running mean 0, variance 1, counter 0; embeddings
     standard normal.
+
+    init: of convolutions alone (He et al. 2015), whose biases are then 0. "kaiming_uniform" draws weights uniform in
+    +-sqrt(6 / fan_in), of six times torch's variance, as the networks of CBFL's authors have it; "kaiming_normal"
+    normal of variance 2 / fan_out, as GradAug and FedAlign have it.
+
     The model may come from ``to_empty``. Raises :class:`ConfigError` for a module with tensors that no rule
     here covers, because they would keep whatever was in memory.
     """
@@ -95,6 +116,10 @@ def initialise(model: nn.Module, generator: torch.Generator) -> None:
         with torch.no_grad():
             if isinstance(module, nn.Embedding):
                 own.pop("weight").normal_(generator=generator)
+            elif isinstance(module, nn.Conv2d) and init != "torch":
+                _draw_kaiming(own.pop("weight"), generator, init)
+                if "bias" in own:
+                    own.pop("bias").zero_()
             elif isinstance(module, nn.Conv2d | nn.Linear):
                 bound = 1 / math.sqrt(module.weight[0].numel())
                 for tensor in (own.pop("weight"), own.pop("bias", None)):
@@ -114,10 +139,19 @@ def initialise(model: nn.Module, generator: torch.Generator) -> None:
             )
 
 
+def _draw_kaiming(weight: Tensor, generator: torch.Generator, init: Init) -> None:
+    """Fill a convolution's weight [out, in by group, h, w] by its fan: in = in by group x h x w, out = out x h x w."""
+    if init == "kaiming_uniform":
+        bound = math.sqrt(6 / weight[0].numel())
+        weight.uniform_(-bound, bound, generator=generator)
+    else:
+        weight.normal_(0, math.sqrt(2 / weight[:, 0].numel()), generator=generator)
+
+
 _NORM_VALUES = {"weight": 1, "bias": 0, "running_mean": 0, "running_var": 1, "num_batches_tracked": 0}
 
 
-def fresh(build: Callable[[], Built], generator: torch.Generator) -> Built:
+def fresh(build: Callable[[], Built], generator: torch.Generator, init: Init = "torch") -> Built:
     """Return what ``build`` makes, on the CPU, in training mode, weights drawn from the CPU ``generator`` alone.
 
     Built on the meta device, where torch's own initialisation draws nothing: the global generator stays untouched.
@@ -125,7 +159,7 @@ def fresh(build: Callable[[], Built], generator: torch.Generator) -> Built:
     with torch.device("meta"):
         module = build()
     _filled(module, torch.empty)
-    initialise(module, generator)
+    initialise(module, generator, init)
     return module
 
 
@@ -200,7 +234,7 @@ def build_model(spec: ModelSpec, shape: tuple[int, int, int], num_classes: int, 
     ``generator`` meanwhile.
     """
     if not spec.keeps_weights:
-        return fresh(lambda: spec.build(shape, num_classes), generator)
+        return fresh(lambda: spec.build(shape, num_classes), generator, spec.conv_init)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.set_state(generator.get_state())
         return spec.build(shape, num_classes).train()

@@ -153,7 +153,7 @@ def test_a_function_is_a_model(tmp_path: Path) -> None:
     """Kills: weights that are drawn without a key, or left as they were in memory; a field that changes nothing; a
     global generator that a model has moved."""
     mine = fedskew.model("two_layers")(two_layers)
-    assert [field.name for field in dataclasses.fields(mine)] == ["head", "projection", "width"]
+    assert [field.name for field in dataclasses.fields(mine)] == ["head", "projection", "conv_init", "width"]
     torch.manual_seed(1)  # whatever the process has drawn before
     before = torch.get_rng_state()
     same = [build_model(mine(width=5), (1, 8, 8), 4, seeds.generator(seed, "weights")) for seed in (0, 0, 1)]

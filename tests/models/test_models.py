@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 
 from engine.algorithm.seeds import generator
 from engine.base.errors import ConfigError
+from engine.experiment import Experiment
 from engine.models import (
     CNN,
     MLP,
@@ -170,6 +173,45 @@ def test_initial_weights_are_torch_defaults(spec: ModelSpec) -> None:
     initialise(model, torch.Generator().manual_seed(5))
     for name, tensor in state(model).items():
         torch.testing.assert_close(tensor, oracle[name], rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("rule", ["kaiming_uniform", "kaiming_normal"])
+def test_convolutions_as_in_the_authors_networks(rule: Any) -> None:
+    """As torch.nn.init draws them: CBFL's kaiming_uniform_(a=0), GradAug's kaiming_normal_(fan_out, relu).
+
+    Kills: torch's default by another name, fans mixed up, other layers drawn too; a field that no digest knows, and
+    one that changes digests, or bits, where it is not used.
+    """
+    conv, wanted = nn.Conv2d(6, 8, 3, groups=2), torch.empty(8, 3, 3, 3)
+    initialise(nn.Sequential(conv), torch.Generator().manual_seed(5), rule)
+    if rule == "kaiming_uniform":
+        nn.init.kaiming_uniform_(wanted, generator=torch.Generator().manual_seed(5))
+    else:
+        kind: Any = "relu"
+        nn.init.kaiming_normal_(wanted, 0, "fan_out", kind, generator=torch.Generator().manual_seed(5))
+    torch.testing.assert_close(conv.weight.detach(), wanted)
+    assert conv.bias is not None and not conv.bias.any()
+    plain, drawn = (build(MODELS.build({"name": "resnet8", "conv_init": how}), CIFAR) for how in ("torch", rule))
+    stems = [dict(model.named_parameters())["body.stem.weight"] for model in (plain, drawn)]
+    assert not torch.equal(*stems)
+    assert float(drawn.head.weight.detach().abs().max()) <= 1 / 8  # of 64 features
+    one, same, other = (
+        Experiment.from_mapping({"model": {"name": "resnet8", **fields}})
+        for fields in ({}, {"conv_init": "torch"}, {"conv_init": rule})
+    )
+    assert one.digest == same.digest != other.digest
+    assert "conv_init" not in one.identity()["model"]
+
+
+def test_a_model_of_its_own_weights_has_no_rule_for_them() -> None:
+    """Kills: a rule that is asked for and silently not followed."""
+
+    @dataclass(frozen=True)
+    class Kept(Logistic):
+        keeps_weights: ClassVar[bool] = True
+
+    with pytest.raises(ConfigError, match="conv_init=kaiming_normal: is not for a model that draws its own weights"):
+        Kept(conv_init="kaiming_normal")
 
 
 def test_initialise_refuses_what_it_does_not_know() -> None:
