@@ -25,6 +25,7 @@ from engine.algorithm import Batch, Tensors, TrainingTools
 from engine.models.model import fresh
 
 ADAM_BETAS = (0.5, 0.999)
+LEAST_VARIANCE = 1e-8  # of a channel, where two are compared
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,8 @@ def statistics_gap(inputs: list[Tensor], buffers: Tensor, mean: bool = True) -> 
     buffers: [Q], of each layer the running mean [c], then the variance [c]. Per channel the Kullback-Leibler divergence
     of normal distributions, generated from stored: ln(s / s') + (s'^2 + (m' - m)^2) / (2 s^2) - 1/2 with the batch's
     own (biased) moments m', s'^2. Summed over channels; over layers their mean, or the sum, as printed. 1e-6 is added
-    to 2 s^2 as in the authors' code.
+    to 2 s^2 as in the authors' code. Both variances are at least 1e-8: that of a dead channel is 0, or near it, and the
+    logarithm of 0 would make every weight of the generator NaN.
     """
     sizes = [x.shape[1] for x in inputs]
     layers = (own.view(2, -1) for own in buffers[: 2 * sum(sizes)].split([2 * size for size in sizes]))
@@ -175,7 +177,7 @@ def statistics_gap(inputs: list[Tensor], buffers: Tensor, mean: bool = True) -> 
     in_one_pass = buffers.device.type != "cpu"  # where bits would move
     moments = [moments_of(x, in_one_pass) for x in inputs]
     got_mean, got = (torch.cat(own) for own in zip(*moments, strict=True))
-    got = got.clamp_min(1e-8)
+    got, variance = got.clamp_min(LEAST_VARIANCE), variance.clamp_min(LEAST_VARIANCE)
     distance = (got + (got_mean - stored) ** 2) / (2 * variance + 1e-6)
     gaps = [own.sum() for own in ((variance / got).log() / 2 + distance - 0.5).split(sizes)]
     total = torch.stack(gaps).sum()

@@ -73,6 +73,15 @@ def test_the_gap_of_statistics_by_hand(
     assert (grad.abs().max() < 1e-5) == (generated == stored)
 
 
+@pytest.mark.parametrize("dead", [0.0, 1e-30])
+def test_a_dead_channel_is_told_from_a_live_one_in_finite_numbers(dead: float) -> None:
+    """Kills: the logarithm of a stored variance of 0, as of a depthwise channel that died, whose gradient is NaN."""
+    x = torch.tensor([-1.0, 1.0, 3.0, 5.0], dtype=torch.float64).view(2, 2, 1, 1).requires_grad_()
+    gap = statistics_gap([x], torch.tensor([0.0, 0.0, dead, 1.0], dtype=torch.float64))
+    [grad] = torch.autograd.grad(gap, x)
+    assert gap.isfinite() and gap > 1 and grad.isfinite().all() and (grad.abs() > 0).all()
+
+
 def test_channels_are_summed_and_layers_averaged() -> None:
     """Kills: the printed sum over layers by default (E-03), a mean over channels, buffers read in another order."""
     one = torch.tensor([-1.0, 1.0], dtype=torch.float64).view(2, 1, 1, 1)  # moments 0, 1
