@@ -13,6 +13,7 @@ which is a stage of its own:
 Where the paper's text and the authors' code differ, defaults are the code's, by which the constants were tuned: KD is
 T^2 KL(teacher || student), AT compares squared maps of norm 1, the gap of statistics is a mean over layers, the teacher
 is the model of the last refresh. Options have the text's; ``text_vs_code`` in tune_configs/cbfl.py compares them.
+One thing is neither's: an attention map that is all but zero keeps norm 1, see :func:`attention`.
 
 The first refresh is before the stage's first round, later ones in its rounds ``refresh``, 2 ``refresh``, ..., which are
 the authors' R_w + k q_G. (Their first one is a round earlier, and unused in that round.)
@@ -217,11 +218,11 @@ class Cbfl(Generative, FedAvg):
         return made
 
     def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
-        return frozenset({"loss", "step_randomness"}) if self._does_nothing(context.layout) else frozenset()
+        return frozenset({"loss", "step_randomness"}) if idle(self, context.layout) else frozenset()
 
     def step_randomness(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
         layout, rng = client.context.layout, client.rng("generated rows")
-        if self._does_nothing(layout):
+        if idle(self, layout):
             return {}
         if self.generator == "gaussian_noise":
             return {"images": torch.randn(self.fake_batch, *layout.image, generator=rng)}
@@ -293,6 +294,12 @@ class Cbfl(Generative, FedAvg):
             made[of] = images(spec, everybody[lender], noise[of], labels[of])
         return {"images": made}
 
+    def judge(self, server: Tensors) -> Tensors:
+        """Return eq. 7's teacher, against which the generator was trained, if the server keeps it: at_refresh."""
+        if "teacher" not in server:
+            return super().judge(server)
+        return {"weights": server["teacher"], "buffers": server["teacher_buffers"]}
+
     # --- pieces -----------------------------------------------------------------------------------------
 
     @property
@@ -327,9 +334,10 @@ class Cbfl(Generative, FedAvg):
             return drawn["images"].to(like)
         return images(self.spec(layout), received[SOURCES[self.generator]], drawn["noise"].to(like), drawn["labels"])
 
-    def _does_nothing(self, layout: ParamLayout) -> bool:
-        """Return whether generated rows would change nothing: no weight on their loss, no statistics of batches."""
-        return self.lam == 0 and not layout.has_batchnorm
+
+def idle(algorithm: Cbfl, layout: ParamLayout) -> bool:
+    """Return whether generated rows would change nothing: no weight on their loss, no statistics of batches."""
+    return algorithm.lam == 0 and not layout.has_batchnorm
 
 
 def own_generator(view: ClientView, shared: Tensors, spec: GeneratorSpec, steps: int, batch: int, lr: float) -> Tensors:
@@ -355,7 +363,11 @@ def attention_gap(student: Tensors, teacher: Tensors) -> Tensor:
 
 
 def attention(maps: Tensor) -> Tensor:
-    """Sum squares over channels, to norm 1 per row: [B, c, h, w] -> [B, h w]; of a hidden layer [B, D] -> [B, D]."""
+    """Sum squares over channels, to norm 1 per row: [B, c, h, w] -> [B, h w]; of a hidden layer [B, D] -> [B, D].
+
+    Divided by max(norm, 1e-6); the authors' code divides by norm + 1e-6, so that its maps are a little shorter than 1
+    where a layer is all but silent (by 7e-3 of the loss for outputs of about 0.001; not seen in a trained network).
+    """
     squares = maps.square()
     if maps.dim() > 2:
         squares = squares.flatten(2).sum(1)

@@ -28,6 +28,13 @@ class Generative(Algorithm):
         to make them from.
         """
 
+    def judge(self, server: Tensors) -> Tensors:
+        """Return "weights" [P] and "buffers" [Q] of the model for which the images of :meth:`generate` are made.
+
+        The server's own, unless an algorithm keeps another one.
+        """
+        return {name: server[name] for name in ("weights", "buffers")}
+
     def step_classes(self, counts: Tensor, rows: int) -> Tensor:
         """Return the rows of each class that one local step of each client is expected to see, float64 [K, C].
 

@@ -346,7 +346,7 @@ ALL = (
         "generated_agreement",
         "generated images taken for the class asked for",
         "fedskew images",
-        "Share of the generated images that the model takes for the class that was asked for.",
+        "Share of the generated images that the model they are made for takes for the class that was asked for.",
     ),
     Metric(
         "nearest_distance",

@@ -267,6 +267,17 @@ def test_the_command_writes_everything_twice_the_same(call: Any, finished: Path)
     assert 'id="images"' in page and "<image" in page and (finished / "report" / "images-1.png").exists()
 
 
+def test_the_teacher_decides(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: the global model as judge of images that were made for an older one (CBFL, eq. 7); a judge nobody asks."""
+    names = ("weights", "buffers", "teacher", "teacher_buffers")
+    server = {name: torch.full((2,), float(place)) for place, name in enumerate(names)}
+    assert [own[0].item() for own in Cbfl().judge(server).values()] == [2, 3]
+    assert [own[0].item() for own in Cbfl().judge({name: server[name] for name in names[:2]}).values()] == [0, 1]
+    own = Cbfl.judge
+    monkeypatch.setattr(Cbfl, "judge", lambda self, server: {k: 0 * v for k, v in own(self, server).items()})
+    assert (look(finished, 3, 40).generated["decided"] == 0).all()  # a network of zeros finds all classes alike
+
+
 def test_draws_are_keyed_by_round_and_seed(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: the same noise after every round; noise that another command shares."""
     asked = list[tuple[Any, ...]]()

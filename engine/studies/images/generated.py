@@ -58,9 +58,10 @@ class Generated:
 
     @property
     def figures(self) -> dict[str, float | None]:
-        """generated_agreement: share of generated images that the global model takes for the class asked for; None
-        where none is asked for. nearest_distance: mean over generated images of the distance to the nearest training
-        image. nearest_distance_test: the same of test images. nearest_ratio: the first by the second.
+        """generated_agreement: share of generated images that are taken for the class asked for by the model that they
+        are made for (:meth:`Generative.judge`); None where no class is asked for. nearest_distance: mean over generated
+        images of the distance to the nearest training image. nearest_distance_test: the same of test images.
+        nearest_ratio: the first by the second.
         """
         made, real = (frame["distance"].to_numpy().mean().item() for frame in (self.generated, self.test))
         agreement = None
@@ -91,7 +92,8 @@ def look(folder: Path, number: int | None = None, probe: int = 1000) -> Generate
     assert isinstance(stage.algorithm, Generative)
     data = experiment.data.load()
     net = open_model(experiment, data, CPU)
-    net.load(server["weights"], server["buffers"])
+    judge = stage.algorithm.judge(dict(server))
+    net.load(judge["weights"], judge["buffers"])
     net.train(False)
     rng = seeds.generator(experiment.seed, "generated images", number)
     target = round_folders.folder_of(folder, "images", experiment, stage.name, number)
@@ -144,7 +146,7 @@ def measure(
     probe: int,
     rng: torch.Generator,
 ) -> tuple[pd.DataFrame, pd.DataFrame, ImagePanels]:
-    """The tables of a :class:`Generated`, and what is drawn of it; ``net`` is the global model, in eval mode."""
+    """The tables of a :class:`Generated`, and what is drawn of it; ``net`` decides on classes, in eval mode."""
     classes = len(data.classes)
     each = max(1, probe // classes)
     asked = torch.arange(classes).repeat_interleave(each)
