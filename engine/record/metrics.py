@@ -135,6 +135,15 @@ ALL = (
         short="local models, last 10",
         column=3,
     ),
+    _share(
+        "local_gap",
+        "accuracy that local models lack",
+        "summary.json",
+        "`last10_accuracy` minus `local_last10_accuracy`. The share of a method's gap that another one closes is 1 "
+        "minus the ratio of the two.",
+        short="gap of local models",
+        better="min",
+    ),
     Metric(
         "loss",
         "test loss",

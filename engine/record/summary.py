@@ -139,6 +139,7 @@ def _accuracies(experiment: Experiment, tables: Mapping[str, pd.DataFrame], roun
         "last10_accuracy": statistics.fmean(last10) if last10 else None,
         "last10_std": statistics.stdev(last10) if len(last10) > 1 else None,
         "local_last10_accuracy": statistics.fmean(local10) if local10 else None,
+        "local_gap": statistics.fmean(last10) - statistics.fmean(local10) if last10 and local10 else None,
         "stage_accuracy": {row["stage"]: row["accuracy"] for row in evaluations},  # after each stage's last round
         **{name: value for name, value in of_clients.items() if value is not None},
     }
