@@ -6,10 +6,13 @@ from typing import Any
 
 from engine.experiment import Experiment
 
-SMALL_CBFL: dict[str, Any] = {  # a generator that two cores train in seconds
+SMALL_CBFL: dict[str, Any] = {  # a generator that two cores train in half a minute
     "name": "cbfl",
     "refresh": 5,
-    "gen_steps": 100,
+    # Against a teacher of 78 % accuracy 51 % of the images are taken for the class asked for after 300 steps with
+    # gamma = 10 (24 % after 50), 92 % with 1, and chance is 10; both chosen by that share, and not by accuracy.
+    "gamma": 1.0,
+    "gen_steps": 400,
     "gen_batch": 64,
     "gen_width": 32,
     "fake_batch": 50,
@@ -60,7 +63,7 @@ def cifar10() -> Experiment:
             "weight_decay": 1e-4,
             "augment": "crop_flip",
         },
-        participation={"fraction": 0.1},
+        participation={"count": 10},  # t = K c; a fraction would be of the clients that hold data, fewer at alpha 0.01
         evaluation={"every": 10},
     )
 
@@ -104,7 +107,7 @@ def small_cbfl() -> Experiment:
             "momentum": 0.9,
             "weight_decay": 1e-4,
         },
-        participation={"fraction": 0.2},
+        participation={"count": 4},
         evaluation={"local_every": 4},
         stages=[
             {"name": "warmup", "rounds": 28, "algorithm": {"name": "fedavg"}},
