@@ -591,8 +591,8 @@ def table7(profile: str) -> Sweep:
         rows(profile, experiment, axis, printed.TABLE7),
         (
             PaperTable("Accuracy of local models: mean of the last ten rounds", (axis,), (), LOCAL, source, local),
-            PaperTable("Accuracy that local models lack", (axis,), (), GAP, source, lacking),
             *accuracies("Accuracy of the global model", axis, (), source, best),
+            PaperTable("Accuracy that local models lack", (axis,), (), GAP, source, lacking),
         ),
         (
             ahead("Labels of generated images lift local models.", source, (axis, "ce", "none"), LOCAL),
