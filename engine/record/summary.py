@@ -43,7 +43,8 @@ CHECKS: dict[str, fields.Check] = {
     **dict.fromkeys(_COUNTS, fields.whole),
     **dict.fromkeys(_TEXTS, fields.text),
     **dict.fromkeys(("scope", "best_stage", "states_sha256"), fields.optional(fields.text)),
-    **dict.fromkeys(("seconds", "seconds_per_round"), fields.optional(fields.number)),
+    # The gap is a difference of shares, below 0 where local models are the better ones.
+    **dict.fromkeys(("seconds", "seconds_per_round", "local_gap"), fields.optional(fields.number)),
     "status": fields.one_of(("finished", "stopped")),
     "stopped_by": fields.optional(fields.one_of(("accuracy", "patience"))),
     "stopped_after": fields.optional(fields.whole),

@@ -13,6 +13,7 @@ import pytest
 from engine.analysis.loading import load
 from engine.record import metrics
 from engine.record.metrics import ALL, METRICS, PERSONAL
+from engine.record.summary import CHECKS
 from engine.studies.diagnosis.diagnosis import Diagnosis
 from engine.studies.images.generated import Generated
 from tests.support.sweep_folders import POINTS, make_sweep
@@ -55,6 +56,13 @@ def test_what_a_summary_is_said_to_have_it_has(swept: Path) -> None:
     assert told <= summary.keys()
     assert all(isinstance(summary[name], int | float) for name in told - {"local_last10_accuracy", "local_gap"})
     assert set(PERSONAL) <= told
+
+
+def test_local_models_may_be_the_better_ones() -> None:
+    """Kills: a run that cannot be read again because its local models lack nothing."""
+    CHECKS["local_gap"]("local_gap", -0.1)
+    with pytest.raises(ValueError, match="is no fraction"):
+        CHECKS["local_last10_accuracy"]("local_last10_accuracy", -0.1)
 
 
 def test_trials_have_the_metrics_as_columns(swept: Path) -> None:
