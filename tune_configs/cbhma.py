@@ -144,7 +144,12 @@ def sweep(
     claims: tuple[Claim, ...],
     seeds: int = 5,
 ) -> Sweep:
-    return Sweep(experiment, space, tuple(range(seeds)), metric=ACCURACY, tables=tables, claims=claims)
+    # C1 and C2 are one split each: who has which classes is part of what a configuration is.
+    one = any(experiment.key_of(name) == "partition.seed" for name in space)
+    partitions = "one" if one else "anew"
+    return Sweep(
+        experiment, space, tuple(range(seeds)), partitions=partitions, metric=ACCURACY, tables=tables, claims=claims
+    )
 
 
 def tables(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from ray.tune.search.variant_generator import generate_variants
@@ -25,6 +25,8 @@ from engine.base.errors import nearest, require
 from engine.experiment import Experiment
 from engine.record.metrics import PERSONAL, REPORTED
 from engine.sweeps.space import axis, drawn_from, is_drawn, is_empty, is_grid, plain
+
+Partitions = Literal["anew", "one"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,9 @@ class Sweep:
     # Dotted keys or papers' symbols -> Ray Tune's grid_search, choice, uniform, loguniform, ..., sample_from.
     space: Mapping[str, Any]
     seeds: tuple[int, ...] = (0,)
+    # "anew": a seed draws its own partition, and intervals hold what differs between partitions. "one": all have the
+    # base's, for a source that has one split.
+    partitions: Partitions = "anew"
     samples: int = 1  # draws of what is not on a grid
     metric: str = "last10_accuracy"
     mode: Literal["max", "min"] = "max"
@@ -103,12 +108,17 @@ class Sweep:
         self._check_analysis()
 
     def _check_space(self) -> None:
+        ways = "is neither anew nor one"
+        require(self.partitions in get_args(Partitions), "partitions", self.partitions, ways, "use anew or one")
         seen: dict[str, str] = {}
         for name, value in self._whole_space().items():
             require(name not in RESERVED, "space", name, "is a column of the trials table", "write its dotted key")
             require(not is_empty(value), "space", name, "has no value to choose from", "name some")
             key = self.base.key_of(name)
             require(key not in seen, "space", name, f"is {seen.get(key)} by another name", "keep one of the two")
+            drawn_twice = key == "partition.seed" and self.partitions == "anew"
+            rule = "is set by each seed of the sweep, which draws its own partition"
+            require(not drawn_twice, "space", name, rule, "set partitions='one' in the sweep")
             seen[key] = name
 
     def _check_search(self) -> None:
@@ -215,7 +225,7 @@ class Sweep:
         return label({axis["name"]: setting[axis["name"]] for axis in self.axes()})
 
     def experiment(self, setting: Mapping[str, Any], seed: int) -> Experiment:
-        return self.base.replace({**setting, "seed": seed})
+        return experiment_of(self.base, setting, seed, self.partitions)
 
     def axes(self) -> list[dict[str, Any]]:
         """The hyper-parameters that vary of their own accord, as data."""
@@ -241,6 +251,7 @@ class Sweep:
             "base": self.base.to_mapping(),
             "axes": self.axes(),
             "seeds": list(self.seeds),
+            "partitions": self.partitions,
             "samples": self.samples,
             "metric": self.metric,
             "mode": self.mode,
@@ -255,6 +266,14 @@ class Sweep:
             "diagnose": self.diagnose,
             "images": self.images,
         }
+
+
+def experiment_of(base: Experiment, setting: Mapping[str, Any], seed: int, partitions: Partitions) -> Experiment:
+    """Return a trial's experiment; with "anew" its partition's seed is the base's, or the setting's, plus ``seed``."""
+    experiment = base.replace({**setting, "seed": seed})
+    if partitions == "one" or seed == 0:
+        return experiment
+    return experiment.replace({"partition.seed": experiment.partition.seed + seed})
 
 
 def _is_reported(name: str) -> bool:

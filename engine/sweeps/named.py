@@ -40,6 +40,8 @@ class NamedSweep:
         values = self.sweep.to_mapping()
         for key in ("tables", "claims", "target_accuracy", "diagnose", "images"):  # read by the analysis only
             del values[key]
+        if self.sweep.partitions == "one":  # what every sweep meant before it could say so
+            del values["partitions"]
         values["base"] = self.sweep.base.identity()
         # Constants and functions of the space have no other form as data; of a searcher's space these are samples.
         values["settings"] = self.sweep.settings()

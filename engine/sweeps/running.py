@@ -131,6 +131,8 @@ def resume_sweep(
     """Go on with the sweep in ``path``; ended trials are kept, and told to the searcher and the scheduler again."""
     values = SweepFolder(path).asked()
     named = load(_given_again(path, str(values["reference"])), values["profile"], values["overrides"], sweeps)
+    if "partitions" not in values:  # of a version in which all seeds had the partition of the base
+        named = replace(named, sweep=replace(named.sweep, partitions="one"))
     if named.digest != values["digest"]:
         raise RunFolderError(
             f"{path} was begun as another sweep: {values['reference']} has changed since ({values['digest']}, now "
@@ -195,6 +197,7 @@ def _job(
         by_class=sweep.by_class,
         damaged=left.damaged,
         codes=codes,
+        partitions=sweep.partitions,
     )
 
 

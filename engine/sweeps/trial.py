@@ -40,6 +40,7 @@ with uncollected():  # each trial is a process of its own
     from engine.run.preparing import prepare
     from engine.run.recording import weights_sha256
     from engine.sweeps import mending
+    from engine.sweeps.definition import Partitions, experiment_of
     from engine.sweeps.folder import SweepFolder
     from engine.sweeps.scores import Scores
     from engine.worker.pool import Pool
@@ -68,6 +69,7 @@ class Job:
     by_class: tuple[str, ...] = ()  # figures of single classes that trials report
     damaged: frozenset[str] = frozenset()  # trials that have ended, and compute again what has been lost of them
     codes: Mapping[str, str] = field(default_factory=dict)  # of planned trials, and under "" of the base
+    partitions: Partitions = "anew"
 
 
 def data_key(experiment: Experiment) -> str:
@@ -147,7 +149,8 @@ class Trial(tune.Trainable):
     def _experiment(self) -> Experiment:
         planned = self._job.experiments.get(self.trial_name)
         if planned is None:
-            planned = self._job.base.replace({**self._record.setting, "seed": self._record.seed})
+            record = self._record
+            planned = experiment_of(self._job.base, record.setting, record.seed, self._job.partitions)
         planned = mending.scheduled(planned, self._record.schedule)
         return planned.resolve()  # the executor, that is: it depends on what the trial sets
 

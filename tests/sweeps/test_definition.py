@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -11,10 +13,14 @@ from ray import tune
 
 from engine.base.errors import ConfigError
 from engine.cli.naming import cell
+from engine.sweeps import running
 from engine.sweeps.definition import Optuna, Pbt, Sweep
-from engine.sweeps.folder import SweepFolder
+from engine.sweeps.folder import SweepFolder, TrialRecord
 from engine.sweeps.named import NamedSweep, load
+from engine.sweeps.options import How
 from engine.sweeps.planning import plan
+from engine.sweeps.trial import Trial
+from tests.support import small_sweeps
 from tests.support.small_sweeps import base
 from tune_configs import SWEEPS
 
@@ -67,6 +73,42 @@ def test_lists_of_mutations_are_choices() -> None:
     assert [axis["name"] for axis in sweep.axes()] == ["local.batch_size"]
     assert {trial.experiment.local.batch_size for trial in plan(sweep)} == {8, 16}
     assert {trial.experiment.value_of("model.hidden")[0] for trial in plan(sweep)} == {16}
+
+
+def drawn(sweep: Sweep) -> list[tuple[int, int]]:
+    """The seed of each trial, and that of its partition."""
+    return [(trial.seed, trial.experiment.value_of("partition.seed")) for trial in plan(sweep)]
+
+
+def test_a_seed_draws_its_own_partition() -> None:
+    """Kills: one partition for all seeds, of which an interval says nothing; two of them in one comparison; a split of
+    the source's that is drawn anew; a searcher's trial that has another partition than a planned one."""
+    fields: dict[str, Any] = {"space": {"mu": tune.grid_search([0.0, 1.0])}, "seeds": (0, 3)}
+    start = base().replace({"partition.seed": 40})
+    assert drawn(Sweep(start, **fields)) == [(0, 40), (0, 40), (3, 43), (3, 43)]
+    assert drawn(Sweep(start, **fields, partitions="one")) == [(0, 40), (0, 40), (3, 40), (3, 40)]
+    whole = {"partition": tune.grid_search([{"name": "dirichlet", "clients": 8, "seed": 7}])}
+    assert drawn(Sweep(start, whole, seeds=(0, 3))) == [(0, 7), (3, 10)]
+    for partitions, seed in (("anew", 43), ("one", 40)):
+        job: Any = SimpleNamespace(base=start, experiments={}, partitions=partitions)
+        trial: Any = SimpleNamespace(_job=job, trial_name="00000", _record=TrialRecord("00000", {"mu": 0.5}, 3))
+        assert Trial._experiment(trial).value_of("partition.seed") == seed
+
+
+def test_an_old_folder_keeps_its_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a resume that goes on with other partitions than those of the trials that are there, or not at all."""
+    monkeypatch.setattr(running, "run_sweep", lambda named, *_: named)
+    for partitions, of_seeds in (("one", {(0, 0), (1, 0)}), ("anew", {(0, 0), (1, 1)})):
+        found = load(f"{small_sweeps.__file__}:grid", "laptop", [], {})
+        made = replace(found, sweep=replace(found.sweep, partitions=partitions))
+        folder = SweepFolder(tmp_path / partitions)
+        folder.create(made, How().to_mapping())
+        values = folder.sweep()
+        if partitions == "one":
+            del values["partitions"]
+            (folder.path / "sweep.yaml").write_text(yaml.safe_dump(values))
+        _, resumed = running.resume_sweep(folder.path, {})
+        assert set(drawn(cast(Any, resumed).sweep)) == of_seeds
 
 
 def test_cells_of_an_oracle_say_so() -> None:

@@ -56,7 +56,7 @@ def test_sources_are_citations(name: str) -> None:
             assert "{" not in source
 
 
-PICTURES = {"fedser.figure2"}  # of a partition, which is the same for every seed: there is nothing to claim of training
+PICTURES = {"fedser.figure2"}  # of a partition, as the source's: there is nothing to claim of training
 
 
 @pytest.mark.parametrize("name", [name for name in known(SWEEPS) if name not in PICTURES])
@@ -296,6 +296,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"seeds": ()}, "seeds=.*: must name at least one"),
     ({"seeds": (0, "a")}, "seeds=.*'a'.*: must be whole numbers from 0 on"),
     ({"seeds": (True,)}, "seeds=.*: must be whole numbers from 0 on"),
+    ({"partitions": "two"}, "partitions=two: is neither anew nor one; use anew or one"),
+    (
+        {"space": {"partition.seed": tune.grid_search([0, 1])}},
+        "space=partition.seed: is set by each seed of the sweep, .*; set partitions='one' in the sweep",
+    ),
     ({"samples": 2.5}, "samples=2.5: must be a whole number of at least 1"),
     ({"samples": 4, "space": {"mu": tune.grid_search([0.0])}}, "samples=4: draws from a space in which nothing is"),
     ({"search": Optuna(), "space": {"mu": 0.1}}, "draws from a space in which nothing is drawn"),
