@@ -19,6 +19,7 @@ from engine.analysis.claims import Claim, PaperTable
 from engine.analysis.class_figures import class_figure, class_figures
 from engine.analysis.coverage import Coverage, counted, named
 from engine.analysis.results import Axis, Results, check_metric
+from engine.analysis.sequential import REACHES
 from engine.analysis.settings import SMALLER_IS_BETTER, setting_column
 from engine.analysis.trials import (
     FIGURES,
@@ -117,6 +118,8 @@ def _sweep(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         sweep["seeds"] = tuple(values["seeds"])
         sweep["tables"] = tuple(map(PaperTable.from_mapping, values["tables"]))
         sweep["claims"] = tuple(map(Claim.from_mapping, values["claims"]))
+        sweep["looks"] = values.get("looks", "once")
+        _ = REACHES[sweep["looks"]]
     except (KeyError, TypeError) as error:
         raise RunFolderError(f"{path} is not a sweep of this version ({error!r})") from None
     return sweep, values

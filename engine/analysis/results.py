@@ -73,6 +73,7 @@ class Results:
     claims: tuple[Claim, ...]
     trials: pd.DataFrame  # one row per trial, in trial order
     evaluations: Mapping[str, pa.Table] = field(repr=False)  # by trial: of the lineage, as in evaluations.parquet
+    looks: str = "once"  # at its seeds: "repeatedly" if seeds were added until claims were decided
     coverage: Coverage = field(default_factory=Coverage, repr=False)  # what of the plan is there
     # Trial -> what else of it cannot be read; grows as tables are asked for, since large ones are not read before.
     unread: dict[str, str] = field(default_factory=dict, repr=False)

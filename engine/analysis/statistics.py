@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,6 +33,13 @@ FLIPS = 99_999  # drawn beyond
 MOST_SEEDS = 1_000  # if more would be needed, an effect is on the margin for all purposes
 
 Values = Sequence[float] | np.ndarray
+# Numbers of values and a confidence -> how many standard errors an interval reaches to either side of the mean.
+Reach = Callable[[np.ndarray, float], np.ndarray]
+
+
+def student(counts: np.ndarray, confidence: float) -> np.ndarray:
+    """Return the reach of Student's interval, which is right for one look."""
+    return scipy.stats.t.ppf((1 + confidence) / 2, np.asarray(counts) - 1)
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,7 @@ class Difference:
     n: int
     mean: float
     std: float  # of the differences, ddof=1
-    low: float  # t interval of the mean difference
+    low: float  # t interval of the mean difference, or of another reach
     high: float
     p: float  # exact two-sided sign-flip test of no difference
 
@@ -95,15 +102,20 @@ def paired(a: Values, b: Values, confidence: float = CONFIDENCE) -> Difference:
     return difference(np.asarray(a, float) - np.asarray(b, float), confidence)
 
 
-def difference(differences: Values, confidence: float = CONFIDENCE) -> Difference:
+def difference(differences: Values, confidence: float = CONFIDENCE, reach: Reach = student) -> Difference:
     """Return the figures of paired differences that have been taken already; NaN is left out."""
     sample = _numbers(differences)
-    low, high = t_interval(sample, confidence)
+    low, high = interval(sample, confidence, reach)
     return Difference(len(sample), _mean(sample), _std(sample), low, high, sign_flip(sample))
 
 
 def t_interval(differences: Values, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Student's interval of the mean; NaN below 2 values.
+    """Student's interval of the mean; see :func:`interval`."""
+    return interval(differences, confidence, student)
+
+
+def interval(differences: Values, confidence: float, reach: Reach) -> tuple[float, float]:
+    """Return the interval of the mean with that reach; NaN below 2 values, and where the reach is infinite.
 
     Equal differences have no spread to make an interval from. If all are 0 the two settings are the same and the
     interval is (0, 0). Otherwise equality is an accident of rounding (accuracies come in steps of one test image), and
@@ -114,11 +126,13 @@ def t_interval(differences: Values, confidence: float = CONFIDENCE) -> tuple[flo
     n = len(sample)
     if n < 2:
         return math.nan, math.nan
-    if _all_equal(sample):
+    if all_equal(sample):
         trusted = _on(sample[0], 0.0) or n >= _seeds_of_one_sign(confidence)
         value = _mean(sample) if trusted else math.nan
         return value, value
-    half = float(scipy.stats.t.ppf((1 + confidence) / 2, n - 1)) * _std(sample) / math.sqrt(n)
+    half = float(reach(np.asarray(n), confidence)) * _std(sample) / math.sqrt(n)
+    if math.isinf(half):
+        return math.nan, math.nan
     return _mean(sample) - half, _mean(sample) + half
 
 
@@ -173,8 +187,10 @@ def holm(p_values: Values) -> np.ndarray:
     return adjusted
 
 
-def seeds_needed(differences: Values, margin: float = 0.0, confidence: float = CONFIDENCE) -> int | None:
-    """The smallest n at which the t interval excludes ``margin``, if mean and spread stay what they are now.
+def seeds_needed(
+    differences: Values, margin: float = 0.0, confidence: float = CONFIDENCE, reach: Reach = student
+) -> int | None:
+    """The smallest n at which the interval excludes ``margin``, if mean and spread stay what they are now.
 
     They will not stay exactly, so with that many seeds the chance of a decision is about one half: a lower bound for
     planning. None below 2 values, for an effect on the margin, and if it would take more than 1,000 seeds.
@@ -182,11 +198,11 @@ def seeds_needed(differences: Values, margin: float = 0.0, confidence: float = C
     sample = _numbers(differences)
     if len(sample) < 2 or _on(_mean(sample), margin):
         return None
-    if _all_equal(sample):
+    if all_equal(sample):
         return 2 if _on(sample[0], 0.0) else _seeds_of_one_sign(confidence)
     ratio = _std(sample) / abs(_mean(sample) - margin)
     counts = np.arange(2, MOST_SEEDS + 1)
-    enough = scipy.stats.t.ppf((1 + confidence) / 2, counts - 1) * ratio < np.sqrt(counts)
+    enough = reach(counts, confidence) * ratio < np.sqrt(counts)
     return int(counts[np.argmax(enough)]) if enough.any() else None
 
 
@@ -212,5 +228,7 @@ def _on(value: float, other: float) -> bool:
     return math.isclose(value, other, rel_tol=1e-9, abs_tol=1e-12)
 
 
-def _all_equal(sample: np.ndarray) -> bool:
+def all_equal(differences: Values) -> bool:
+    """Return whether all differences are one value, but for rounding."""
+    sample = _numbers(differences)
     return bool(np.allclose(sample, sample[0], rtol=1e-9, atol=1e-12))

@@ -11,8 +11,9 @@ import pandas as pd
 from engine.analysis.claims import PaperTable, Published
 from engine.analysis.coverage import OTHERS
 from engine.analysis.results import Group, Results, averaged_axes, check_axes, grouped, larger_is_better
+from engine.analysis.sequential import REACHES
 from engine.analysis.settings import key, matches, setting_frame, setting_label
-from engine.analysis.statistics import difference, holm, summarise
+from engine.analysis.statistics import CONFIDENCE, difference, holm, summarise
 from engine.base.errors import ConfigError
 
 
@@ -71,7 +72,7 @@ def comparisons(
     no such bias.
 
     Columns: the axes that are held equal, then those compared; setting and reference (readable); difference (setting
-    less reference, in the metric's unit), low and high (95 % t interval), p (exact sign-flip), p_holm (over the rows of
+    less reference, in the metric's unit), low and high (95 % interval), p (exact sign-flip), p_holm (over the rows of
     this frame), n and seeds (those that both have finished), averaged.
     """
     if isinstance(over, PaperTable):
@@ -93,7 +94,7 @@ def comparisons(
             if group is base or base is None:
                 continue
             pairs = {seed: value for seed, value in group.minus(base).items() if math.isfinite(value)}
-            figures = difference(list(pairs.values()))
+            figures = difference(list(pairs.values()), CONFIDENCE, REACHES[results.looks])
             rows.append(
                 group.setting
                 | {

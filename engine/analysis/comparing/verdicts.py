@@ -5,8 +5,9 @@ cells; or, with ``kind="equal"``, "the two differ by no more than the margin"; o
 of ``better`` itself exceeds the margin", for a metric that is a difference already. A cell is one combination of the
 values of all other axes; in it the two settings are compared seed by seed, on the seeds that both have finished.
 
-The rule. Each cell has the 95 % t interval of its paired differences, effects counted so that positive speaks for the
-claim. (Why t and neither the bootstrap nor the p-value: see statistics.py.)
+The rule. Each cell has the 95 % interval of its paired differences, effects counted so that positive speaks for the
+claim: the t interval where the seeds were chosen before looking, and one that holds at every look where they were added
+until claims were decided. (Why t and neither the bootstrap nor the p-value: see statistics.py; looks: sequential.py.)
 
 - held: the interval of every cell lies above the margin (equal: within plus and minus the margin). No correction for
   the number of cells is due: a false "held" needs a cell in which the claim is wrong, and that cell alone lets it
@@ -20,8 +21,7 @@ claim. (Why t and neither the bootstrap nor the p-value: see statistics.py.)
 A claim on average (``every=False``) has one interval: of the mean over the cells for each seed that has all of them.
 
 Failed trials are left out, and ``why`` says how many. Each claim is judged by itself: among forty wrong ones, one is
-"held" by luck, and ``p_holm`` is there to say which would survive. And seeds are to be chosen before looking: adding
-them one by one until a verdict comes out makes any verdict too easy.
+"held" by luck, and ``p_holm`` is there to say which would survive. Both p are of one look, and NaN after many.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ import numpy as np
 from engine.analysis.claims import Claim
 from engine.analysis.quantities import Quantity, quantity
 from engine.analysis.results import Group, Results, check_axes, check_metric, grouped
+from engine.analysis.sequential import REACHES
 from engine.analysis.settings import key, setting_label
-from engine.analysis.statistics import CONFIDENCE, difference, holm, seeds_needed, sign_flip, t_interval
+from engine.analysis.statistics import CONFIDENCE, all_equal, difference, holm, interval, seeds_needed, sign_flip
 from engine.base.errors import ConfigError
 
 Word = Literal["held", "not held", "undecided"]
@@ -50,11 +51,11 @@ class CellVerdict:
     cell: dict[str, Any]  # values of the other axes; {} if there are none, or if this is the average
     verdict: Word
     effect: float  # mean paired difference; NaN without a common seed
-    low: float  # 95 % t interval; NaN below two common seeds
+    low: float  # 95 % interval; NaN below two common seeds, or four that are looked at one by one
     high: float
     wide_low: float  # at the level for all cells together
     wide_high: float
-    p: float  # of "the claim is wrong here": exact sign-flip test, one-sided, against the margin
+    p: float  # of "the claim is wrong here": exact sign-flip test, one-sided, against the margin; NaN after many looks
     seeds: tuple[int, ...]
     seeds_to_decide: int | None
     why: str
@@ -114,7 +115,7 @@ def _judge(results: Results, claim: Claim) -> Verdict:
         samples = [_average(samples)]
     # As many chances to be contradicted as there are cells with an interval.
     chances = max(1, sum(len(sample.differences) > 1 for sample in samples))
-    return _together(claim, [_judge_cell(claim, sample, chances) for sample in samples])
+    return _together(claim, [_judge_cell(claim, sample, chances, results.looks) for sample in samples])
 
 
 def _samples(results: Results, claim: Claim) -> list[_Sample]:
@@ -161,11 +162,11 @@ def _average(samples: list[_Sample]) -> _Sample:
     return _Sample(f"on average over {len(samples)} cells", {}, means, sum(sample.left_out for sample in samples))
 
 
-def _judge_cell(claim: Claim, sample: _Sample, chances: int) -> CellVerdict:
-    values, margin = list(sample.differences.values()), claim.margin
+def _judge_cell(claim: Claim, sample: _Sample, chances: int, looks: str) -> CellVerdict:
+    values, margin, reach = list(sample.differences.values()), claim.margin, REACHES[looks]
     level = 1 - (1 - CONFIDENCE) / chances
-    figures = difference(values)
-    wide_low, wide_high = t_interval(values, level)
+    figures = difference(values, CONFIDENCE, reach)
+    wide_low, wide_high = interval(values, level, reach)
     if claim.kind != "equal":
         held, contradicted = figures.low > margin, wide_high <= margin
         p, border = sign_flip(values, margin, "greater"), margin
@@ -186,9 +187,9 @@ def _judge_cell(claim: Claim, sample: _Sample, chances: int) -> CellVerdict:
         high=figures.high,
         wide_low=wide_low,
         wide_high=wide_high,
-        p=p if whole else math.nan,
+        p=p if whole and looks == "once" else math.nan,
         seeds=tuple(sample.differences),
-        seeds_to_decide=seeds_needed(values, border, effect_level) if whole else None,
+        seeds_to_decide=seeds_needed(values, border, effect_level, reach) if whole else None,
         why="",
     )
     return dataclasses.replace(verdict, why=_reason(claim, sample, verdict, level))
@@ -214,6 +215,8 @@ def _reason(claim: Claim, sample: _Sample, cell: CellVerdict, level: float) -> s
         said = f"{'one seed has' if pairs else 'no seed has'} finished{sides}, and two are the least"
     elif lacking:
         said = f"{lacking} of {pairs} pairs have no {claim.metric}, and to leave them out would flatter one side"
+    elif not all_equal(list(sample.differences.values())) and math.isnan(cell.wide_low):
+        said = f"{pairs} seeds that are looked at one by one give no {100 * level:g} % interval yet"
     elif math.isnan(cell.low):
         said = f"all {pairs} differences are {_amount(measured, cell.effect)}, too few to know their spread"
     else:

@@ -22,8 +22,8 @@ VERDICT_COLOURS = {"held": CATEGORIES[2], "not held": CATEGORIES[1], "undecided"
 
 
 @matplotlib.rc_context(STYLE)
-def forest(number: int, verdict: Verdict) -> Drawing | None:
-    """The effect of a claim in each cell with its intervals, against the margin."""
+def forest(number: int, verdict: Verdict, interval: str) -> Drawing | None:
+    """The effect of a claim in each cell with its intervals, against the margin; ``interval``: what they are called."""
     measured, claim = quantity(verdict.claim.metric), verdict.claim
     known = [cell for cell in verdict.cells if math.isfinite(cell.effect)]
     cells: list[CellVerdict] = spread_out(known, MOST_CELLS)[::-1]  # the first on top
@@ -49,5 +49,5 @@ def forest(number: int, verdict: Verdict) -> Drawing | None:
     axes.xaxis.set_major_locator(MaxNLocator(6))
     unit = "percentage points" if measured.unit == "%" else measured.title
     axes.set_xlabel(f"effect in favour of the claim ({unit})")
-    caption = f"Claim {number}: effect and 95 % t interval in each cell. Thin: the interval at the level of all cells "
+    caption = f"Claim {number}: effect and 95 % {interval} in each cell. Thin: the interval at the level of all cells "
     return sketch.finish(f"claim-{number}", f"{caption}together.")

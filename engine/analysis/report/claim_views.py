@@ -28,6 +28,7 @@ from engine.analysis.report.sheets import (
     word_cell,
 )
 from engine.analysis.results import Results
+from engine.analysis.sequential import INTERVALS
 from engine.analysis.settings import matches, names_oracle, setting_label
 from engine.record.run_folder import BREAKS_PRIVACY
 
@@ -65,8 +66,9 @@ def claims_frame(views: Sequence[ClaimView]) -> pd.DataFrame:
 
 def _view(number: int, verdict: Verdict, results: Results) -> ClaimView:
     measured = quantity(verdict.claim.metric, results.target_accuracy)
-    cells = _cells(number, verdict, measured) if verdict.cells else None
-    drawing = figures.forest(number, verdict)
+    name = INTERVALS[results.looks]
+    cells = _cells(number, verdict, measured, name) if verdict.cells else None
+    drawing = figures.forest(number, verdict, name)
     numbers = _numbers(verdict, measured) + (BREAKS_PRIVACY,) * _rests_on_oracle(results, verdict)
     lacking = lacks(_rests_on(results, verdict), len(results.coverage.nameless))
     return ClaimView(number, verdict, numbers, _places(verdict), cells, drawing, lacking)
@@ -133,11 +135,11 @@ def _places(verdict: Verdict) -> dict[str, float] | None:
     return {name: round(4 + 92 * (value - low) / (high - low), 2) for name, value in marks.items()}
 
 
-def _cells(number: int, verdict: Verdict, measured: Quantity) -> Sheet:
+def _cells(number: int, verdict: Verdict, measured: Quantity, interval: str) -> Sheet:
     effect = with_unit("effect", measured.unit_of_difference)
     wanted = [cell.seeds_to_decide if cell.verdict == "undecided" else None for cell in verdict.cells]
     decide = ["would decide it"] * any(wanted)
-    head = ("cell", "verdict", effect, "95 % t interval", "p", "seeds", *decide, "why")
+    head = ("cell", "verdict", effect, f"95 % {interval}", "p", "seeds", *decide, "why")
     rows = []
     for cell, seeds in zip(verdict.cells, wanted, strict=True):
         row = [word_cell(setting_label(cell.cell) or "all"), Cell(cell.verdict, style=f"word {_style(cell.verdict)}")]

@@ -15,6 +15,7 @@ import engine
 from engine.analysis.pages.theme import dressing, part
 from engine.analysis.report.sections import Sections
 from engine.analysis.results import Results
+from engine.analysis.sequential import INTERVALS
 from engine.analysis.trials import read_yaml
 from engine.base.errors import RunFolderError
 from engine.base.opening import read_text
@@ -30,6 +31,8 @@ def page(results: Results, sections: Sections) -> str:
         kind="sweep" if (results.path / "sweep.yaml").exists() else "run",
         sections=sections,
         words=[(word, sum(one.verdict == word for one in verdicts)) for word in ("held", "not held", "undecided")],
+        interval=INTERVALS[results.looks],
+        looks=results.looks,
         equal=any(one.claim.kind == "equal" for one in verdicts),
         origin=origin,
         versions=versions,

@@ -32,7 +32,7 @@ from engine.record.run_folder import BREAKS_PRIVACY
 
 MOST_ROWS, MOST_COLUMNS = 48, 8  # of a table that the report makes up by itself
 BOLD = (
-    "Bold: the best of each column, and what is not significantly different from it (the paired 95 % t interval "
+    "Bold: the best of each column, and what is not significantly different from it (the paired 95 % interval "
     "contains 0)."
 )
 BOLD_ONE_SEED = "Bold: the best of each column; one seed cannot tell it from the others."
@@ -164,7 +164,7 @@ def _pairs(compared: pd.DataFrame, layout: PaperTable, measured: Quantity, name:
     if not len(compared):
         return None
     difference = with_unit("difference", measured.unit_of_difference)
-    head = ("setting", "best of the column", difference, "95 % t interval", "p", "p, Holm", "seeds")
+    head = ("setting", "best of the column", difference, "95 % interval", "p", "p, Holm", "seeds")
     records: list[dict[str, Any]] = compared.to_dict("records")
     rows = [
         [
