@@ -42,6 +42,12 @@ def anytime(counts: np.ndarray, confidence: float) -> np.ndarray:
     return np.where(bounded, np.sqrt((counts - 1) * square), np.inf)
 
 
+def fewest(confidence: float) -> int:
+    """Return the number of values from which on an interval of that confidence has two ends."""
+    counts = np.arange(2, 100)
+    return int(counts[np.isfinite(anytime(counts, confidence))][0])
+
+
 # How often the seeds of a sweep were looked at -> what its intervals are made with, and what they are called.
 REACHES: dict[str, Reach] = {"once": student, "repeatedly": anytime}
 INTERVALS = {"once": "t interval", "repeatedly": "anytime-valid interval"}

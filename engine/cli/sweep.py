@@ -6,6 +6,7 @@ Ray Tune takes seconds to import, so that what is built on it is imported inside
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,7 @@ import typer
 from rich.console import Console
 
 from engine.base import last_word
-from engine.base.errors import FedskewError
+from engine.base.errors import FedskewError, require
 from engine.cli import stopping
 from engine.cli.naming import Address, Overrides, Profile, With
 from engine.cli.show import console as terminal
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from engine.sweeps.running import SweepResult
 
 STORE_GB = 20.0  # the store's limit, by default
+MOST_SEEDS = 20  # with --until-decided, by default
 
 
 def sweep_command(
@@ -41,14 +43,20 @@ def sweep_command(
         str, typer.Option(help="auto | inside: a trial in one process | nested: on client actors")
     ] = "auto",
     concurrent: Annotated[int | None, typer.Option(help="trials at a time, at most")] = None,
+    until_decided: Annotated[
+        bool, typer.Option("--until-decided", help="add seeds until each claim is held or not held")
+    ] = False,
+    most: Annotated[int | None, typer.Option(min=2, help="seeds in all, with --until-decided; none: 20")] = None,
     address: Address = None,
     own: With = None,
 ) -> None:
     """Run a sweep: every trial, then the report."""
     from engine.sweeps.options import How
 
+    require(until_decided or most is None, "--most", most, "is for --until-decided", "give both, or neither")
     how = How(store=store, reuse=reuse, mode=mode, concurrent=concurrent, limit_gb=store_limit)
-    raise typer.Exit(sweep(terminal, name, profile, overrides or [], out, how, address))
+    seeds = (most or MOST_SEEDS) if until_decided else None
+    raise typer.Exit(sweep(terminal, name, profile, overrides or [], out, how, address, seeds))
 
 
 def report_command(
@@ -61,25 +69,57 @@ def report_command(
 
 
 def sweep(
-    console: Console, name: str, profile: str, overrides: Sequence[str], out: Path | None, how: How, address: str | None
+    console: Console,
+    name: str,
+    profile: str,
+    overrides: Sequence[str],
+    out: Path | None,
+    how: How,
+    address: str | None,
+    most: int | None = None,
 ) -> int:
-    """Run a sweep to its end, write its report, and return the exit code."""
+    """Run a sweep to its end, write its report, and return the exit code; ``most``: seeds, until claims are decided."""
     from engine.sweeps.named import load
     from engine.sweeps.running import run_sweep
 
     named = load(name, profile, overrides, SWEEPS)
+    if most is not None:
+        return _until_decided(console, replace(named, most=most), out, how, address, False)
     return _end(console, named, run_sweep(named, out, how, address, console), address)
 
 
 def resume(console: Console, folder: Path, address: str | None, retry_failed: bool) -> int:
     """Go on with a sweep, and return the exit code."""
-    from engine.sweeps.running import resume_sweep
+    from engine.sweeps.running import reopened, run_sweep
 
-    named, outcome = resume_sweep(folder, SWEEPS, address, console, retry_failed)
-    return _end(console, named, outcome, address)
+    named, how = reopened(folder, SWEEPS)
+    if named.most is not None:
+        return _until_decided(console, named, folder, how, address, retry_failed)
+    return _end(console, named, run_sweep(named, folder, how, address, console, retry_failed), address)
 
 
-def _end(console: Console, named: NamedSweep, outcome: SweepResult, address: str | None) -> int:
+def _until_decided(
+    console: Console, named: NamedSweep, out: Path | None, how: How, address: str | None, retry_failed: bool
+) -> int:
+    """Add seeds until each claim is decided, write the report, say what became of the claims."""
+    from engine.analysis.comparing.verdicts import beyond_seeds
+    from engine.analysis.loading import load
+    from engine.sweeps.deciding import run_until_decided, sentence
+
+    def measured(sweep: NamedSweep, folder: Path) -> None:
+        _measure(console, sweep, folder, address)
+
+    named, outcome, verdicts = run_until_decided(named, out, how, address, console, retry_failed, measured)
+    code = _end(console, named, outcome, address, measured=bool(verdicts))
+    results = load(outcome.folder) if verdicts else None
+    for number, verdict in enumerate(verdicts, start=1):
+        never = beyond_seeds(results, verdict.claim) if results else ""
+        console.print(sentence(number, verdict, never), highlight=False, soft_wrap=True, markup=False)
+    return code
+
+
+def _end(console: Console, named: NamedSweep, outcome: SweepResult, address: str | None, measured: bool = False) -> int:
+    """Say what became of the trials, measure what claims rest on unless it is ``measured``, and write the report."""
     told = ", ".join(f"{count} {status}" for status, count in sorted(outcome.statuses.items()))
     console.print(f"{outcome.trials} trials: {told}", highlight=False)
     saved = outcome.rounds_asked - outcome.rounds_computed
@@ -91,19 +131,8 @@ def _end(console: Console, named: NamedSweep, outcome: SweepResult, address: str
         again = last_word.resume_command(outcome.folder, address)
         console.print(again, highlight=False, soft_wrap=True, markup=False)
         return stopping.exit_code()
-    if named.sweep.diagnose and not outcome.all_failed:
-        from engine.cli import diagnose as cli_diagnose
-
-        layers = "taps" if named.sweep.diagnose is True else named.sweep.diagnose
-        options = cli_diagnose.options(layers=layers)
-        cli_diagnose.sweep(console, outcome.folder, None, options, (), address)
-    if named.sweep.images and not outcome.all_failed:
-        from engine.cli import diagnose as cli_diagnose
-
-        try:
-            cli_diagnose.sweep_images(console, outcome.folder)
-        except FedskewError as error:  # the report can do without
-            console.print(f"no images: {error}", highlight=False, markup=False)
+    if not outcome.all_failed and not measured:
+        _measure(console, named, outcome.folder, address)
     from engine.worker.ray import cluster
 
     cluster.leave()
@@ -113,6 +142,22 @@ def _end(console: Console, named: NamedSweep, outcome: SweepResult, address: str
         console.print("every trial failed; see the reasons in the report, and resume --retry-failed", highlight=False)
         return 1
     return 0
+
+
+def _measure(console: Console, named: NamedSweep, folder: Path, address: str | None) -> None:
+    """Compute the figures that claims rest on and trials do not report."""
+    if named.sweep.diagnose:
+        from engine.cli import diagnose as cli_diagnose
+
+        layers = "taps" if named.sweep.diagnose is True else named.sweep.diagnose
+        cli_diagnose.sweep(console, folder, None, cli_diagnose.options(layers=layers), (), address)
+    if named.sweep.images:
+        from engine.cli import diagnose as cli_diagnose
+
+        try:
+            cli_diagnose.sweep_images(console, folder)
+        except FedskewError as error:  # the report can do without
+            console.print(f"no images: {error}", highlight=False, markup=False)
 
 
 def report(console: Console, folder: Path, metric: str | None) -> Path:

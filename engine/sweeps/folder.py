@@ -135,6 +135,8 @@ class SweepFolder:
             CODE: code,
             **named.sweep.to_mapping(),
         }
+        if named.most is not None:
+            values |= {"looks": "repeatedly", "until_decided": {"most": named.most, "added": list(named.added)}}
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path / "sweep.yaml", yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
@@ -169,6 +171,20 @@ class SweepFolder:
             lacking = (wrong or ["overrides"])[0]
             raise RunFolderError(f"{self.path / 'sweep.yaml'} cannot be read as a sweep (it has no {lacking})")
         return values
+
+    def with_added(self, named: NamedSweep) -> NamedSweep:
+        """Return ``named`` with the seeds that earlier processes have added, if any have."""
+        values = self.sweep().get("until_decided") if self.is_sweep() else None
+        if values is None:
+            return named
+        known = values if isinstance(values, dict) else {}
+        added, most = known.get("added"), known.get("most")
+        whole = isinstance(added, list) and all(type(seed) is int and seed >= 0 for seed in added)
+        if type(most) is not int or not isinstance(added, list) or not whole:
+            raise RunFolderError(f"{self.path / 'sweep.yaml'} cannot be read as a sweep (until_decided: {values})")
+        if len(named.added) < len(added):
+            named = named.grown(tuple(added))
+        return replace(named, most=most if named.most is None else named.most)
 
     # --- trials -----------------------------------------------------------------------------------------
 

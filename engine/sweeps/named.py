@@ -28,6 +28,16 @@ class NamedSweep:
     overrides: tuple[str, ...]
     title: str
     sweep: Sweep
+    added: tuple[int, ...] = ()  # of the sweep's seeds, those that were added until its claims are decided
+    most: int | None = None  # seeds in all, where they are added until then; None: they were chosen before looking
+
+    def grown(self, added: tuple[int, ...]) -> NamedSweep:
+        """Return the sweep with ``added`` behind the seeds that it begins with."""
+        return replace(self, sweep=replace(self.sweep, seeds=(*self._begun, *added)), added=added)
+
+    @property
+    def _begun(self) -> tuple[int, ...]:
+        return self.sweep.seeds[: len(self.sweep.seeds) - len(self.added)]
 
     @property
     def name(self) -> str:
@@ -42,6 +52,7 @@ class NamedSweep:
             del values[key]
         if self.sweep.partitions == "one":  # what every sweep meant before it could say so
             del values["partitions"]
+        values["seeds"] = list(self._begun)
         values["base"] = self.sweep.base.identity()
         # Constants and functions of the space have no other form as data; of a searcher's space these are samples.
         values["settings"] = self.sweep.settings()

@@ -50,6 +50,7 @@ class SweepResult:
     rounds_asked: int
     rounds_computed: int
     interrupted: bool
+    places: int = 1  # trials at a time
 
     @property
     def all_failed(self) -> bool:
@@ -72,7 +73,9 @@ def run_sweep(
     that fits no node.
     """
     console = console or Console(stderr=True, quiet=True)
-    sweep, folder = named.sweep, SweepFolder.for_sweep(named, out)
+    folder = SweepFolder.for_sweep(named, out)
+    named = folder.with_added(named)
+    sweep = named.sweep
     pbt = isinstance(sweep.scheduler, Pbt)
     require(
         not (pbt and how.concurrent), "--concurrent", how.concurrent, "is not for PBT", "its trials take turns anyway"
@@ -107,18 +110,21 @@ def run_sweep(
         last_word.again(last_word.resume_command(folder.path, address))
         _announce(console, named, folder, mode, total, left, most)
         if sum(record.ended for record in records) == total and not left.damaged:
-            return _result(folder, trials)
+            return _result(folder, trials, most)
+        asked = trials
+        if named.most is not None:  # of seeds that were looked at already: nothing is to be told of them again
+            planned, asked = _unfinished(planned, trials, records, left)
         job = _job(folder, sweep, planned, references, mode, store, left, codes)
         stopper = {Asha: "ASHA", Pbt: "PBT"}.get(type(sweep.scheduler), "the stopping rule")
-        live = LiveTable(console, folder, total, sweep, stopper)
+        live = LiveTable(console, folder, len(asked), sweep, stopper)
         with _writing_in_tune(folder.path):
             remove(folder.tune, TUNE)  # of an earlier process: its trials report again
             with live:
-                grid = make_tuner(sweep, job, mode, planned, trials, records, live, how, most).fit()
+                grid = make_tuner(sweep, job, mode, planned, asked, records, live, how, most).fit()
             for result in grid:
                 if result.error is not None:
                     _end(folder, Path(result.path).name, result.error)
-        return _result(folder, trials)
+        return _result(folder, trials, most)
 
 
 def resume_sweep(
@@ -129,6 +135,12 @@ def resume_sweep(
     retry_failed: bool = False,
 ) -> tuple[NamedSweep, SweepResult]:
     """Go on with the sweep in ``path``; ended trials are kept, and told to the searcher and the scheduler again."""
+    named, how = reopened(path, sweeps)
+    return named, run_sweep(named, path, how, address, console, retry_failed)
+
+
+def reopened(path: Path, sweeps: Mapping[str, tuple[str, ...]]) -> tuple[NamedSweep, How]:
+    """Find the sweep in ``path`` again, and how it was to run; raises :class:`RunFolderError` if it has changed."""
     values = SweepFolder(path).asked()
     named = load(_given_again(path, str(values["reference"])), values["profile"], values["overrides"], sweeps)
     if "partitions" not in values:  # of a version in which all seeds had the partition of the base
@@ -142,7 +154,7 @@ def resume_sweep(
         how = How.from_mapping(values["how"])
     except (KeyError, TypeError) as error:
         raise RunFolderError(f"{path / 'sweep.yaml'} cannot be read as a sweep (how: {error})") from None
-    return named, run_sweep(named, path, how, address, console, retry_failed)
+    return SweepFolder(path).with_added(named), how
 
 
 def _given_again(path: Path, reference: str) -> str:
@@ -168,6 +180,14 @@ def _trials(sweep: Sweep, planned: Sequence[Planned]) -> Sequence[PlannedTrial]:
     if not planned:
         return numbered(sweep.samples * len(sweep.seeds), sweep.seeds, innermost=True)
     return [PlannedTrial(trial.trial, trial.seed, trial.setting) for trial in planned]
+
+
+def _unfinished(
+    planned: Sequence[Planned], trials: Sequence[PlannedTrial], records: Sequence[TrialRecord], left: Left
+) -> tuple[Sequence[Planned], Sequence[PlannedTrial]]:
+    """Leave out the trials that have ended and are whole."""
+    ended = {record.trial for record in records if record.ended} - left.damaged
+    return [one for one in planned if one.trial not in ended], [one for one in trials if one.trial not in ended]
 
 
 def _job(
@@ -306,7 +326,7 @@ def _announce(
     console.print("\n".join(lines), highlight=False, markup=False)
 
 
-def _result(folder: SweepFolder, trials: Sequence[PlannedTrial]) -> SweepResult:
+def _result(folder: SweepFolder, trials: Sequence[PlannedTrial], places: int) -> SweepResult:
     records = [record for one in trials if (record := folder.record(one.trial)) is not None]
     statuses = Counter[str](record.status for record in records)
     if len(records) < len(trials):
@@ -318,4 +338,5 @@ def _result(folder: SweepFolder, trials: Sequence[PlannedTrial]) -> SweepResult:
         rounds_asked=sum(record.rounds_asked for record in records),
         rounds_computed=sum(record.rounds_computed for record in records),
         interrupted=not all(record.ended for record in records) or len(records) < len(trials),
+        places=places,
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 from ray import tune
 
+from engine.analysis.claims import Claim
 from engine.experiment import Experiment
 from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep
 from engine.sweeps.trial import Job, Trial, data_key
@@ -52,6 +53,18 @@ def grid(profile: str) -> Sweep:
         base=base(),
         space={"mu": tune.grid_search([0.0, 1.0]), "alpha": tune.grid_search([0.1, 1.0])},
         seeds=(0, 1),
+    )
+
+
+def claimed(profile: str) -> Sweep:
+    """Two settings of one round, one of which learns, and the claim that it does."""
+    rates = [1e-6, 0.1]
+    return Sweep(
+        base=base(rounds=1),
+        space={"local.lr": tune.grid_search(rates)},
+        seeds=(0, 1),
+        metric="accuracy",
+        claims=(Claim("it learns", "ours", {"local.lr": rates[1]}, {"local.lr": rates[0]}, metric="accuracy"),),
     )
 
 

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,12 @@ from engine.base.owned import owned
 from engine.cli import sweep as cli_sweep
 from engine.record.run_folder import RunFolder
 from engine.run.run import Run
+from engine.sweeps.deciding import run_until_decided
 from engine.sweeps.folder import TUNE, SweepFolder
 from engine.sweeps.live import LiveTable
 from engine.sweeps.named import NamedSweep, load
 from engine.sweeps.options import How
-from engine.sweeps.running import SweepResult, resume_sweep, run_sweep
+from engine.sweeps.running import SweepResult, reopened, resume_sweep, run_sweep
 from tests.support import small_sweeps
 from tests.support.foreign import ANYWHERE, Foreign
 from tests.support.waiting import settle
@@ -175,6 +177,32 @@ def test_shared_prefixes_are_computed_once(tmp_path: Path, monkeypatch: pytest.M
             pd.testing.assert_frame_equal(shared, computed)
     reused = SweepFolder(tmp_path / "with").run_folder("00002").frame("rounds")["reused"]
     assert reused.tolist() == [True] * 5 + [False] * 4
+
+
+def test_seeds_are_added_and_no_trial_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: trials of earlier seeds that are run again at each look; a seed's partition or weights that depend on
+    whether it was added; a look that is lost with the process that made it."""
+    folder = tmp_path / "decided"
+
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    how = How(mode="inside", reuse=False, concurrent=1)
+    with pytest.raises(KeyboardInterrupt):
+        run_until_decided(replace(named("claimed"), most=4), folder, how, measure=dies)
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("trials/*/*.json")}
+    begun: list[str] = []
+    monkeypatch.setattr(LiveTable, "on_trial_start", lambda self, iteration, trials, trial: begun.append(str(trial)))
+    again, given = reopened(folder, {})
+    _, outcome, verdicts = run_until_decided(again, folder, given)
+    assert sorted(begun) == ["00004", "00005", "00006", "00007"]
+    assert all(path.stat().st_mtime_ns == time for path, time in before.items())
+    assert (outcome.trials, outcome.statuses, outcome.rounds_computed) == (8, {"finished": 8}, 8)
+    assert [len(one.seeds) for one in verdicts] == [4]
+    assert [SweepFolder(folder).experiment(f"{n:05d}")[0].value_of("partition.seed") for n in range(8)] == [
+        0, 0, 1, 1, 2, 2, 3, 3
+    ]  # fmt: skip
+    assert weights(folder)["00007"] == direct(folder, "00007", tmp_path / "direct")
 
 
 def test_two_sweeps_at_once_share_a_store_and_nothing_else(tmp_path: Path) -> None:

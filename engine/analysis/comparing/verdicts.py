@@ -118,6 +118,28 @@ def _judge(results: Results, claim: Claim) -> Verdict:
     return _together(claim, [_judge_cell(claim, sample, chances, results.looks) for sample in samples])
 
 
+def beyond_seeds(results: Results, claim: Claim) -> str:
+    """Return why no number of seeds can decide the claim; "" if they can.
+
+    A cell without a figure at some seed, or without a pair, keeps a claim from being held, and more seeds do not mend
+    it. Then only a cell that speaks against the claim can still decide it.
+    """
+    try:
+        samples = _samples(results, claim)
+    except ConfigError as error:
+        return f"this sweep cannot say: {error}"
+    if not claim.every and len(samples) > 1:
+        samples = [_average(samples)]
+    cells = [(sample, _judge_cell(claim, sample, len(samples), results.looks)) for sample in samples]
+    stuck = [cell for sample, cell in cells if not _whole(sample)]
+    against = [cell for sample, cell in cells if _whole(sample) and not _speaks_for(claim, cell.effect)]
+    return stuck[0].why if stuck and not against else ""
+
+
+def _whole(sample: _Sample) -> bool:
+    return bool(sample.differences) and all(map(math.isfinite, sample.differences.values()))
+
+
 def _samples(results: Results, claim: Claim) -> list[_Sample]:
     """The cells of a claim: every place at which one of its two settings has a trial."""
     check_metric(results, claim.metric)
