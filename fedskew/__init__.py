@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from engine.sweeps.definition import Pbt as Pbt
     from engine.sweeps.definition import Sweep as Sweep
     from engine.sweeps.from_python import sweep as sweep
+    from engine.sweeps.tuned import Tuned as Tuned
     from fedskew.resuming import resume as resume
 
 _PLACES = {
@@ -103,6 +104,7 @@ _PLACES = {
     "engine.record.run_folder": ("RunFolder",),
     "engine.run.run": ("Run", "run"),
     "engine.sweeps.definition": ("Asha", "Optuna", "Pbt", "Sweep"),
+    "engine.sweeps.tuned": ("Tuned",),
     "engine.sweeps.from_python": ("sweep",),
     "fedskew.resuming": ("resume",),
 }
@@ -156,6 +158,7 @@ __all__ = [
     "Sweep",
     "Tensors",
     "TrainingTools",
+    "Tuned",
     "__version__",
     "algorithm",
     "dataset",

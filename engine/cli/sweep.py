@@ -47,6 +47,9 @@ def sweep_command(
         bool, typer.Option("--until-decided", help="add seeds until each claim is held or not held")
     ] = False,
     most: Annotated[int | None, typer.Option(min=2, help="seeds in all, with --until-decided; none: 20")] = None,
+    second_best: Annotated[
+        Path | None, typer.Option(help="the folder of this sweep, tuned: run it with each side's second best candidate")
+    ] = None,
     address: Address = None,
     own: With = None,
 ) -> None:
@@ -56,7 +59,7 @@ def sweep_command(
     require(until_decided or most is None, "--most", most, "is for --until-decided", "give both, or neither")
     how = How(store=store, reuse=reuse, mode=mode, concurrent=concurrent, limit_gb=store_limit)
     seeds = (most or MOST_SEEDS) if until_decided else None
-    raise typer.Exit(sweep(terminal, name, profile, overrides or [], out, how, address, seeds))
+    raise typer.Exit(sweep(terminal, name, profile, overrides or [], out, how, address, seeds, second_best))
 
 
 def report_command(
@@ -77,12 +80,20 @@ def sweep(
     how: How,
     address: str | None,
     most: int | None = None,
+    second_best: Path | None = None,
 ) -> int:
-    """Run a sweep to its end, write its report, and return the exit code; ``most``: seeds, until claims are decided."""
+    """Run a sweep to its end, write its report, and return the exit code.
+
+    most: seeds, until claims are decided. second_best: the folder in which the best candidates were chosen.
+    """
     from engine.sweeps.named import load
     from engine.sweeps.running import run_sweep
 
     named = load(name, profile, overrides, SWEEPS)
+    if second_best is not None:
+        from engine.sweeps.tuning import begin_second_best
+
+        out = begin_second_best(named, second_best, out, how.to_mapping())
     if most is not None:
         return _until_decided(console, replace(named, most=most), out, how, address, False)
     return _end(console, named, run_sweep(named, out, how, address, console), address)
@@ -137,6 +148,10 @@ def _end(console: Console, named: NamedSweep, outcome: SweepResult, address: str
 
     cluster.leave()
     report(console, outcome.folder, None)
+    from engine.analysis import tuning
+
+    for side in tuning.read(outcome.folder):
+        console.print(f"tuned      {side.sentence}", highlight=False, soft_wrap=True, markup=False)
     if outcome.all_failed:
         console.print("error: ", style="bold red", end="")
         console.print("every trial failed; see the reasons in the report, and resume --retry-failed", highlight=False)

@@ -16,6 +16,8 @@ searching.py    which trial is next: planned ones in an order that shares rounds
 tuner.py        a sweep in Tune's terms: searcher, scheduler, limits
 portions.py     one Tune after another, since each keeps all its trials
 running.py      all of it together, until the last trial has ended; and again after a crash
+tuned.py        which sides are tuned, over what
+tuning.py       the search of each side, and what it chose
 deciding.py     seeds added until each claim is decided
 live.py         one table on the terminal
 last_trials.py  what is done while the last trials run

@@ -93,7 +93,9 @@ def _next(named: NamedSweep, outcome: SweepResult) -> tuple[int, ...]:
     seeds, settings = named.sweep.seeds, outcome.trials // len(named.sweep.seeds)
     wanted = max(outcome.places // settings, fewest(CONFIDENCE) - len(seeds), 1)
     count = min(wanted, (named.most or MOST) - len(seeds))
-    return tuple(itertools.islice(itertools.count(max(seeds) + 1), max(count, 0)))
+    held_out = named.sweep.tuning_seeds if named.sweep.tuned else ()
+    free = (seed for seed in itertools.count(max(seeds) + 1) if seed not in held_out)
+    return tuple(itertools.islice(free, max(count, 0)))
 
 
 def _told(seeds: tuple[int, ...]) -> str:

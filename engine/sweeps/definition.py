@@ -24,7 +24,8 @@ from engine.analysis.trials import LAYER, METRICS, ON_REQUEST, RESERVED
 from engine.base.errors import nearest, require
 from engine.experiment import Experiment
 from engine.record.metrics import PERSONAL, REPORTED
-from engine.sweeps.space import axis, drawn_from, is_drawn, is_empty, is_grid, plain
+from engine.sweeps.space import axis, drawn_from, is_drawn, is_empty, is_grid, plain, plain_grids
+from engine.sweeps.tuned import Tuned, check_tuned
 
 Partitions = Literal["anew", "one"]
 
@@ -72,6 +73,8 @@ class Sweep:
     search: Literal["random"] | Optuna = "random"  # grids and random draws; or a searcher
     search_seed: int = 0
     scheduler: Asha | Pbt | None = None
+    tuned: tuple[Tuned, ...] = ()  # sides that get the best of their candidates first, each of as many
+    tuning_seeds: tuple[int, ...] = (1000, 1001)  # on which they are compared: none of ``seeds``
     step: int = 1  # rounds between two reports where a scheduler or ``stop`` may end a trial
     stop: Mapping[str, float] = field(default_factory=dict)  # metric -> value from which on a trial ends
     target_accuracy: float | None = None  # for rounds and bytes to it
@@ -105,6 +108,8 @@ class Sweep:
         require(known, "diagnose", self.diagnose, rule, "set diagnose=True for the model's taps")
         self._check_space()
         self._check_search()
+        if self.tuned:
+            self._check_tuned()
         self._check_analysis()
 
     def _check_space(self) -> None:
@@ -138,6 +143,12 @@ class Sweep:
             drawn = any(map(is_drawn, self._whole_space().values()))
             rule = "draws from a space in which nothing is drawn"
             require(drawn, "samples", self.samples, rule, "leave it away, or use tune.choice or tune.uniform")
+
+    def _check_tuned(self) -> None:
+        grids = self.scheduler is None and self.search == "random" and not any(map(is_drawn, self.space.values()))
+        rule, repair = "is for sweeps of grids alone", "leave the scheduler, the searcher or what is drawn away"
+        require(grids, "tuned", [dict(side.where) for side in self.tuned], rule, repair)
+        check_tuned(self.tuned, self.settings(), self.base, self.seeds, self.tuning_seeds)
 
     def _check_pbt(self, pbt: Pbt) -> None:
         whole = pbt.every >= 1 and pbt.every % self.step == 0
@@ -247,6 +258,7 @@ class Sweep:
             scheduler["mutations"] = {
                 name: axis(name, self.base.key_of(name), drawn_from(value)) for name, value in pbt.mutations.items()
             }
+        searched = [{"where": dict(side.where), "space": plain_grids(side.space)} for side in self.tuned]
         return {
             "base": self.base.to_mapping(),
             "axes": self.axes(),
@@ -265,6 +277,7 @@ class Sweep:
             "claims": [claim.to_mapping() for claim in self.claims],
             "diagnose": self.diagnose,
             "images": self.images,
+            **({"tuned": searched, "tuning_seeds": list(self.tuning_seeds)} if searched else {}),
         }
 
 

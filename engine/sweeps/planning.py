@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,12 +39,13 @@ class Needs:
     round: int  # global
 
 
-def plan(sweep: Sweep) -> list[Planned]:
+def plan(sweep: Sweep, complete: Callable[[Mapping[str, Any]], dict[str, Any]] = dict) -> list[Planned]:
     """All trials of a sweep without a searcher: every setting with every seed, seed by seed.
 
-    Experiments are built here, so that an invalid one is refused before anything starts.
+    Experiments are built here, so that an invalid one is refused before anything starts. ``complete`` adds to a setting
+    what was chosen for its side by tuning.
     """
-    settings = sweep.settings()
+    settings = [complete(setting) for setting in sweep.settings()]
     trials = []
     for seed in sweep.seeds:
         for setting in settings:

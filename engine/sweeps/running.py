@@ -6,11 +6,13 @@ import errno
 import hashlib
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
+from typing import Any
 
 import ray
 from rich.console import Console
@@ -34,9 +36,11 @@ from engine.sweeps.options import How
 from engine.sweeps.planning import Mode, Planned, at_once, check_fit, choose_mode, plan
 from engine.sweeps.trial import Job, data_key
 from engine.sweeps.tuner import DEATHS, make_tuner
+from engine.sweeps.tuning import choices, with_choices
 from engine.worker.ray import cluster
 from engine.worker.ray.errors import first_line
 
+Complete = Callable[[Mapping[str, Any]], dict[str, Any]]  # a setting -> with the values that tuning chose
 DISK_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
 
@@ -64,10 +68,11 @@ def run_sweep(
     address: str | None = None,
     console: Console | None = None,
     retry_failed: bool = False,
+    within: Path | None = None,
 ) -> SweepResult:
     """Run every trial that has not ended yet. After a crash or Ctrl-C, call it again.
 
-    ``retry_failed``: those that have failed, too.
+    ``retry_failed``: those that have failed, too. ``within``: the folder to go on with, of a sweep that this tunes.
 
     Raises :class:`FedskewError` for what can be refused before anything starts: an invalid cell, missing data, a trial
     that fits no node.
@@ -81,7 +86,11 @@ def run_sweep(
         not (pbt and how.concurrent), "--concurrent", how.concurrent, "is not for PBT", "its trials take turns anyway"
     )
     store = _store(folder, how)
-    planned = [] if isinstance(sweep.search, Optuna) else plan(sweep)
+    search = partial(run_sweep, address=address, console=console, retry_failed=retry_failed, within=folder.path)
+    complete = _tuned(named, folder, how, search) if sweep.tuned else dict
+    if complete is None:
+        return SweepResult(folder.path, 0, {}, 0, 0, True)
+    planned = [] if isinstance(sweep.search, Optuna) else plan(sweep, complete)
     trials = _trials(sweep, planned)
     total = len(trials)
     code, codes = _code(folder, sweep, planned)
@@ -94,10 +103,7 @@ def run_sweep(
         mode = choose_mode(total, sweep.base.execution, share, nodes, how.mode)
         check_fit(mode, nodes)
         most = at_once(mode, nodes, how.concurrent)
-        datasets = {key: experiment.data.load() for key, experiment in sections.items()}
-        for dataset in datasets.values():
-            _ = dataset.fingerprint  # once here, not in every trial
-        references = {key: cluster.share(dataset) for key, dataset in datasets.items()}
+        references = {key: _shared(experiment) for key, experiment in sections.items()}
     with writing(folder.path):
         folder.path.mkdir(parents=True, exist_ok=True)
     with locked(folder.path / ".lock"):
@@ -107,12 +113,12 @@ def run_sweep(
         trials = with_settings(trials, before, records)
         folder.create(named, how.to_mapping(), code)
         folder.write_plan(trials)
-        last_word.again(last_word.resume_command(folder.path, address))
+        last_word.again(last_word.resume_command(within or folder.path, address))
         _announce(console, named, folder, mode, total, left, most)
         if sum(record.ended for record in records) == total and not left.damaged:
             return _result(folder, trials, most)
         asked = trials
-        if named.most is not None:  # of seeds that were looked at already: nothing is to be told of them again
+        if named.most is not None:  # nothing is to be told again of seeds that were looked at
             planned, asked = _unfinished(planned, trials, records, left)
         job = _job(folder, sweep, planned, references, mode, store, left, codes)
         stopper = {Asha: "ASHA", Pbt: "PBT"}.get(type(sweep.scheduler), "the stopping rule")
@@ -180,6 +186,30 @@ def _trials(sweep: Sweep, planned: Sequence[Planned]) -> Sequence[PlannedTrial]:
     if not planned:
         return numbered(sweep.samples * len(sweep.seeds), sweep.seeds, innermost=True)
     return [PlannedTrial(trial.trial, trial.seed, trial.setting) for trial in planned]
+
+
+def _tuned(
+    named: NamedSweep, folder: SweepFolder, how: How, search: Callable[[NamedSweep, Path, How], SweepResult]
+) -> Complete | None:
+    """Return what gives a setting the values chosen for its side, searched for if need be; None if interrupted."""
+    sweep = named.sweep
+    shared = replace(how, store=how.store or folder.path.parent / "store")
+    with writing(folder.path):
+        folder.path.mkdir(parents=True, exist_ok=True)
+    with locked(folder.path / ".lock"):
+        if not folder.is_sweep():
+            folder.create(named, how.to_mapping())
+        sides = choices(named, folder, lambda side, path: not search(side, path, shared).interrupted)
+    if sides is None:
+        return None
+    return lambda setting: with_choices(sweep, sides, sweep.base.replace(dict(setting)), setting)
+
+
+def _shared(experiment: Experiment) -> ray.ObjectRef:
+    """Load the data set of an experiment into Ray's store."""
+    dataset = experiment.data.load()
+    _ = dataset.fingerprint  # once here, not in every trial
+    return cluster.share(dataset)
 
 
 def _unfinished(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,11 @@ def drawn_from(values: Any) -> Any:
 def plain(value: Any) -> Any:
     """Return numbers as Python's own, so that they mean the same in YAML."""
     return value.item() if isinstance(value, np.generic) else value
+
+
+def plain_grids(space: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the values of a space of grids alone, by name."""
+    return {name: [plain(one) for one in value["grid_search"]] for name, value in space.items()}
 
 
 def axis(name: str, key: str, value: Any) -> dict[str, Any]:

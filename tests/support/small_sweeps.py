@@ -12,6 +12,7 @@ from engine.analysis.claims import Claim
 from engine.experiment import Experiment
 from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep
 from engine.sweeps.trial import Job, Trial, data_key
+from engine.sweeps.tuned import Tuned
 
 
 class Alone(Trial):
@@ -147,3 +148,16 @@ def proposed(profile: str) -> Sweep:
 def long_proposed(profile: str) -> Sweep:
     """One seed, and enough proposals to be killed between them."""
     return replace(proposed(profile), seeds=(0,), samples=6, search=Optuna(random=4))
+
+
+def tuned(profile: str) -> Sweep:
+    """FedAvg and FedProx in rounds of one, each with a rate of its own out of two."""
+    rates = {"local.lr": tune.grid_search([1e-6, 0.1])}
+    return Sweep(
+        base=base(rounds=1),
+        space={"algorithm": tune.grid_search([{"name": "fedavg"}, {"name": "fedprox"}])},
+        seeds=(0,),
+        metric="accuracy",
+        tuned=tuple(Tuned({"algorithm.name": name}, rates) for name in ("fedavg", "fedprox")),
+        tuning_seeds=(7,),
+    )

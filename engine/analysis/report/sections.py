@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from engine.analysis import tuning
 from engine.analysis.comparing.ranking import Setting, ranked, settings_of
 from engine.analysis.comparing.verdicts import judge
 from engine.analysis.coverage import Coverage
@@ -18,6 +19,7 @@ from engine.analysis.report.paper_tables import TableView, paper_tables
 from engine.analysis.report.sheets import Sheet, seeds_text, spread_text
 from engine.analysis.report.trial_sheets import best_settings, failures, trials_sheet
 from engine.analysis.results import Results
+from engine.analysis.settings import setting_label
 from engine.record.run_folder import BREAKS_PRIVACY
 
 FEWEST_RANKED = 13  # settings; fewer are told apart in the tables alone
@@ -89,6 +91,7 @@ def _facts(results: Results, settings: list[Setting]) -> list[tuple[str, str, st
             detail += f", in {personal:,} of {len(evaluated):,} trials; not to be compared with the others', "
             detail += "of the global model on the whole test set"
         rows.append(("accuracy", "of personal models", detail))
+    rows += [("tuned", setting_label(side.chosen.values), side.sentence) for side in tuning.read(results.path)]
     if best and results.axes:
         rows.append(("best", measured.text(best[0].mean, unit=True), best[0].label))
     elif best:

@@ -1,0 +1,82 @@
+"""What each side of a sweep was given by its tuning: candidates, figures and choices, in ``tuning.json``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from engine.analysis.settings import setting_label
+from engine.base.errors import RunFolderError
+from engine.base.files import write_atomically
+from engine.record import fields
+
+FILE = "tuning.json"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Values of what was searched, and the mean of the sweep's metric over cells and tuning seeds; None: it failed."""
+
+    values: dict[str, Any]
+    mean: float | None
+
+
+@dataclass(frozen=True)
+class TunedSide:
+    """A side of the sweep, with its candidates from the best to the worst."""
+
+    where: dict[str, Any]
+    candidates: tuple[Candidate, ...]
+    seeds: tuple[int, ...]
+    metric: str
+    rank: int = 0  # the candidate that the sweep's trials have: 1 is the second best, for sensitivity
+
+    @property
+    def chosen(self) -> Candidate:
+        return self.candidates[self.rank]
+
+    @property
+    def sentence(self) -> str:
+        """What was chosen from what, at what figures, without full stop."""
+        told = [f"{setting_label(one.values)} at {_figure(one.mean)}" for one in self.candidates]
+        place = "the best" if self.rank == 0 else "the second best"
+        seeds = ", ".join(map(str, self.seeds))
+        chosen, side = setting_label(self.chosen.values), setting_label(self.where)
+        return f"{side} has {chosen}, {place} of {len(told)} by {self.metric} on seeds {seeds}: {'; '.join(told)}"
+
+
+def write(folder: Path, sides: Sequence[TunedSide]) -> None:
+    """Write the choices into a sweep's folder."""
+    write_atomically(folder / FILE, json.dumps({"sides": [asdict(side) for side in sides]}, indent=2) + "\n")
+
+
+def read(folder: Path) -> tuple[TunedSide, ...]:
+    """Read the choices of a sweep; () if nothing was tuned. Raises :class:`RunFolderError` for a damaged file."""
+    path = folder / FILE
+    if not path.exists():
+        return ()
+    try:
+        sides = fields.load(path)["sides"]
+        return tuple(_side(one) for one in sides)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise RunFolderError(f"{path} cannot be read ({error}); delete it, and fedskew resume makes it anew") from None
+
+
+def second_best(sides: Sequence[TunedSide]) -> tuple[TunedSide, ...]:
+    """Return the same sides, each with its second best candidate."""
+    return tuple(replace(side, rank=1) for side in sides)
+
+
+def _side(values: Mapping[str, Any]) -> TunedSide:
+    candidates = tuple(Candidate(dict(one["values"]), one["mean"]) for one in values["candidates"])
+    side = TunedSide(dict(values["where"]), candidates, tuple(values["seeds"]), str(values["metric"]), values["rank"])
+    if side.rank not in range(len(candidates)):
+        raise ValueError(f"its rank is {side.rank}")
+    return side
+
+
+def _figure(mean: float | None) -> str:
+    return "no figure" if mean is None else f"{mean:.4g}"

@@ -1,0 +1,127 @@
+"""Tuning before a sweep: each side that ``Sweep.tuned`` names gets the best of its candidates, on seeds held out.
+
+The search of a side is a sweep of its own, in ``tuning/<number of the side>`` of the sweep's folder: so it is resumed
+like one, and none of its trials is among those that claims, tables and figures are made of. What was chosen is in
+``tuning.json``, see engine/analysis/tuning.py; from then on the folder keeps it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from engine.analysis.loading import load
+from engine.analysis.results import Group, Results, grouped
+from engine.analysis.settings import key, setting_label
+from engine.analysis.tuning import FILE, Candidate, TunedSide, read, second_best, write
+from engine.base.errors import RunError, require
+from engine.base.files import writing
+from engine.experiment import Experiment
+from engine.sweeps.definition import Sweep
+from engine.sweeps.folder import SweepFolder
+from engine.sweeps.named import NamedSweep
+from engine.sweeps.space import is_grid
+from engine.sweeps.tuned import Tuned
+
+
+def choices(
+    named: NamedSweep, folder: SweepFolder, search: Callable[[NamedSweep, Path], bool]
+) -> tuple[TunedSide, ...] | None:
+    """Return what each side was given, searched for now unless the folder knows it; None if it was interrupted.
+
+    search: runs a sweep in a folder, and returns whether it came to its end.
+    """
+    known = read(folder.path)
+    if known:
+        return known
+    found = []
+    for number, side in enumerate(named.sweep.tuned):
+        path = folder.path / "tuning" / str(number)
+        if not search(searching(named, side), path):
+            return None
+        found.append(ranked(side, load(path)))
+    with writing(folder.path):
+        write(folder.path, found)
+    return tuple(found)
+
+
+def searching(named: NamedSweep, side: Tuned) -> NamedSweep:
+    """Return the sweep that finds a side's best candidate: its settings times its candidates, on held-out seeds."""
+    sweep = named.sweep
+    picked = [one for one in sweep.settings() if side.picks(sweep.base.replace(one), one)]
+    space: dict[str, Any] = {}
+    for name, value in sweep.space.items():
+        seen = {key(setting[name]) for setting in picked}
+        kept = [one for one in value["grid_search"] if key(one) in seen] if is_grid(value) else []
+        space[name] = {"grid_search": kept} if kept else value
+    alone = replace(
+        sweep,
+        space={**space, **side.space},
+        seeds=sweep.tuning_seeds,
+        claims=(),
+        tables=(),
+        tuned=(),
+        diagnose=False,
+        images=False,
+    )
+    count = len(alone.settings())
+    rule = "picks no rectangle of the sweep's axes"
+    require(count == len(picked) * len(side.candidates()), "tuned", dict(side.where), rule, "name values of axes alone")
+    title = f"Tuning of {setting_label(side.where)} for {named.name}"
+    return replace(named, title=title, sweep=alone, added=(), most=None)
+
+
+def ranked(side: Tuned, results: Results) -> TunedSide:
+    """Return the candidates of a side, the best first: by the mean over cells and seeds, where all have finished."""
+    sign = 1 if results.mode == "max" else -1
+    groups = grouped(results, list(side.space), results.metric)
+    means = [(group.setting, _mean(group)) for group in groups]
+    means.sort(key=lambda pair: (pair[1] is None, 0.0 if pair[1] is None else -sign * pair[1]))
+    if not means or means[0][1] is None:
+        raise RunError(
+            f"no candidate of {setting_label(side.where)} has finished with a {results.metric}, so nothing can be "
+            f"chosen; see the reasons in {results.path / 'trials'}, and resume with --retry-failed"
+        )
+    candidates = tuple(Candidate(dict(values), mean) for values, mean in means)
+    return TunedSide(dict(side.where), candidates, results.seeds, results.metric)
+
+
+def _mean(group: Group) -> float | None:
+    values = list(group.values.values())
+    whole = set(group.statuses) == {"finished"} and all(map(math.isfinite, values))
+    return math.fsum(values) / len(values) if whole else None
+
+
+def with_choices(
+    sweep: Sweep, sides: Sequence[TunedSide], experiment: Experiment, setting: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the setting of a trial with what was chosen for its side; ``experiment``: of the setting without it."""
+    for side, found in zip(sweep.tuned, sides, strict=True):
+        if side.picks(experiment, setting):
+            return {**setting, **found.chosen.values}
+    return dict(setting)
+
+
+def begin_second_best(named: NamedSweep, of: Path, out: Path | None, how: Mapping[str, Any]) -> Path:
+    """Make the folder of the same sweep with the second best candidate of each side, and return it.
+
+    of: the folder in which the best were chosen.
+    """
+    option, first = "--second-best", SweepFolder(of)
+    require(len(named.sweep.tuned) > 0, option, named.name, "is a sweep that tunes no side", "leave the option away")
+    same = first.is_sweep() and first.sweep().get("digest") == named.digest
+    require(same, option, of, "is no folder of this sweep", "name the one in which it was tuned")
+    sides = read(of)
+    require(len(sides) > 0, option, of, f"has no {FILE} yet", "run that sweep first")
+    path = out or of.with_name(f"{of.resolve().name}-second-best")
+    folder = SweepFolder.for_sweep(named, path)
+    other = all(side.rank for side in read(path))
+    require(other, "--out", path, "is the folder of the best candidates", "name another one")
+    if not folder.is_sweep():
+        folder.create(named, how)
+    with writing(path):
+        write(path, second_best(sides))
+    return path

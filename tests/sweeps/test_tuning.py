@@ -1,0 +1,147 @@
+"""Sides that are tuned before a sweep: what is searched, what is chosen, who is given it, what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray import tune
+
+from engine.analysis.results import Axis, Results
+from engine.analysis.tuning import read
+from engine.base.errors import ConfigError, RunError, RunFolderError
+from engine.sweeps import tuning
+from engine.sweeps.definition import Asha, Sweep
+from engine.sweeps.folder import SweepFolder
+from engine.sweeps.named import NamedSweep, load
+from engine.sweeps.options import How
+from engine.sweeps.planning import plan
+from engine.sweeps.tuned import Tuned
+from engine.sweeps.tuning import begin_second_best, choices, searching, with_choices
+from tests.analysis.test_claims import results
+from tests.support import small_sweeps
+from tests.support.small_sweeps import base
+
+RATES = (1e-6, 0.1)  # of the small sweep's sides
+
+
+def small() -> NamedSweep:
+    return load(f"{small_sweeps.__file__}:tuned", "laptop", [], {})
+
+
+class Searched:
+    """What the searches of the sides come to: the accuracies of the two rates, in the order of the sides."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *accuracies: tuple[float, float]) -> None:
+        self.sweeps: list[NamedSweep] = []
+        self._accuracies = accuracies
+        monkeypatch.setattr(tuning, "load", self.load)
+
+    def __call__(self, named: NamedSweep, path: Path) -> bool:
+        self.sweeps.append(named)
+        return len(self.sweeps) <= len(self._accuracies)
+
+    def load(self, path: Path) -> Results:
+        first, second = self._accuracies[int(path.name)]
+        made = results({0.1: ([first, first], [second, second])})
+        trials = made.trials.rename(columns={"mu": "local.lr"})
+        trials["local.lr"] = [RATES[0], RATES[0], RATES[1], RATES[1]]
+        trials["status"] = ["failed" if math.isnan(one) else "finished" for one in trials["last10_accuracy"]]
+        axes = (Axis("local.lr", "local.lr", "grid", RATES, True), made.axes[1])
+        return replace(made, trials=trials, axes=axes, seeds=(7,))
+
+
+def test_each_side_is_searched_on_held_out_seeds_and_gets_its_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kills: a search on the sweep's seeds or of the other side; one side's choice given to the other; the worst
+    chosen; a candidate that failed and wins; a search that is made again on a folder that knows its choices."""
+    named, folder = small(), SweepFolder(tmp_path)
+    searched = Searched(monkeypatch, (0.8, 0.6), (math.nan, 0.5))
+    sides = choices(named, folder, searched)
+    assert sides is not None
+    for one, name in zip(searched.sweeps, ("fedavg", "fedprox"), strict=True):
+        trials = plan(one.sweep)
+        assert [(t.experiment.value_of("algorithm.name"), t.seed, t.experiment.local.lr) for t in trials] == [
+            (name, 7, RATES[0]), (name, 7, RATES[1])
+        ]  # fmt: skip
+        assert not one.sweep.claims and not one.sweep.tuned
+    assert [side.chosen.values for side in sides] == [{"local.lr": RATES[0]}, {"local.lr": RATES[1]}]
+    assert [one.mean for one in sides[1].candidates] == [0.5, None]
+    assert "local.lr=1e-06, the best of 2 by" in sides[0].sentence
+
+    def complete(setting: Any) -> dict[str, Any]:
+        return with_choices(named.sweep, sides, named.sweep.base.replace(setting), setting)
+
+    trials = [(t.experiment.value_of("algorithm.name"), t.experiment.local.lr) for t in plan(named.sweep, complete)]
+    assert trials == [("fedavg", RATES[0]), ("fedprox", RATES[1])]
+    assert choices(named, folder, searched) == sides
+    assert len(searched.sweeps) == 2
+    (tmp_path / "tuning.json").write_text(json.dumps({"sides": [{"where": {}}]}))
+    with pytest.raises(RunFolderError, match=r"tuning.json cannot be read .*; delete it"):
+        choices(named, folder, searched)
+
+
+def test_a_search_that_is_cut_off_chooses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a choice among what was there when the sweep was killed; one where every candidate has failed."""
+    assert choices(small(), SweepFolder(tmp_path), Searched(monkeypatch, (0.8, 0.6))) is None
+    assert read(tmp_path) == ()
+    with pytest.raises(RunError, match=r"no candidate of algorithm.name=fedavg has finished"):
+        choices(small(), SweepFolder(tmp_path), Searched(monkeypatch, (math.nan, math.nan)))
+
+
+def test_the_second_best_is_another_folder_of_the_same_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: the best again; a folder of the best that is overwritten; choices of another sweep."""
+    named, first = small(), SweepFolder(tmp_path / "first")
+    how = How().to_mapping()
+    with pytest.raises(ConfigError, match="is no folder of this sweep"):
+        begin_second_best(named, first.path, None, how)
+    first.create(named, how)
+    with pytest.raises(ConfigError, match=r"has no tuning.json yet; run that sweep first"):
+        begin_second_best(named, first.path, None, how)
+    choices(named, first, Searched(monkeypatch, (0.8, 0.6), (0.4, 0.5)))
+    second = begin_second_best(named, first.path, None, how)
+    assert second == tmp_path / "first-second-best"
+    assert [side.chosen.values["local.lr"] for side in read(second)] == [RATES[1], RATES[0]]
+    assert "the second best of 2" in read(second)[0].sentence
+    assert begin_second_best(named, first.path, second, how) == second  # it is gone on with
+    with pytest.raises(ConfigError, match="is the folder of the best candidates; name another one"):
+        begin_second_best(named, first.path, first.path, how)
+
+
+GRID = {"local.lr": tune.grid_search([0.1, 0.2])}
+ONE = Tuned({"mu": 0.0}, GRID)
+BAD: list[tuple[dict[str, Any], str]] = [
+    (
+        {"tuned": (ONE, Tuned({"mu": 1.0}, {"local.lr": tune.grid_search([1, 2, 3])}))},
+        "has 3 candidates, and",
+    ),
+    ({"tuned": (ONE, ONE)}, "picks settings of another side; divide them"),
+    ({"tuned": (Tuned({"mu": 0.5}, GRID),)}, "picks no setting of the sweep"),
+    ({"tuned": (Tuned({"mu": 0.0}, {"local.lr": tune.uniform(0, 1)}),)}, "must be searched on a grid"),
+    ({"tuned": (Tuned({"mu": 0.0}, {"local.lr": tune.grid_search([1])}),)}, "has nothing to choose from"),
+    ({"tuned": (Tuned({"mu": 0.0}, {"mu": tune.grid_search([1, 2])}),)}, "tuned=mu: is set by the sweep's own mu"),
+    ({"tuned": (ONE,), "tuning_seeds": (3, 0)}, r"tuning_seeds=\[0\]: are seeds of the sweep, too"),
+    ({"tuned": (ONE,), "tuning_seeds": ()}, "tuning_seeds=.*: must be whole numbers from 0 on"),
+    ({"tuned": (ONE,), "scheduler": Asha(1)}, "is for sweeps of grids alone"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD, ids=lambda value: str(value)[:30])
+def test_what_cannot_be_tuned(changes: dict[str, Any], message: str) -> None:
+    """Kills: one side that is searched more than the other; claims on seeds that chose; a wrong label."""
+    with pytest.raises(ConfigError, match=message):
+        Sweep(**{"base": base(), "space": {"mu": tune.grid_search([0.0, 1.0])}, **changes})
+
+
+def test_tuning_is_part_of_what_a_sweep_is() -> None:
+    """Kills: a folder that is gone on with by other candidates; a digest that moves where nothing is tuned."""
+    named = small()
+    assert replace(named, sweep=replace(named.sweep, tuning_seeds=(8,))).digest != named.digest
+    alone = replace(named, sweep=replace(named.sweep, tuned=()))
+    assert replace(alone, sweep=replace(alone.sweep, tuning_seeds=(8,))).digest == alone.digest
+    assert searching(named, named.sweep.tuned[0]).digest != searching(named, named.sweep.tuned[1]).digest
