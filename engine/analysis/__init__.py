@@ -1,9 +1,9 @@
 """Reading of runs and sweeps: tables of trials, statistics over seeds, claims of papers, pictures and the report.
 
 It offers ``load`` (a folder as :class:`Results`), ``judge`` (is a claim held, not held or undecided), what a sweep
-declares (``Claim``, ``PaperTable``, ``Published``), ``report.write`` for the folder of a report and
-``run_pictures.draw_pictures`` for the pictures of one run. Read ``trials.py`` first (the figures of a trial), then
-``results.py`` and ``comparing/verdicts.py``.
+declares (``Claim``, ``PaperTable``, ``Published``), ``report.write`` for the folder of a report,
+``run_pictures.draw_pictures`` for the pictures of one run and ``ledger`` for what came of all papers' claims.
+Read ``trials.py`` first (the figures of a trial), then ``results.py`` and ``comparing/verdicts.py``.
 
 results = load(Path("runs/drift.fedprox_mu-laptop-0123456789ab"))
 results.settings()                  # mean, spread and interval of every setting

@@ -38,6 +38,32 @@ def _write(node: ast.AST, parts: list[str]) -> None:
             parts.append(repr(value))
 
 
+def portable_digest_of(source: str) -> str:
+    """Hash what :func:`digest_of` hashes, equal under every version of Python.
+
+    Later versions give the nodes of a syntax tree more fields, which are empty where a source makes no use of them:
+    what is empty is left out, and each field is named.
+    """
+    parts: list[str] = []
+    _write_named(ast.parse(source), parts)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _write_named(node: Any, parts: list[str]) -> None:
+    if not isinstance(node, ast.AST):
+        parts.append(repr(node))
+        return
+    parts.append(f"({type(node).__name__}")
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if value is None and not isinstance(node, ast.Constant):
+            continue
+        for one in _that_count(value, docstring=name == "body") if isinstance(value, list) else [value]:
+            parts.append(name)
+            _write_named(one, parts)
+    parts.append(")")
+
+
 def _that_count(nodes: list[Any], docstring: bool) -> list[Any]:
     """Leave out statements that only log, and with ``docstring`` a text at the beginning."""
     if not nodes or not isinstance(nodes[0], ast.stmt):

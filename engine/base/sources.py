@@ -20,7 +20,7 @@ from types import ModuleType
 
 from engine.base import own_modules
 from engine.base.definitions import SCRIPT, reached
-from engine.base.digests import digest_of
+from engine.base.digests import digest_of, portable_digest_of
 from engine.base.errors import ConfigError
 from engine.base.opening import read_bytes, read_text
 from engine.base.own_modules import OURS
@@ -203,6 +203,12 @@ def _file_digest(module: str) -> str:
     if path.suffix != ".py":
         return hashlib.sha256(read_bytes(path)).hexdigest()
     return digest_of(read_text(path))
+
+
+@cache
+def portable_digest(module: str) -> str:
+    """Hash what a module of ours computes, equal under every version of Python; see ``digests.py``."""
+    return portable_digest_of(read_text(file_of(module)))
 
 
 @cache

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 
-from engine.base.sources import all_behind, numeric_path, source_digest
+from engine.base.sources import all_behind, behind, numeric_path, portable_digest, source_digest
 from engine.experiment import Experiment, Stage
 from engine.experiment.parts import choices_of
 
@@ -61,6 +61,18 @@ def code_of(*experiments: Experiment) -> str:
     """Return 16 hex digits of the code that runs of ``experiments`` go through, all of their stages."""
     choices = {choice for one in experiments for choice in choices_of(one, one.chain)}
     text = json.dumps(_sources(choices), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def sources_of(*experiments: Experiment) -> str:
+    """Return 16 hex digits of the sources that runs of ``experiments`` go through, equal wherever these are the same.
+
+    They leave out what :func:`code_of` has beside the sources: versions of installed packages, and the form that this
+    version of Python gives a syntax tree.
+    """
+    choices = {choice for one in experiments for choice in choices_of(one, one.chain)}
+    modules = {*numeric_path(), *(module for choice in choices for module in behind(choice))}
+    text = json.dumps({module: portable_digest(module) for module in sorted(modules)})
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

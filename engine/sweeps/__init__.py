@@ -6,6 +6,7 @@ It offers ``Sweep`` and its searchers and schedulers for those who define one, `
 definition.py   what a sweep is: base experiment, search space, seeds, scheduler, claims
 space.py        search spaces: what is a grid, what is drawn, an axis as data
 named.py        sweeps by their names, or of a user's own file
+stated.py       a sweep by name as the ledger of claims takes it
 from_python.py  a sweep that a script or a notebook begins
 options.py      what a user chooses of how a sweep runs
 folder.py       what is on disk: sweep.yaml, and a record for each trial

@@ -99,6 +99,12 @@ def known(sweeps: Mapping[str, tuple[str, ...]]) -> dict[str, Callable[[str], Sw
     }
 
 
+def papers(sweeps: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """Return what the modules of sweeps say of themselves first: the paper, and what is made of it; by their names."""
+    modules = {name: importlib.import_module(f"tune_configs.{name}") for name in sorted(sweeps)}
+    return {name: (inspect.getdoc(module) or name).split("\n\n")[0] for name, module in modules.items()}
+
+
 def _file_and_function(reference: str) -> tuple[Path | None, str]:
     """``FILE.py:function`` as (the whole path, the function); (None, the reference) for a name."""
     path, colon, name = reference.rpartition(":")

@@ -6,11 +6,11 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
 from engine.analysis import figures
+from engine.analysis.comparing.rests_on import rests_on
 from engine.analysis.comparing.verdicts import Verdict
 from engine.analysis.coverage import lacks
 from engine.analysis.drawing import Drawing
@@ -70,22 +70,8 @@ def _view(number: int, verdict: Verdict, results: Results) -> ClaimView:
     cells = _cells(number, verdict, measured, name) if verdict.cells else None
     drawing = figures.forest(number, verdict, name)
     numbers = _numbers(verdict, measured) + (BREAKS_PRIVACY,) * _rests_on_oracle(results, verdict)
-    lacking = lacks(_rests_on(results, verdict), len(results.coverage.nameless))
+    lacking = lacks(rests_on(results, verdict.claim), len(results.coverage.nameless))
     return ClaimView(number, verdict, numbers, _places(verdict), cells, drawing, lacking)
-
-
-def _rests_on(results: Results, verdict: Verdict) -> list[dict[str, Any]]:
-    """Pick the trials that the claim compares, whatever became of them."""
-    claim = verdict.claim
-    either = {**claim.better, **claim.worse}
-    # In a list, so that a value that is a list is one value. What one side alone names picks trials for both.
-    sides = [{name: [value] for name, value in {**either, **side}.items()} for side in (claim.better, claim.worse)]
-    return [
-        row
-        for row in results.trials.to_dict("records")
-        if all(name in row and matches(row[name], value) for name, value in claim.where.items())
-        and any(all(name in row and matches(row[name], side[name]) for name in side) for side in sides)
-    ]
 
 
 def _rests_on_oracle(results: Results, verdict: Verdict) -> bool:

@@ -15,7 +15,7 @@ def markdown(results: Results, sections: Sections) -> str:
     facts = ((name, escaped(figure), f" ({escaped(more)})" if more else "") for name, figure, more in sections.facts)
     blocks.append("\n".join(f"- {name}: {figure}{more}" for name, figure, more in facts))
     if sections.claims:
-        blocks += ["## Claims", *map(_claim, sections.claims)]
+        blocks += ["## Claims", *map(_claim, sections.claims), sections.ledger]
     for view in sections.tables:
         blocks += [f"## {escaped(view.title)}", escaped(view.source)]
         blocks += [f"{sheet.markdown}\n\n{sheet.note}" for sheet in (view.sheet, view.pairs) if sheet]

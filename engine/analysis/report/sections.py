@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from engine.analysis.report.sheets import Sheet, seeds_text, spread_text
 from engine.analysis.report.trial_sheets import best_settings, failures, trials_sheet
 from engine.analysis.results import Results
 from engine.analysis.settings import setting_label
+from engine.analysis.trials import read_yaml
 from engine.record.run_folder import BREAKS_PRIVACY
 
 FEWEST_RANKED = 13  # settings; fewer are told apart in the tables alone
@@ -36,6 +38,7 @@ class Sections:
     trials: Sheet
     frames: dict[str, pd.DataFrame]  # by the name of the file
     coverage: Coverage  # what of the plan is there
+    ledger: str  # where these claims stand among all others; "" of a sweep that is none of fedskew's
 
     @property
     def drawings(self) -> list[Drawing]:
@@ -59,7 +62,20 @@ def sections_of(results: Results) -> Sections:
     # Now that every table has been read: what of them was damaged is known.
     coverage = replace(results.coverage, damage={**results.coverage.damage, **results.unread})
     facts = _facts(results, settings)
-    return Sections(facts, claims, tables, best, groups, failures(results), trials, frames, coverage)
+    failed, ledger = failures(results), ledger_note(results)
+    return Sections(facts, claims, tables, best, groups, failed, trials, frames, coverage, ledger)
+
+
+def ledger_note(results: Results) -> str:
+    """Say which row of the ledger of claims is that of a named sweep."""
+    path = results.path / "sweep.yaml"
+    reference = read_yaml(path).get("reference") if results.claims and path.exists() else None
+    if not isinstance(reference, str) or not re.fullmatch(r"\w+\.\w+", reference):
+        return ""
+    return (
+        f"What the ledger says of them: docs/claims.md#{reference.replace('.', '')} in fedskew's repository; "
+        "fedskew claims --record with this folder puts these trials there."
+    )
 
 
 def _facts(results: Results, settings: list[Setting]) -> list[tuple[str, str, str]]:

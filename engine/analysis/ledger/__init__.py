@@ -1,0 +1,28 @@
+"""The ledger of claims: what each claim of each paper came to, judged anew from small tables in the repository.
+
+It offers ``record`` (the entry of a sweep's folder), ``write`` and ``read_all`` for the entries, ``rows_of`` (each
+claim with its verdict, and whether code or setting have changed since) and ``page`` for docs/claims.md. Read
+``entry.py`` first (what is kept of a sweep), then ``versions.py`` and ``rows.py``.
+"""
+
+from engine.analysis.ledger.entry import Entry, file_of, read, read_all, write
+from engine.analysis.ledger.headline import with_headlines
+from engine.analysis.ledger.page import page
+from engine.analysis.ledger.recording import record
+from engine.analysis.ledger.rows import Row, SweepRows, rows_of
+from engine.analysis.ledger.stated import Stated
+
+__all__ = [
+    "Entry",
+    "Row",
+    "Stated",
+    "SweepRows",
+    "file_of",
+    "page",
+    "read",
+    "read_all",
+    "record",
+    "rows_of",
+    "with_headlines",
+    "write",
+]

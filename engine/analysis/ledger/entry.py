@@ -1,0 +1,196 @@
+"""An entry of the ledger: a sweep's trials as a small table, with what was asked and what computed them.
+
+An entry is one YAML file, docs/claims/<sweep>.<profile>.yaml, replaced as a whole. It keeps figures and never a
+verdict: those are judged anew from its table, whenever the page is made. The table's hash is kept beside it, so that a
+table that was edited or badly merged is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from engine.analysis.claims import Claim
+from engine.analysis.coverage import Coverage, counted
+from engine.analysis.ledger.table import TrialTable
+from engine.analysis.results import Axis, Results
+from engine.analysis.settings import setting_column
+from engine.analysis.trials import METRICS
+from engine.base import safe_yaml
+from engine.base.errors import ConfigError, RunFolderError
+from engine.base.files import write_atomically
+from engine.record import fields
+
+TRIALS = "trials"  # the table, last of all
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is kept of one sweep.
+
+    definition: ``sweep.yaml`` without what is of the folder. settings: of :class:`Stated`, "" if the sweep was another
+    when it was recorded. codes: the hash of each code that computed trials -> that of its sources, "" where these were
+    gone when it was recorded. versions: what computed them beside that, one mapping for each mixture. machine: of the
+    computer that it was recorded on, {} if that is not known to have computed it.
+    """
+
+    name: str
+    profile: str
+    overrides: tuple[str, ...]
+    digest: str
+    definition: Mapping[str, Any]
+    settings: str
+    codes: Mapping[str, str]
+    versions: tuple[Mapping[str, str], ...]
+    machine: Mapping[str, Any]
+    table: TrialTable
+
+    @cached_property
+    def claims(self) -> tuple[Claim, ...]:
+        """The claims as they were when the sweep began."""
+        return tuple(map(Claim.from_mapping, self.definition["claims"]))
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of computing, all trials added up."""
+        return sum(row["seconds"] or 0.0 for row in self.table.rows)
+
+    @property
+    def weights(self) -> str:
+        """12 hex digits of the weights of all trials that ended: two runs of a sweep have the same if all bits are."""
+        rows = [f"{row['trial']} {row['seed']} {row['weights']}" for row in self.table.rows if row["weights"]]
+        return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:12]
+
+    @property
+    def ended(self) -> str:
+        """How many trials have ended: ``24``, or ``18 of 24``."""
+        ended = sum(row["status"] in ("finished", "stopped", "failed") for row in self.table.rows)
+        return f"{ended:,}" if ended == len(self.table.rows) else f"{ended:,} of {len(self.table.rows):,}"
+
+    def results(self, claims: tuple[Claim, ...]) -> Results:
+        """Return the trials as what ``judge`` takes, with ``claims`` to be judged."""
+        axes = tuple(Axis(a["name"], a["key"], a["kind"], _tuple(a["values"]), a["log"]) for a in self._axes)
+        rows = self.table.rows
+        series = {axis.name: setting_column([row[axis.name] for row in rows]) for axis in axes}
+        for name in ("trial", "status", "seed"):
+            series[name] = pd.Series([row[name] for row in rows])
+        for name in dict.fromkeys([*METRICS, *self.table.metrics]):  # what was not recorded is not a number
+            series[name] = pd.Series([row.get(name) for row in rows], dtype="float64")
+        coverage = Coverage(planned=len(rows), statuses=counted(row["status"] for row in rows))
+        return Results(
+            path=Path(self.name),
+            name=self.name,
+            title=self.name,
+            profile=self.profile,
+            axes=axes,
+            seeds=tuple(self.definition["seeds"]),
+            metric=self.definition["metric"],
+            mode=self.definition["mode"],
+            target_accuracy=self.definition["target_accuracy"],
+            tables=(),
+            claims=claims,
+            trials=pd.DataFrame(series),
+            evaluations={},
+            coverage=coverage,
+        )
+
+    @property
+    def _axes(self) -> list[dict[str, Any]]:
+        return self.definition["axes"]
+
+
+def file_of(ledger: Path, name: str, profile: str) -> Path:
+    """Return the file of an entry in the ledger's folder."""
+    return ledger / f"{name}.{profile}.yaml"
+
+
+def write(ledger: Path, entry: Entry) -> Path:
+    """Put an entry in the place of the one before it, and return its file; raises :class:`ConfigError`."""
+    text = entry.table.to_text()
+    head = {
+        "sweep": entry.name,
+        "profile": entry.profile,
+        "overrides": list(entry.overrides),
+        "digest": entry.digest,
+        "settings": entry.settings,
+        "codes": dict(entry.codes),
+        "versions": [dict(one) for one in entry.versions],
+        "machine": dict(entry.machine),
+        "definition": dict(entry.definition),
+        "metrics": list(entry.table.metrics),
+        "table_sha256": hashlib.sha256(text.encode()).hexdigest(),
+    }
+    written = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=120)
+    path = file_of(ledger, entry.name, entry.profile)
+    try:
+        ledger.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, f"{written}{TRIALS}: |\n{textwrap.indent(text, '  ')}")
+    except OSError as error:
+        raise ConfigError("--ledger", ledger, f"cannot be written ({error})", "name another folder") from None
+    return path
+
+
+def read_all(ledger: Path) -> list[Entry]:
+    """Read every entry of the ledger's folder, by name; an empty list where there is no such folder."""
+    return [read(path) for path in sorted(ledger.glob("*.yaml"))]
+
+
+def read(path: Path) -> Entry:
+    """Read one entry; raises :class:`RunFolderError` for one that is damaged or was edited."""
+    try:
+        values = safe_yaml.read(path)
+        return _entry(path, values)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        told = f"it has no {error}" if isinstance(error, KeyError) else error
+        raise RunFolderError(f"{path} cannot be read as an entry of the ledger ({told}); record its sweep again") from (
+            None
+        )
+
+
+def _entry(path: Path, values: Any) -> Entry:
+    if not isinstance(values, dict):
+        raise ValueError("it holds no mapping")
+    texts = fields.sequence(fields.text)
+    checks: dict[str, fields.Check] = {
+        **dict.fromkeys(("sweep", "profile", "digest", "settings", "table_sha256", TRIALS), fields.text),
+        **dict.fromkeys(("overrides", "metrics"), texts),
+        "codes": fields.mapping(fields.text),
+        "versions": fields.sequence(fields.mapping(fields.text)),
+        **dict.fromkeys(("machine", "definition"), fields.mapping(fields.anything)),
+    }
+    lacking = [name for name in checks if name not in values]
+    if lacking:
+        raise KeyError(lacking[0])
+    fields.check(values, checks)
+    if path.name != file_of(path.parent, values["sweep"], values["profile"]).name:
+        raise ValueError(f"it is of {values['sweep']} in profile {values['profile']}")
+    if hashlib.sha256(values[TRIALS].encode()).hexdigest() != values["table_sha256"]:
+        raise ValueError("its table is not the one that was recorded")
+    definition = values["definition"]
+    axes = [axis["name"] for axis in definition["axes"]]
+    entry = Entry(
+        name=values["sweep"],
+        profile=values["profile"],
+        overrides=tuple(values["overrides"]),
+        digest=values["digest"],
+        definition=definition,
+        settings=values["settings"],
+        codes=values["codes"],
+        versions=tuple(values["versions"]),
+        machine=values["machine"],
+        table=TrialTable.from_text(values[TRIALS], axes, values["metrics"]),
+    )
+    entry.results(entry.claims)  # raises where the definition lacks a part
+    return entry
+
+
+def _tuple(values: Any) -> tuple[Any, ...] | None:
+    return None if values is None else tuple(values)

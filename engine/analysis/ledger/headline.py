@@ -1,0 +1,41 @@
+"""The headline claims of the five papers, as rows of the README between two markers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from engine.analysis.ledger.page import anchor
+from engine.analysis.ledger.rows import NOT_RUN, SweepRows
+from engine.analysis.report.sheets import escaped
+from engine.base.errors import RunFolderError
+
+HEADLINES = {"CCVR": "ccvr", "PFLEGO": "pflego", "CBHMA": "cbhma", "FedSER": "fedser", "CBFL": "cbfl"}
+BEGIN = "<!-- headline claims: written by fedskew claims -->"
+END = "<!-- end of the headline claims -->"
+
+
+def with_headlines(text: str, sweeps: Iterable[SweepRows]) -> str:
+    """Return the README's text with the table of today; raises :class:`RunFolderError` without its two markers."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise RunFolderError(f"README.md has no place for the headline claims; put in a line {BEGIN!r} and one {END!r}")
+    return f"{before}{BEGIN}\n{_table(sweeps)}\n{END}{after}"
+
+
+def _table(sweeps: Iterable[SweepRows]) -> str:
+    """The first claim of each paper's headline sweep, one row a paper."""
+    stated = {sweep.name: sweep for sweep in sweeps if sweep.profile == "laptop" and sweep.rows}
+    lines = ["| paper | claim | verdict | effect, 95 % interval | seeds |", "|---|---|---|---|---|"]
+    for paper, module in HEADLINES.items():
+        sweep = stated.get(f"{module}.headline")
+        if sweep is None:
+            lines.append(f"| {paper} | no headline sweep is stated yet | {NOT_RUN} | | |")
+            continue
+        row = sweep.rows[0]
+        seeds = str(len(row.verdict.seeds)) if row.verdict else ""
+        verdict = f"[{row.word}](docs/claims.md#{anchor(sweep.name)})"
+        lines.append(
+            f"| {paper} | {escaped(row.claim.text)}{escaped(sweep.changed)} | {verdict} | {row.effect} | {seeds} |"
+        )
+    return "\n".join(lines)

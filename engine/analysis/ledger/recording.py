@@ -1,0 +1,153 @@
+"""The entry of a sweep's folder, finished or still going on."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from engine.analysis.ledger.entry import Entry
+from engine.analysis.ledger.stated import Stated
+from engine.analysis.ledger.table import TrialTable
+from engine.analysis.ledger.versions import settings_digest
+from engine.analysis.loading import load, trial_records
+from engine.analysis.results import Results
+from engine.analysis.settings import key
+from engine.analysis.trials import of_schema, read_experiment, read_yaml
+from engine.base.devices import first_cpu
+from engine.base.errors import RunFolderError
+from engine.base.opening import read_bytes
+from engine.record.numerics import UNKNOWN, processor
+from engine.record.stage_hashes import CODE
+from engine.record.summary import read as read_summary
+from engine.record.sweep_files import read_plan
+
+OF_FOLDER = ("name", "profile", "title", "digest", "reference", "overrides", "how", CODE, "tables")  # of sweep.yaml
+VERSIONS = ("fedskew", "torch", "numpy", "device", "hardware", "processor", "settings")
+HERE = "data.root="  # begins an override that names a folder of one machine
+ANY = "FOLDER"
+
+
+def asked(folder: Path) -> tuple[str, str, tuple[str, ...]]:
+    """Return name, profile and overrides of the sweep in a folder; raises :class:`RunFolderError`."""
+    values = read_yaml(folder / "sweep.yaml")
+    name, profile, overrides = (values.get(part) for part in ("reference", "profile", "overrides"))
+    if not isinstance(name, str) or not isinstance(profile, str) or not isinstance(overrides, list):
+        raise RunFolderError(f"{folder / 'sweep.yaml'} cannot be read as a sweep (it has no reference)")
+    if not re.fullmatch(r"\w+\.\w+", name):
+        raise RunFolderError(
+            f"{folder} is a sweep of a file of your own: the ledger takes those of fedskew list sweeps"
+        )
+    return name, profile, tuple(_anywhere(str(text)) for text in overrides)
+
+
+def record(folder: Path, stated: Stated | None, before: Entry | None = None) -> Entry:
+    """Read the folder of a sweep as an entry of the ledger.
+
+    stated: the sweep as it is now, with the overrides of the folder; None if it is no more. before: its entry so far,
+    which knows the sources of trials that ran before the code was changed.
+    """
+    name, profile, overrides = asked(folder)
+    values = read_yaml(folder / "sweep.yaml")
+    results = load(folder)
+    rows = _rows(results)
+    versions, sources = dict[tuple[Any, ...], dict[str, str]](), dict[str, str]()
+    for row in rows:
+        computed_by = row.pop("versions")
+        if computed_by:
+            versions.setdefault(tuple(computed_by.items()), computed_by)
+        if row["code"] and row["code"] not in sources:
+            sources[row["code"]] = _sources(row["code"], stated, before)
+    definition = {part: value for part, value in values.items() if part not in OF_FOLDER}
+    if definition["base"].get("data", {}).get("root") is not None:
+        definition["base"]["data"]["root"] = ANY
+    return Entry(
+        name=name,
+        profile=profile,
+        overrides=overrides,
+        digest=str(values.get("digest", "")),
+        definition=definition,
+        settings=_settings(folder, values, stated),
+        codes=sources,
+        versions=tuple(versions.values()),
+        machine=_machine(list(versions.values())),
+        table=TrialTable(tuple(axis.name for axis in results.axes), _metrics(results), tuple(rows)),
+    )
+
+
+def _anywhere(override: str) -> str:
+    return f"{HERE}{ANY}" if override.replace(" ", "").startswith(HERE) else override
+
+
+def _metrics(results: Results) -> tuple[str, ...]:
+    """Name the metrics that the sweep's claims, its tables and the sweep itself ask for, as far as trials have them."""
+    wanted = [results.metric, *(one.metric for one in (*results.claims, *results.tables))]
+    return tuple(name for name in dict.fromkeys(wanted) if name in results.trials)
+
+
+def _rows(results: Results) -> list[dict[str, Any]]:
+    metrics = _metrics(results)
+    found = []
+    for row in results.trials.to_dict("records"):
+        folder = results.path / row["folder"]
+        kept = {name: row[name] for name in ("trial", "status", *(axis.name for axis in results.axes), *metrics)}
+        kept |= {"seed": int(row["seed"]), "code": "", "partition": "", "partition_seed": None, "seconds": None}
+        kept |= {"weights": (row["weights_sha256"] or "")[:16] if isinstance(row["weights_sha256"], str) else ""}
+        found.append(kept | {"versions": {}} | (_of_folder(folder) if row["status"] in ("finished", "stopped") else {}))
+    return found
+
+
+def _of_folder(folder: Path) -> dict[str, Any]:
+    """Read what the trials table has not: which partition was drawn, what computed the trial and how long."""
+    computed_by = read_summary(folder).get("versions", {})
+    partition = folder / "partition.parquet"
+    try:
+        drawn = hashlib.sha256(read_bytes(partition)).hexdigest()[:16]
+    except OSError as error:
+        raise RunFolderError(f"{partition} cannot be read ({error})") from None
+    seed = read_experiment(folder / "experiment.yaml").get("partition", {}).get("seed")
+    return {
+        "partition": drawn,
+        "partition_seed": seed if type(seed) is int else None,
+        "code": computed_by.get(CODE, UNKNOWN),
+        "versions": {name: computed_by.get(name, UNKNOWN) for name in VERSIONS},
+        "seconds": _seconds(folder),
+    }
+
+
+def _seconds(folder: Path) -> float:
+    """Add up the seconds of the rounds that the trial computed itself, their evaluations included."""
+    if not (folder / "rounds.parquet").exists():
+        return 0.0
+    rounds = of_schema(folder, "rounds", ["reused", "seconds", "evaluation_seconds"]).to_pandas()
+    own = rounds[~rounds["reused"].astype(bool)]
+    return round(float(own["seconds"].sum() + own["evaluation_seconds"].sum()), 3)
+
+
+def _sources(code: str, stated: Stated | None, before: Entry | None) -> str:
+    if stated is not None and code in stated.codes():
+        return stated.sources()
+    return before.codes.get(code, "") if before is not None else ""
+
+
+def _settings(folder: Path, values: Mapping[str, Any], stated: Stated | None) -> str:
+    """Return the digest of the sweep's settings, if those of the folder are the sweep's own still."""
+    settings = stated.settings() if stated is not None else ()
+    known = {key(setting) for setting in settings}
+    records, _ = trial_records(folder, read_plan(folder, values) or ())
+    return settings_digest(settings) if all(key(one["setting"]) in known for one in records) else ""
+
+
+def _machine(versions: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    """Describe this computer, if it is of the processor that computed every trial; {} otherwise."""
+    here = processor()
+    if not versions or any(one["processor"] != here for one in versions):
+        return {}
+    told = first_cpu(Path("/proc/cpuinfo"))
+    model = told.get("model name", "")
+    named = model if model and not model.lower().startswith("unknown") else here
+    return {"processor": named, "cores": os.cpu_count(), "python": platform.python_version()}

@@ -1,0 +1,123 @@
+"""The ledger of claims: ``fedskew claims``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from engine.base.errors import ConfigError, FedskewError, nearest, require
+from engine.base.files import write_atomically
+from engine.base.opening import read_text
+from engine.cli.plain import plain_console
+from engine.cli.show import console as terminal
+from engine.cli.show import print_result
+from tune_configs import SWEEPS
+
+if TYPE_CHECKING:
+    from engine.analysis.ledger import Entry, Stated, SweepRows
+
+LEDGER, PAGE, README = Path("docs/claims"), Path("docs/claims.md"), Path("README.md")
+
+
+def claims_command(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(help="a paper (ccvr) or a sweep (ccvr.main): print its rows alone; with --record, folders"),
+    ] = None,
+    record: Annotated[bool, typer.Option("--record", help="put these sweeps' folders into the ledger first")] = False,
+    check: Annotated[bool, typer.Option("--check", help="write nothing; exit 1 if the page is not up to date")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="write nothing; print all rows as JSON")] = False,
+    root: Annotated[Path, typer.Option(help="the checkout of fedskew whose docs/claims.md is written")] = Path("."),
+) -> None:
+    """Write docs/claims.md: each claim of each paper with its verdict, from the tables in docs/claims."""
+    require(not (record and check), "--check", "true", "writes nothing, and --record does", "choose one of the two")
+    for path in (root / PAGE.parent, root / README):
+        require(path.exists(), "--root", root, f"is no checkout of fedskew (it has no {path.name})", "name one")
+    if record:
+        require(bool(what), "--record", "true", "needs the folder of a sweep", "fedskew claims --record runs/SWEEP")
+        for folder in what or ():
+            _record(Path(folder), root)
+    wanted = [] if record else list(what or ())
+    rows = ledger(root, wanted)
+    if as_json:
+        print_result(json.dumps([row for sweep in rows for row in sweep.to_mappings()], allow_nan=False, indent=1))
+    elif wanted:
+        _print(rows)
+    else:
+        _pages(root, rows, check)
+
+
+def ledger(root: Path, wanted: Sequence[str] = ()) -> list[SweepRows]:
+    """Judge the claims of all named sweeps, or of the papers and sweeps that are ``wanted``."""
+    from engine.analysis.ledger import read_all, rows_of
+    from engine.sweeps.named import PROFILES, load  # with Ray Tune
+    from engine.sweeps.stated import as_stated
+
+    names = [f"{module}.{name}" for module, functions in SWEEPS.items() for name in functions]
+    for one in wanted:
+        require(one in {*names, *SWEEPS}, "claims", one, "is no paper and no sweep", nearest(one, [*SWEEPS, *names]))
+    chosen = [name for name in names if not wanted or {name, name.partition(".")[0]} & {*wanted}]
+    stated = [as_stated(load(name, profile, [], SWEEPS)) for name in chosen for profile in PROFILES]
+    entries = [entry for entry in read_all(root / LEDGER) if not wanted or entry.name in chosen]
+    return rows_of(stated, entries, lambda entry: _now(entry.name, entry.profile, entry.overrides))
+
+
+def _now(name: str, profile: str, overrides: Sequence[str]) -> Stated | None:
+    """Return the sweep as it is now; None if there is none of that name any more, or none with these overrides."""
+    from engine.sweeps.named import load
+    from engine.sweeps.stated import as_stated
+
+    try:
+        return as_stated(load(name, profile, overrides, SWEEPS))
+    except FedskewError:
+        return None
+
+
+def _record(folder: Path, root: Path) -> None:
+    from engine.analysis.ledger import file_of, read, record, write
+    from engine.analysis.ledger.recording import asked
+
+    name, profile, overrides = asked(folder)
+    place = file_of(root / LEDGER, name, profile)
+    before: Entry | None = read(place) if place.exists() else None
+    entry = record(folder, _now(name, profile, overrides), before)
+    path = write(root / LEDGER, entry)
+    terminal.print(f"recorded   {entry.ended} trials in {path}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _pages(root: Path, rows: Sequence[SweepRows], check: bool) -> None:
+    """Write the page and the README's rows, or with ``check`` compare them."""
+    from engine.analysis.ledger import page, with_headlines
+    from engine.analysis.ledger.rows import counts
+    from engine.sweeps.named import papers
+
+    made = {PAGE: page(rows, papers(SWEEPS)), README: with_headlines(read_text(root / README), rows)}
+    old = [path for path, text in made.items() if not (root / path).exists() or read_text(root / path) != text]
+    if check:
+        for path in old:
+            terminal.print(f"{path} is not up to date; run fedskew claims", highlight=False, markup=False)
+        raise typer.Exit(1 if old else 0)
+    for path in old:
+        try:
+            write_atomically(root / path, made[path])
+        except OSError as error:
+            raise ConfigError("--root", root, f"cannot be written ({error})", "name another one") from None
+    told = ", ".join(f"{count} {word}" for word, count in counts(rows).items())
+    terminal.print(f"{root / PAGE}: {told}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _print(rows: Sequence[SweepRows]) -> None:
+    table = Table(box=None)
+    for name in ("sweep", "claim", "source", "verdict", "effect, 95 % interval", "seeds"):
+        table.add_column(name, no_wrap=name in ("sweep", "verdict"))
+    for sweep in rows:
+        name = sweep.name if sweep.profile == "laptop" else f"{sweep.name} ({sweep.profile})"
+        for row in sweep.rows:
+            seeds = str(len(row.verdict.seeds)) if row.verdict else ""
+            table.add_row(name, row.claim.text, row.claim.source, row.word, row.effect, seeds)
+    plain_console().print(table)

@@ -1,0 +1,339 @@
+"""The ledger of claims: small tables that are recorded, judged anew, and known for an earlier version's."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from engine.analysis.claims import Claim
+from engine.analysis.comparing.verdicts import judge
+from engine.analysis.ledger import (
+    Entry,
+    Stated,
+    SweepRows,
+    file_of,
+    page,
+    read,
+    read_all,
+    record,
+    rows_of,
+    with_headlines,
+    write,
+)
+from engine.analysis.ledger.headline import BEGIN, END
+from engine.analysis.ledger.rows import EARLIER, NOT_RUN, counts
+from engine.analysis.ledger.table import TrialTable
+from engine.analysis.loading import load
+from engine.analysis.report.sections import ledger_note
+from engine.base.digests import digest_of, portable_digest_of
+from engine.base.errors import RunFolderError
+from engine.experiment import Experiment
+from tests.support.sweep_folders import ALPHA, MU, make_sweep
+
+CODE, SOURCES = "c" * 16, "s" * 16
+NAME = "made.headline"
+PAPERS = {"made": "MADE, a method that was made up (Nobody 2026): its tables."}
+
+
+def claim(text: str, better: float, worse: float, **more: Any) -> dict[str, Any]:
+    return Claim(text, "table 1", {"mu": better}, {"mu": worse}, **more).to_mapping()
+
+
+CLAIMS = [
+    claim("mu = 0.1 helps", 0.1, 0.0),
+    claim("mu = 0.1 helps on average", 0.1, 0.0, every=False),
+    claim("mu = 0 is better", 0.0, 0.1),
+    claim("mu = 0.1 gains thirty points", 0.1, 0.0, margin=0.3, where={"alpha": 0.5}),
+    claim("mu = 0.1 is sooner at 82 %", 0.1, 0.0, metric="rounds_to_target", larger_is_better=False),
+]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep of twelve trials, as a real one leaves them."""
+    folder = make_sweep(
+        tmp_path_factory.mktemp("ledger") / "sweep",
+        axes=({**MU, "values": [0.0, 0.1]}, ALPHA),
+        rounds=3,
+        client_rows=False,
+        claims=CLAIMS,
+        reference=NAME,
+        name=NAME,
+        overrides=[],
+        target_accuracy=0.82,
+    )
+    for path in folder.glob("trials/*/summary.json"):
+        summary = json.loads(path.read_text())
+        versions = {"fedskew": "1", "torch": "2", "device": "cpu", "processor": "A B C", "code": CODE}
+        path.write_text(json.dumps(summary | {"versions": versions}))
+    return folder
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "sweep"))
+
+
+def stated_of(folder: Path, **changes: Any) -> Stated:
+    """The sweep of a folder as it would be stated now, with ``changes``."""
+    values = yaml.safe_load((folder / "sweep.yaml").read_text())
+    settings = [json.loads(path.read_text())["setting"] for path in folder.glob("trials/*/trial.json")]
+    known: dict[str, Any] = {
+        "name": NAME,
+        "profile": "laptop",
+        "overrides": (),
+        "title": "A sweep",
+        "claims": tuple(map(Claim.from_mapping, values["claims"])),
+        "definition": values,
+        "identity": Experiment.from_mapping(values["base"]).identity,
+        "settings": lambda: settings,
+        "sources": lambda: SOURCES,
+        "codes": lambda: frozenset({CODE}),
+    }
+    return Stated(**known | changes)
+
+
+def judged(entry: Entry, stated: Stated | None) -> SweepRows:
+    (found,) = rows_of([] if stated is None else [stated], [entry], lambda _: stated)
+    return found
+
+
+def words(rows: SweepRows) -> list[str]:
+    return [row.word for row in rows.rows]
+
+
+def test_an_entry_gives_the_verdicts_of_the_folder(folder: Path, tmp_path: Path) -> None:
+    """Kills: a figure that is rounded on its way; a verdict that is kept; cells or seeds that are lost, for a claim in
+    every cell, on average, of one cell, of a metric that few trials have."""
+    expected = judge(load(folder))
+    write(tmp_path / "ledger", record(folder, stated_of(folder)))
+    (entry,) = read_all(tmp_path / "ledger")
+    rows = judged(entry, stated_of(folder))
+    assert [repr(row.verdict) for row in rows.rows] == [repr(one) for one in expected]
+    assert {"held", "not held", "undecided"} == set(words(rows))
+    assert "undecided" not in file_of(tmp_path / "ledger", NAME, "laptop").read_text()
+    assert counts([rows]) == {word: words(rows).count(word) for word in counts([])}
+
+
+def test_what_is_recorded(folder: Path) -> None:
+    """Kills: the folder of one machine in the ledger; rounds that another trial computed counted as this one's."""
+    values = yaml.safe_load((folder / "sweep.yaml").read_text())
+    values["overrides"] = ["data.root=/somewhere", "rounds=3"]
+    values["base"]["data"] = {"name": "fashion_mnist", "root": "/somewhere"}
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(values))
+    entry = record(folder, stated_of(folder))
+    assert entry.overrides == ("data.root=FOLDER", "rounds=3")
+    assert "/somewhere" not in repr(entry)
+    assert entry.seconds == pytest.approx(12 * 3 * 0.25)
+    assert entry.machine == {}  # another processor than the one that computed it
+    rows = judged(entry, stated_of(folder))
+    assert rows.command == "fedskew sweep made.headline data.root=FOLDER rounds=3"
+    assert "(with rounds=3)" in page([rows], PAPERS)
+
+
+def edited(before: str, after: str) -> Callable[[str], str]:
+    def edit(text: str) -> str:
+        assert before in text
+        return text.replace(before, after, 1)
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (edited("finished,0", "finished,1"), "not the one that was recorded"),
+        (edited("table_sha256: ", "table_sha256: 0"), "not the one that was recorded"),
+        (edited("digest:", "digests:"), "has no 'digest'"),
+        (edited("sweep: made.headline", "sweep: made.other"), "is of made.other"),
+        (edited("  mode: max\n", ""), "has no 'mode'"),
+        (lambda text: "just a text", "holds no mapping"),
+        (lambda text: text[: len(text) // 2], "cannot be read as an entry"),
+    ],
+)
+def test_a_tampered_entry(folder: Path, tmp_path: Path, edit: Callable[[str], str], said: str) -> None:
+    """Kills: a line of the table that was edited and counts; a traceback in the place of a sentence."""
+    path = write(tmp_path / "ledger", record(folder, stated_of(folder)))
+    path.write_text(edit(path.read_text()))
+    with pytest.raises(RunFolderError, match=said):
+        read(path)
+
+
+def test_other_code_makes_an_earlier_version(folder: Path) -> None:
+    """Kills: a verdict of other code that counts; code that changed between run and record and passes for today's; an
+    entry that forgets, when it is recorded again, which sources its first trials had."""
+    now = stated_of(folder)
+    first = record(folder, now)
+    changed = replace(now, sources=lambda: "t" * 16, codes=lambda: frozenset({"d" * 16}))
+    rows = judged(first, changed)
+    assert words(rows) == [EARLIER] * 5
+    assert rows.rows[0].earlier == ("its code has changed",)
+    late = record(folder, changed)
+    assert judged(late, now).rows[0].earlier == ("its code had changed already when it was recorded",)
+    assert record(folder, changed, before=first).codes == {CODE: SOURCES}
+    assert EARLIER not in words(judged(record(folder, changed, before=first), now))
+
+
+def test_another_claim_makes_an_earlier_version_of_that_one(folder: Path) -> None:
+    """Kills: a claim that is reworded, or given a smaller margin, once its outcome is known; one that was not held and
+    is no longer stated, and so is gone from the page."""
+    entry, now = record(folder, stated_of(folder)), stated_of(folder)
+    first, *others = now.claims
+    eased = replace(first, margin=-0.5)
+    rows = judged(entry, replace(now, claims=(eased, *others)))
+    assert [(row.claim, row.earlier) for row in rows.rows if row.earlier] == [
+        (eased, ("the claim was not stated so when the trials ran",)),
+        (first, ("the claim is no longer stated so",)),
+    ]
+    assert EARLIER not in words(judged(entry, now))
+    assert {row.word for row in judged(entry, None).rows} == {EARLIER}
+
+
+@pytest.mark.parametrize("metric", ["loss", "cka_classifier"])
+def test_a_metric_that_was_not_recorded(folder: Path, metric: str) -> None:
+    """Kills: a claim on a figure that the table lacks and that is held, or that ends the page."""
+    entry, now = record(folder, stated_of(folder)), stated_of(folder)
+    new = replace(now.claims[0], metric=metric)
+    row = judged(entry, replace(now, claims=(*now.claims, new))).rows[-1]
+    assert (row.claim, row.word) == (new, EARLIER)
+    assert row.verdict is not None and row.verdict.verdict == "undecided"
+    assert metric in row.verdict.why
+
+
+def test_another_setting_makes_an_earlier_version(folder: Path) -> None:
+    """Kills: a base experiment, an axis or a target that changes beneath a verdict; seeds that count as a setting."""
+    entry, now = record(folder, stated_of(folder)), stated_of(folder)
+    base = Experiment.from_mapping(now.definition["base"])
+    slower = base.replace({"local.lr": 0.001, "name": "other"})
+    alpha = {"axes": [{**now.definition["axes"][0], "values": [0.0, 0.2]}, now.definition["axes"][1]]}
+    for changes, said in (
+        ({"identity": slower.identity}, "local.lr"),
+        ({"definition": {**now.definition, **alpha}}, "axes"),
+        ({"definition": {**now.definition, "target_accuracy": 0.9}}, "target_accuracy"),
+        ({"settings": lambda: [{"mu": 3}]}, "what its space makes"),
+    ):
+        (told,) = judged(entry, replace(now, **changes)).rows[0].earlier
+        assert "its setting has changed" in told and said in told
+    more = judged(entry, replace(now, definition={**now.definition, "seeds": [0, 1]}))
+    assert (more.command, more.changed) == ("fedskew sweep made.headline 'seeds=[0,1,2]'", "")
+    assert EARLIER not in words(more)
+
+
+def test_a_sweep_that_goes_on(folder: Path, tmp_path: Path) -> None:
+    """Kills: a part of a sweep that passes for all of it; a claim without a trial that is "undecided"; an entry that
+    is recorded beside the one before."""
+    whole = record(folder, stated_of(folder))
+    for path in sorted(folder.glob("trials/*"))[3:]:  # of mu = 0, alpha = 0.05 all three seeds stay
+        shutil.rmtree(path)
+    part = record(folder, stated_of(folder))
+    assert (part.ended, whole.ended) == ("3 of 12", "12")
+    rows = judged(part, stated_of(folder))
+    assert words(rows) == ["undecided", "undecided", "undecided", NOT_RUN, "undecided"]
+    assert "9 are missing" in rows.rows[0].lacks
+    assert "9 are missing" in page([rows], PAPERS)
+    ledger = tmp_path / "ledger"
+    assert write(ledger, part) == write(ledger, whole)
+    assert [entry.ended for entry in read_all(ledger)] == ["12"]
+
+
+def test_an_entry_is_replaced_whole_or_not_at_all(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kills: an entry that is written in its place, and half of it there after a crash."""
+    entry = record(folder, stated_of(folder))
+    path = write(tmp_path / "ledger", entry)
+    before = path.read_bytes()
+
+    def fails(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", fails)
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "ledger", replace(entry, digest="other"))
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_partitions_are_those_that_were_drawn(folder: Path) -> None:
+    """Kills: seeds counted as partitions; the partitions of several settings added up."""
+    entry = record(folder, stated_of(folder))
+    assert {row.partitions for row in judged(entry, stated_of(folder)).rows} == {1}
+    rows = [{**row, "partition": f"{row['seed']}{row['alpha']}"} for row in entry.table.rows]
+    drawn = replace(entry, table=replace(entry.table, rows=tuple(rows)))
+    assert {row.partitions for row in judged(drawn, stated_of(folder)).rows} == {3}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 1, 0.1, -0.25, "plain", "", "1", "null", "=1+1", "-x", "'x", " x", "a,\"b\"\nc", "é", "x\x85",
+     [64, 32], {"name": "fedprox", "mu": 0.1}],
+)  # fmt: skip
+def test_values_of_axes_come_back(value: Any) -> None:
+    """Kills: true that comes back as a word, a word that comes back as a number, a formula in a spreadsheet."""
+    row = {
+        "trial": "0",
+        "status": "finished",
+        "seed": 0,
+        "partition_seed": None,
+        "partition": "",
+        "code": "",
+        "weights": "",
+    }
+    table = TrialTable(("mu",), ("loss",), ({**row, "seconds": 0.1, "mu": value, "loss": 1 / 3},))
+    text = table.to_text()
+    written = yaml.safe_load("trials: |\n" + "".join(f"  {line}\n" for line in text.split("\n")[:-1]))["trials"]
+    assert TrialTable.from_text(written, ["mu"], ["loss"]) == table
+    assert not text.splitlines()[1].split(",")[8].startswith(("=", "-x", "+", "@"))
+
+
+def test_the_page_says_what_a_row_rests_on(folder: Path) -> None:
+    """Kills: a page without counts, command, code, weights or minutes; markup in a claim that the page follows."""
+    rows = judged(record(folder, stated_of(folder)), stated_of(folder))
+    text = page([rows], PAPERS)
+    number = counts([rows])
+    assert f"| MADE | 5 | {number['held']} | {number['not held']} | {number['undecided']} | 0 | 0 |" in text
+    assert rows.entry is not None
+    for said in ("`fedskew sweep made.headline`", CODE, rows.entry.weights, "0.1 minutes", "| 3 (0–2) | 1 |", "A B C"):
+        assert said in text
+    assert with_headlines(f"a{BEGIN}old{END}b", [rows]).count(f"](docs/claims.md#{NAME.replace('.', '')})") == 0
+    ccvr = with_headlines(f"a{BEGIN}old{END}b", [replace(rows, name="ccvr.headline")])
+    assert "| CCVR | mu = 0.1 helps | [held](docs/claims.md#ccvrheadline) | +" in ccvr
+    assert "| CBFL | no headline sweep is stated yet | not yet run | | |" in ccvr
+    assert ccvr.startswith("a") and ccvr.endswith("b") and "old" not in ccvr
+    with pytest.raises(RunFolderError):
+        with_headlines("no markers", [])
+
+
+def test_a_report_leads_to_its_row(folder: Path) -> None:
+    """Kills: a report that says nothing of the ledger; one of a user's own sweep that names a row that is not there."""
+    assert "docs/claims.md#madeheadline" in ledger_note(load(folder))
+    values = yaml.safe_load((folder / "sweep.yaml").read_text())
+    (folder / "sweep.yaml").write_text(yaml.safe_dump({**values, "reference": "/somewhere/mine.py:headline"}))
+    assert ledger_note(load(folder)) == ""
+
+
+def test_a_portable_digest_is_of_what_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a hash that a later Python's empty fields change, or a comment; two sources that have the same hash."""
+    first, same = 'def f(a, b=None):\n    """Doc."""\n    return a\n', "def f(a, b=None):  # why\n    return a\n"
+    others = [
+        "def f(a, b=0):\n    return a\n",
+        "def f(b, a=None):\n    return a\n",
+        "def f(a, b=None):\n    return b\n",
+        "def f(a, b=None):\n    return\n",
+        *("f = None\n", "f = ''\n", "f = 1\n", "f = 1.0\n"),
+    ]
+    assert portable_digest_of(first) == portable_digest_of(same)
+    assert len({*map(portable_digest_of, [first, *others])}) == 1 + len(others)
+    before = portable_digest_of(first), digest_of(first)
+    monkeypatch.setattr(ast.FunctionDef, "_fields", (*ast.FunctionDef._fields, "of_a_later_python"))
+    assert portable_digest_of(first) == before[0]
+    assert digest_of(first) != before[1]

@@ -1,0 +1,101 @@
+"""``fedskew claims``: the page and the README's rows that are in the repository, and how they are made."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.analysis.claims import Claim
+from engine.cli.claims import LEDGER, PAGE, README, ledger
+from tests.support.sweep_folders import make_sweep
+from tune_configs import SWEEPS
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The pages and tables of this repository, to be changed."""
+    root = tmp_path / "checkout"
+    shutil.copytree(ROOT / LEDGER, root / LEDGER)
+    for page in (PAGE, README):
+        shutil.copy(ROOT / page, root / page)
+    return root
+
+
+def test_the_pages_are_what_the_command_makes(call: Any, checkout: Path) -> None:
+    """Kills: a claim, a table or code that was changed without the page; a page or a README that was edited by hand;
+    a check that writes, or finds nothing."""
+    code, _, err = call("claims", "--check", "--root", str(ROOT))
+    assert code == 0, err
+    edited = {PAGE: ("not yet run", "held"), README: ("| CCVR |", "| CVR |")}
+    for page, (before, after) in edited.items():
+        text = (checkout / page).read_text()
+        (checkout / page).write_text(text.replace(before, after, 1))
+        code, _, err = call("claims", "--check", "--root", str(checkout))
+        assert (code, f"{page} is not up to date" in err) == (1, True)
+        assert (checkout / page).read_text() != text
+        (checkout / page).write_text(text)
+
+
+def test_every_claim_has_a_row() -> None:
+    """Kills: a sweep, or a claim that the profile paper alone states, that the ledger leaves out; one told twice."""
+    rows = ledger(ROOT)
+    assert {sweep.name for sweep in rows} <= {f"{module}.{name}" for module, names in SWEEPS.items() for name in names}
+    assert {sweep.paper for sweep in rows} == {*SWEEPS}
+    told = [(sweep.name, row.claim.text, row.claim.source) for sweep in rows for row in sweep.rows if not sweep.entry]
+    assert len(told) == len(set(told)) > 100
+    assert any(sweep.profile == "paper" for sweep in rows)
+
+
+def test_a_folder_is_recorded(call: Any, checkout: Path, tmp_path: Path) -> None:
+    """Kills: an entry that is written and not judged; trials of another setting that count as the sweep's; JSON with
+    a number that is none; rows of other papers in what was asked for."""
+    name = "drift.scaffold_options"
+    shutil.rmtree(checkout / LEDGER)
+    axis = {"name": "option", "key": "algorithm.option", "kind": "grid", "values": ["I", "II"], "log": False}
+    base = {"algorithm": {"name": "scaffold"}}
+    equal = Claim("II is as good", "nobody", {"option": "II"}, {"option": "I"}, margin=0.5, kind="equal")
+    fields = {"claims": [equal.to_mapping()], "name": name, "reference": name, "overrides": ["rounds=3"]}
+    folder = make_sweep(tmp_path / "sweep", axes=[axis], rounds=3, client_rows=False, base=base, **fields)
+    code, _, err = call("claims", "--record", str(folder), "--root", str(checkout))
+    assert code == 0, err
+    assert "6 trials in" in err
+    page = (checkout / PAGE).read_text()
+    assert re.search(r"\| 2 \| II is as good \| nobody \| of an earlier version \| [+−][\d.]+ points", page)
+    assert "held then; since, its code had changed already when it was recorded, its setting has changed" in page
+    code, out, _ = call("claims", name, "--json", "--root", str(checkout))
+    rows = json.loads(out, parse_constant=pytest.fail)
+    assert code == 0
+    assert {row["sweep"] for row in rows} == {name}
+    assert rows[1]["verdict"] == "of an earlier version" and rows[1]["judged"] == "held"
+    assert rows[1]["command"] == f"fedskew sweep {name} rounds=3"
+    code, out, _ = call("claims", "drift", "--root", str(checkout))
+    assert code == 0
+    assert name in out and "ccvr" not in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["ccvr.mian"], "did you mean 'ccvr.main'"),
+        (["--record"], "needs the folder of a sweep"),
+        (["--record", "nowhere"], "nowhere/sweep.yaml cannot be read"),
+        (["--record", "mine"], "is a sweep of a file of your own"),
+        (["--record", "--check", "mine"], "choose one of the two"),
+        (["--root", "mine"], "is no checkout of fedskew"),
+    ],
+)
+def test_wrong_words(call: Any, checkout: Path, words: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a traceback; a sweep of one's own among the papers' claims."""
+    monkeypatch.chdir(checkout)
+    (checkout / "mine").mkdir()
+    (checkout / "mine" / "sweep.yaml").write_text("{reference: '/somewhere/mine.py:f', profile: laptop, overrides: []}")
+    code, _, err = call("claims", *words)
+    assert (code, said in " ".join(err.split())) == (2, True), err
+    assert list((checkout / LEDGER).glob("*.yaml")) == list((ROOT / LEDGER).glob("*.yaml"))
