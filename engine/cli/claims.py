@@ -80,10 +80,10 @@ def _now(name: str, profile: str, overrides: Sequence[str]) -> Stated | None:
 
 def _record(folder: Path, root: Path) -> None:
     from engine.analysis.ledger import file_of, read, record, write
-    from engine.analysis.ledger.recording import asked
+    from engine.analysis.ledger.recording import asked, choice_of
 
     name, profile, overrides = asked(folder)
-    place = file_of(root / LEDGER, name, profile)
+    place = file_of(root / LEDGER, name, profile, choice_of(folder))
     before: Entry | None = read(place) if place.exists() else None
     entry = record(folder, _now(name, profile, overrides), before)
     path = write(root / LEDGER, entry)

@@ -69,7 +69,8 @@ def test_a_row_for_each_trial(swept: Path) -> None:
     trials = read(swept).trials
     assert trials.columns.tolist() == [
         *("trial", "status", "reason", "mu", "alpha", "seed", "accuracy", "best_accuracy", "best_round"),
-        *("last10_accuracy", "last10_std", "local_last10_accuracy", "loss", "rounds", "rounds_asked"),
+        *("last10_accuracy", "last10_std", "local_last10_accuracy", "local_gap", "loss"),
+        *("rounds", "rounds_asked"),
         *("rounds_computed", "rounds_to_target", "bytes_to_target", "client_floats_to_best", "worst_decile_accuracy"),
         *("label_entropy", "step_label_entropy", "personal_accuracy", "personal_last10_accuracy"),
         *("personal_client_accuracy", "personal_worst_decile_accuracy", "participants_accuracy", "participants_std"),

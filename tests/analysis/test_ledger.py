@@ -34,6 +34,8 @@ from engine.analysis.ledger.rows import EARLIER, NOT_RUN, counts
 from engine.analysis.ledger.table import TrialTable
 from engine.analysis.loading import load
 from engine.analysis.report.sections import ledger_note
+from engine.analysis.tuning import Candidate, TunedSide, second_best
+from engine.analysis.tuning import write as write_choices
 from engine.base.digests import digest_of, portable_digest_of
 from engine.base.errors import RunFolderError
 from engine.experiment import Experiment
@@ -138,6 +140,36 @@ def test_what_is_recorded(folder: Path) -> None:
     rows = judged(entry, stated_of(folder))
     assert rows.command == "fedskew sweep made.headline data.root=FOLDER rounds=3"
     assert "(with rounds=3)" in page([rows], PAPERS)
+
+
+def test_seeds_that_were_added_are_judged_by_their_own_interval(folder: Path, tmp_path: Path) -> None:
+    """Kills: an entry judged as if its seeds had been looked at once; a command that would judge it so."""
+    values = yaml.safe_load((folder / "sweep.yaml").read_text())
+    values |= {"looks": "repeatedly", "until_decided": {"most": 12, "added": [2]}}
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(values))
+    (entry,) = (read(write(tmp_path, record(folder, stated_of(folder)))),)
+    rows = judged(entry, stated_of(folder))
+    assert set(words(rows)) == {"undecided"}  # three seeds decide nothing then
+    assert rows.command == "fedskew sweep made.headline --until-decided --most 12"
+
+
+def test_the_second_best_stands_beside_the_best(folder: Path, tmp_path: Path) -> None:
+    """Kills: the sensitivity of a sweep in the place of the sweep, counted with it, or among the headlines; choices
+    that nobody is told of; a setting that is tuned otherwise and passes for the same."""
+    side = TunedSide({"mu": 0.1}, (Candidate({"lr": 0.1}, 0.9), Candidate({"lr": 0.2}, 0.8)), (1000,), "accuracy")
+    for choices in ([side], second_best([side])):
+        write_choices(folder, choices)
+        write(tmp_path / "ledger", record(folder, stated_of(folder)))
+    second, best = sorted(read_all(tmp_path / "ledger"), key=lambda entry: entry.choice, reverse=True)
+    stated = stated_of(folder)
+    found = rows_of([stated], [second, best], lambda _: stated)
+    assert [rows.choice for rows in found] == ["", "second-best"]
+    assert counts(found) == counts(found[:1])
+    told = page(found, PAPERS)
+    assert "with the second best setting of each side" in told
+    assert "Tuned: mu=0.1 has lr=0.1, the best of 2 by accuracy on seeds 1000" in told
+    other = stated_of(folder, definition={**stated.definition, "tuned": [{"where": {}}]})
+    assert set(words(judged(best, other))) == {EARLIER}
 
 
 def edited(before: str, after: str) -> Callable[[str], str]:

@@ -22,6 +22,7 @@ from engine.analysis.claims import Claim
 from engine.analysis.coverage import Coverage, counted
 from engine.analysis.ledger.table import TrialTable
 from engine.analysis.results import Axis, Results
+from engine.analysis.sequential import REACHES
 from engine.analysis.settings import setting_column
 from engine.analysis.trials import METRICS
 from engine.base import safe_yaml
@@ -59,6 +60,16 @@ class Entry:
         return tuple(map(Claim.from_mapping, self.definition["claims"]))
 
     @property
+    def choice(self) -> str:
+        """``second-best`` where each side has its second best candidate, for sensitivity; "" otherwise."""
+        return str(self.definition.get("choice", ""))
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """What each side was given by its tuning, one sentence each; () if nothing was tuned."""
+        return tuple(map(str, self.definition.get("given", ())))
+
+    @property
     def seconds(self) -> float:
         """Seconds of computing, all trials added up."""
         return sum(row["seconds"] or 0.0 for row in self.table.rows)
@@ -84,6 +95,9 @@ class Entry:
             series[name] = pd.Series([row[name] for row in rows])
         for name in dict.fromkeys([*METRICS, *self.table.metrics]):  # what was not recorded is not a number
             series[name] = pd.Series([row.get(name) for row in rows], dtype="float64")
+        looks = self.definition.get("looks", "once")
+        if looks not in REACHES:
+            raise ValueError(f"its seeds were looked at {looks!r}")
         coverage = Coverage(planned=len(rows), statuses=counted(row["status"] for row in rows))
         return Results(
             path=Path(self.name),
@@ -100,6 +114,7 @@ class Entry:
             trials=pd.DataFrame(series),
             evaluations={},
             coverage=coverage,
+            looks=looks,
         )
 
     @property
@@ -107,9 +122,9 @@ class Entry:
         return self.definition["axes"]
 
 
-def file_of(ledger: Path, name: str, profile: str) -> Path:
-    """Return the file of an entry in the ledger's folder."""
-    return ledger / f"{name}.{profile}.yaml"
+def file_of(ledger: Path, name: str, profile: str, choice: str = "") -> Path:
+    """Return the file of an entry in the ledger's folder; ``choice``: of :class:`Entry`."""
+    return ledger / ".".join(filter(None, (name, profile, choice, "yaml")))
 
 
 def write(ledger: Path, entry: Entry) -> Path:
@@ -129,7 +144,7 @@ def write(ledger: Path, entry: Entry) -> Path:
         "table_sha256": hashlib.sha256(text.encode()).hexdigest(),
     }
     written = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=120)
-    path = file_of(ledger, entry.name, entry.profile)
+    path = file_of(ledger, entry.name, entry.profile, entry.choice)
     try:
         ledger.mkdir(parents=True, exist_ok=True)
         write_atomically(path, f"{written}{TRIALS}: |\n{textwrap.indent(text, '  ')}")
@@ -170,8 +185,6 @@ def _entry(path: Path, values: Any) -> Entry:
     if lacking:
         raise KeyError(lacking[0])
     fields.check(values, checks)
-    if path.name != file_of(path.parent, values["sweep"], values["profile"]).name:
-        raise ValueError(f"it is of {values['sweep']} in profile {values['profile']}")
     if hashlib.sha256(values[TRIALS].encode()).hexdigest() != values["table_sha256"]:
         raise ValueError("its table is not the one that was recorded")
     definition = values["definition"]
@@ -188,6 +201,8 @@ def _entry(path: Path, values: Any) -> Entry:
         machine=values["machine"],
         table=TrialTable.from_text(values[TRIALS], axes, values["metrics"]),
     )
+    if path.name != file_of(path.parent, entry.name, entry.profile, entry.choice).name:
+        raise ValueError(f"it is of {entry.name} in profile {entry.profile}")
     entry.results(entry.claims)  # raises where the definition lacks a part
     return entry
 

@@ -25,7 +25,7 @@ def with_headlines(text: str, sweeps: Iterable[SweepRows]) -> str:
 
 def _table(sweeps: Iterable[SweepRows]) -> str:
     """The first claim of each paper's headline sweep, one row a paper."""
-    stated = {sweep.name: sweep for sweep in sweeps if sweep.profile == "laptop" and sweep.rows}
+    stated = {sweep.name: sweep for sweep in sweeps if sweep.profile == "laptop" and sweep.rows and not sweep.choice}
     lines = ["| paper | claim | verdict | effect, 95 % interval | seeds |", "|---|---|---|---|---|"]
     for paper, module in HEADLINES.items():
         sweep = stated.get(f"{module}.headline")

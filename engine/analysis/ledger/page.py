@@ -76,10 +76,12 @@ def _summary(by_paper: Mapping[str, Sequence[SweepRows]], papers: Mapping[str, s
 def _sweep(sweep: SweepRows) -> list[str]:
     profile = f", profile {sweep.profile}" if sweep.profile != "laptop" else ""
     title = f"{escaped(sweep.title)}{escaped(sweep.changed)}."
-    blocks = [f"### {sweep.name}{profile}", title, _table(sweep), f"`{sweep.command}`"]
+    choice = ", with the second best setting of each side" if sweep.choice else ""
+    blocks = [f"### {sweep.name}{profile}{choice}", title, _table(sweep), f"`{sweep.command}`"]
     if sweep.entry is not None:
         blocks[-1] += f": {_made_by(sweep.entry)}"
-        blocks.append("\n".join(f"- {told}" for told in _remarks(sweep.rows)))
+        given = (f"Tuned: {escaped(side)}." for side in sweep.entry.given)
+        blocks.append("\n".join(f"- {told}" for told in (*given, *_remarks(sweep.rows))))
     return blocks
 
 

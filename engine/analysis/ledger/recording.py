@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from engine.analysis import tuning
 from engine.analysis.ledger.entry import Entry
 from engine.analysis.ledger.stated import Stated
 from engine.analysis.ledger.table import TrialTable
@@ -45,6 +46,11 @@ def asked(folder: Path) -> tuple[str, str, tuple[str, ...]]:
     return name, profile, tuple(_anywhere(str(text)) for text in overrides)
 
 
+def choice_of(folder: Path) -> str:
+    """Return the ``choice`` of the entry that a folder makes, see :class:`Entry`."""
+    return "second-best" if any(side.rank for side in tuning.read(folder)) else ""
+
+
 def record(folder: Path, stated: Stated | None, before: Entry | None = None) -> Entry:
     """Read the folder of a sweep as an entry of the ledger.
 
@@ -65,6 +71,8 @@ def record(folder: Path, stated: Stated | None, before: Entry | None = None) -> 
     definition = {part: value for part, value in values.items() if part not in OF_FOLDER}
     if definition["base"].get("data", {}).get("root") is not None:
         definition["base"]["data"]["root"] = ANY
+    given = [side.sentence for side in tuning.read(folder)]
+    definition |= {"choice": choice_of(folder), "given": given} if given else {}
     return Entry(
         name=name,
         profile=profile,

@@ -61,7 +61,10 @@ class Row:
 
 @dataclass(frozen=True)
 class SweepRows:
-    """The claims of one sweep and profile; entry: its trials, None if there are none."""
+    """The claims of one sweep and profile; entry: its trials, None if there are none.
+
+    choice: as of :class:`Entry`. What has one is shown beside the sweep, and counted nowhere.
+    """
 
     name: str
     profile: str
@@ -69,6 +72,7 @@ class SweepRows:
     entry: Entry | None
     rows: tuple[Row, ...]
     command: str
+    choice: str = ""
 
     @property
     def paper(self) -> str:
@@ -83,6 +87,7 @@ class SweepRows:
     def to_mappings(self) -> list[dict[str, Any]]:
         """The rows as plain data, for JSON; None for what is not known."""
         about: dict[str, Any] = {"paper": self.paper, "sweep": self.name, "profile": self.profile}
+        about |= {"choice": self.choice}
         about |= {"command": self.command, "codes": [], "weights": None, "minutes": None, "machine": {}}
         if self.entry is not None:
             about |= {"codes": list(self.entry.codes), "weights": self.entry.weights}
@@ -98,11 +103,11 @@ def rows_of(
     stated: named sweeps, each profile of a sweep by itself; of a profile whose claims another one of the sweep states
     too, only what is recorded is a row. again: the sweep of an entry as it is now, with the entry's overrides.
     """
-    recorded = {(entry.name, entry.profile): entry for entry in entries}
+    recorded = {(entry.name, entry.profile, entry.choice): entry for entry in entries}
     found = []
     told: set[tuple[str, str, str]] = set()  # name, text and source of the claims of a sweep's profiles before
     for one in stated:
-        entry = recorded.pop((one.name, one.profile), None)
+        entry = recorded.pop((one.name, one.profile, ""), None)
         if entry is not None:
             found.append(_of_entry(entry, again(entry), one))
         else:
@@ -111,6 +116,8 @@ def rows_of(
             if rows:
                 command = _command(one.name, one.profile, ())
                 found.append(SweepRows(one.name, one.profile, one.title, None, rows, command))
+        second = recorded.pop((one.name, one.profile, "second-best"), None)
+        found += [_of_entry(second, again(second), one)] if second is not None else []
         told |= {(one.name, claim.text, claim.source) for claim in one.claims}
     return found + [_of_entry(entry, None, None) for entry in recorded.values()]
 
@@ -136,11 +143,13 @@ def _of_entry(entry: Entry, stated: Stated | None, plain: Stated | None) -> Swee
                 lacks=lacks(trials, 0),
             )
         )
-    seeds = sorted({row["seed"] for row in entry.table.rows})
+    seeds, added = sorted({row["seed"] for row in entry.table.rows}), entry.definition.get("until_decided")
     own = plain is not None and seeds == sorted(plain.definition["seeds"])
-    command = _command(entry.name, entry.profile, entry.overrides, () if own else seeds)
+    command = _command(entry.name, entry.profile, entry.overrides, () if own or added else seeds)
+    command += f" --until-decided --most {added['most']}" if added else ""
+    command += " --second-best FOLDER" if entry.choice else ""
     title = plain.title if plain is not None else entry.name
-    return SweepRows(entry.name, entry.profile, title, entry, tuple(rows), command)
+    return SweepRows(entry.name, entry.profile, title, entry, tuple(rows), command, entry.choice)
 
 
 def _partitions(entry: Entry, trials: Sequence[dict[str, Any]], verdict: Verdict) -> int:
@@ -180,6 +189,6 @@ def _mapping(row: Row) -> dict[str, Any]:
 
 
 def counts(sweeps: Iterable[SweepRows]) -> dict[Word, int]:
-    """Count the rows by what they came to, in the order of :data:`WORDS`."""
-    words = [row.word for sweep in sweeps for row in sweep.rows]
+    """Count the rows by what they came to, in the order of :data:`WORDS`; each claim once."""
+    words = [row.word for sweep in sweeps if not sweep.choice for row in sweep.rows]
     return {word: words.count(word) for word in WORDS}

@@ -15,6 +15,7 @@ from engine.experiment import Experiment
 
 # Of a definition: what decides which trials there are and what they compute. Seeds are free: each row says which.
 DECIDES = ("axes", "samples", "metric", "mode", "search", "search_seed", "scheduler", "step", "stop", "target_accuracy")
+DECIDES += ("partitions", "tuned", "tuning_seeds")
 MOST_KEYS = 4
 
 
@@ -54,7 +55,7 @@ def _of_setting(entry: Entry, stated: Stated) -> Iterable[str]:
         yield "its setting has changed (the experiment of then is none of this version)"
         return
     keys = [*_differing(before, json.loads(json.dumps(stated.identity())))]
-    keys += [name for name in DECIDES if name in then and then[name] != now.get(name)]
+    keys += [name for name in DECIDES if then.get(name) != now.get(name)]
     if not keys and entry.settings and entry.settings != settings_digest(stated.settings()):
         keys = ["what its space makes of each setting"]
     if keys:
