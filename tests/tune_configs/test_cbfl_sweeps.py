@@ -284,13 +284,14 @@ def test_weights_are_drawn_as_the_authors_draw_them() -> None:
 
 
 def test_headline_sides_may_be_given_as_much() -> None:
-    """Kills: a headline away from the middle of what is searched for it; a generator that shows no classes; arms that
-    differ in more than they say; images that nobody looks at."""
+    """Kills: a side that is searched for less than the other, or not at all; a generator that shows no classes; arms
+    that differ in more than they say; images that nobody looks at."""
     for profile in PROFILES:
-        for trial in trials("headline", profile):
-            assert trial.experiment.local.lr == cbfl.TUNED_RATES[1] == 0.1
-            method = trial.experiment.algorithm
-            assert not isinstance(method, Cbfl) or method.lam == cbfl.TUNED_LAMBDAS[1]
+        found = sweep("headline", profile)
+        assert [(side.where, side.candidates()) for side in found.tuned] == [
+            ({cbfl.ROWS: name}, [{"local.lr": rate} for rate in (0.03, 0.1, 0.3)]) for name in ("cbfl", "fedavg")
+        ]
+        assert not {*found.seeds} & {*found.tuning_seeds}
     assert (cbfl.SMALL_CBFL["gamma"], cbfl.SMALL_CBFL["gen_steps"]) == (1.0, 400)
     arms = {trial.setting["generator"]: trial.experiment.algorithm for trial in trials("ablation", "laptop")}
     assert list(arms) == ["none", "gaussian_noise", "dcgan", "no_weight", "cbfl"]
