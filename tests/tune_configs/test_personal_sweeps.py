@@ -162,13 +162,13 @@ def test_heads_start_as_in_the_published_code() -> None:
 
 
 def test_each_side_of_the_headline_is_searched_for() -> None:
-    """Kills: a method whose rate is the guess of whoever wrote the sweep; a figure that FedAvg has not, to choose by."""
+    """Kills: a method whose rate is the guess of who wrote the sweep; a figure that FedAvg has not, to choose by."""
     found = sweep("pflego.headline", "laptop")
     names = [method["name"] for method in found.space["algorithm"]["grid_search"]]
     assert [side.where["algorithm.name"] for side in found.tuned] == names
     keys = {side.where["algorithm.name"]: list(side.space) for side in found.tuned}
     assert {name for name, key in keys.items() if key == ["algorithm.server_lr"]} == {"pflego", "fedrecon"}
-    assert {name for name, key in keys.items() if key == ["local.lr"]} == {"fedper", "fedrep", "fedbabu", "fedavg_local"}
+    assert {name for name, key in keys.items() if key != ["local.lr"]} == {"pflego", "fedrecon"}
     assert found.metric == "participants_accuracy"
 
 
