@@ -596,6 +596,7 @@ def test_pictures_in_the_place_of_a_store_stay(call: Call, tmp_path: Path, verb:
     if verb == "resume":
         how = {"store": str(tmp_path / "photos"), "reuse": True, "mode": "auto", "concurrent": None, "limit_gb": 1e-9}
         values = {"reference": "drift.fedprox_mu", "profile": "laptop", "overrides": [], "how": how}
+        values["partitions"] = "anew"
         named = load("drift.fedprox_mu", "laptop", [], SWEEPS)
         (tmp_path / "run").mkdir()
         (tmp_path / "run" / "sweep.yaml").write_text(yaml.safe_dump({**values, "digest": named.digest}))

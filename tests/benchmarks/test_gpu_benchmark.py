@@ -48,7 +48,7 @@ def test_settings_are_the_papers() -> None:
     )
     for values in (one, other):
         assert (values["data"]["name"], values["model"]["name"]) == ("cifar10", "resnet20")
-        assert (values["partition"]["clients"], values["participation"]["fraction"]) == (100, 0.1)
+        assert (values["partition"]["clients"], values["participation"]["count"]) == (100, 10)
         assert (values["local"]["epochs"], values["local"]["batch_size"]) == (5, 50)
         assert values["evaluation"]["every"] == 0
         assert (values["execution"]["gpus_per_actor"], values["execution"]["device"]) == (0.25, "cuda")

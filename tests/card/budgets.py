@@ -38,7 +38,7 @@ cbfl              | block_graph |    5.625  0.25      0  0.125 |       67     0 
 cbfl              | lanes       |     22.5     1      0    0.5 |      149     0     13      5
 cbfl, crop_flip   | loop        |      107     0      0    0.5 |       77     0     15      5
 cbfl, crop_flip   | block_graph |    6.375  0.25      0  0.125 |       67     0     12      5
-cbfl's generator  | loop        |      106     0      0      0 |        0     0      0      0
+cbfl's generator  | loop        |      107     0      0      0 |        0     0      0      0
 ccvr              | loop        |        0     0      0      0 |     1692     0    106     48
 evaluation        | loop        |        0     0      0      0 |       32     0      3      2
 """
