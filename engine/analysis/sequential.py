@@ -28,7 +28,7 @@ from engine.analysis.statistics import Reach, student
 PRIOR_VARIANCE = 2.0
 
 
-def anytime(counts: np.ndarray, confidence: float) -> np.ndarray:
+def _anytime(counts: np.ndarray, confidence: float) -> np.ndarray:
     """Return how many standard errors the interval of ``counts`` values reaches to either side of their mean.
 
     Infinite while no figures could exclude anything: with fewer than four values at 95 %.
@@ -40,6 +40,21 @@ def anytime(counts: np.ndarray, confidence: float) -> np.ndarray:
     bounded = bound < spread
     square = (bound - 1) / np.where(bounded, 1 - bound / spread, 1)
     return np.where(bounded, np.sqrt((counts - 1) * square), np.inf)
+
+
+def _equal(confidence: float) -> int:
+    """Return how many equal differences are no accident: 8 at 95 %.
+
+    Of a fair coin's n tosses, all alike: the factor against fairness with a uniform prior is 2^n / (n + 1), which is a
+    bet like B and excludes fairness where it reaches 1 / a. Of zeros it excludes that half of all seeds differ.
+    """
+    count = 1
+    while 2**count / (count + 1) < 1 / (1 - confidence):
+        count += 1
+    return count
+
+
+anytime = Reach(_anytime, _equal, _equal)
 
 
 def fewest(confidence: float) -> int:

@@ -33,13 +33,35 @@ FLIPS = 99_999  # drawn beyond
 MOST_SEEDS = 1_000  # if more would be needed, an effect is on the margin for all purposes
 
 Values = Sequence[float] | np.ndarray
-# Numbers of values and a confidence -> how many standard errors an interval reaches to either side of the mean.
-Reach = Callable[[np.ndarray, float], np.ndarray]
 
 
-def student(counts: np.ndarray, confidence: float) -> np.ndarray:
-    """Return the reach of Student's interval, which is right for one look."""
+@dataclass(frozen=True)
+class Reach:
+    """How far an interval reaches to either side of the mean.
+
+    errors: numbers of values and a confidence -> standard errors. equal, zeros: a confidence -> how many values make an
+    interval where all of them are equal, or all of them 0, so that there is no standard error.
+    """
+
+    errors: Callable[[np.ndarray, float], np.ndarray]
+    equal: Callable[[float], int]
+    zeros: Callable[[float], int]
+
+    def __call__(self, counts: np.ndarray, confidence: float) -> np.ndarray:
+        return self.errors(counts, confidence)
+
+
+def _student(counts: np.ndarray, confidence: float) -> np.ndarray:
     return scipy.stats.t.ppf((1 + confidence) / 2, np.asarray(counts) - 1)
+
+
+def _seeds_of_one_sign(confidence: float) -> int:
+    """Return how many differences of one sign the sign-flip test needs: 2 / 2^n <= 1 - confidence."""
+    return math.ceil(1 - math.log2(1 - confidence))
+
+
+# Student's interval, which is right for one look. Two settings that are equal on two seeds are taken for the same.
+student = Reach(_student, _seeds_of_one_sign, lambda confidence: 2)
 
 
 @dataclass(frozen=True)
@@ -118,17 +140,16 @@ def interval(differences: Values, confidence: float, reach: Reach) -> tuple[floa
     """Return the interval of the mean with that reach; NaN below 2 values, and where the reach is infinite.
 
     Equal differences have no spread to make an interval from. If all are 0 the two settings are the same and the
-    interval is (0, 0). Otherwise equality is an accident of rounding (accuracies come in steps of one test image), and
-    the exact test takes over: the interval is that one value once n seeds of one sign reject at this level (6 seeds
-    at 95 %), and NaN before.
+    interval is (0, 0) from ``reach.zeros`` seeds on (2). Otherwise equality is an accident of rounding (accuracies come
+    in steps of one test image), and the exact test takes over: the interval is that one value once n seeds of one sign
+    reject at this level (6 seeds at 95 %; ``reach.equal``), and NaN before.
     """
     sample = _numbers(differences)
     n = len(sample)
     if n < 2:
         return math.nan, math.nan
     if all_equal(sample):
-        trusted = _on(sample[0], 0.0) or n >= _seeds_of_one_sign(confidence)
-        value = _mean(sample) if trusted else math.nan
+        value = _mean(sample) if n >= _fewest_equal(sample, confidence, reach) else math.nan
         return value, value
     half = float(reach(np.asarray(n), confidence)) * _std(sample) / math.sqrt(n)
     if math.isinf(half):
@@ -199,16 +220,15 @@ def seeds_needed(
     if len(sample) < 2 or _on(_mean(sample), margin):
         return None
     if all_equal(sample):
-        return 2 if _on(sample[0], 0.0) else _seeds_of_one_sign(confidence)
+        return _fewest_equal(sample, confidence, reach)
     ratio = _std(sample) / abs(_mean(sample) - margin)
     counts = np.arange(2, MOST_SEEDS + 1)
     enough = reach(counts, confidence) * ratio < np.sqrt(counts)
     return int(counts[np.argmax(enough)]) if enough.any() else None
 
 
-def _seeds_of_one_sign(confidence: float) -> int:
-    """Return how many differences of one sign the sign-flip test needs: 2 / 2^n <= 1 - confidence."""
-    return math.ceil(1 - math.log2(1 - confidence))
+def _fewest_equal(sample: np.ndarray, confidence: float, reach: Reach) -> int:
+    return reach.zeros(confidence) if _on(sample[0], 0.0) else reach.equal(confidence)
 
 
 def _numbers(values: Values) -> np.ndarray:

@@ -51,6 +51,18 @@ def test_few_values_have_no_interval() -> None:
     assert np.all(np.diff(anytime(counts, 0.95) / np.sqrt(counts)) < 0)
 
 
+def test_equal_differences_are_looked_at_often_too() -> None:
+    """Kills: two zeros that decide a claim, of a metric that is the same on half of the seeds; a rule of one look."""
+    for value in (0.0, 0.01):
+        assert math.isnan(interval([value] * 7, 0.95, anytime)[0])
+        assert interval([value] * 8, 0.95, anytime) == pytest.approx((value, value))
+    assert seeds_needed([0.0, 0.0], 0.01, 0.95, anytime) == 8
+    draws = np.random.default_rng(0).integers(0, 2, (SWEEPS, MOST)) * 0.01  # better by a step on half of the seeds
+    stopped = sum(any(interval(row[:n], 0.95, anytime)[1] <= 0 for n in range(2, MOST + 1)) for row in draws)
+    assert stopped <= 0.05 * SWEEPS
+    assert sum(row[:2].max() == 0 for row in draws) > 0.2 * SWEEPS  # where a look at two would have stopped
+
+
 def ever_above(draws: np.ndarray, reach: Reach) -> np.ndarray:
     """The number of seeds at which each row's interval first lies above 0; 0 if it never does. Looks from 2 on."""
     counts = np.arange(2, draws.shape[1] + 1)
@@ -97,6 +109,6 @@ def test_it_says_how_many_seeds_would_decide() -> None:
     assert math.isnan(found.p)
     assert n is not None and n > (seeds_needed(sample(4, 0.02, 0.02)) or 0)
     assert [looked_at(sample(k, 0.02, 0.02, 5)).verdict for k in (n - 1, n)] == ["undecided", "held"]
-    assert looked_at(np.zeros(2)).verdict == "not held"
+    assert [looked_at(np.zeros(k)).verdict for k in (2, 7, 8)] == ["undecided", "undecided", "not held"]
     early = replace(results({0.1: against(sample(3, 0.02, 0.01))}, [CLAIM]), looks="repeatedly")
     assert "3 seeds that are looked at one by one give no 95 % interval yet" in judge(early)[0].why
