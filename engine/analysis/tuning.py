@@ -13,7 +13,7 @@ from engine.base.errors import RunFolderError
 from engine.base.files import write_atomically
 from engine.record import fields
 
-FILE = "tuning.json"
+FILE, SEARCHES = "tuning.json", "tuning"  # in the sweep's folder: the choices; the folder of each side's search
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,12 @@ class TunedSide:
         return f"{side} has {chosen}, {place} of {len(told)} by {self.metric} on seeds {seeds}: {'; '.join(told)}"
 
 
+def tuned_by(folder: Path) -> Path | None:
+    """Return the folder of the sweep that the search in ``folder`` is for; None if it is no such search."""
+    parent = folder.resolve().parent
+    return parent.parent if parent.name == SEARCHES and (parent.parent / "sweep.yaml").exists() else None
+
+
 def write(folder: Path, sides: Sequence[TunedSide]) -> None:
     """Write the choices into a sweep's folder."""
     write_atomically(folder / FILE, json.dumps({"sides": [asdict(side) for side in sides]}, indent=2) + "\n")
@@ -72,9 +78,12 @@ def second_best(sides: Sequence[TunedSide]) -> tuple[TunedSide, ...]:
 
 def _side(values: Mapping[str, Any]) -> TunedSide:
     candidates = tuple(Candidate(dict(one["values"]), one["mean"]) for one in values["candidates"])
+    for one in candidates:
+        if one.mean is not None and not isinstance(one.mean, float | int):
+            raise ValueError(f"a mean is {one.mean!r}")
     side = TunedSide(dict(values["where"]), candidates, tuple(values["seeds"]), str(values["metric"]), values["rank"])
-    if side.rank not in range(len(candidates)):
-        raise ValueError(f"its rank is {side.rank}")
+    if side.rank not in (0, 1) or len(candidates) < 2:
+        raise ValueError(f"its rank is {side.rank} of {len(candidates)}")
     return side
 
 

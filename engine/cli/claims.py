@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from engine.base.errors import ConfigError, FedskewError, nearest, require
+from engine.base.errors import ConfigError, FedskewError, RunFolderError, nearest, require
 from engine.base.files import write_atomically
 from engine.base.opening import read_text
 from engine.cli.plain import plain_console
@@ -84,7 +85,9 @@ def _record(folder: Path, root: Path) -> None:
 
     name, profile, overrides = asked(folder)
     place = file_of(root / LEDGER, name, profile, choice_of(folder))
-    before: Entry | None = read(place) if place.exists() else None
+    before: Entry | None = None
+    with suppress(RunFolderError):  # a damaged one is replaced
+        before = read(place) if place.exists() else None
     entry = record(folder, _now(name, profile, overrides), before)
     path = write(root / LEDGER, entry)
     terminal.print(f"recorded   {entry.ended} trials in {path}", highlight=False, soft_wrap=True, markup=False)

@@ -200,7 +200,8 @@ class RoundRunner:
         client, together = federation.population.largest, federation.together(algorithm, context)
         blocks = cut_blocks(range(context.cohort_size), federation.experiment.execution.block, together)
         lanes = federation.lanes(algorithm, context)
-        clients = max(map(len, blocks)) if together or lanes > 1 else 1
+        largest = max(map(len, blocks))
+        clients = largest if together else min(lanes, largest)
         held = int(federation.population.sizes[client])
         preflight = Preflight(federation.experiment, stage, context, federation.pool.side_by_side, held, clients)
         if not preflight.due(federation.largest_layout):

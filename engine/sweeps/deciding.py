@@ -72,6 +72,7 @@ def run_until_decided(
     named = folder.with_added(replace(named, most=most))
     while True:
         outcome = run_sweep(named, folder.path, how, address, console, retry_failed)
+        retry_failed = False  # once: what fails again is not tried at each look
         if outcome.interrupted or outcome.all_failed:
             return named, outcome, []
         measure(named, folder.path)

@@ -146,7 +146,8 @@ class Sweep:
 
     def _check_tuned(self) -> None:
         grids = self.scheduler is None and self.search == "random" and not any(map(is_drawn, self.space.values()))
-        rule, repair = "is for sweeps of grids alone", "leave the scheduler, the searcher or what is drawn away"
+        grids = grids and not self.stop  # or candidates would be compared at other rounds
+        rule, repair = "is for sweeps of grids alone", "leave the scheduler, the searcher, stop or what is drawn away"
         require(grids, "tuned", [dict(side.where) for side in self.tuned], rule, repair)
         check_tuned(self.tuned, self.settings(), self.base, self.seeds, self.tuning_seeds)
 

@@ -137,6 +137,8 @@ class SweepFolder:
         }
         if named.most is not None:
             values |= {"looks": "repeatedly", "until_decided": {"most": named.most, "added": list(named.added)}}
+        if named.rank:
+            values["tuned_rank"] = named.rank
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path / "sweep.yaml", yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
@@ -173,8 +175,12 @@ class SweepFolder:
         return values
 
     def with_added(self, named: NamedSweep) -> NamedSweep:
-        """Return ``named`` with the seeds that earlier processes have added, if any have."""
-        values = self.sweep().get("until_decided") if self.is_sweep() else None
+        """Return ``named`` with the seeds that earlier processes have added, and with the folder's choice of rates."""
+        written = self.sweep() if self.is_sweep() else {}
+        rank, values = written.get("tuned_rank", named.rank), written.get("until_decided")
+        if rank not in (0, 1):
+            raise RunFolderError(f"{self.path / 'sweep.yaml'} cannot be read as a sweep (tuned_rank: {rank})")
+        named = replace(named, rank=rank)
         if values is None:
             return named
         known = values if isinstance(values, dict) else {}

@@ -30,6 +30,7 @@ class NamedSweep:
     sweep: Sweep
     added: tuple[int, ...] = ()  # of the sweep's seeds, those that were added until its claims are decided
     most: int | None = None  # seeds in all, where they are added until then; None: they were chosen before looking
+    rank: int = 0  # of the candidate that each tuned side has: 1 is the second best
 
     def grown(self, added: tuple[int, ...]) -> NamedSweep:
         """Return the sweep with ``added`` behind the seeds that it begins with."""

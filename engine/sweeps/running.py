@@ -18,6 +18,7 @@ import ray
 from rich.console import Console
 from rich.text import Text
 
+from engine.analysis.tuning import tuned_by
 from engine.base import last_word, own_modules
 from engine.base.errors import RunFolderError, WriteError, require
 from engine.base.files import locked, not_written, writing
@@ -147,7 +148,9 @@ def resume_sweep(
 
 def reopened(path: Path, sweeps: Mapping[str, tuple[str, ...]]) -> tuple[NamedSweep, How]:
     """Find the sweep in ``path`` again, and how it was to run; raises :class:`RunFolderError` if it has changed."""
-    values = SweepFolder(path).asked()
+    values, parent = SweepFolder(path).asked(), tuned_by(path)
+    if parent is not None:
+        raise RunFolderError(f"{path} is a search of the sweep in {parent}, which goes on with it; resume that folder")
     named = load(_given_again(path, str(values["reference"])), values["profile"], values["overrides"], sweeps)
     if "partitions" not in values:  # of a version in which all seeds had the partition of the base
         named = replace(named, sweep=replace(named.sweep, partitions="one"))

@@ -16,8 +16,8 @@ from typing import Any
 from engine.analysis.loading import load
 from engine.analysis.results import Group, Results, grouped
 from engine.analysis.settings import key, setting_label
-from engine.analysis.tuning import FILE, Candidate, TunedSide, read, second_best, write
-from engine.base.errors import RunError, require
+from engine.analysis.tuning import FILE, SEARCHES, Candidate, TunedSide, read, second_best, write
+from engine.base.errors import RunError, RunFolderError, require
 from engine.base.files import writing
 from engine.experiment import Experiment
 from engine.sweeps.definition import Sweep
@@ -36,16 +36,25 @@ def choices(
     """
     known = read(folder.path)
     if known:
+        _check_same(folder.path, named.sweep, known)
         return known
     found = []
     for number, side in enumerate(named.sweep.tuned):
-        path = folder.path / "tuning" / str(number)
+        path = folder.path / SEARCHES / str(number)
         if not search(searching(named, side), path):
             return None
         found.append(ranked(side, load(path)))
+    sides = second_best(found) if named.rank else tuple(found)
     with writing(folder.path):
-        write(folder.path, found)
-    return tuple(found)
+        write(folder.path, sides)
+    return sides
+
+
+def _check_same(folder: Path, sweep: Sweep, sides: Sequence[TunedSide]) -> None:
+    """Refuse choices that are not of this sweep's search: they would set what nobody has searched for."""
+    asked = [(key(dict(side.where)), {*map(key, side.candidates())}) for side in sweep.tuned]
+    if [(key(side.where), {key(one.values) for one in side.candidates}) for side in sides] != asked:
+        raise RunFolderError(f"{folder / FILE} is of another search; delete it, and fedskew resume makes it anew")
 
 
 def searching(named: NamedSweep, side: Tuned) -> NamedSweep:
@@ -71,7 +80,7 @@ def searching(named: NamedSweep, side: Tuned) -> NamedSweep:
     rule = "picks no rectangle of the sweep's axes"
     require(count == len(picked) * len(side.candidates()), "tuned", dict(side.where), rule, "name values of axes alone")
     title = f"Tuning of {setting_label(side.where)} for {named.name}"
-    return replace(named, title=title, sweep=alone, added=(), most=None)
+    return replace(named, title=title, sweep=alone, added=(), most=None, rank=0)
 
 
 def ranked(side: Tuned, results: Results) -> TunedSide:
@@ -116,12 +125,15 @@ def begin_second_best(named: NamedSweep, of: Path, out: Path | None, how: Mappin
     require(same, option, of, "is no folder of this sweep", "name the one in which it was tuned")
     sides = read(of)
     require(len(sides) > 0, option, of, f"has no {FILE} yet", "run that sweep first")
+    for side in sides:
+        has_one = side.candidates[1].mean is not None
+        require(has_one, option, of, f"has one candidate of {setting_label(side.where)} that finished", "search more")
     path = out or of.with_name(f"{of.resolve().name}-second-best")
     folder = SweepFolder.for_sweep(named, path)
     other = all(side.rank for side in read(path))
     require(other, "--out", path, "is the folder of the best candidates", "name another one")
     if not folder.is_sweep():
-        folder.create(named, how)
+        folder.create(replace(named, rank=1), how)  # so that one that is killed here is a folder of the second best
     with writing(path):
         write(path, second_best(sides))
     return path

@@ -188,6 +188,9 @@ def _entry(path: Path, values: Any) -> Entry:
     if hashlib.sha256(values[TRIALS].encode()).hexdigest() != values["table_sha256"]:
         raise ValueError("its table is not the one that was recorded")
     definition = values["definition"]
+    added = definition.get("until_decided")
+    if added is not None and not (isinstance(added, dict) and type(added.get("most")) is int):
+        raise ValueError(f"its until_decided is {added!r}")
     axes = [axis["name"] for axis in definition["axes"]]
     entry = Entry(
         name=values["sweep"],

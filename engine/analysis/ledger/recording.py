@@ -35,10 +35,15 @@ ANY = "FOLDER"
 
 def asked(folder: Path) -> tuple[str, str, tuple[str, ...]]:
     """Return name, profile and overrides of the sweep in a folder; raises :class:`RunFolderError`."""
+    parent = tuning.tuned_by(folder)
+    if parent is not None:
+        raise RunFolderError(f"{folder} is a search of the sweep in {parent}; record that one")
     values = read_yaml(folder / "sweep.yaml")
     name, profile, overrides = (values.get(part) for part in ("reference", "profile", "overrides"))
     if not isinstance(name, str) or not isinstance(profile, str) or not isinstance(overrides, list):
         raise RunFolderError(f"{folder / 'sweep.yaml'} cannot be read as a sweep (it has no reference)")
+    if not re.fullmatch(r"\w+", profile):
+        raise RunFolderError(f"{folder / 'sweep.yaml'} cannot be read as a sweep (its profile is {profile!r})")
     if not re.fullmatch(r"\w+\.\w+", name):
         raise RunFolderError(
             f"{folder} is a sweep of a file of your own: the ledger takes those of fedskew list sweeps"
@@ -146,8 +151,10 @@ def _settings(folder: Path, values: Mapping[str, Any], stated: Stated | None) ->
     """Return the digest of the sweep's settings, if those of the folder are the sweep's own still."""
     settings = stated.settings() if stated is not None else ()
     known = {key(setting) for setting in settings}
+    searched = {name for side in values.get("tuned") or () for name in side["space"]}  # chosen for a side since
     records, _ = trial_records(folder, read_plan(folder, values) or ())
-    return settings_digest(settings) if all(key(one["setting"]) in known for one in records) else ""
+    stated_part = ({name: one for name, one in record["setting"].items() if name not in searched} for record in records)
+    return settings_digest(settings) if all(key(setting) in known for setting in stated_part) else ""
 
 
 def _machine(versions: Sequence[Mapping[str, str]]) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from engine.experiment import Experiment
 
 # Of a definition: what decides which trials there are and what they compute. Seeds are free: each row says which.
 DECIDES = ("axes", "samples", "metric", "mode", "search", "search_seed", "scheduler", "step", "stop", "target_accuracy")
-DECIDES += ("partitions", "tuned", "tuning_seeds")
+DECIDES += ("partitions", "tuned", "tuning_seeds", "diagnose", "images")
+BEFORE = {"partitions": "one"}  # what a sweep meant before it could say so
 MOST_KEYS = 4
 
 
@@ -48,7 +49,7 @@ def _of_code(entry: Entry, stated: Stated) -> Iterable[str]:
 
 
 def _of_setting(entry: Entry, stated: Stated) -> Iterable[str]:
-    then, now = entry.definition, json.loads(json.dumps(stated.definition))
+    then, now = ({**BEFORE, **one} for one in (entry.definition, json.loads(json.dumps(stated.definition))))
     try:
         before = Experiment.from_mapping(then["base"]).identity()
     except (FedskewError, ValueError, TypeError, KeyError):  # of a key that is no more
