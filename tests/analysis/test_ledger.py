@@ -188,6 +188,8 @@ def edited(before: str, after: str) -> Callable[[str], str]:
         (edited("digest:", "digests:"), "has no 'digest'"),
         (edited("sweep: made.headline", "sweep: made.other"), "is of made.other"),
         (edited("  mode: max\n", ""), "has no 'mode'"),
+        (edited("  mode: max\n", "  mode: max\n  looks: twice\n"), "looked at 'twice'"),
+        (edited("  mode: max\n", "  mode: max\n  until_decided: [1]\n"), r"until_decided is \[1\]"),
         (lambda text: "just a text", "holds no mapping"),
         (lambda text: text[: len(text) // 2], "cannot be read as an entry"),
     ],

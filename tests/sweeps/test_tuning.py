@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ray import tune
 
+from engine.analysis.ledger.recording import asked
 from engine.analysis.results import Axis, Results
 from engine.analysis.tuning import read
 from engine.base.errors import ConfigError, RunError, RunFolderError
@@ -20,6 +21,7 @@ from engine.sweeps.folder import SweepFolder
 from engine.sweeps.named import NamedSweep, load
 from engine.sweeps.options import How
 from engine.sweeps.planning import plan
+from engine.sweeps.running import reopened
 from engine.sweeps.tuned import Tuned
 from engine.sweeps.tuning import begin_second_best, choices, searching, with_choices
 from tests.analysis.test_claims import results
@@ -113,6 +115,38 @@ def test_the_second_best_is_another_folder_of_the_same_sweep(tmp_path: Path, mon
         begin_second_best(named, first.path, first.path, how)
 
 
+def test_a_second_best_that_is_killed_is_still_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: the best candidates in a folder of the second best, which was killed before its choices were written, or
+    whose choices were lost; a second best that never finished; choices of another search."""
+    named, first, how = small(), SweepFolder(tmp_path / "first"), How().to_mapping()
+    first.create(named, how)
+    choices(named, first, Searched(monkeypatch, (0.8, 0.6), (0.4, 0.5)))
+    second = SweepFolder(begin_second_best(named, first.path, None, how))
+    (second.path / "tuning.json").unlink()
+    again = second.with_added(named)
+    second.create(again, how)  # as each start of a sweep does
+    sides = choices(second.with_added(named), second, Searched(monkeypatch, (0.8, 0.6), (0.4, 0.5)))
+    assert [side.chosen.values["local.lr"] for side in sides or ()] == [RATES[1], RATES[0]]
+    text = (second.path / "tuning.json").read_text()
+    (second.path / "tuning.json").write_text(text.replace("1e-06", "1e-05"))
+    with pytest.raises(RunFolderError, match=r"tuning.json is of another search; delete it"):
+        choices(again, second, Searched(monkeypatch))
+    (first.path / "tuning.json").unlink()
+    choices(named, first, Searched(monkeypatch, (0.8, math.nan), (0.4, 0.5)))
+    with pytest.raises(ConfigError, match=r"has one candidate of algorithm.name=fedavg that finished"):
+        begin_second_best(named, first.path, tmp_path / "other", how)
+
+
+def test_a_search_is_told_from_its_sweep(tmp_path: Path) -> None:
+    """Kills: a search that is resumed, or recorded, as if it were the sweep that it is for."""
+    sweep, search = SweepFolder(tmp_path / "sweep"), SweepFolder(tmp_path / "sweep" / "tuning" / "0")
+    for folder in (sweep, search):
+        folder.create(small(), How().to_mapping())
+    for refused in (lambda: reopened(search.path, {}), lambda: asked(search.path)):
+        with pytest.raises(RunFolderError, match=f"is a search of the sweep in {sweep.path}"):
+            refused()
+
+
 GRID = {"local.lr": tune.grid_search([0.1, 0.2])}
 ONE = Tuned({"mu": 0.0}, GRID)
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -128,6 +162,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"tuned": (ONE,), "tuning_seeds": (3, 0)}, r"tuning_seeds=\[0\]: are seeds of the sweep, too"),
     ({"tuned": (ONE,), "tuning_seeds": ()}, "tuning_seeds=.*: must be whole numbers from 0 on"),
     ({"tuned": (ONE,), "scheduler": Asha(1)}, "is for sweeps of grids alone"),
+    ({"tuned": (ONE,), "stop": {"accuracy": 0.5}}, "is for sweeps of grids alone"),
 ]
 
 
