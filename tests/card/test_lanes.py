@@ -135,7 +135,7 @@ def test_steps_of_lanes_are_in_no_order(tmp_path: Path, client_loss: bool) -> No
 
 
 def test_the_trial_before_a_stage_has_all_lanes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: a preflight that counts the memory of one client where several have theirs at a time."""
+    """Kills: a preflight that counts the memory of one client where several have theirs at a time; of more than do."""
     groups, trained = list[int](), Trainer.train_in_lanes
 
     def noted(self: Trainer, tasks: Sequence[ClientRound], probe: bool = False) -> Any:
@@ -144,4 +144,4 @@ def test_the_trial_before_a_stage_has_all_lanes(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(Trainer, "train_in_lanes", noted)
     in_lanes(tmp_path, "fedavg", 2)
-    assert groups == [5, 5, 5, 5]  # the trial, and three rounds
+    assert groups == [2, 5, 5, 5]  # the trial, one client to a lane, and three rounds
