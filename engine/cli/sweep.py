@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from engine.sweeps.running import SweepResult
 
 STORE_GB = 20.0  # the store's limit, by default
-MOST_SEEDS = 20  # with --until-decided, by default
 
 
 def sweep_command(
@@ -54,11 +53,12 @@ def sweep_command(
     own: With = None,
 ) -> None:
     """Run a sweep: every trial, then the report."""
+    from engine.sweeps.deciding import MOST
     from engine.sweeps.options import How
 
     require(until_decided or most is None, "--most", most, "is for --until-decided", "give both, or neither")
     how = How(store=store, reuse=reuse, mode=mode, concurrent=concurrent, limit_gb=store_limit)
-    seeds = (most or MOST_SEEDS) if until_decided else None
+    seeds = (most or MOST) if until_decided else None
     raise typer.Exit(sweep(terminal, name, profile, overrides or [], out, how, address, seeds, second_best))
 
 

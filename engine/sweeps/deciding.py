@@ -79,21 +79,21 @@ def run_until_decided(
         results = load(folder.path)
         verdicts = judge(results)
         undecided = [one for one in verdicts if one.verdict == "undecided" and not beyond_seeds(results, one.claim)]
-        seeds = _next(named, outcome) if undecided else ()
+        seeds = _next(named, outcome, most) if undecided else ()
         if not seeds:
             return named, outcome, verdicts
         named = named.grown((*named.added, *seeds))
         console.print(f"{len(undecided)} of {len(verdicts)} claims undecided: {_told(seeds)}", highlight=False)
 
 
-def _next(named: NamedSweep, outcome: SweepResult) -> tuple[int, ...]:
+def _next(named: NamedSweep, outcome: SweepResult, most: int) -> tuple[int, ...]:
     """Return the seeds to add: as many as fill the places of trials, or as it takes for an interval to have ends.
 
     One at the least, and none beyond the most.
     """
     seeds, settings = named.sweep.seeds, outcome.trials // len(named.sweep.seeds)
     wanted = max(outcome.places // settings, fewest(CONFIDENCE) - len(seeds), 1)
-    count = min(wanted, (named.most or MOST) - len(seeds))
+    count = min(wanted, most - len(seeds))
     held_out = named.sweep.tuning_seeds if named.sweep.tuned else ()
     free = (seed for seed in itertools.count(max(seeds) + 1) if seed not in held_out)
     return tuple(itertools.islice(free, max(count, 0)))
