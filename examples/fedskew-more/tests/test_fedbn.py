@@ -65,6 +65,15 @@ def load(model: nn.Module, weights: Tensor, buffers: Tensor) -> None:
             tensor.data = piece.view(tensor.shape).clone()
 
 
+def put(model: nn.Module, values: dict[str, Tensor]) -> None:
+    """Write named tensors into a module. Its own `load_state_dict` asks BatchNorm for the count of batches, which a
+    run's network does not keep."""
+    tensors = model.state_dict()
+    assert tensors.keys() == values.keys()
+    for name, tensor in tensors.items():
+        tensor.copy_(values[name])
+
+
 def trained(model: nn.Module, x: Tensor, y: Tensor) -> dict[str, Tensor]:
     model.train()
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
@@ -92,7 +101,7 @@ def test_a_run_is_algorithm_1(tmp_path: Path, executor: str) -> None:
         for k in cohort:
             part = data[1].clients[k]
             x = torch.tensor((data[0].train.images[part] / 255 - MEAN) / STD)
-            network.load_state_dict({**first, **shared, **kept.get(k, {})})
+            put(network, {**first, **shared, **kept.get(k, {})})
             ends[k] = trained(network, x, torch.tensor(data[0].train.labels[part]))
             kept[k] = {name: ends[k][name] for name in norms}
         sizes = {k: len(data[1].clients[k]) for k in cohort}
