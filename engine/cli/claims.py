@@ -46,7 +46,9 @@ def claims_command(
     wanted = [] if record else list(what or ())
     rows = ledger(root, wanted)
     if as_json:
-        print_result(json.dumps([row for sweep in rows for row in sweep.to_mappings()], allow_nan=False, indent=1))
+        from engine.analysis.ledger import to_mappings
+
+        print_result(json.dumps(to_mappings(rows), allow_nan=False, indent=1))
     elif wanted:
         _print(rows)
     else:
@@ -95,8 +97,7 @@ def _record(folder: Path, root: Path) -> None:
 
 def _pages(root: Path, rows: Sequence[SweepRows], check: bool) -> None:
     """Write the page and the README's rows, or with ``check`` compare them."""
-    from engine.analysis.ledger import page, with_headlines
-    from engine.analysis.ledger.rows import counts
+    from engine.analysis.ledger import counts, page, with_headlines
     from engine.sweeps.named import papers
 
     made = {PAGE: page(rows, papers(SWEEPS)), README: with_headlines(read_text(root / README), rows)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import os
 import shutil
@@ -20,17 +21,19 @@ from engine.analysis.ledger import (
     Entry,
     Stated,
     SweepRows,
+    counts,
     file_of,
     page,
     read,
     read_all,
     record,
     rows_of,
+    to_mappings,
     with_headlines,
     write,
 )
 from engine.analysis.ledger.headline import BEGIN, END
-from engine.analysis.ledger.rows import EARLIER, NOT_RUN, counts
+from engine.analysis.ledger.rows import EARLIER, NOT_RUN
 from engine.analysis.ledger.table import TrialTable
 from engine.analysis.loading import load
 from engine.analysis.report.sections import ledger_note
@@ -180,26 +183,83 @@ def edited(before: str, after: str) -> Callable[[str], str]:
     return edit
 
 
+def sealed(before: str, after: str) -> Callable[[str], str]:
+    """An edit whose hash is of the new text."""
+
+    def edit(text: str) -> str:
+        below = edited(before, after)(text).partition("\n")[2]
+        return f"sha256: {hashlib.sha256(below.encode()).hexdigest()}\n{below}"
+
+    return edit
+
+
 @pytest.mark.parametrize(
     ("edit", "said"),
     [
-        (edited("finished,0", "finished,1"), "not the one that was recorded"),
-        (edited("table_sha256: ", "table_sha256: 0"), "not the one that was recorded"),
+        (edited("finished,0", "finished,1"), "not what was recorded"),
+        (edited("sha256: ", "sha256: 0"), "not what was recorded"),
+        (edited("margin: 0.3", "margin: 0.1"), "not what was recorded"),
+        (edited("settings: ", "settings: 0"), "not what was recorded"),
+        (edited("trials: |", "trials: |-"), "not what was recorded"),
         (edited("digest:", "digests:"), "has no 'digest'"),
-        (edited("sweep: made.headline", "sweep: made.other"), "is of made.other"),
-        (edited("  mode: max\n", ""), "has no 'mode'"),
-        (edited("  mode: max\n", "  mode: max\n  looks: twice\n"), "looked at 'twice'"),
-        (edited("  mode: max\n", "  mode: max\n  until_decided: [1]\n"), r"until_decided is \[1\]"),
+        (sealed("sweep: made.headline", "sweep: made.other"), "is of made.other"),
+        (sealed("  mode: max\n", ""), "has no 'mode'"),
+        (sealed("  mode: max\n", "  mode: max\n  looks: twice\n"), "looked at 'twice'"),
+        (sealed("  mode: max\n", "  mode: max\n  until_decided: [1]\n"), r"until_decided is \[1\]"),
         (lambda text: "just a text", "holds no mapping"),
         (lambda text: text[: len(text) // 2], "cannot be read as an entry"),
     ],
 )
 def test_a_tampered_entry(folder: Path, tmp_path: Path, edit: Callable[[str], str], said: str) -> None:
-    """Kills: a line of the table that was edited and counts; a traceback in the place of a sentence."""
+    """Kills: a trial, a claim's margin or a setting that was edited and counts; a traceback in the place of a
+    sentence."""
     path = write(tmp_path / "ledger", record(folder, stated_of(folder)))
     path.write_text(edit(path.read_text()))
     with pytest.raises(RunFolderError, match=said):
         read(path)
+
+
+def test_an_entry_with_the_hash_of_its_table_alone_can_be_read(folder: Path, tmp_path: Path) -> None:
+    """Kills: entries that were recorded before the hash was of their claims too, and that a new version refuses; ones
+    whose table was edited and that it takes."""
+    entry = record(folder, stated_of(folder))
+    path = write(tmp_path, entry)
+    below = path.read_text().partition("\n")[2]
+    old = f"table_sha256: {hashlib.sha256(entry.table.to_text().encode()).hexdigest()}\n{below}"
+    path.write_text(old)
+    assert words(judged(read(path), stated_of(folder))) == words(judged(entry, stated_of(folder)))
+    path.write_text(edited("finished,0", "finished,1")(old))
+    with pytest.raises(RunFolderError, match="not what was recorded"):
+        read(path)
+
+
+def test_a_claim_of_both_profiles_is_counted_once(folder: Path, tmp_path: Path) -> None:
+    """Kills: a claim counted in each profile that was run; the laptop's verdict counted before the paper's; a verdict
+    of an earlier version counted before one of today; a row that the page leaves out, or that JSON does not tell
+    apart; a headline that is not the counted one, or whose link leads to the other row."""
+    stated = stated_of(folder)
+    laptop = record(folder, stated)
+    paper = replace(laptop, profile="paper")
+    assert write(tmp_path, laptop) != write(tmp_path, paper)
+    both = [stated, replace(stated, profile="paper")]
+    asked = {one.profile: one for one in both}
+    alone = rows_of(both[:1], [laptop], lambda _: stated)
+    found = rows_of(both, [laptop, paper], lambda entry: asked[entry.profile])
+    assert [len(sweep.rows) for sweep in found] == [5, 5]
+    assert counts(found) == counts(alone)
+    told = to_mappings(found)
+    assert [row["counted"] for row in told] == [False] * 5 + [True] * 5
+    text = page(found, PAPERS)
+    assert "### made.headline\n" in text and "### made.headline, profile paper\n" in text
+    assert "| MADE | 5 |" in text
+    ccvr = with_headlines(f"{BEGIN}{END}", [replace(one, name="ccvr.headline") for one in found])
+    assert "helps (profile paper) | [held](docs/claims.md#ccvrheadline-profile-paper)" in ccvr
+    earlier = rows_of(both, [laptop, paper], lambda entry: stated if entry.profile == "laptop" else None)
+    assert {row.word for row in earlier[1].rows} == {EARLIER}
+    assert counts(earlier) == counts(alone)
+    unrun = rows_of(both, [paper], lambda _: both[1])
+    assert words(unrun[0]) == [NOT_RUN] * 5
+    assert counts(unrun) == counts(alone)
 
 
 def test_other_code_makes_an_earlier_version(folder: Path) -> None:
@@ -353,6 +413,8 @@ def test_a_report_leads_to_its_row(folder: Path) -> None:
     values = yaml.safe_load((folder / "sweep.yaml").read_text())
     (folder / "sweep.yaml").write_text(yaml.safe_dump({**values, "reference": "/somewhere/mine.py:headline"}))
     assert ledger_note(load(folder)) == ""
+    (folder / "sweep.yaml").write_text(yaml.safe_dump({**values, "profile": "paper"}))
+    assert "docs/claims.md#madeheadline-profile-paper" in ledger_note(load(folder))
 
 
 def test_a_portable_digest_is_of_what_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:

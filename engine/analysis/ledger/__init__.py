@@ -1,10 +1,11 @@
 """The ledger of claims: what each claim of each paper came to, judged anew from small tables in the repository.
 
 It offers ``record`` (the entry of a sweep's folder), ``write`` and ``read_all`` for the entries, ``rows_of`` (each
-claim with its verdict, and whether code or setting have changed since) and ``page`` for docs/claims.md. Read
-``entry.py`` first (what is kept of a sweep), then ``versions.py`` and ``rows.py``.
+claim with its verdict, and whether code or setting have changed since), ``counts`` and ``page`` for docs/claims.md.
+Read ``entry.py`` first (what is kept of a sweep), then ``versions.py``, ``rows.py`` and ``counting.py``.
 """
 
+from engine.analysis.ledger.counting import counts, to_mappings
 from engine.analysis.ledger.entry import Entry, file_of, read, read_all, write
 from engine.analysis.ledger.headline import with_headlines
 from engine.analysis.ledger.page import page
@@ -17,12 +18,14 @@ __all__ = [
     "Row",
     "Stated",
     "SweepRows",
+    "counts",
     "file_of",
     "page",
     "read",
     "read_all",
     "record",
     "rows_of",
+    "to_mappings",
     "with_headlines",
     "write",
 ]

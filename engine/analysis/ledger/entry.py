@@ -1,8 +1,8 @@
 """An entry of the ledger: a sweep's trials as a small table, with what was asked and what computed them.
 
 An entry is one YAML file, docs/claims/<sweep>.<profile>.yaml, replaced as a whole. It keeps figures and never a
-verdict: those are judged anew from its table, whenever the page is made. The table's hash is kept beside it, so that a
-table that was edited or badly merged is refused.
+verdict: those are judged anew from its table, whenever the page is made. Its first line is the hash of all lines below,
+so that an entry whose claims, settings or trials were edited, or badly merged, is refused.
 """
 
 from __future__ import annotations
@@ -28,9 +28,12 @@ from engine.analysis.trials import METRICS
 from engine.base import safe_yaml
 from engine.base.errors import ConfigError, RunFolderError
 from engine.base.files import write_atomically
+from engine.base.opening import read_text
 from engine.record import fields
 
 TRIALS = "trials"  # the table, last of all
+HASH = "sha256"  # of all lines below the first one
+OF_TABLE = "table_sha256"  # in an entry of before: of its table alone
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,6 @@ def file_of(ledger: Path, name: str, profile: str, choice: str = "") -> Path:
 
 def write(ledger: Path, entry: Entry) -> Path:
     """Put an entry in the place of the one before it, and return its file; raises :class:`ConfigError`."""
-    text = entry.table.to_text()
     head = {
         "sweep": entry.name,
         "profile": entry.profile,
@@ -141,13 +143,13 @@ def write(ledger: Path, entry: Entry) -> Path:
         "machine": dict(entry.machine),
         "definition": dict(entry.definition),
         "metrics": list(entry.table.metrics),
-        "table_sha256": hashlib.sha256(text.encode()).hexdigest(),
     }
-    written = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=120)
+    text = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=120)
+    text += f"{TRIALS}: |\n{textwrap.indent(entry.table.to_text(), '  ')}"
     path = file_of(ledger, entry.name, entry.profile, entry.choice)
     try:
         ledger.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, f"{written}{TRIALS}: |\n{textwrap.indent(text, '  ')}")
+        write_atomically(path, f"{HASH}: {_hash(text)}\n{text}")
     except OSError as error:
         raise ConfigError("--ledger", ledger, f"cannot be written ({error})", "name another folder") from None
     return path
@@ -161,8 +163,8 @@ def read_all(ledger: Path) -> list[Entry]:
 def read(path: Path) -> Entry:
     """Read one entry; raises :class:`RunFolderError` for one that is damaged or was edited."""
     try:
-        values = safe_yaml.read(path)
-        return _entry(path, values)
+        text = read_text(path)
+        return _entry(path, safe_yaml.parse(text), text.partition("\n")[2])
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         told = f"it has no {error}" if isinstance(error, KeyError) else error
         raise RunFolderError(f"{path} cannot be read as an entry of the ledger ({told}); record its sweep again") from (
@@ -170,12 +172,17 @@ def read(path: Path) -> Entry:
         )
 
 
-def _entry(path: Path, values: Any) -> Entry:
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _entry(path: Path, values: Any, below: str) -> Entry:
+    """Make an entry of a file's values; below: its text without the first line."""
     if not isinstance(values, dict):
         raise ValueError("it holds no mapping")
-    texts = fields.sequence(fields.text)
+    texts, kept = fields.sequence(fields.text), OF_TABLE if OF_TABLE in values else HASH
     checks: dict[str, fields.Check] = {
-        **dict.fromkeys(("sweep", "profile", "digest", "settings", "table_sha256", TRIALS), fields.text),
+        **dict.fromkeys(("sweep", "profile", "digest", "settings", kept, TRIALS), fields.text),
         **dict.fromkeys(("overrides", "metrics"), texts),
         "codes": fields.mapping(fields.text),
         "versions": fields.sequence(fields.mapping(fields.text)),
@@ -185,8 +192,8 @@ def _entry(path: Path, values: Any) -> Entry:
     if lacking:
         raise KeyError(lacking[0])
     fields.check(values, checks)
-    if hashlib.sha256(values[TRIALS].encode()).hexdigest() != values["table_sha256"]:
-        raise ValueError("its table is not the one that was recorded")
+    if _hash(below if kept == HASH else values[TRIALS]) != values[kept]:
+        raise ValueError("it is not what was recorded")
     definition = values["definition"]
     added = definition.get("until_decided")
     if added is not None and not (isinstance(added, dict) and type(added.get("most")) is int):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from engine.analysis.ledger.counting import counted_rows
 from engine.analysis.ledger.page import anchor
-from engine.analysis.ledger.rows import NOT_RUN, SweepRows
+from engine.analysis.ledger.rows import NOT_RUN, Row, SweepRows
 from engine.analysis.report.sheets import escaped
 from engine.base.errors import RunFolderError
 
@@ -24,18 +25,20 @@ def with_headlines(text: str, sweeps: Iterable[SweepRows]) -> str:
 
 
 def _table(sweeps: Iterable[SweepRows]) -> str:
-    """The first claim of each paper's headline sweep, one row a paper."""
-    stated = {sweep.name: sweep for sweep in sweeps if sweep.profile == "laptop" and sweep.rows and not sweep.choice}
+    """The first claim of each paper's headline sweep, one row a paper: that which is counted."""
+    first: dict[str, tuple[SweepRows, Row]] = {}
+    for sweep, row in counted_rows(sweeps):
+        first.setdefault(sweep.name, (sweep, row))
     lines = ["| paper | claim | verdict | effect, 95 % interval | seeds |", "|---|---|---|---|---|"]
     for paper, module in HEADLINES.items():
-        sweep = stated.get(f"{module}.headline")
-        if sweep is None:
+        found = first.get(f"{module}.headline")
+        if found is None:
             lines.append(f"| {paper} | no headline sweep is stated yet | {NOT_RUN} | | |")
             continue
-        row = sweep.rows[0]
+        sweep, row = found
+        profile = f" (profile {sweep.profile})" if sweep.profile != "laptop" else ""
         seeds = str(len(row.verdict.seeds)) if row.verdict else ""
-        verdict = f"[{row.word}](docs/claims.md#{anchor(sweep.name)})"
-        lines.append(
-            f"| {paper} | {escaped(row.claim.text)}{escaped(sweep.changed)} | {verdict} | {row.effect} | {seeds} |"
-        )
+        verdict = f"[{row.word}](docs/claims.md#{anchor(sweep)})"
+        text = f"{escaped(row.claim.text)}{escaped(sweep.changed)}{profile}"
+        lines.append(f"| {paper} | {text} | {verdict} | {row.effect} | {seeds} |")
     return "\n".join(lines)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
 from engine.analysis.comparing.ranking import counted
+from engine.analysis.ledger.counting import counts
 from engine.analysis.ledger.entry import Entry
-from engine.analysis.ledger.rows import WORDS, Row, SweepRows, counts
+from engine.analysis.ledger.rows import WORDS, Row, SweepRows
 from engine.analysis.report.sheets import escaped, seeds_text
 from engine.analysis.settings import names_oracle
 from engine.record.run_folder import BREAKS_PRIVACY
@@ -23,7 +25,8 @@ they ran; it counts for nothing until it is run again. **Not yet run**: there ar
 counted so that more than 0 speaks for the claim, and where a claim has many cells it is that of the weakest one.
 Partitions: how many different ways of dealing the data out to clients are among the seeds; 1 means that the verdict
 holds for that one division. The setting is the sweep's: `fedskew run SWEEP` lists its cells, and a sweep of the profile
-laptop is smaller than the paper's, which is the profile paper.
+laptop is smaller than the paper's, which is the profile paper. A claim that both profiles state is one claim: it has a
+row in each that was run, and is counted by its verdict in the profile paper where there is one.
 
 A verdict is no part of the tables: it is judged anew whenever this page is made, from one line for each trial.
 `fedskew claims --record FOLDER` puts the folder of a sweep there, and a command below computes it again: equal weights
@@ -46,9 +49,9 @@ def page(sweeps: Sequence[SweepRows], papers: Mapping[str, str]) -> str:
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 
-def anchor(sweep: str) -> str:
+def anchor(sweep: SweepRows) -> str:
     """Return the anchor of a sweep's heading, as a page of Markdown is given them."""
-    return sweep.replace(".", "")
+    return re.sub(r"[^\w -]", "", _heading(sweep)).replace(" ", "-")
 
 
 def _by_paper(sweeps: Iterable[SweepRows], papers: Mapping[str, str]) -> list[SweepRows]:
@@ -73,11 +76,14 @@ def _summary(by_paper: Mapping[str, Sequence[SweepRows]], papers: Mapping[str, s
     return "\n".join(lines)
 
 
-def _sweep(sweep: SweepRows) -> list[str]:
+def _heading(sweep: SweepRows) -> str:
     profile = f", profile {sweep.profile}" if sweep.profile != "laptop" else ""
+    return f"{sweep.name}{profile}" + ", with the second best setting of each side" * bool(sweep.choice)
+
+
+def _sweep(sweep: SweepRows) -> list[str]:
     title = f"{escaped(sweep.title)}{escaped(sweep.changed)}."
-    choice = ", with the second best setting of each side" if sweep.choice else ""
-    blocks = [f"### {sweep.name}{profile}{choice}", title, _table(sweep), f"`{sweep.command}`"]
+    blocks = [f"### {_heading(sweep)}", title, _table(sweep), f"`{sweep.command}`"]
     if sweep.entry is not None:
         blocks[-1] += f": {_made_by(sweep.entry)}"
         given = (f"Tuned: {escaped(side)}." for side in sweep.entry.given)

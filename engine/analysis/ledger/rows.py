@@ -186,9 +186,3 @@ def _mapping(row: Row) -> dict[str, Any]:
         values |= {"judged": verdict.verdict, "seeds": list(verdict.seeds), "why": verdict.why}
         values["seeds_to_decide"] = verdict.seeds_to_decide
     return values
-
-
-def counts(sweeps: Iterable[SweepRows]) -> dict[Word, int]:
-    """Count the rows by what they came to, in the order of :data:`WORDS`; each claim once."""
-    words = [row.word for sweep in sweeps if not sweep.choice for row in sweep.rows]
-    return {word: words.count(word) for word in WORDS}

@@ -70,10 +70,11 @@ def ledger_note(results: Results) -> str:
     """Say which row of the ledger of claims is that of a named sweep."""
     path = results.path / "sweep.yaml"
     reference = read_yaml(path).get("reference") if results.claims and path.exists() else None
+    profile = f"-profile-{results.profile}" if results.profile != "laptop" else ""
     if not isinstance(reference, str) or not re.fullmatch(r"\w+\.\w+", reference):
         return ""
     return (
-        f"What the ledger says of them: docs/claims.md#{reference.replace('.', '')} in fedskew's repository; "
+        f"What the ledger says of them: docs/claims.md#{reference.replace('.', '')}{profile} in fedskew's repository; "
         "fedskew claims --record with this folder puts these trials there."
     )
 
