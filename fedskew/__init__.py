@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from engine.algorithm import TrainingTools as TrainingTools
     from engine.analysis.claims import Claim as Claim
     from engine.analysis.claims import PaperTable as PaperTable
-    from engine.analysis.loading import load as load_results
+    from engine.analysis.frames.frames import Frames as Frames
+    from engine.analysis.frames.frames import load_results as load_results
     from engine.analysis.results import Results as Results
     from engine.base.errors import ConfigError as ConfigError
     from engine.base.errors import FedskewError as FedskewError
@@ -93,7 +94,7 @@ _PLACES = {
         *("PostTraining", "Requires", "Scalar", "Setting", "Tensors", "TrainingTools"),
     ),
     "engine.analysis.claims": ("Claim", "PaperTable"),
-    "engine.analysis.loading": ("load_results",),
+    "engine.analysis.frames.frames": ("Frames", "load_results"),
     "engine.analysis.results": ("Results",),
     "engine.base.errors": ("ConfigError", "FedskewError", "require"),
     "engine.data": ("Assignment", "Dataset", "Partition", "Source", "Split"),
@@ -109,7 +110,6 @@ _PLACES = {
     "fedskew.resuming": ("resume",),
 }
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
-_NAMED_OTHERWISE = {"load_results": "load"}
 
 __all__ = [
     "Algorithm",
@@ -129,6 +129,7 @@ __all__ = [
     "Experiment",
     "FedAvg",
     "FedskewError",
+    "Frames",
     "Generative",
     "Kind",
     "Local",
@@ -192,7 +193,7 @@ _check_nothing_is_hidden()
 def __getattr__(name: str) -> Any:
     if name not in _PLACE_OF:
         raise AttributeError(f"module 'fedskew' has no attribute {name!r}")
-    value = getattr(import_module(_PLACE_OF[name]), _NAMED_OTHERWISE.get(name, name))
+    value = getattr(import_module(_PLACE_OF[name]), name)
     globals()[name] = value
     return value
 

@@ -7,17 +7,17 @@ from typing import Any
 
 
 def resume(folder: Path | str, address: str | None = None) -> Any:
-    """Go on with a run, whose summary is returned, or with a sweep, whose :class:`Results` are.
+    """Go on with a run, whose summary is returned, or with a sweep, whose :class:`Frames` are.
 
     A sweep of a file of one's own is gone on with by the function that began it: call :func:`fedskew.sweep` again.
     """
     folder = Path(folder)
     if (folder / "sweep.yaml").exists():
-        from engine.analysis.loading import load
+        from engine.analysis.frames import load_results
         from engine.sweeps.running import resume_sweep  # with Ray Tune
         from tune_configs import SWEEPS
 
-        return load(resume_sweep(folder, SWEEPS, address)[1].folder)
+        return load_results(resume_sweep(folder, SWEEPS, address)[1].folder)
     from engine.record.run_folder import RunFolder
     from engine.run.run import run
 

@@ -52,7 +52,8 @@ def load(folder: Path, metric: str | None = None) -> Results:
     elif os.path.exists(folder / "experiment.yaml"):
         sweep, records = _single_run(folder)
     else:
-        raise RunFolderError(f"{folder} is neither a run nor a sweep: it has no experiment.yaml and no sweep.yaml")
+        lacks = "it has no experiment.yaml and no sweep.yaml"
+        raise RunFolderError(f"{folder} is neither a run nor a sweep: {lacks}{_inside(folder)}")
     reader = TrialReader(folder, sweep["target_accuracy"])
     names = [axis.name for axis in sweep["axes"]]
     for name in names:
@@ -68,12 +69,19 @@ def load(folder: Path, metric: str | None = None) -> Results:
         log.warning("worst_decile_accuracy is left out for %d of %d trials: %s", len(missing), len(rows), missing[0])
     asked = class_figures([sweep["metric"], metric or "", *(one.metric for one in sweep["tables"] + sweep["claims"])])
     trials = _trials_frame(rows, names, asked)
-    results = Results(path=folder, trials=trials, evaluations=reader.evaluations, coverage=coverage, **sweep)
+    read = {"evaluations": reader.evaluations, "facts": reader.facts}
+    results = Results(path=folder, trials=trials, coverage=coverage, **read, **sweep)
     if metric not in (None, results.metric):
         check_metric(results, metric)
         results = replace(results, metric=metric, mode="min" if metric in SMALLER_IS_BETTER else "max")
     check_metric(results, results.metric)
     return results
+
+
+def _inside(folder: Path) -> str:
+    """Say which runs and sweeps a folder holds that is none itself; "" without any."""
+    found = sorted(path.parent.name for name in ("sweep.yaml", "experiment.yaml") for path in folder.glob(f"*/{name}"))
+    return f"; it holds {named(found)}: name these, as {folder}/{found[0]}" if found else ""
 
 
 def write_trials(results: Results) -> Path:

@@ -27,6 +27,7 @@ import pyarrow as pa
 from engine.analysis.claims import Claim, PaperTable
 from engine.analysis.class_figures import is_class_figure
 from engine.analysis.coverage import OTHERS, Coverage
+from engine.analysis.facts import Facts
 from engine.analysis.settings import SMALLER_IS_BETTER, key, label, matches, setting_column, setting_frame
 from engine.analysis.statistics import summarise
 from engine.analysis.trials import (
@@ -75,6 +76,7 @@ class Results:
     evaluations: Mapping[str, pa.Table] = field(repr=False)  # by trial: of the lineage, as in evaluations.parquet
     looks: str = "once"  # at its seeds: "repeatedly" if seeds were added until claims were decided
     coverage: Coverage = field(default_factory=Coverage, repr=False)  # what of the plan is there
+    facts: Mapping[str, Facts] = field(default_factory=dict, repr=False)  # by trial, of those with an experiment
     # Trial -> what else of it cannot be read; grows as tables are asked for, since large ones are not read before.
     unread: dict[str, str] = field(default_factory=dict, repr=False)
 

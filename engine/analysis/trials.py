@@ -40,6 +40,7 @@ import pyarrow as pa
 from engine.analysis import round_folders
 from engine.analysis.class_figures import STD
 from engine.analysis.coverage import STATUSES
+from engine.analysis.facts import Facts, facts_of
 from engine.base import parquet, safe_yaml
 from engine.base.errors import DataError, FedskewError, RunFolderError, one_line
 from engine.base.opening import read_bytes
@@ -94,6 +95,8 @@ RESERVED = (  # columns of the frames of this package, which no axis can be name
     ),
     *("mean", "std", "low", "high", "n", "seeds", *STATUSES),
     *("averaged", "published", "same_setting", "note", "difference"),
+    *("source", "sweep", "digest", "experiment", "code", "profile"),  # of the frames of several folders
+    *("data_name", "partition_name", "model_name", "algorithm_name"),
 )
 
 
@@ -104,6 +107,7 @@ class TrialReader:
         self.folder = folder
         self.target = target
         self.evaluations: dict[str, pa.Table] = {}
+        self.facts: dict[str, Facts] = {}  # by trial, as far as its experiment can be read
         self.damage: dict[str, str] = {}  # trial -> what of it cannot be read
         self.without_partition: list[str] = []  # why, for each trial that has no worst_decile_accuracy for it
 
@@ -137,6 +141,7 @@ class TrialReader:
                 raise RunFolderError(f"{folder / 'experiment.yaml'} is gone")
             return figures
         experiment = read_experiment(folder / "experiment.yaml")
+        self.facts[record["trial"]] = facts_of(experiment, summary if ended else {}, _lineage(experiment))
         table = self._evaluations(folder, experiment)
         if table is not None:
             self.evaluations[record["trial"]] = table

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from engine import __version__
 from engine.base import last_word
 from engine.base.errors import FedskewError, one_line
-from engine.cli import claims, doctor, listing, own, run, stopping, studies, sweep
+from engine.cli import claims, doctor, listing, own, results, run, stopping, studies, sweep
 from engine.cli.show import console, leave_streams_to_ray
 from engine.cli.tracebacks import unforeseen
 
@@ -43,6 +43,7 @@ app.command("sweep")(sweep.sweep_command)
 app.command("resume")(run.resume_command)
 app.command("report")(sweep.report_command)
 app.command("claims")(claims.claims_command)
+app.command("query")(results.query_command)
 app.command("floor")(studies.floor_command)
 app.command("tune-executor")(studies.tune_executor_command)
 app.command("diagnose")(studies.diagnose_command)

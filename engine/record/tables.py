@@ -91,6 +91,17 @@ class Table:
                 return pd.concat(frames, ignore_index=True)
             return frames[0] if frames else self.schema.empty_table().to_pandas()
 
+    def arrow(self) -> pa.Table:
+        """Return what :meth:`frame` does in the columns of the schema; those that came later are null."""
+        while True:
+            paths = [self.path, *self._parts()] if self.path.exists() else []
+            try:
+                return pa.concat_tables([self.schema.empty_table(), *(self._whole(parquet.read(one)) for one in paths)])
+            except FileNotFoundError:  # just folded
+                continue
+            except (OSError, pa.ArrowException) as error:
+                raise RunFolderError(f"{self.path} cannot be read ({error})") from None
+
     def count(self) -> int:
         """Count the rows that were flushed; :class:`RunFolderError` if a file is damaged."""
         return sum(_rows(path) for path in [self.path, *self._parts()]) if self.path.exists() else 0

@@ -6,8 +6,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from engine.analysis.loading import load
-from engine.analysis.results import Results
+from engine.analysis.frames import Frames, load_results
 from engine.base.errors import require
 from engine.sweeps.definition import Sweep
 from engine.sweeps.named import named
@@ -22,8 +21,8 @@ def sweep(
     overrides: Iterable[str] = (),
     address: str | None = None,
     how: How | None = None,
-) -> Results:
-    """Run every trial of the sweep that ``function(profile)`` returns, and read what they came to.
+) -> Frames:
+    """Run every trial of the sweep that ``function(profile)`` returns, and read what they came to as tables.
 
     Trials that have ended in its folder (``out``; by default ``runs/<name>-<profile>-<hash>``) are kept: after a crash
     call it again. Raises :class:`FedskewError` for what can be refused before anything starts.
@@ -34,4 +33,4 @@ def sweep(
     result = run_sweep(
         named(reference, function, profile, overrides), Path(out) if out else None, how or How(), address
     )
-    return load(result.folder)
+    return load_results(result.folder)

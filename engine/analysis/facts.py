@@ -1,0 +1,43 @@
+"""Facts about a trial that are no figures: its lineage, the hashes of its experiment and code, its parts' names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engine.record.numerics import UNKNOWN
+from engine.record.stage_hashes import CODE
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a trial's experiment and summary say of it; None where they say nothing."""
+
+    lineage: frozenset[str]  # names of stages
+    experiment: str | None  # 12 hex digits; None until the trial has ended
+    code: str | None  # 16 hex digits; likewise
+    data_name: str | None
+    partition_name: str | None
+    model_name: str | None
+    algorithm_name: str | None  # of the last stage
+
+
+def facts_of(experiment: Mapping[str, Any], summary: Mapping[str, Any], lineage: set[str]) -> Facts:
+    """Gather the facts of a trial; ``summary``: {} of one that has not ended."""
+    last = (experiment["stages"] or [{}])[-1]
+    code = summary.get("versions", {}).get(CODE, UNKNOWN)
+    return Facts(
+        lineage=frozenset(lineage),
+        experiment=summary.get("experiment"),
+        code=None if code == UNKNOWN else code,
+        data_name=_name(experiment.get("data")),
+        partition_name=_name(experiment.get("partition")),
+        model_name=_name(experiment.get("model")),
+        algorithm_name=_name(last.get("algorithm") or experiment.get("algorithm")),
+    )
+
+
+def _name(section: Any) -> str | None:
+    name = section.get("name") if isinstance(section, Mapping) else None
+    return name if isinstance(name, str) else None
