@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo sweep test test-fast mutants check balance bench learning bits sweeps methods calibration personal distillation inaturalist
+.PHONY: demo sweep test test-fast mutants site check balance bench learning bits sweeps methods calibration personal distillation inaturalist
 .PHONY: many first memory audit clean
 
 demo: $(VENV)/installed  ## a federated run on real images, on Ray
@@ -22,6 +22,9 @@ test-fast: $(VENV)/installed-test  ## the loop of work: no Ray, nothing slow (3 
 
 mutants: $(VENV)/installed-test  ## wrong code that named tests must notice
 	$(BIN)/python -m tests.mutants
+
+site: $(VENV)/installed-docs  ## the documentation, into site/: tutorials are run, links checked; needs no network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 check: $(VENV)/installed-test
 	$(BIN)/ruff check .
@@ -87,5 +90,9 @@ $(VENV)/installed-test: $(VENV)/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]' --editable ./examples/fedskew-more
 	touch $@
 
+$(VENV)/installed-docs: $(VENV)/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) site build *.egg-info

@@ -1,0 +1,1 @@
+"""The documentation: pages that are written by hand, and what makes the others (``docs/site``)."""

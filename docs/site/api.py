@@ -1,0 +1,59 @@
+"""The pages of names: what ``fedskew`` offers, by what a reader is doing, from signatures and docstrings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import fedskew
+
+# Where names come from, the first that fits -> the page, its title and its first sentence.
+GROUPS: Mapping[tuple[str, ...], tuple[str, str, str]] = {
+    ("engine.analysis",): ("results", "Results and claims", "What a finished run or sweep came to, as tables."),
+    ("engine.sweeps",): ("sweeps", "Sweeps", "Many runs over axes and seeds, with the claims that they test."),
+    ("engine.algorithm", "algorithms"): (
+        "algorithms",
+        "Writing an algorithm",
+        "The base classes and the values that their methods speak of; [the contract](../contract.md) explains them.",
+    ),
+    ("engine.data", "engine.models", "engine.experiment.own_parts"): (
+        "parts",
+        "Models, data, partitions",
+        "Decorators that make a part of your own known, and the types behind them: [own parts](../own_parts.md).",
+    ),
+    ("engine.base",): ("errors", "Errors", "What fedskew raises, and how a part of your own refuses a value."),
+    ("engine", "fedskew"): ("runs", "Experiments and runs", "Write an experiment down, run it, go on with it."),
+}
+ORDER = ("runs", "sweeps", "results", "parts", "algorithms", "errors")
+LEFT_OUT = {"__version__"}  # a text
+
+
+def pages() -> dict[str, tuple[str, str]]:
+    """Return page -> title and Markdown, in the order in which they are read; every name is on one of them."""
+    names: dict[str, list[str]] = {page: [] for page in ORDER}
+    about = {page: (title, said) for page, title, said in GROUPS.values()}
+    for name in fedskew.__all__:
+        if name not in LEFT_OUT:
+            names[_page_of(fedskew._PLACE_OF[name])].append(name)
+    return {page: (about[page][0], _text(*about[page], names[page])) for page in ORDER}
+
+
+def _page_of(place: str) -> str:
+    for prefixes, (page, _, _) in GROUPS.items():
+        if any(place == prefix or place.startswith(f"{prefix}.") for prefix in prefixes):
+            return page
+    raise KeyError(f"{place} belongs to no page of the Python reference: name it in GROUPS")
+
+
+def _text(title: str, said: str, names: list[str]) -> str:
+    parts = [f"# {title}", said, "```python\nfrom fedskew import " + ", ".join(names[:4]) + "\n```"]
+    parts += [f"::: {_identifier(name)}" for name in sorted(names, key=lambda one: (one[0].islower(), one))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _identifier(name: str) -> str:
+    """Return where the name is defined, for the reader of docstrings, which imports nothing."""
+    place, original = fedskew._PLACE_OF[name], fedskew._NAMED_OTHERWISE.get(name, name)
+    value = getattr(fedskew, name)
+    if getattr(value, "__qualname__", None) == original:
+        return f"{value.__module__}.{original}"
+    return f"{place}.{original}"
