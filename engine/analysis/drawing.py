@@ -1,7 +1,9 @@
-"""A figure in its two forms: a PNG, and an SVG that belongs into a page.
+"""A figure in its forms: PNG, SVG and PDF as files, and an SVG that belongs into a page.
 
-Drawn once with matplotlib. In the SVG every colour of ``THEME`` is a CSS variable, so that it follows the page into the
-dark; text stays text; and what was given a tip carries it as ``data-tip``.
+Laid out once with matplotlib. In the page's SVG every colour of ``THEME`` is a CSS variable, so that it follows the
+page into the dark; text stays text; and what was given a tip carries it as ``data-tip``. The SVG file is what that one
+is made from: its text is text too, which a drawing program can change. The PDF holds the letters that it uses as
+TrueType outlines (Type 42, which publishers ask for), so it looks the same everywhere: it is the one for a paper.
 """
 
 from __future__ import annotations
@@ -9,14 +11,17 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib
 from matplotlib.artist import Artist
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
@@ -86,6 +91,7 @@ _OWN_STYLE = {
     "figure.constrained_layout.h_pad": 0.06,
     "svg.fonttype": "none",
     "svg.hashsalt": "fedskew",
+    "pdf.fonttype": 42,
 }
 # From matplotlib's own defaults: a matplotlibrc that asks for TeX or a dark style must not change a report.
 STYLE: Any = {
@@ -95,15 +101,34 @@ STYLE: Any = {
 } | _OWN_STYLE
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Drawing:
     """A finished figure."""
 
     name: str  # of its files
     caption: str
     png: bytes
-    svg: str
+    svg: str  # for a page
+    svg_file: bytes
     wide: bool
+    figure: Figure = field(repr=False)
+
+    @cached_property
+    def pdf(self) -> bytes:
+        """Draw it as a PDF, at the first use: only reports need one, and it takes as long as the other forms together.
+
+        Panels that are images have 300 dots an inch; all else is lines and letters. It holds no date.
+        """
+        made = io.BytesIO()
+        with matplotlib.rc_context(STYLE), _letters_may_lack():
+            self.figure.set_dpi(300)
+            FigureCanvasPdf(self.figure).print_pdf(made, metadata={"CreationDate": None, "Creator": None})
+        return made.getvalue()
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """Give its files by name."""
+        return {f"{self.name}.png": self.png, f"{self.name}.svg": self.svg_file, f"{self.name}.pdf": self.pdf}
 
 
 class Sketch:
@@ -122,15 +147,22 @@ class Sketch:
 
     def finish(self, name: str, caption: str, wide: bool = False) -> Drawing:
         png, svg = io.BytesIO(), io.BytesIO()
-        with warnings.catch_warnings():
-            # The page's own fonts have what DejaVu lacks; in the PNG a box stands for it.
-            warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        with _letters_may_lack():
             self.figure.set_dpi(200)
             FigureCanvasAgg(self.figure).print_png(png, metadata={"Software": None})
-            self.figure.set_layout_engine("none")  # both forms have the layout of the first
+            self.figure.set_layout_engine("none")  # all forms have the layout of the first
             self.figure.set_dpi(72)
             FigureCanvasSVG(self.figure).print_svg(svg, metadata={"Date": None, "Creator": None})
-        return Drawing(name, caption, png.getvalue(), _for_page(svg.getvalue(), name, self._tips, caption), wide)
+        page = _for_page(svg.getvalue(), name, self._tips, caption)
+        return Drawing(name, caption, png.getvalue(), page, svg.getvalue(), wide, self.figure)
+
+
+@contextmanager
+def _letters_may_lack() -> Iterator[None]:
+    """Draw without a warning for letters that DejaVu lacks: the page's own fonts have them, elsewhere a box stands."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
 
 
 def _for_page(raw: bytes, name: str, tips: Mapping[str, list[str]], label: str) -> str:

@@ -38,9 +38,11 @@ def ray_session() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _nothing_drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs in this process draw no pictures, which takes longer than a small run; but for tests marked ``pictures``."""
+    """Runs in this process draw no pictures, which takes longer than a small run, and reports no PDFs, which is half of
+    what a report takes; but for tests marked ``pictures``."""
     if "pictures" not in request.keywords:
         monkeypatch.setattr("engine.analysis.run_pictures.draw_pictures", lambda *_: None)
+        monkeypatch.setattr("engine.analysis.drawing.Drawing.pdf", b"%PDF not drawn")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.analysis.loading import load, write_trials
-from engine.analysis.report.claim_views import claims_frame
+from engine.analysis.report import latex
+from engine.analysis.report.claim_views import claims_frame, claims_sheet
 from engine.analysis.report.markdown import markdown
 from engine.analysis.report.page import page
 from engine.analysis.report.sections import Sections, sections_of
@@ -21,12 +22,14 @@ from engine.base.owned import Shape, owned
 log = logging.getLogger("fedskew")
 
 _NUMBER, _POINT = "-[1-9][0-9]*", "(received|post_local|post_server|fine_tuned)"
+_FORM = "(png|svg|pdf)"
 # Names of the pictures and tables that a report of some sweep has: a new one takes the place of all of them.
 PICTURES_AND_TABLES = Shape(
     (
-        rf"(claim|heat|images|matrix|partition|sensitivity){_NUMBER}\.png",
-        rf"(class-bars|class-slopes|client-accuracy-{_POINT}|curves-(accuracy|loss|local|{_POINT}))({_NUMBER})?\.png",
-        r"(classes|clients|drift|importance|parallel)\.png",
+        rf"(claim|heat|images|matrix|partition|ranks|sensitivity){_NUMBER}\.{_FORM}",
+        rf"(class-bars|class-slopes|client-accuracy-{_POINT}|curves-(accuracy|loss|local|{_POINT}))({_NUMBER})?\.{_FORM}",
+        rf"(classes|clients|drift|importance|parallel)\.{_FORM}",
+        rf"(table{_NUMBER}(-comparisons|-ranks)?|claims|settings|paper)\.tex",
         rf"(table{_NUMBER}(-comparisons)?|claim{_NUMBER}-cells|claims|curves|importance|settings|trials)\.csv",
     )
 )
@@ -43,7 +46,9 @@ def write(folder: Path, metric: str | None = None) -> Path:
     results = load(Path(folder), metric)
     sections = sections_of(results)
     files: dict[str, bytes | str] = {f"{name}.csv": csv_text(frame) for name, frame in sections.frames.items()}
-    files |= {f"{drawing.name}.png": drawing.png for drawing in sections.drawings}
+    for drawing in sections.drawings:
+        files |= drawing.files
+    files |= paper_files(results, sections)
     files["report.json"] = summary(results, sections)
     files |= {"report.md": markdown(results, sections), "report.html": page(results, sections)}
     target = results.path / "report"
@@ -58,6 +63,22 @@ def write(folder: Path, metric: str | None = None) -> Path:
     if not sections.coverage.complete:
         log.warning("%s", " ".join(sections.coverage.sentences(Path(folder))))
     return target / "report.html"
+
+
+def paper_files(results: Results, sections: Sections) -> dict[str, str]:
+    """Write the tables in LaTeX, and a document of them and of all figures."""
+    sheets = [(sheet, view.title) for view in sections.tables for sheet in (view.sheet, view.pairs) if sheet]
+    if sections.best:
+        sheets.append((sections.best, ""))
+    if sections.claims:
+        sheets.append((claims_sheet(sections.claims), ""))
+    tables = {
+        f"{sheet.name}.tex": latex.table(
+            sheet, latex.label_of("tab", results.name, sheet.name), about if about != sheet.title else ""
+        )
+        for sheet, about in sheets
+    }
+    return tables | {"paper.tex": latex.document(results.title, results.name, tables, sections.drawings)}
 
 
 def summary(results: Results, sections: Sections) -> str:

@@ -94,7 +94,7 @@ def _table(results: Results, layout: PaperTable, name: str) -> TableView:
         f"Averaged over {averaged}, seed by seed." if averaged else "",
         _privacy(results, layout),
         (BOLD if several else BOLD_ONE_SEED) if len(compared) else "",
-        "Second line: the published figure; grey where the setting is another one."
+        "After the word paper: the published figure, which is compared with ours where the setting is the same."
         if any(not math.isnan(cell["published"]) for cell in cells)
         else "",
     ]
