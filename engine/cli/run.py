@@ -7,7 +7,7 @@ import dataclasses
 import os
 import signal
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import (
@@ -22,6 +22,7 @@ from rich.progress import (
 from engine.base import last_word
 from engine.base.errors import ConfigError, FedskewError
 from engine.cli import stopping
+from engine.cli.json_output import Json, print_json
 from engine.cli.naming import Address, Overrides, Profile, What, With, named
 from engine.cli.show import console, headline, show_header, show_summary
 from engine.cli.tracebacks import unforeseen
@@ -31,8 +32,6 @@ from engine.record.store import StageStore, check_store
 from engine.run.preparing import check_code
 from engine.run.run import Run
 
-Json = Annotated[bool, typer.Option("--json", help="print the summary as the last line, as JSON")]
-
 
 @dataclasses.dataclass(frozen=True)
 class RunOptions:
@@ -40,7 +39,6 @@ class RunOptions:
 
     address: str | None = None
     overwrite: bool = False
-    as_json: bool = False
     until: int | None = None
     store: Path | None = None
 
@@ -66,7 +64,7 @@ def run_command(
         return
     if words and stopped:
         raise ConfigError("overrides", " ".join(words), "cannot change a trial that was stopped", "leave them away")
-    _run(experiment.override(words), out, RunOptions(address, overwrite, as_json, until or stopped, store))
+    _run(experiment.override(words), out, RunOptions(address, overwrite, until or stopped, store))
 
 
 def resume_command(
@@ -93,7 +91,7 @@ def resume_command(
             "would change the experiment",
             "set only checkpoint keys, or execution keys other than " + ", ".join(IDENTITY),
         )
-    _run(experiment, folder, RunOptions(address, as_json=as_json))
+    _run(experiment, folder, RunOptions(address))
 
 
 def _run(experiment: Experiment, out: Path | None, options: RunOptions) -> None:
@@ -102,7 +100,7 @@ def _run(experiment: Experiment, out: Path | None, options: RunOptions) -> None:
     if done.get("status") == "finished":
         check_code(done, experiment, folder)
         console.print(f"{folder.path} is finished already; --overwrite starts it again", markup=False)
-        show_summary(done, folder, options.as_json)
+        _tell(done, folder)
         return
     with console.status("data, Ray and actors"):
         store = StageStore(options.store.resolve()) if options.store else None
@@ -124,10 +122,15 @@ def _run(experiment: Experiment, out: Path | None, options: RunOptions) -> None:
                 run.close()
             raise unforeseen(error, folder.path / "log.txt", again) from error
         summary = run.close(_leave_ray if run.experiment.execution.actors else None)
-    show_summary(summary, folder, options.as_json)
+    _tell(summary, folder)
     if not run.finished:
         console.print(again, highlight=False, soft_wrap=True, markup=False)
         raise typer.Exit(stopping.exit_code() if interrupts.asked else 0)
+
+
+def _tell(summary: dict[str, Any], folder: RunFolder) -> None:
+    show_summary(summary, folder)
+    print_json({"folder": folder.path, **summary})
 
 
 def _leave_ray() -> None:

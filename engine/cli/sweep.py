@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,6 +16,7 @@ from rich.console import Console
 from engine.base import last_word
 from engine.base.errors import FedskewError, require
 from engine.cli import stopping
+from engine.cli.json_output import Json, asked, print_json
 from engine.cli.naming import Address, Overrides, Profile, With
 from engine.cli.show import console as terminal
 from tune_configs import SWEEPS
@@ -50,6 +51,7 @@ def sweep_command(
         Path | None, typer.Option(help="the folder of this sweep, tuned: run it with each side's second best candidate")
     ] = None,
     address: Address = None,
+    as_json: Json = False,
     own: With = None,
 ) -> None:
     """Run a sweep: every trial, then the report."""
@@ -65,10 +67,13 @@ def sweep_command(
 def report_command(
     folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
     metric: Annotated[str | None, typer.Option(help="another column of the trials table")] = None,
+    as_json: Json = False,
     own: With = None,
 ) -> None:
     """Write report/report.html in the folder: claims, tables, curves, trials; with PNG, CSV and Markdown beside it."""
-    report(terminal, folder, metric)
+    page = report(terminal, folder, metric)
+    if as_json:
+        print_json({"folder": folder, "report": page, **outcome_in(folder)})
 
 
 def sweep(
@@ -141,22 +146,51 @@ def _end(console: Console, named: NamedSweep, outcome: SweepResult, address: str
     if outcome.interrupted:
         again = last_word.resume_command(outcome.folder, address)
         console.print(again, highlight=False, soft_wrap=True, markup=False)
+        _print_json(named, outcome, None)
         return stopping.exit_code()
     if not outcome.all_failed and not measured:
         _measure(console, named, outcome.folder, address)
     from engine.worker.ray import cluster
 
     cluster.leave()
-    report(console, outcome.folder, None)
+    page = report(console, outcome.folder, None)
     from engine.analysis import tuning
 
     for side in tuning.read(outcome.folder):
         console.print(f"tuned      {side.sentence}", highlight=False, soft_wrap=True, markup=False)
+    _print_json(named, outcome, page)
     if outcome.all_failed:
         console.print("error: ", style="bold red", end="")
         console.print("every trial failed; see the reasons in the report, and resume --retry-failed", highlight=False)
         return 1
     return 0
+
+
+def _print_json(named: NamedSweep, outcome: SweepResult, page: Path | None) -> None:
+    """Print what became of a sweep as JSON, if that was asked for; page: of its report, None without one."""
+    if not asked():
+        return
+    from engine.analysis import tuning
+
+    figures = ("folder", "trials", "statuses", "rounds_asked", "rounds_computed", "interrupted")
+    told = {name: getattr(outcome, name) for name in figures} | {"name": named.name, "profile": named.profile}
+    tuned = [side.sentence for side in tuning.read(outcome.folder)]
+    claims = outcome_in(outcome.folder)["claims"] if page is not None else []
+    print_json(told | {"report": page, "claims": claims, "tuned": tuned})
+
+
+def outcome_in(folder: Path) -> dict[str, Any]:
+    """Read what trials and claims in a folder came to."""
+    from engine.analysis.comparing.verdicts import judge
+    from engine.analysis.loading import load
+
+    results = load(folder)
+    claims = [
+        {name: getattr(one.claim, name) for name in ("text", "source", "metric", "margin", "kind")}
+        | {name: getattr(one, name) for name in ("verdict", "effect", "low", "high", "seeds", "seeds_to_decide", "why")}
+        for one in judge(results)
+    ]
+    return {"trials": results.coverage.planned, "statuses": results.coverage.statuses, "claims": claims}
 
 
 def _measure(console: Console, named: NamedSweep, folder: Path, address: str | None) -> None:

@@ -70,7 +70,7 @@ def test_a_folder_is_recorded(call: Any, checkout: Path, tmp_path: Path) -> None
     assert re.search(r"\| 2 \| II is as good \| nobody \| of an earlier version \| [+−][\d.]+ points", page)
     assert "held then; since, its code had changed already when it was recorded, its setting has changed" in page
     code, out, _ = call("claims", name, "--json", "--root", str(checkout))
-    rows = json.loads(out, parse_constant=pytest.fail)
+    rows = json.loads(out, parse_constant=pytest.fail)["claims"]
     assert code == 0
     assert {row["sweep"] for row in rows} == {name}
     assert rows[1]["verdict"] == "of an earlier version" and rows[1]["judged"] == "held"
