@@ -67,11 +67,13 @@ def sweep_command(
 def report_command(
     folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
     metric: Annotated[str | None, typer.Option(help="another column of the trials table")] = None,
+    rope: Annotated[float, typer.Option(help="points by which accuracies may differ and be worth the same")] = 0.5,
     as_json: Json = False,
     own: With = None,
 ) -> None:
-    """Write report/report.html in the folder: claims, tables, curves, trials; with PNG, CSV and Markdown beside it."""
-    page = report(terminal, folder, metric)
+    """Write report/report.html in the folder: claims, tables, curves, trials; beside it files for a paper and CSV."""
+    require(0 <= rope < 100, "--rope", rope, "is no difference in points", "for example --rope 0.5")
+    page = report(terminal, folder, metric, rope)
     if as_json:
         print_json({"folder": folder, "report": page, **outcome_in(folder)})
 
@@ -209,11 +211,11 @@ def _measure(console: Console, named: NamedSweep, folder: Path, address: str | N
             console.print(f"no images: {error}", highlight=False, markup=False)
 
 
-def report(console: Console, folder: Path, metric: str | None) -> Path:
-    """Write the report of a sweep or a run, and return its page."""
+def report(console: Console, folder: Path, metric: str | None, rope: float = 0.5) -> Path:
+    """Write the report of a sweep or a run, and return its page; ``rope`` is in points."""
     from engine.analysis.report import write  # with matplotlib
 
     with console.status("report"):
-        page = write(folder, metric)
+        page = write(folder, metric, rope / 100)
     console.print(f"report     {page}", highlight=False, soft_wrap=True, markup=False)
     return page
