@@ -14,7 +14,20 @@ from typer.core import TyperGroup
 from engine import __version__
 from engine.base import last_word
 from engine.base.errors import FedskewError, one_line
-from engine.cli import claims, doctor, json_output, listing, own, results, run, schema, stopping, studies, sweep
+from engine.cli import (
+    claims,
+    doctor,
+    json_output,
+    listing,
+    own,
+    paper,
+    results,
+    run,
+    schema,
+    stopping,
+    studies,
+    sweep,
+)
 from engine.cli.show import console, leave_streams_to_ray
 from engine.cli.tracebacks import unforeseen
 
@@ -49,6 +62,7 @@ app.command("run")(run.run_command)
 app.command("sweep")(sweep.sweep_command)
 app.command("resume")(run.resume_command)
 app.command("report")(sweep.report_command)
+app.command("cite")(paper.cite_command)
 app.command("claims")(claims.claims_command)
 app.command("query")(results.query_command)
 app.command("merge")(results.merge_command)

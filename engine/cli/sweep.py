@@ -68,14 +68,22 @@ def report_command(
     folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
     metric: Annotated[str | None, typer.Option(help="another column of the trials table")] = None,
     rope: Annotated[float, typer.Option(help="points by which accuracies may differ and be worth the same")] = 0.5,
+    checklist: Annotated[
+        bool, typer.Option("--checklist", help="also what the folder proves of the checklists of REFORMS and NeurIPS")
+    ] = False,
     as_json: Json = False,
     own: With = None,
 ) -> None:
     """Write report/report.html in the folder: claims, tables, curves, trials; beside it files for a paper and CSV."""
     require(0 <= rope < 100, "--rope", rope, "is no difference in points", "for example --rope 0.5")
     page = report(terminal, folder, metric, rope)
+    written = None
+    if checklist:
+        from engine.cli.paper import write_checklist
+
+        written = write_checklist(folder)
     if as_json:
-        print_json({"folder": folder, "report": page, **outcome_in(folder)})
+        print_json({"folder": folder, "report": page, "checklist": written, **outcome_in(folder)})
 
 
 def sweep(
