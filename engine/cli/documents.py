@@ -60,6 +60,19 @@ DOCUMENTS: dict[str, dict[str, str]] = {
         "claims": "one object for each row: paper, sweep, profile, claim, verdict, interval, seeds, command",
         "stale": "with --check: the pages that are not up to date",
     },
+    "query": {
+        "rows": "the answer, one object for each row, by column",
+        "tables": "with --columns: the columns of each table",
+    },
+    "merge": {
+        "folder": "the folder that was written",
+        "planned": "trials that the whole sweep has",
+        "taken": "how many trials each part gave",
+        "doubles": "trials that two parts have with equal bits",
+        "missing": "trials that no part has",
+        "damaged": "trials that cannot be read",
+        "versions": "what computed the parts, where they differ",
+    },
     "floor": {
         "experiment": "the experiment as it was timed",
         "stage": "the stage that was timed",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ from rich.table import Table
 from engine.analysis.coverage import named
 from engine.base import last_word
 from engine.base.errors import require
+from engine.cli.json_output import Json, print_json, print_line
 from engine.cli.naming import With
 from engine.cli.plain import plain_console
 from engine.cli.show import console as terminal
@@ -22,14 +22,15 @@ from tune_configs import SWEEPS
 def query_command(
     what: Annotated[list[str] | None, typer.Argument(help="folders of runs and sweeps, and the query last")] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="print the answer as CSV")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print the answer as JSON, one object a row")] = False,
+    as_json: Json = False,
     columns: Annotated[bool, typer.Option("--columns", help="print all columns, as docs/schema.md")] = False,
 ) -> None:
     """Answer an SQL query over the tables trials, rounds, clients, classes and personal of some folders."""
     if columns:
-        from engine.analysis.frames.columns import markdown
+        from engine.analysis.frames.columns import TABLES, markdown
 
-        print_result(markdown().rstrip("\n"))
+        print_line(markdown().rstrip("\n"))
+        print_json({"tables": {table: [vars(one) for one in known] for table, known in TABLES.items()}})
         return
     *folders, query = what or [""]
     asked = bool(query) and not Path(query).is_dir()
@@ -41,7 +42,7 @@ def query_command(
 
     found = answer(load_results(*folders), query)
     if as_json:
-        print_result(json.dumps(found.to_pylist(maps_as_pydicts="strict"), default=str, indent=1))
+        print_json({"rows": found.to_pylist(maps_as_pydicts="strict")})
     elif as_csv:
         from engine.base.csv_text import csv_text
 
@@ -62,7 +63,7 @@ def _text(value: Any) -> str:
 def merge_command(
     out: Annotated[Path, typer.Argument(help="the new folder")],
     parts: Annotated[list[Path], typer.Argument(help="folders of one sweep, split by seeds or by values of its grids")],
-    as_json: Annotated[bool, typer.Option("--json", help="print what came of it as JSON")] = False,
+    as_json: Json = False,
     own: With = None,
 ) -> None:
     """Put the folders of a sweep that was split over machines together in one; nothing is computed."""
@@ -70,7 +71,7 @@ def merge_command(
 
     merged = merge(out, parts, SWEEPS)
     if as_json:
-        print_result(json.dumps(merged.to_mapping(), indent=1))
+        print_json(merged.to_mapping())
         return
     here = merged.planned - len(merged.missing)
     doubles = f"; {merged.doubles} are in several, equal to the bit" if merged.doubles else ""

@@ -98,4 +98,5 @@ def test_wrong_words(call: Any, checkout: Path, words: list[str], said: str, mon
     (checkout / "mine" / "sweep.yaml").write_text("{reference: '/somewhere/mine.py:f', profile: laptop, overrides: []}")
     code, _, err = call("claims", *words)
     assert (code, said in " ".join(err.split())) == (2, True), err
-    assert list((checkout / LEDGER).glob("*.yaml")) == list((ROOT / LEDGER).glob("*.yaml"))
+    there, here = ({path.name: path.read_bytes() for path in (root / LEDGER).iterdir()} for root in (checkout, ROOT))
+    assert there == here
