@@ -38,9 +38,10 @@ def wrong(values: Any) -> list[str]:
     return [error.message for error in VALIDATOR.iter_errors(plain(values))]
 
 
-def test_it_is_a_schema(call: Call) -> None:
+def test_it_is_a_schema(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: what no validator reads; a command that prints something else."""
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    monkeypatch.setattr("engine.cli.schema.schema", lambda: SCHEMA)
     code, out, err = call("schema")
     assert (code, err) == (0, "") and json.loads(out) == SCHEMA == json.loads(call("schema", "--json")[1])
     assert SCHEMA["$schema"] == DIALECT
