@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,8 +11,10 @@ if TYPE_CHECKING:
     from engine.sweeps.named import NamedSweep
 
 
-def resume(folder: Path | str, address: str | None = None) -> Any:
+def resume(folder: Path | str, address: str | None = None, track: str | Sequence[str] = ()) -> Any:
     """Go on with a run, whose summary is returned, or with a sweep, whose :class:`Frames` are.
+
+    ``track``: who is told as it goes, ``"mlflow:http://127.0.0.1:5000"`` or several such; see docs/trackers.md.
 
     A sweep that was begun with ``--until-decided`` is given further seeds as ``fedskew resume`` does it: until each
     claim is decided, or its most seeds have run. A sweep of a file of one's own is gone on with by the function that
@@ -21,18 +24,20 @@ def resume(folder: Path | str, address: str | None = None) -> Any:
     if (folder / "sweep.yaml").exists():
         from engine.analysis.frames import load_results
         from engine.sweeps.deciding import run_until_decided  # with Ray Tune
+        from engine.sweeps.from_python import told
         from engine.sweeps.running import reopened, run_sweep
         from tune_configs import SWEEPS
 
         named, how = reopened(folder, SWEEPS)
-        if named.most is None:
-            return load_results(run_sweep(named, folder, how, address).folder)
-        measure = _measure(address)
-        return load_results(run_until_decided(named, folder, how, address, measure=measure)[1].folder)
+        with told(track, folder):
+            if named.most is None:
+                return load_results(run_sweep(named, folder, how, address).folder)
+            measure = _measure(address)
+            return load_results(run_until_decided(named, folder, how, address, measure=measure)[1].folder)
     from engine.record.run_folder import RunFolder
     from engine.run.run import run
 
-    return run(RunFolder(folder).experiment(), folder, address)
+    return run(RunFolder(folder).experiment(), folder, address, track=track)
 
 
 def _measure(address: str | None) -> Any:

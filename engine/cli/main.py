@@ -17,6 +17,7 @@ from engine.base.errors import FedskewError, one_line
 from engine.cli import (
     claims,
     doctor,
+    export,
     json_output,
     listing,
     own,
@@ -63,6 +64,7 @@ app.command("sweep")(sweep.sweep_command)
 app.command("resume")(run.resume_command)
 app.command("report")(sweep.report_command)
 app.command("cite")(paper.cite_command)
+app.command("export")(export.export_command)
 app.command("claims")(claims.claims_command)
 app.command("query")(results.query_command)
 app.command("merge")(results.merge_command)

@@ -6,6 +6,7 @@ Ray Tune takes seconds to import, so that what is built on it is imported inside
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,12 +17,14 @@ from rich.console import Console
 from engine.base import last_word
 from engine.base.errors import FedskewError, require
 from engine.cli import stopping
+from engine.cli.export import Track, check_places, targets, tracked
 from engine.cli.json_output import Json, asked, print_json
 from engine.cli.naming import Address, Overrides, Profile, With
 from engine.cli.show import console as terminal
 from tune_configs import SWEEPS
 
 if TYPE_CHECKING:
+    from engine.export.targets import Target
     from engine.sweeps.named import NamedSweep
     from engine.sweeps.options import How
     from engine.sweeps.running import SweepResult
@@ -50,6 +53,7 @@ def sweep_command(
     second_best: Annotated[
         Path | None, typer.Option(help="the folder of this sweep, tuned: run it with each side's second best candidate")
     ] = None,
+    track: Track = None,
     address: Address = None,
     as_json: Json = False,
     own: With = None,
@@ -61,7 +65,8 @@ def sweep_command(
     require(until_decided or most is None, "--most", most, "is for --until-decided", "give both, or neither")
     how = How(store=store, reuse=reuse, mode=mode, concurrent=concurrent, limit_gb=store_limit)
     seeds = (most or MOST) if until_decided else None
-    raise typer.Exit(sweep(terminal, name, profile, overrides or [], out, how, address, seeds, second_best))
+    told = targets(track)
+    raise typer.Exit(sweep(terminal, name, profile, overrides or [], out, how, address, seeds, second_best, told))
 
 
 def report_command(
@@ -96,10 +101,12 @@ def sweep(
     address: str | None,
     most: int | None = None,
     second_best: Path | None = None,
+    track: Sequence[Target] = (),
 ) -> int:
     """Run a sweep to its end, write its report, and return the exit code.
 
-    most: seeds, until claims are decided. second_best: the folder in which the best candidates were chosen.
+    most: seeds, until claims are decided. second_best: the folder in which the best candidates were chosen. track: who
+    is told as it goes.
     """
     from engine.sweeps.named import load
     from engine.sweeps.running import run_sweep
@@ -109,19 +116,34 @@ def sweep(
         from engine.sweeps.tuning import begin_second_best
 
         out = begin_second_best(named, second_best, out, how.to_mapping())
-    if most is not None:
-        return _until_decided(console, replace(named, most=most), out, how, address, False)
-    return _end(console, named, run_sweep(named, out, how, address, console), address)
+    with _tracked(track, named, out):
+        if most is not None:
+            return _until_decided(console, replace(named, most=most), out, how, address, False)
+        return _end(console, named, run_sweep(named, out, how, address, console), address)
 
 
-def resume(console: Console, folder: Path, address: str | None, retry_failed: bool) -> int:
+def resume(
+    console: Console, folder: Path, address: str | None, retry_failed: bool, track: Sequence[Target] = ()
+) -> int:
     """Go on with a sweep, and return the exit code."""
     from engine.sweeps.running import reopened, run_sweep
 
     named, how = reopened(folder, SWEEPS)
-    if named.most is not None:
-        return _until_decided(console, named, folder, how, address, retry_failed)
-    return _end(console, named, run_sweep(named, folder, how, address, console, retry_failed), address)
+    with _tracked(track, named, folder):
+        if named.most is not None:
+            return _until_decided(console, named, folder, how, address, retry_failed)
+        return _end(console, named, run_sweep(named, folder, how, address, console, retry_failed), address)
+
+
+def _tracked(track: Sequence[Target], named: NamedSweep, out: Path | None) -> AbstractContextManager[None]:
+    """Let trackers follow the sweep's folder."""
+    if not track:
+        return nullcontext()
+    from engine.sweeps.folder import SweepFolder
+
+    folder = SweepFolder.for_sweep(named, out).path
+    check_places(track, folder)
+    return tracked(track, folder)
 
 
 def _until_decided(
