@@ -37,7 +37,7 @@ def write(folder: Path, place: str) -> tuple[str, int]:
     name = f"{results.name}-{_digest(folder)}"
     direction = "maximize" if results.mode == "max" else "minimize"
     study = optuna.create_study(storage=_storage(place), study_name=name, direction=direction, load_if_exists=True)
-    study.set_metric_names([results.metric])
+    study.set_user_attr("metric", results.metric)
     there = {one.user_attrs.get(SETTING) for one in study.get_trials(deepcopy=False)}
     axes = {axis.name: [_plain(value) for value in results.trials[axis.name]] for axis in results.axes}
     distributions = {axis.name: _distribution(folder, axis.name, axes[axis.name]) for axis in results.axes}
