@@ -16,11 +16,13 @@ from typing import Any
 import pytest
 
 from engine.base.errors import ConfigError
+from engine.experiment import Experiment
 from engine.export import beside, following, targets
 from engine.export.following import Following
 from engine.export.records import End, Point, Record
 from engine.export.targets import Target, default_place, parsed
 from engine.record.run_folder import RunFolder
+from engine.run.run import run
 from tests.support.command_line import SMALL
 from tests.support.sweep_folders import make_run
 from tests.support.waiting import settle
@@ -196,6 +198,9 @@ def test_trackers_as_users_name_them(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         with pytest.raises(ConfigError) as error:
             parsed([text])
         assert str(error.value).endswith(told)
+    with pytest.raises(ConfigError, match="track=mlfow:x"):
+        run(Experiment(rounds=1), tmp_path / "run", track="mlfow:x")
+    assert not (tmp_path / "run").exists()
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     assert default_place("mlflow", tmp_path / "runs" / "one") == str(tmp_path / "runs" / "mlflow")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://b")
