@@ -60,6 +60,12 @@ DOCUMENTS: dict[str, dict[str, str]] = {
         "claims": "one object for each row: paper, sweep, profile, claim, verdict, interval, seeds, command",
         "stale": "with --check: the pages that are not up to date",
     },
+    "export": {
+        "folder": "the folder that was read",
+        "to": "the tracker, csv, parquet or optuna",
+        "place": "where the results are now, without a password",
+        "new": "how many numbers a tracker was told, settings Optuna was, or files were written",
+    },
     "query": {
         "rows": "the answer, one object for each row, by column",
         "tables": "with --columns: the columns of each table",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from engine.base.errors import require
+from engine.cli.json_output import Json, print_json
 from engine.cli.naming import With
 from engine.cli.show import console
 
@@ -27,14 +29,16 @@ def export_command(
     to: Annotated[str, typer.Option("--to", help="mlflow | tensorboard | wandb | csv | parquet | optuna")],
     uri: Annotated[str | None, typer.Option(help="of MLflow's server or store, or of Optuna's database")] = None,
     out: Annotated[Path | None, typer.Option(help="a folder to write to; none: one beside the run's")] = None,
+    as_json: Json = False,
     own: With = None,
 ) -> None:
     """Bring results to a tracker, into files or to Optuna's dashboard; what is there already is not added again."""
     require(uri is None or out is None, "--uri", uri, "and --out both name a place", "give one of them")
     from engine.export.exporting import exported
 
-    place, new = exported(folder, to, uri or (str(out) if out else None))
-    console.print(f"exported   {place}: {new}", highlight=False, soft_wrap=True, markup=False)
+    done = exported(folder, to, uri or (str(out) if out else None))
+    say(logging.INFO, f"exported   {done.place}: {done.told}")
+    print_json({"folder": folder, "to": to, "place": done.place, "new": done.new})
 
 
 def targets(texts: Sequence[str] | None) -> tuple[Target, ...]:

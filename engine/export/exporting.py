@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from engine.base.errors import FedskewError, ResourceError, RunFolderError, nearest, one_line, require
 from engine.export import optuna_study, table_files
@@ -14,8 +15,16 @@ FILES = ("csv", "parquet")
 KINDS = (*TRACKERS, *FILES, "optuna")
 
 
-def exported(folder: Path, kind: str, place: str | None = None) -> tuple[str, str]:
-    """Bring the run or the sweep in ``folder`` to where ``kind`` and ``place`` say; the place, and what was new there.
+class Exported(NamedTuple):
+    """What an export has done."""
+
+    place: str  # without a password
+    told: str  # what was new there, in words
+    new: int  # numbers, settings of Optuna's, or files
+
+
+def exported(folder: Path, kind: str, place: str | None = None) -> Exported:
+    """Bring the run or the sweep in ``folder`` to where ``kind`` and ``place`` say.
 
     What is there already is found by digests and left alone, so a second export adds nothing, and that of a run which
     has grown adds what has come. Raises :class:`FedskewError` for what cannot be read, reached or written.
@@ -26,15 +35,15 @@ def exported(folder: Path, kind: str, place: str | None = None) -> tuple[str, st
     if kind in FILES:
         out = Path(place) if place else folder / "tables"
         paths = table_files.write(folder, kind, out)
-        return str(out), ", ".join(path.name for path in paths)
+        return Exported(str(out), ", ".join(path.name for path in paths), len(paths))
     if kind == "optuna":
         place = place or f"sqlite:///{folder.resolve().parent / 'optuna.db'}"
         name, added = optuna_study.write(folder, place)
-        return without_password(place), f"{added} settings in the study {name}"
+        return Exported(without_password(place), f"{added} settings in the study {name}", added)
     target = checked(Target(kind, place or default_place(kind, folder)), "--to")
     check_outside(target, folder, "--out")
     records, points = _told(folder, target)
-    return without_password(target.place), f"{points:,} new numbers, runs: {records:,}"
+    return Exported(without_password(target.place), f"{points:,} new numbers, runs: {records:,}", points)
 
 
 def _told(folder: Path, target: Target) -> tuple[int, int]:
