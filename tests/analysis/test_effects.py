@@ -15,6 +15,8 @@ from engine.analysis.comparing.ranks import critical_difference, friedman, ranks
 from engine.analysis.comparing.verdicts import judge
 from engine.analysis.figures import critical_differences
 from engine.analysis.loading import load
+from engine.analysis.report.folder import PICTURES_AND_TABLES
+from engine.analysis.report.paper_tables import paper_tables
 from tests.support.report_pages import small, tips_of
 from tests.support.sweep_folders import ALPHA, MU
 
@@ -169,8 +171,16 @@ def test_ranks_of_a_table(tmp_path: Path) -> None:
         assert [ranks.settings[block.index(rank)] for rank in (1, 2, 3, 4)] == best_first
     assert ranks.settings[0] == "mu=0.1" and ranks.average[0] == 1 and list(ranks.average) == sorted(ranks.average)
     assert ranks.critical == pytest.approx(critical_difference(4, 3))
+    view = paper_tables(results)[0]
+    assert view.ranks is not None and view.diagram is not None
+    assert [row[0].text for row in view.ranks.rows] == list(ranks.settings)
+    assert "Left out, for some setting has no figure there: 1 column." in view.ranks.note
+    files = [f"{view.ranks.name}.csv", f"{view.ranks.name}.tex", *view.diagram.files]
+    assert None not in [PICTURES_AND_TABLES.rank(name) for name in files]  # another report takes them away
     by_loss = ranks_of(results, PaperTable("t", ("mu",), ("alpha",), "loss"))
     assert by_loss is not None and by_loss.settings[0] == "mu=0.1"
+    two = PaperTable("t", ("mu",), ("alpha",), where={"alpha": [0.05, 0.1]})
+    assert critical_difference(4, 2) > 3 and ranks_of(results, two) is None
     for rows, columns in ((("alpha",), ()), (("mu",), ())):  # nothing to compare; nothing to compare over
         assert ranks_of(results, PaperTable("t", rows, columns)) is None
 

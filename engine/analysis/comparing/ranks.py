@@ -5,7 +5,7 @@ label skew) the k settings are ranked by their means over seeds, the best 1, tie
 average ranks differ more than by luck where Friedman's test says so (here in the form of Iman and Davenport, which is
 less conservative), and two settings are told apart if their average ranks differ by at least q sqrt(k (k + 1) / (6 N)).
 
-Blocks are few in a sweep, and ranks forget by how much: with two or three of them next to nothing is told apart. Blocks
+Blocks are few in a sweep, and ranks forget by how much: with three of them next to nothing is told apart. Blocks
 of one data set at several skews share their images, so a result holds for that data set.
 """
 
@@ -25,7 +25,7 @@ from engine.analysis.settings import key, setting_label
 from engine.analysis.statistics import CONFIDENCE
 
 BLOCKS = ("data", "partition")  # sections of the config whose axes make blocks
-FEWEST_BLOCKS, FEWEST_SETTINGS = 2, 3
+FEWEST_BLOCKS, FEWEST_SETTINGS = 3, 3  # in two blocks no two average ranks can be as far apart as they must
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def critical_difference(settings: int, blocks: int, confidence: float = CONFIDEN
 def ranks_of(results: Results, layout: PaperTable) -> Ranks | None:
     """Rank the settings of a table over those of its axes that are a data set or a partition.
 
-    None where it has no such axis, fewer than three settings, or fewer than two blocks in which all have a figure.
+    None where it has no such axis, fewer than three settings, or fewer than three blocks in which all have a figure.
     """
     sections = {axis.name: axis.key.partition(".")[0] for axis in results.axes}
     across = [name for name in layout.axes if sections[name] in BLOCKS]
