@@ -89,7 +89,7 @@ def test_list(call: Call, what: str | None, monkeypatch: pytest.MonkeyPatch) -> 
         assert entries["ccvr.main"]["trials"]["laptop"] > 1
 
 
-def test_run_resume_and_report(call: Call, tmp_path: Path) -> None:
+def test_run_resume_and_report(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a run whose folder a script must guess; what own code prints on standard output; a resumed run without an
     object, or a report without its page."""
     (tmp_path / "loud_one.py").write_text("print('here')\n")
@@ -99,6 +99,7 @@ def test_run_resume_and_report(call: Call, tmp_path: Path) -> None:
     assert (code, found["folder"], found["rounds"]) == (0, "run", 1)
     assert "here" in err and "test accuracy" in err
     assert {**found, "folder": None} == {**one_object(call("resume", "run", "--json")[1]), "folder": None}
+    monkeypatch.setattr(sweep, "report", lambda console, folder, *more: folder / "report" / "report.html")
     code, out, _ = call("report", "run", "--json")
     assert (code, one_object(out)["report"]) == (0, "run/report/report.html")
 
