@@ -1,4 +1,4 @@
-"""Results of any number of folders: ``fedskew query``. What reads them is imported when it is asked for."""
+"""Results of several folders: ``fedskew query | merge``. What reads them is imported when it is asked for."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from engine.analysis.coverage import named
+from engine.base import last_word
 from engine.base.errors import require
+from engine.cli.naming import With
 from engine.cli.plain import plain_console
+from engine.cli.show import console as terminal
 from engine.cli.show import print_result
+from tune_configs import SWEEPS
 
 
 def query_command(
@@ -52,3 +57,28 @@ def _text(value: Any) -> str:
     if value is None:
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def merge_command(
+    out: Annotated[Path, typer.Argument(help="the new folder")],
+    parts: Annotated[list[Path], typer.Argument(help="folders of one sweep, split by seeds or by values of its grids")],
+    as_json: Annotated[bool, typer.Option("--json", help="print what came of it as JSON")] = False,
+    own: With = None,
+) -> None:
+    """Put the folders of a sweep that was split over machines together in one; nothing is computed."""
+    from engine.sweeps.merging import merge  # with Ray Tune
+
+    merged = merge(out, parts, SWEEPS)
+    if as_json:
+        print_result(json.dumps(merged.to_mapping(), indent=1))
+        return
+    here = merged.planned - len(merged.missing)
+    doubles = f"; {merged.doubles} are in several, equal to the bit" if merged.doubles else ""
+    lines = [
+        f"{here} of {merged.planned} trials{doubles}",
+        *(f"{count} of {part}" for part, count in merged.taken.items()),
+    ]
+    lines += [f"damaged: {told}" for told in merged.damaged]
+    lines += [f"missing: {named(merged.missing)}; {last_word.resume_command(out)}"] if merged.missing else []
+    lines += [f"computed by several: {name}: {', '.join(values)}" for name, values in merged.versions.items()]
+    terminal.print("\n".join([f"merged     {out}", *lines]), highlight=False, soft_wrap=True, markup=False)

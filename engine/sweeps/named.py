@@ -6,15 +6,18 @@ import hashlib
 import importlib
 import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from engine.analysis.settings import key as key_of_value
+from engine.analysis.settings import label
 from engine.base import own_modules
 from engine.base.errors import ConfigError, FedskewError, nearest, require
 from engine.experiment import parse_assignment
 from engine.sweeps.definition import Sweep
+from engine.sweeps.space import is_grid
 
 PROFILES = ("laptop", "paper")
 
@@ -128,8 +131,9 @@ def _function(reference: str, sweeps: Mapping[str, tuple[str, ...]]) -> Callable
 
 
 def _own_overrides(sweep: Sweep, overrides: Iterable[str]) -> tuple[Sweep, list[str]]:
-    """``seeds=[0,1]`` and ``samples=5`` are the sweep's own; all others are its base experiment's."""
+    """``seeds=[0,1]``, ``samples=5`` and some values of a grid are the sweep's own; all others are its base's."""
     own: dict[str, Any] = {}
+    space = dict(sweep.space)
     rest = []
     for text in overrides:
         key, value = parse_assignment(text)
@@ -140,7 +144,34 @@ def _own_overrides(sweep: Sweep, overrides: Iterable[str]) -> tuple[Sweep, list[
         else:
             varied = {sweep.base.key_of(name): name for name in sweep.space}
             same = varied.get(sweep.base.key_of(key))
-            if same is not None:
-                raise ConfigError(key, value, "is varied by this sweep", "change the sweep, or run one cell of it")
-            rest.append(text)
-    return replace(sweep, **own), rest
+            if same is None:
+                rest.append(text)
+            else:
+                space[same] = _narrowed(sweep, same, key, value)
+    return replace(sweep, space=space, **own), rest
+
+
+def _narrowed(sweep: Sweep, name: str, typed: str, wanted: Any) -> dict[str, Any]:
+    """Return the grid of an axis with the values that are ``wanted`` alone: one, or a list of them.
+
+    An algorithm, or whatever else is a mapping, may be named by its name or its label.
+    """
+    grid = sweep.space[name]["grid_search"] if is_grid(sweep.space[name]) else []
+    repair = f"name values of its grid ({', '.join(map(label, grid))})" if grid else "change the sweep"
+    if sweep.tuned:  # what a side was given depends on all of its cells
+        grid, repair = [], "what tuned sides are given depends on all values; divide this sweep by seeds"
+    found = [{number for number, one in enumerate(grid) if _is_meant(one, each)} for each in _each(grid, wanted)]
+    if not found or not all(found):
+        raise ConfigError(typed, wanted, "is varied by this sweep", repair)
+    return {"grid_search": [grid[number] for number in sorted(set[int]().union(*found))]}
+
+
+def _each(grid: Sequence[Any], wanted: Any) -> list[Any]:
+    """Return the values that are named: ``wanted`` itself, if it is one, although it may be a list."""
+    whole = any(_is_meant(one, wanted) for one in grid) or not isinstance(wanted, list)
+    return [wanted] if whole else wanted
+
+
+def _is_meant(value: Any, wanted: Any) -> bool:
+    names = {label(value), str(value.get("name")) if isinstance(value, Mapping) else ""} if value is not None else set()
+    return key_of_value(value) == key_of_value(wanted) or (isinstance(wanted, str) and wanted in names)

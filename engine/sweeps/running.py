@@ -6,7 +6,7 @@ import errno
 import hashlib
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -296,7 +296,7 @@ def _code(folder: SweepFolder, sweep: Sweep, planned: Sequence[Planned]) -> tupl
     Refuses to go on with trials of other code, or names both.
     """
     codes = {"": code_of(sweep.base), **{trial.trial: code_of(trial.experiment) for trial in planned}}
-    now = hashlib.sha256(" ".join(sorted(set(codes.values()))).encode()).hexdigest()[:16]
+    now = combined(codes.values())
     before = str(folder.sweep().get(CODE, UNKNOWN)) if folder.has_trials() else now
     if before != now and not sweep.base.execution.mixed_hardware:
         raise RunFolderError(
@@ -304,6 +304,11 @@ def _code(folder: SweepFolder, sweep: Sweep, planned: Sequence[Planned]) -> tupl
             "it as a new sweep with --out, whose unchanged rounds come from the store, or go back to that code"
         )
     return mixed(before, now), codes
+
+
+def combined(codes: Iterable[str]) -> str:
+    """Return one hash of the codes of all trials and of the base."""
+    return hashlib.sha256(" ".join(sorted(set(codes))).encode()).hexdigest()[:16]
 
 
 def _data_sections(sweep: Sweep, planned: Sequence[Planned]) -> dict[str, Experiment]:

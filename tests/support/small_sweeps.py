@@ -8,9 +8,17 @@ from typing import Any
 
 from ray import tune
 
-from engine.analysis.claims import Claim
+from engine.analysis.claims import Claim, PaperTable
+from engine.data import Dataset
 from engine.experiment import Experiment
+from engine.record.stage_hashes import code_of
+from engine.record.sweep_files import PlannedTrial
 from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep
+from engine.sweeps.folder import SweepFolder, TrialRecord
+from engine.sweeps.named import load
+from engine.sweeps.options import How
+from engine.sweeps.planning import Planned, plan
+from engine.sweeps.running import combined
 from engine.sweeps.trial import Job, Trial, data_key
 from engine.sweeps.tuned import Tuned
 
@@ -24,6 +32,35 @@ class Alone(Trial):
         data = {data_key(experiment): None}
         self.setup({}, Job(folder, {"00000": experiment}, experiment, data, None, 0, step, (), **fields))
         self._datasets = {data_key(experiment): experiment.data.load()}
+
+
+class InProcess(Trial):
+    """A planned trial without Tune."""
+
+    trial_name = ""
+
+    def __init__(self, folder: Path, one: Planned, dataset: Dataset) -> None:
+        self.trial_name = one.trial
+        data = {data_key(one.experiment): None}
+        self.setup({}, Job(folder, {one.trial: one.experiment}, one.experiment, data, None, 0, None, ()))
+        self._datasets = {data_key(one.experiment): dataset}
+
+
+def in_process(function: str, out: Path, *overrides: str) -> Path:
+    """Run every trial of a sweep of this file in this process, and leave its folder as a sweep on Ray does."""
+    named = load(f"{Path(__file__)}:{function}", "laptop", overrides, {})
+    folder, planned = SweepFolder.for_sweep(named, out), plan(named.sweep)
+    codes = [code_of(named.sweep.base), *(code_of(one.experiment) for one in planned)]
+    folder.create(named, How().to_mapping(), combined(codes))
+    folder.write_plan([PlannedTrial(one.trial, one.seed, one.setting) for one in planned])
+    dataset = named.sweep.base.data.load()
+    for one in planned:
+        folder.write(TrialRecord(one.trial, one.setting, one.seed))
+        trial = InProcess(out.resolve(), one, dataset)
+        while not trial.step()["done"]:
+            pass
+        trial.cleanup()
+    return out
 
 
 def base(**changes: Any) -> Experiment:
@@ -66,6 +103,19 @@ def claimed(profile: str) -> Sweep:
         seeds=(0, 1),
         metric="accuracy",
         claims=(Claim("it learns", "ours", {"local.lr": rates[1]}, {"local.lr": rates[0]}, metric="accuracy"),),
+    )
+
+
+def cells(profile: str) -> Sweep:
+    """Two methods on two partitions, two seeds, rounds of one."""
+    methods = [{"name": "fedavg"}, {"name": "fedprox", "mu": 1.0}]
+    return Sweep(
+        base=base(rounds=1),
+        space={"algorithm": tune.grid_search(methods), "alpha": tune.grid_search([0.1, 1.0])},
+        seeds=(0, 1),
+        metric="accuracy",
+        claims=(Claim("FedProx", "ours", {"algorithm": methods[1]}, {"algorithm": methods[0]}, metric="accuracy"),),
+        tables=(PaperTable("Methods", ("algorithm",), ("alpha",), "accuracy"),),
     )
 
 

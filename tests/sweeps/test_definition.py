@@ -208,6 +208,36 @@ def test_overrides_of_sweeps(override: str, message: str) -> None:
         load("drift.fedprox_mu", "laptop", [override], SWEEPS)
 
 
+PICKED = {
+    "alpha=0.5": {"alpha": [0.5]},
+    "mu=[1,0]": {"mu": [0.0, 1.0]},
+    "partition.alpha=0.05": {"alpha": [0.05]},
+    "algorithm.mu=0": {"mu": [0.0]},
+}
+
+
+@pytest.mark.parametrize("override", PICKED)
+def test_values_of_a_grid_are_picked(override: str) -> None:
+    """Kills: a part of a sweep whose trials are others than in the whole, or come in another order."""
+    whole, part = (load("drift.fedprox_mu", "laptop", words, SWEEPS) for words in ([], [override]))
+    ((name, values),) = PICKED[override].items()
+    assert part.sweep.settings() == [one for one in whole.sweep.settings() if one[name] in values]
+    assert part.digest != whole.digest
+
+
+def test_a_method_is_picked_by_its_name_and_tuned_ones_are_not() -> None:
+    """Kills: a mapping that has to be typed in full; a part whose sides would be tuned on fewer cells."""
+    reference = f"{small_sweeps.__file__}:cells"
+    for words in ("algorithm=fedprox", "algorithm=fedprox(mu=1)", "algorithm=[{name: fedprox, mu: 1}]"):
+        found = load(reference, "laptop", [words], SWEEPS).sweep.settings()
+        assert [one["algorithm"]["name"] for one in found] == ["fedprox"] * 2
+    for wrong in ("algorithm=fedpro", "algorithm=[fedavg, fedpro]", "algorithm=[]", "alpha=null"):
+        with pytest.raises(ConfigError, match=r"is varied by this sweep; name values of its grid \("):
+            load(reference, "laptop", [wrong], SWEEPS)
+    with pytest.raises(ConfigError, match="is varied by this sweep; what tuned sides are given depends on all values"):
+        load(f"{small_sweeps.__file__}:tuned", "laptop", ["algorithm=fedavg"], SWEEPS)
+
+
 def test_a_lock_alone_is_no_other_sweep(tmp_path: Path) -> None:
     """Kills: a sweep that ended before it wrote sweep.yaml and whose folder nobody can use again."""
     found = load("drift.fedprox_mu", "laptop", [], SWEEPS)

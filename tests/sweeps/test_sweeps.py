@@ -29,6 +29,7 @@ from engine.run.run import Run
 from engine.sweeps.deciding import run_until_decided
 from engine.sweeps.folder import TUNE, SweepFolder
 from engine.sweeps.live import LiveTable
+from engine.sweeps.merging import merge
 from engine.sweeps.named import NamedSweep, load
 from engine.sweeps.options import How
 from engine.sweeps.running import SweepResult, reopened, resume_sweep, run_sweep
@@ -396,6 +397,18 @@ def test_a_sweep_of_which_nothing_is_left_fails(tmp_path: Path) -> None:
     assert (tmp_path / "none/report/report.html").exists()
 
 
+def test_a_merged_sweep_goes_on(tmp_path: Path) -> None:
+    """Kills: a merged folder that cannot be resumed, or computes what it has."""
+    parts = [small_sweeps.in_process("claimed", tmp_path / f"seed{seed}", f"seeds={seed}") for seed in (0, 1)]
+    wanted = [*weights(parts[0]).values(), *weights(parts[1]).values()]
+    shutil.rmtree(parts[1] / "trials" / "00001")
+    assert merge(tmp_path / "merged", parts, {}).missing == ("00003",)
+    before = (tmp_path / "merged" / "trials" / "00002" / "summary.json").stat().st_mtime_ns
+    assert resume_sweep(tmp_path / "merged", {})[1].statuses == {"finished": 4}
+    assert [*weights(tmp_path / "merged").values()] == wanted
+    assert (tmp_path / "merged" / "trials" / "00002" / "summary.json").stat().st_mtime_ns == before
+
+
 def test_a_trial_that_fits_no_node_is_refused_before_anything_starts(tmp_path: Path) -> None:
     """Kills: a trial that stays pending for ever; a folder of a sweep that never began."""
     with pytest.raises(
@@ -404,8 +417,8 @@ def test_a_trial_that_fits_no_node_is_refused_before_anything_starts(tmp_path: P
         swept("grid", tmp_path / "big", "execution.threads=64", "execution.cpus_per_actor=64")
     with pytest.raises(ResourceError, match=r"CPU: 9 asked for"):
         swept("grid", tmp_path / "big", "execution.actors=9", mode="nested")
-    with pytest.raises(ConfigError, match="mu=1: is varied by this sweep"):
-        swept("grid", tmp_path / "big", "mu=1")
+    with pytest.raises(ConfigError, match="mu=2: is varied by this sweep"):
+        swept("grid", tmp_path / "big", "mu=2")
     assert not (tmp_path / "big").exists()
 
 
