@@ -1,4 +1,7 @@
-"""Results of several folders: ``fedskew query | compare | merge``. What reads them is imported when it is asked for."""
+"""Results of several folders: ``fedskew query | compare | merge | leaderboard``.
+
+What reads them is imported when it is asked for.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ from tune_configs import SWEEPS
 if TYPE_CHECKING:
     from engine.analysis.comparing.sides import Comparison, Pair
 
+LEADERBOARD = Path("leaderboard")
 MOST_SAID = 8  # sentences on what is not paired
 
 
@@ -175,3 +179,19 @@ def _show_bits(console: Console, cells: Sequence[Pair]) -> None:
     if other:
         console.print(f" {other} of {counted(pairs, 'pair')} with other partitions of the data", highlight=False)
     console.print()
+
+
+def leaderboard_command(
+    folders: Annotated[list[Path], typer.Argument(help="folders of runs and sweeps")],
+    out: Annotated[Path, typer.Option(help="the folder of the page, its configs and the same as JSON")] = LEADERBOARD,
+    metric: Annotated[str | None, typer.Option(help="a column of the trials; none: the first folder's own")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print the cells as JSON, too")] = False,
+) -> None:
+    """Write a static page of all methods by all tasks; each cell with configs, hashes, interval and commands."""
+    from engine.analysis.frames import load_results
+    from engine.analysis.leaderboard import write
+
+    page = write(load_results(*folders, metric=metric).folders, out, metric)
+    if as_json:
+        print_result(page.with_suffix(".json").read_text(encoding="utf-8").rstrip("\n"))
+    terminal.print(f"leaderboard {page}", highlight=False, soft_wrap=True, markup=False)
