@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .PHONY: demo sweep test test-fast mutants site check balance bench learning bits sweeps methods calibration personal distillation inaturalist
-.PHONY: many first memory audit clean
+.PHONY: many first trackers memory audit clean
 
 demo: $(VENV)/installed  ## a federated run on real images, on Ray
 	$(BIN)/fedskew run
@@ -69,6 +69,10 @@ chaos: $(VENV)/installed-test  ## N runs and N/2 sweeps under drawn faults, and 
 	$(BIN)/python -m tests.faults.chaos --count $(or $(N),100) --seed $(or $(SEED),0) --page docs/reliability.md
 	$(BIN)/python -m tests.faults.out_of_memory
 	$(BIN)/python -m tests.faults.fuzz --seconds $(or $(SECONDS),300) --seed $(or $(SEED),1) --out docs/fuzz.json
+
+trackers: $(VENV)/installed  ## sweeps beside an MLflow server that is killed, TensorBoard and W&B, each read back (3 minutes)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[mlflow,tensorboard,wandb]'
+	$(BIN)/python -m benchmarks.trackers --out "$$(mktemp -d)/trackers"
 
 memory: $(VENV)/installed  ## memory over 2,000 rounds and over 1,000 trials (10 minutes)
 	$(BIN)/python -m benchmarks.memory_over_time

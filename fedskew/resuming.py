@@ -2,23 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from engine.sweeps.named import NamedSweep
 
 
-def resume(folder: Path | str, address: str | None = None) -> Any:
+def resume(folder: Path | str, address: str | None = None, track: str | Sequence[str] = ()) -> Any:
     """Go on with a run, whose summary is returned, or with a sweep, whose :class:`Frames` are.
 
-    A sweep of a file of one's own is gone on with by the function that began it: call :func:`fedskew.sweep` again.
+    ``track``: who is told as it goes, ``"mlflow:http://127.0.0.1:5000"`` or several such; see docs/trackers.md.
+
+    A sweep that was begun with ``--until-decided`` is given further seeds as ``fedskew resume`` does it: until each
+    claim is decided, or its most seeds have run. A sweep of a file of one's own is gone on with by the function that
+    began it: call :func:`fedskew.sweep` again.
     """
     folder = Path(folder)
     if (folder / "sweep.yaml").exists():
         from engine.analysis.frames import load_results
-        from engine.sweeps.running import resume_sweep  # with Ray Tune
+        from engine.sweeps.deciding import run_until_decided  # with Ray Tune
+        from engine.sweeps.from_python import told
+        from engine.sweeps.running import reopened, run_sweep
         from tune_configs import SWEEPS
 
-        return load_results(resume_sweep(folder, SWEEPS, address)[1].folder)
+        named, how = reopened(folder, SWEEPS)
+        with told(track, folder):
+            if named.most is None:
+                return load_results(run_sweep(named, folder, how, address).folder)
+            measure = _measure(address)
+            return load_results(run_until_decided(named, folder, how, address, measure=measure)[1].folder)
     from engine.record.run_folder import RunFolder
     from engine.run.run import run
 
-    return run(RunFolder(folder).experiment(), folder, address)
+    return run(RunFolder(folder).experiment(), folder, address, track=track)
+
+
+def _measure(address: str | None) -> Any:
+    """Return what computes the figures that a sweep's claims rest on and its trials do not report."""
+    from engine.base.errors import FedskewError
+    from engine.studies.diagnosis.diagnosis import DiagnosisOptions
+    from engine.studies.diagnosis.sweep import diagnose_sweep
+    from engine.studies.images.sweep import look_at_sweep
+
+    def measure(named: NamedSweep, folder: Path) -> None:
+        layers = named.sweep.diagnose
+        if layers:
+            diagnose_sweep(folder, None, DiagnosisOptions(layers="taps" if layers is True else layers), (), address)
+        if named.sweep.images:
+            with suppress(FedskewError):  # the claims say what they lack
+                look_at_sweep(folder)
+
+    return measure

@@ -57,7 +57,8 @@ data = {{"name": "fashion_mnist_sample", "train_samples": 200, "test_samples": 5
 experiment = Experiment(rounds=1, data=data, execution={{"actors": 0, "device": "cpu"}})
 Run.open(experiment, "run").advance()
 from fedskew import load_results
-late = [name for name in ("ray", "torch._dynamo", "sympy", "scipy.stats", "matplotlib") if name in sys.modules]
+unused = ("ray", "torch._dynamo", "sympy", "scipy.stats", "matplotlib", "engine.export")
+late = [name for name in unused if name in sys.modules]
 print(light, early, late)
 """
     assert python(code, tmp_path).stdout.split("\n")[0] == "[] [] []"

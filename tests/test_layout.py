@@ -24,6 +24,7 @@ ROOMS = (
     "worker",
     "server",
     "analysis",
+    "export",
     "run",
     "studies",
     "sweeps",
@@ -56,7 +57,7 @@ def test_the_rooms_are_these() -> None:
     """Kills: a room, or a module beside the rooms, that the order does not name; more rooms than a reader takes in."""
     entries = {path.name for path in (ROOT / "engine").iterdir() if path.name not in ("__init__.py", "__pycache__")}
     assert entries == set(ROOMS) - OUTSIDE
-    assert len(entries) <= 14
+    assert len(entries) <= 15
 
 
 def test_nothing_is_imported_upwards() -> None:

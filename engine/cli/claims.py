@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,9 +13,9 @@ from rich.table import Table
 from engine.base.errors import ConfigError, FedskewError, RunFolderError, nearest, require
 from engine.base.files import write_atomically
 from engine.base.opening import read_text
+from engine.cli.json_output import Json, print_json
 from engine.cli.plain import plain_console
 from engine.cli.show import console as terminal
-from engine.cli.show import print_result
 from tune_configs import SWEEPS
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def claims_command(
     ] = None,
     record: Annotated[bool, typer.Option("--record", help="put these sweeps' folders into the ledger first")] = False,
     check: Annotated[bool, typer.Option("--check", help="write nothing; exit 1 if the page is not up to date")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="write nothing; print all rows as JSON")] = False,
+    as_json: Json = False,
     root: Annotated[Path, typer.Option(help="the checkout of fedskew whose docs/claims.md is written")] = Path("."),
 ) -> None:
     """Write docs/claims.md: each claim of each paper with its verdict, from the tables in docs/claims."""
@@ -45,14 +44,16 @@ def claims_command(
             _record(Path(folder), root)
     wanted = [] if record else list(what or ())
     rows = ledger(root, wanted)
-    if as_json:
-        from engine.analysis.ledger import to_mappings
-
-        print_result(json.dumps(to_mappings(rows), allow_nan=False, indent=1))
-    elif wanted:
+    if wanted and not as_json:
         _print(rows)
-    else:
-        _pages(root, rows, check)
+        return
+    stale = [] if wanted else _pages(root, rows, check)
+    if as_json:
+        from engine.analysis.ledger import counts, to_mappings
+
+        print_json({"counts": counts(rows), "claims": to_mappings(rows), "stale": stale if check else []})
+    if check and stale:
+        raise typer.Exit(1)
 
 
 def ledger(root: Path, wanted: Sequence[str] = ()) -> list[SweepRows]:
@@ -95,8 +96,8 @@ def _record(folder: Path, root: Path) -> None:
     terminal.print(f"recorded   {entry.ended} trials in {path}", highlight=False, soft_wrap=True, markup=False)
 
 
-def _pages(root: Path, rows: Sequence[SweepRows], check: bool) -> None:
-    """Write the page and the README's rows, or with ``check`` compare them."""
+def _pages(root: Path, rows: Sequence[SweepRows], check: bool) -> list[Path]:
+    """Write the page and the README's rows, or with ``check`` compare them; return those that were not up to date."""
     from engine.analysis.ledger import counts, page, with_headlines
     from engine.sweeps.named import papers
 
@@ -105,7 +106,7 @@ def _pages(root: Path, rows: Sequence[SweepRows], check: bool) -> None:
     if check:
         for path in old:
             terminal.print(f"{path} is not up to date; run fedskew claims", highlight=False, markup=False)
-        raise typer.Exit(1 if old else 0)
+        return old
     for path in old:
         try:
             write_atomically(root / path, made[path])
@@ -113,6 +114,7 @@ def _pages(root: Path, rows: Sequence[SweepRows], check: bool) -> None:
             raise ConfigError("--root", root, f"cannot be written ({error})", "name another one") from None
     told = ", ".join(f"{count} {word}" for word, count in counts(rows).items())
     terminal.print(f"{root / PAGE}: {told}", highlight=False, soft_wrap=True, markup=False)
+    return old
 
 
 def _print(rows: Sequence[SweepRows]) -> None:

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from engine.analysis.quantities import quantity
 from engine.base.errors import ConfigError
+from engine.cli.json_output import print_json
 from engine.run.replay import find
 from engine.studies.diagnosis import page as diagnosis_page
 from engine.studies.diagnosis.diagnosis import Diagnosis, DiagnosisOptions
@@ -51,8 +52,9 @@ def diagnose(
     if os.path.exists(folder / "sweep.yaml"):
         if stage is not None:
             raise ConfigError("--stage", stage, "is of one run", "diagnose a trial: its folder is in trials/")
-        sweep(console, folder, number, options, overrides, address)
+        trials = sweep(console, folder, number, options, overrides, address)
         console.print("fedskew report shows it with the sweep", highlight=False)
+        print_json({"folder": folder, "file": folder / "cka.parquet", "trials": trials})
         return
     with console.status("computing the round again"):
         found = diagnose_round(folder, number, options, stage, overrides, address)
@@ -60,6 +62,8 @@ def diagnose(
     page = diagnosis_page.write(found, diagnosis_page.folder_of(round))
     _show(console, found)
     console.print(f"page       {page}", highlight=False, soft_wrap=True, markup=False)
+    tables = {"layers": found.layers.to_dict("records"), "heads": found.heads.to_dict("records")}
+    print_json({"folder": folder, "page": page, "facts": found.facts, **tables})
 
 
 def sweep(
@@ -69,15 +73,16 @@ def sweep(
     options: DiagnosisOptions | None,
     overrides: Sequence[str],
     address: str | None,
-) -> None:
-    """Diagnose each finished trial of a sweep."""
+) -> int:
+    """Diagnose each finished trial of a sweep, and return how many there are."""
     with console.status("diagnosis") as status:
         frame = diagnose_sweep(
             folder, number, options, overrides, address, lambda text: status.update(Text(f"diagnosis, {text}"))
         )
-    trials = frame["trial"].nunique()
+    trials = len(set(frame["trial"]))
     text = f"diagnosis  {trials} trials, {folder / 'cka.parquet'}"
     console.print(text, highlight=False, soft_wrap=True, markup=False)
+    return trials
 
 
 def _show(console: Console, found: Diagnosis) -> None:
@@ -102,18 +107,20 @@ def embed(console: Console, folder: Path, after: str | None, before: str | None,
 
     with console.status("features"):
         found = embedding.embed(folder, after, before, method, probe)
-    for stage in found.stages:
-        right = (found.frame[stage] == found.frame["label"]).mean()
-        console.print(f"{stage:<15}{100 * right:.2f} % of {len(found.frame):,} test images", highlight=False)
+    right = {stage: (found.frame[stage] == found.frame["label"]).mean() for stage in found.stages}
+    for stage, share in right.items():
+        console.print(f"{stage:<15}{100 * share:.2f} % of {len(found.frame):,} test images", highlight=False)
     path = embedding.write(found, folder / "diagnosis" / "embedding")
     console.print(f"picture    {path}", highlight=False, soft_wrap=True, markup=False)
+    print_json({"picture": path, "images": len(found.frame), "accuracy": right})
 
 
 def images(console: Console, folder: Path, number: int | None, probe: int) -> None:
     """Draw and measure the images that a run generates, or each trial of a sweep."""
     if os.path.exists(folder / "sweep.yaml"):
-        sweep_images(console, folder, number, probe)
+        trials = sweep_images(console, folder, number, probe)
         console.print("fedskew report shows it with the sweep", highlight=False)
+        print_json({"folder": folder, "file": folder / "generated.parquet", "trials": trials})
         return
     with console.status("images"):
         found = generated.look(folder, number, probe)
@@ -126,11 +133,14 @@ def images(console: Console, folder: Path, number: int | None, probe: int) -> No
     width = max(map(len, facts)) + 2
     lines = [f"{label:<{width}}{value}" for label, value in (facts | {"picture": str(path)}).items()]
     console.print("\n".join(lines), highlight=False, soft_wrap=True, markup=False)
+    made = {"round": found.round, "stage": found.stage, "images": len(found.generated), "figures": found.figures}
+    print_json({"folder": folder, **made, "picture": path})
 
 
-def sweep_images(console: Console, folder: Path, number: int | None = None, probe: int = 1000) -> None:
-    """Measure the images that each finished trial of a sweep generates."""
+def sweep_images(console: Console, folder: Path, number: int | None = None, probe: int = 1000) -> int:
+    """Measure the images that each finished trial of a sweep generates, and return how many trials there are."""
     with console.status("images") as status:
         frame = look_at_sweep(folder, number, probe, lambda text: status.update(Text(f"images, {text}")))
     text = f"images     {len(frame)} trials, {folder / 'generated.parquet'}"
     console.print(text, highlight=False, soft_wrap=True, markup=False)
+    return len(frame)

@@ -7,7 +7,6 @@ starts one; the only connection made is to a Ray that is named by ``RAY_ADDRESS`
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import platform
 import re
@@ -19,7 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
 import typer
@@ -30,6 +29,7 @@ from engine.base.devices import cards, cores, cpu_name, memory
 from engine.base.errors import ConfigError, DataError, one_line
 from engine.base.opening import read_text
 from engine.base.writable import check_writable, nearest_existing
+from engine.cli.json_output import Json, print_json
 from engine.cli.plain import plain_console
 from engine.cli.sweep import STORE_GB
 from engine.data import SOURCES
@@ -57,14 +57,12 @@ class Finding:
     text: str
 
 
-def doctor_command(
-    as_json: Annotated[bool, typer.Option("--json", help="print the findings as JSON")] = False,
-) -> None:
+def doctor_command(as_json: Json = False) -> None:
     """Say what is installed, what a run here would use, which data sets are found, and what is wrong."""
     findings = list(examine())
     wrong = sum(found.mark == "wrong" for found in findings)
     if as_json:
-        print(json.dumps({"ok": not wrong, "findings": [dataclasses.asdict(found) for found in findings]}))
+        print_json({"ok": not wrong, "findings": [dataclasses.asdict(found) for found in findings]})
     else:
         _show(findings, wrong)
     raise typer.Exit(1 if wrong else 0)

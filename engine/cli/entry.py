@@ -32,7 +32,11 @@ LEAVING = 60.0  # seconds that a command may take to leave after its last word
 
 
 def main() -> None:
-    """Run the command that was typed in a child, and exit as it does."""
+    """Run the command that was typed in a child, and exit as it does; answer a shell that completes a word here."""
+    if "_FEDSKEW_COMPLETE" in os.environ:
+        from engine.cli import completion
+
+        completion.main()
     sys.exit(guarded(_typed))
 
 

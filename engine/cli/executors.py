@@ -10,6 +10,7 @@ from rich.table import Table
 from engine.base.errors import require
 from engine.base.files import write_atomically
 from engine.base.writable import check_writable
+from engine.cli.json_output import print_json
 from engine.experiment import Experiment
 from engine.studies.executors import chosen, study
 
@@ -35,3 +36,5 @@ def tune(console: Console, experiment: Experiment, rounds: int, output: Path) ->
     why = "the fastest" if best is not usual else "that of auto, and none is clearly faster"
     text = f"{output}: execution.executor={best.executor}, {why} here"
     console.print(text, highlight=False, soft_wrap=True, markup=False)
+    timed = [{"executor": one.executor, "median": one.median, "rounds": one.rounds} for one in found]
+    print_json({"file": output, "executor": best.executor, "auto": default, "executors": timed})

@@ -12,6 +12,7 @@ from rich.table import Table
 from engine.base.errors import require
 from engine.base.files import write_atomically
 from engine.base.writable import check_writable
+from engine.cli.json_output import print_json
 from engine.experiment import CHOICES, Experiment
 from engine.models.cost import ModelCost
 from engine.studies.floor.measured import MeasuredFloor, measure_floor
@@ -43,6 +44,7 @@ def floor(console: Console, experiment: Experiment, rounds: int, layers: bool, s
         save.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(save, json.dumps(found.to_mapping(), indent=2) + "\n")
         console.print(f"figures    {save}", highlight=False, soft_wrap=True, markup=False)
+    print_json({**found.to_mapping(), "conclusion": conclusion(found)})
 
 
 def conclusion(found: MeasuredFloor) -> str:

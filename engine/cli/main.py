@@ -14,13 +14,31 @@ from typer.core import TyperGroup
 from engine import __version__
 from engine.base import last_word
 from engine.base.errors import FedskewError, one_line
-from engine.cli import claims, doctor, listing, own, results, run, stopping, studies, sweep
+from engine.cli import (
+    claims,
+    doctor,
+    export,
+    json_output,
+    listing,
+    own,
+    paper,
+    results,
+    run,
+    schema,
+    stopping,
+    studies,
+    sweep,
+)
 from engine.cli.show import console, leave_streams_to_ray
 from engine.cli.tracebacks import unforeseen
 
 
 class _Commands(TyperGroup):
     """The commands; typer takes an EOFError for the end of typed input, says "Aborted", and ends with 1."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.with_resource(json_output.alone_on_stdout(args))
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -29,19 +47,24 @@ class _Commands(TyperGroup):
             raise unforeseen(error) from error
         except KeyboardInterrupt:
             sys.exit(_stopped(stopping.exit_code()))
+        except Exception as error:
+            if callable(told := getattr(error, "format_message", None)):  # of the parser: wrong words
+                json_output.print_ended("Usage", str(told()), getattr(error, "exit_code", 2))
+            raise
 
 
 app = typer.Typer(
     cls=_Commands,
     help="Federated learning under label skew, simulated on Ray, equal to the bit on any number of actors.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.command("run")(run.run_command)
 app.command("sweep")(sweep.sweep_command)
 app.command("resume")(run.resume_command)
 app.command("report")(sweep.report_command)
+app.command("cite")(paper.cite_command)
+app.command("export")(export.export_command)
 app.command("claims")(claims.claims_command)
 app.command("query")(results.query_command)
 app.command("compare")(results.compare_command)
@@ -56,6 +79,7 @@ app.command("scale")(studies.scale_command)
 app.command("check")(own.check_command)
 app.command("new")(own.new_command)
 app.command("list")(listing.list_command)
+app.command("schema")(schema.schema_command)
 app.command("doctor")(doctor.doctor_command)
 
 
@@ -84,6 +108,7 @@ def _run() -> None:
         error = raised if isinstance(raised, FedskewError) else unforeseen(raised)
         console.print("error:", style="bold red", end=" ")
         console.print(one_line(str(error)), highlight=False, soft_wrap=True, markup=False)
+        json_output.print_error(error)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:  # before a command has begun
         sys.exit(_stopped(stopping.exit_code()))
@@ -96,6 +121,7 @@ def _run() -> None:
 def _stopped(code: int) -> int:
     told = "; ".join(["stopped", *filter(None, [last_word.how_to_go_on()])])
     console.print(told, highlight=False, soft_wrap=True)
+    json_output.print_ended("Stopped", told, code)
     return code
 
 

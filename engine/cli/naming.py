@@ -12,6 +12,7 @@ from rich.table import Table
 
 from engine.base import own_modules
 from engine.base.errors import ConfigError, nearest, require
+from engine.cli.json_output import print_json
 from engine.cli.plain import plain_console
 from engine.data import PARTITIONS
 from engine.experiment import Experiment, parse_assignment
@@ -131,11 +132,13 @@ def cell(name: str, profile: str, overrides: Sequence[str] = ()) -> Experiment |
     cells = {named.sweep.label(setting): setting for setting in named.sweep.settings()}
     if not cell:
         known_as = f"name one as {reference}:{next(iter(cells))}"
+        names = [f"{reference}:{text}" for text in cells]
         require(not overrides, "overrides", " ".join(overrides), "are for one cell", known_as)
         table = Table("cell", box=None, title=f"{named.title}; seeds {list(named.sweep.seeds)}", title_justify="left")
-        for text in cells:
-            table.add_row(f"{reference}:{text}")
+        for text in names:
+            table.add_row(text)
         plain_console().print(table)
+        print_json({"sweep": reference, "title": named.title, "seeds": named.sweep.seeds, "cells": names})
         return None
     if cell not in cells:
         raise ConfigError("cell", cell, f"is not in {reference}", nearest(cell, cells))

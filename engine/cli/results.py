@@ -15,10 +15,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from engine.analysis.comparing.ranking import counted
-from engine.analysis.coverage import named
 from engine.base import last_word
 from engine.base.errors import require
+from engine.base.opening import read_text
+from engine.cli.json_output import Json, print_json, print_line
 from engine.cli.naming import With
 from engine.cli.plain import plain_console
 from engine.cli.show import console as terminal
@@ -35,14 +35,15 @@ MOST_SAID = 8  # sentences on what is not paired
 def query_command(
     what: Annotated[list[str] | None, typer.Argument(help="folders of runs and sweeps, and the query last")] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="print the answer as CSV")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print the answer as JSON, one object a row")] = False,
+    as_json: Json = False,
     columns: Annotated[bool, typer.Option("--columns", help="print all columns, as docs/schema.md")] = False,
 ) -> None:
     """Answer an SQL query over the tables trials, rounds, clients, classes and personal of some folders."""
     if columns:
-        from engine.analysis.frames.columns import markdown
+        from engine.analysis.frames.columns import TABLES, markdown
 
-        print_result(markdown().rstrip("\n"))
+        print_line(markdown().rstrip("\n"))
+        print_json({"tables": {table: [vars(one) for one in known] for table, known in TABLES.items()}})
         return
     *folders, query = what or [""]
     asked = bool(query) and not Path(query).is_dir()
@@ -54,7 +55,7 @@ def query_command(
 
     found = answer(load_results(*folders), query)
     if as_json:
-        print_result(json.dumps(found.to_pylist(maps_as_pydicts="strict"), default=str, indent=1))
+        print_json({"rows": found.to_pylist(maps_as_pydicts="strict")})
     elif as_csv:
         from engine.base.csv_text import csv_text
 
@@ -75,15 +76,16 @@ def _text(value: Any) -> str:
 def merge_command(
     out: Annotated[Path, typer.Argument(help="the new folder")],
     parts: Annotated[list[Path], typer.Argument(help="folders of one sweep, split by seeds or by values of its grids")],
-    as_json: Annotated[bool, typer.Option("--json", help="print what came of it as JSON")] = False,
+    as_json: Json = False,
     own: With = None,
 ) -> None:
     """Put the folders of a sweep that was split over machines together in one; nothing is computed."""
+    from engine.analysis.coverage import named
     from engine.sweeps.merging import merge  # with Ray Tune
 
     merged = merge(out, parts, SWEEPS)
     if as_json:
-        print_result(json.dumps(merged.to_mapping(), indent=1))
+        print_json(merged.to_mapping())
         return
     here = merged.planned - len(merged.missing)
     doubles = f"; {merged.doubles} are in several, equal to the bit" if merged.doubles else ""
@@ -100,7 +102,7 @@ def merge_command(
 def compare_command(
     folders: Annotated[list[Path], typer.Argument(help="folders of runs and sweeps; the first is compared with")],
     metric: Annotated[list[str] | None, typer.Option(help="a column of the trials; may be repeated")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print the comparison as JSON")] = False,
+    as_json: Json = False,
 ) -> None:
     """Say what runs or sweeps differ in: their configs by key, their results paired by seed."""
     from engine.analysis.comparing.sides import compare
@@ -109,7 +111,7 @@ def compare_command(
     asked = metric or []
     found = compare(load_results(*folders).folders, asked)
     if as_json:
-        print_result(json.dumps(found.to_mapping(), indent=1, allow_nan=False))
+        print_json(found.to_mapping())
     else:
         _show_comparison(found)
 
@@ -172,6 +174,8 @@ def _pairs_table(pairs: Sequence[Pair], interval: str) -> Table:
 
 def _show_bits(console: Console, cells: Sequence[Pair]) -> None:
     """Say how many pairs are equal to the bit, and how many are of other partitions, which a difference then holds."""
+    from engine.analysis.comparing.ranking import counted
+
     pairs = sum(len(cell.seeds) for cell in cells)
     equal, other = sum(cell.equal_weights for cell in cells), pairs - sum(cell.equal_partitions for cell in cells)
     if equal:
@@ -185,7 +189,7 @@ def leaderboard_command(
     folders: Annotated[list[Path], typer.Argument(help="folders of runs and sweeps")],
     out: Annotated[Path, typer.Option(help="the folder of the page, its configs and the same as JSON")] = LEADERBOARD,
     metric: Annotated[str | None, typer.Option(help="a column of the trials; none: the first folder's own")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print the cells as JSON, too")] = False,
+    as_json: Json = False,
 ) -> None:
     """Write a static page of all methods by all tasks; each cell with configs, hashes, interval and commands."""
     from engine.analysis.frames import load_results
@@ -193,5 +197,5 @@ def leaderboard_command(
 
     page = write(load_results(*folders, metric=metric).folders, out, metric)
     if as_json:
-        print_result(page.with_suffix(".json").read_text(encoding="utf-8").rstrip("\n"))
+        print_json(json.loads(read_text(page.with_suffix(".json"))))
     terminal.print(f"leaderboard {page}", highlight=False, soft_wrap=True, markup=False)

@@ -7,7 +7,7 @@ import dataclasses
 import os
 import signal
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import (
@@ -22,6 +22,8 @@ from rich.progress import (
 from engine.base import last_word
 from engine.base.errors import ConfigError, FedskewError
 from engine.cli import stopping
+from engine.cli.export import Track, check_places, targets, tracked
+from engine.cli.json_output import Json, print_json
 from engine.cli.naming import Address, Overrides, Profile, What, With, named
 from engine.cli.show import console, headline, show_header, show_summary
 from engine.cli.tracebacks import unforeseen
@@ -31,7 +33,8 @@ from engine.record.store import StageStore, check_store
 from engine.run.preparing import check_code
 from engine.run.run import Run
 
-Json = Annotated[bool, typer.Option("--json", help="print the summary as the last line, as JSON")]
+if TYPE_CHECKING:
+    from engine.export.targets import Target
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,9 +43,9 @@ class RunOptions:
 
     address: str | None = None
     overwrite: bool = False
-    as_json: bool = False
     until: int | None = None
     store: Path | None = None
+    track: tuple[Target, ...] = ()  # who is told as it goes
 
     def __post_init__(self) -> None:
         if self.store is not None:
@@ -57,6 +60,7 @@ def run_command(
     profile: Profile = "laptop",
     store: Annotated[Path | None, typer.Option(help="take rounds that other runs stored here, and store ours")] = None,
     address: Address = None,
+    track: Track = None,
     as_json: Json = False,
     own: With = None,
 ) -> None:
@@ -66,13 +70,15 @@ def run_command(
         return
     if words and stopped:
         raise ConfigError("overrides", " ".join(words), "cannot change a trial that was stopped", "leave them away")
-    _run(experiment.override(words), out, RunOptions(address, overwrite, as_json, until or stopped, store))
+    options = RunOptions(address, overwrite, until or stopped, store, targets(track))
+    _run(experiment.override(words), out, options)
 
 
 def resume_command(
     folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
     overrides: Overrides = None,
     address: Address = None,
+    track: Track = None,
     as_json: Json = False,
     retry_failed: Annotated[bool, typer.Option(help="of a sweep: run failed trials again, too")] = False,
     own: With = None,
@@ -83,7 +89,7 @@ def resume_command(
             raise ConfigError("overrides", " ".join(overrides), "would change the sweep", "leave them away")
         from engine.cli.sweep import resume  # of another group
 
-        raise typer.Exit(resume(console, folder, address, retry_failed))
+        raise typer.Exit(resume(console, folder, address, retry_failed, targets(track)))
     stored = RunFolder(folder).experiment()
     experiment = stored.override(overrides or [])
     if experiment.digest != stored.digest:
@@ -93,16 +99,17 @@ def resume_command(
             "would change the experiment",
             "set only checkpoint keys, or execution keys other than " + ", ".join(IDENTITY),
         )
-    _run(experiment, folder, RunOptions(address, as_json=as_json))
+    _run(experiment, folder, RunOptions(address, track=targets(track)))
 
 
 def _run(experiment: Experiment, out: Path | None, options: RunOptions) -> None:
     folder = RunFolder.for_experiment(experiment.resolve(), out)
+    check_places(options.track, folder.path)
     done = folder.summary() if folder.has_experiment() and not options.overwrite else {}
     if done.get("status") == "finished":
         check_code(done, experiment, folder)
         console.print(f"{folder.path} is finished already; --overwrite starts it again", markup=False)
-        show_summary(done, folder, options.as_json)
+        _tell(done, folder)
         return
     with console.status("data, Ray and actors"):
         store = StageStore(options.store.resolve()) if options.store else None
@@ -112,7 +119,7 @@ def _run(experiment: Experiment, out: Path | None, options: RunOptions) -> None:
         console.print(f"continuing after round {run.round}")
     again = last_word.resume_command(folder.path, options.address)
     last_word.again(again)
-    with _Interrupts() as interrupts:
+    with tracked(options.track, folder.path, run.experiment.digest), _Interrupts() as interrupts:
         try:
             _advance(run, interrupts, options.until)
         except FedskewError:
@@ -124,10 +131,15 @@ def _run(experiment: Experiment, out: Path | None, options: RunOptions) -> None:
                 run.close()
             raise unforeseen(error, folder.path / "log.txt", again) from error
         summary = run.close(_leave_ray if run.experiment.execution.actors else None)
-    show_summary(summary, folder, options.as_json)
+    _tell(summary, folder)
     if not run.finished:
         console.print(again, highlight=False, soft_wrap=True, markup=False)
         raise typer.Exit(stopping.exit_code() if interrupts.asked else 0)
+
+
+def _tell(summary: dict[str, Any], folder: RunFolder) -> None:
+    show_summary(summary, folder)
+    print_json({"folder": folder.path, **summary})
 
 
 def _leave_ray() -> None:

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from engine.base.errors import ConfigError, require
 from engine.base.writable import check_writable
+from engine.cli.json_output import print_json
 from engine.experiment import Experiment
 from engine.models import MODELS
 from engine.studies.scaling import measure as scaling_runs
@@ -102,6 +103,7 @@ def scale(
             table.add_row(*row)
         console.print(table)
     console.print(f"page    {page}", highlight=False, soft_wrap=True, markup=False)
+    print_json({"folder": study.folder, "page": page, "laws": scaling_page.plain(fitted)})
 
 
 def _measure(console: Console, study: Study, bench: scaling_runs.EngineBench) -> None:

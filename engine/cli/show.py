@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import statistics
 import sys
+from collections.abc import Iterator
 from typing import Any, TextIO
 
 from rich.table import Table
@@ -34,12 +35,22 @@ def leave_streams_to_ray() -> None:
             console.width = width
 
 
-_results: list[TextIO] = []  # where results go, if that is not standard output
+_results: list[TextIO] = []  # where results go, the last one if there are more; standard output if there is none
+
+
+@contextlib.contextmanager
+def results_to(stream: TextIO) -> Iterator[None]:
+    """Let results go to ``stream``, whatever standard output is meanwhile."""
+    _results.append(stream)
+    try:
+        yield
+    finally:
+        _results.remove(stream)
 
 
 def print_result(text: str) -> None:
     """Print what programs read to standard output."""
-    print(text, file=_results[0] if _results else sys.stdout, flush=True)
+    print(text, file=_results[-1] if _results else sys.stdout, flush=True)
 
 
 def headline(score: Row) -> str:
@@ -73,8 +84,8 @@ def show_header(run: Run) -> None:
     console.print("\n".join(lines), highlight=False)
 
 
-def show_summary(summary: dict[str, Any], folder: RunFolder, as_json: bool) -> None:
-    """Print the table of a run's results, and with ``as_json`` the whole summary to standard output."""
+def show_summary(summary: dict[str, Any], folder: RunFolder) -> None:
+    """Print the table of a run's results."""
     title = f"{summary['name']}, {summary['algorithm']['name']}"
     if summary.get("breaks_privacy"):
         title += f" ({BREAKS_PRIVACY})"
@@ -108,8 +119,6 @@ def show_summary(summary: dict[str, Any], folder: RunFolder, as_json: bool) -> N
     ):
         table.add_row(label, value)
     console.print(table)
-    if as_json:
-        print_result(json.dumps(summary, allow_nan=False))
 
 
 def _percent(fraction: float | None) -> str:

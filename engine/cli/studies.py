@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from engine.cli.json_output import Json
 from engine.cli.naming import Address, Profile, What, With, find_experiment, is_name, joined, overridden
 from engine.cli.show import console
 
@@ -26,6 +27,7 @@ def floor_command(
     layers: Annotated[bool, typer.Option("--layers", help="show what each layer costs")] = False,
     save: Annotated[Path | None, typer.Option(help="a JSON file for all figures")] = None,
     profile: Profile = "laptop",
+    as_json: Json = False,
     own: With = None,
 ) -> None:
     """Hold a round's time against the least that this machine's arithmetic and memory allow."""
@@ -45,6 +47,7 @@ def tune_executor_command(
     rounds: Annotated[int, typer.Option(help="to time, of each executor")] = 10,
     out: Annotated[Path | None, typer.Option(help="a YAML file; none: the one that was given, or NAME.yaml")] = None,
     profile: Profile = "laptop",
+    as_json: Json = False,
     own: With = None,
 ) -> None:
     """Time each way to train clients on this machine, and write the fastest into the experiment's YAML file."""
@@ -67,6 +70,7 @@ def diagnose_command(
     layers: Annotated[str, typer.Option(help="taps | weights: each convolution and linear layer")] = "taps",
     clients: Annotated[str | None, typer.Option(help="some of the cohort, as 0,3,7; none: all")] = None,
     address: Address = None,
+    as_json: Json = False,
     own: With = None,
 ) -> None:
     """Compute a round again and compare its local models: CKA between clients, classifier norms per class."""
@@ -82,6 +86,7 @@ def embed_command(
     before: Annotated[str | None, typer.Option(help="a stage; none: the one that the other needs")] = None,
     method: Annotated[str, typer.Option(help="pca | tsne")] = "pca",
     probe: Annotated[int, typer.Option(help="test images, balanced over classes")] = 1000,
+    as_json: Json = False,
     own: With = None,
 ) -> None:
     """Draw the features of test images in the plane, and what the heads before and after a calibration decide."""
@@ -94,6 +99,7 @@ def images_command(
     folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
     number: Annotated[int | None, typer.Option("--round", help="one with a checkpoint; none: the last one")] = None,
     probe: Annotated[int, typer.Option(help="images to generate, and test images to compare with")] = 1000,
+    as_json: Json = False,
     own: With = None,
 ) -> None:
     """Draw what a run's generator makes beside the nearest training images, and measure how far from copies it is."""
@@ -119,6 +125,7 @@ def scale_command(
     seconds: Annotated[float, typer.Option(help="of a turn, about; at least one round")] = 2.0,
     output: Annotated[Path | None, typer.Option(help="the study's folder; none: runs/scale-<name>-<hash>")] = None,
     address: Address = None,
+    as_json: Json = False,
     own: With = None,
 ) -> None:
     """Measure rounds per second over actors, cohort, block and model; fit a scaling law and say what it predicts."""

@@ -6,9 +6,10 @@ Ray Tune takes seconds to import, so that what is built on it is imported inside
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,11 +17,14 @@ from rich.console import Console
 from engine.base import last_word
 from engine.base.errors import FedskewError, require
 from engine.cli import stopping
+from engine.cli.export import Track, check_places, targets, tracked
+from engine.cli.json_output import Json, asked, print_json
 from engine.cli.naming import Address, Overrides, Profile, With
 from engine.cli.show import console as terminal
 from tune_configs import SWEEPS
 
 if TYPE_CHECKING:
+    from engine.export.targets import Target
     from engine.sweeps.named import NamedSweep
     from engine.sweeps.options import How
     from engine.sweeps.running import SweepResult
@@ -49,7 +53,9 @@ def sweep_command(
     second_best: Annotated[
         Path | None, typer.Option(help="the folder of this sweep, tuned: run it with each side's second best candidate")
     ] = None,
+    track: Track = None,
     address: Address = None,
+    as_json: Json = False,
     own: With = None,
 ) -> None:
     """Run a sweep: every trial, then the report."""
@@ -59,16 +65,30 @@ def sweep_command(
     require(until_decided or most is None, "--most", most, "is for --until-decided", "give both, or neither")
     how = How(store=store, reuse=reuse, mode=mode, concurrent=concurrent, limit_gb=store_limit)
     seeds = (most or MOST) if until_decided else None
-    raise typer.Exit(sweep(terminal, name, profile, overrides or [], out, how, address, seeds, second_best))
+    told = targets(track)
+    raise typer.Exit(sweep(terminal, name, profile, overrides or [], out, how, address, seeds, second_best, told))
 
 
 def report_command(
     folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
     metric: Annotated[str | None, typer.Option(help="another column of the trials table")] = None,
+    rope: Annotated[float, typer.Option(help="points by which accuracies may differ and be worth the same")] = 0.5,
+    checklist: Annotated[
+        bool, typer.Option("--checklist", help="also what the folder proves of the checklists of REFORMS and NeurIPS")
+    ] = False,
+    as_json: Json = False,
     own: With = None,
 ) -> None:
-    """Write report/report.html in the folder: claims, tables, curves, trials; with PNG, CSV and Markdown beside it."""
-    report(terminal, folder, metric)
+    """Write report/report.html in the folder: claims, tables, curves, trials; beside it files for a paper and CSV."""
+    require(0 <= rope < 100, "--rope", rope, "is no difference in points", "for example --rope 0.5")
+    page = report(terminal, folder, metric, rope)
+    written = None
+    if checklist:
+        from engine.cli.paper import write_checklist
+
+        written = write_checklist(folder)
+    if as_json:
+        print_json({"folder": folder, "report": page, "checklist": written, **outcome_in(folder)})
 
 
 def sweep(
@@ -81,10 +101,12 @@ def sweep(
     address: str | None,
     most: int | None = None,
     second_best: Path | None = None,
+    track: Sequence[Target] = (),
 ) -> int:
     """Run a sweep to its end, write its report, and return the exit code.
 
-    most: seeds, until claims are decided. second_best: the folder in which the best candidates were chosen.
+    most: seeds, until claims are decided. second_best: the folder in which the best candidates were chosen. track: who
+    is told as it goes.
     """
     from engine.sweeps.named import load
     from engine.sweeps.running import run_sweep
@@ -94,19 +116,34 @@ def sweep(
         from engine.sweeps.tuning import begin_second_best
 
         out = begin_second_best(named, second_best, out, how.to_mapping())
-    if most is not None:
-        return _until_decided(console, replace(named, most=most), out, how, address, False)
-    return _end(console, named, run_sweep(named, out, how, address, console), address)
+    with _tracked(track, named, out):
+        if most is not None:
+            return _until_decided(console, replace(named, most=most), out, how, address, False)
+        return _end(console, named, run_sweep(named, out, how, address, console), address)
 
 
-def resume(console: Console, folder: Path, address: str | None, retry_failed: bool) -> int:
+def resume(
+    console: Console, folder: Path, address: str | None, retry_failed: bool, track: Sequence[Target] = ()
+) -> int:
     """Go on with a sweep, and return the exit code."""
     from engine.sweeps.running import reopened, run_sweep
 
     named, how = reopened(folder, SWEEPS)
-    if named.most is not None:
-        return _until_decided(console, named, folder, how, address, retry_failed)
-    return _end(console, named, run_sweep(named, folder, how, address, console, retry_failed), address)
+    with _tracked(track, named, folder):
+        if named.most is not None:
+            return _until_decided(console, named, folder, how, address, retry_failed)
+        return _end(console, named, run_sweep(named, folder, how, address, console, retry_failed), address)
+
+
+def _tracked(track: Sequence[Target], named: NamedSweep, out: Path | None) -> AbstractContextManager[None]:
+    """Let trackers follow the sweep's folder."""
+    if not track:
+        return nullcontext()
+    from engine.sweeps.folder import SweepFolder
+
+    folder = SweepFolder.for_sweep(named, out).path
+    check_places(track, folder)
+    return tracked(track, folder)
 
 
 def _until_decided(
@@ -141,22 +178,51 @@ def _end(console: Console, named: NamedSweep, outcome: SweepResult, address: str
     if outcome.interrupted:
         again = last_word.resume_command(outcome.folder, address)
         console.print(again, highlight=False, soft_wrap=True, markup=False)
+        _print_json(named, outcome, None)
         return stopping.exit_code()
     if not outcome.all_failed and not measured:
         _measure(console, named, outcome.folder, address)
     from engine.worker.ray import cluster
 
     cluster.leave()
-    report(console, outcome.folder, None)
+    page = report(console, outcome.folder, None)
     from engine.analysis import tuning
 
     for side in tuning.read(outcome.folder):
         console.print(f"tuned      {side.sentence}", highlight=False, soft_wrap=True, markup=False)
+    _print_json(named, outcome, page)
     if outcome.all_failed:
         console.print("error: ", style="bold red", end="")
         console.print("every trial failed; see the reasons in the report, and resume --retry-failed", highlight=False)
         return 1
     return 0
+
+
+def _print_json(named: NamedSweep, outcome: SweepResult, page: Path | None) -> None:
+    """Print what became of a sweep as JSON, if that was asked for; page: of its report, None without one."""
+    if not asked():
+        return
+    from engine.analysis import tuning
+
+    figures = ("folder", "trials", "statuses", "rounds_asked", "rounds_computed", "interrupted")
+    told = {name: getattr(outcome, name) for name in figures} | {"name": named.name, "profile": named.profile}
+    tuned = [side.sentence for side in tuning.read(outcome.folder)]
+    claims = outcome_in(outcome.folder)["claims"] if page is not None else []
+    print_json(told | {"report": page, "claims": claims, "tuned": tuned})
+
+
+def outcome_in(folder: Path) -> dict[str, Any]:
+    """Read what trials and claims in a folder came to."""
+    from engine.analysis.comparing.verdicts import judge
+    from engine.analysis.loading import load
+
+    results = load(folder)
+    claims = [
+        {name: getattr(one.claim, name) for name in ("text", "source", "metric", "margin", "kind")}
+        | {name: getattr(one, name) for name in ("verdict", "effect", "low", "high", "seeds", "seeds_to_decide", "why")}
+        for one in judge(results)
+    ]
+    return {"trials": results.coverage.planned, "statuses": results.coverage.statuses, "claims": claims}
 
 
 def _measure(console: Console, named: NamedSweep, folder: Path, address: str | None) -> None:
@@ -175,11 +241,11 @@ def _measure(console: Console, named: NamedSweep, folder: Path, address: str | N
             console.print(f"no images: {error}", highlight=False, markup=False)
 
 
-def report(console: Console, folder: Path, metric: str | None) -> Path:
-    """Write the report of a sweep or a run, and return its page."""
+def report(console: Console, folder: Path, metric: str | None, rope: float = 0.5) -> Path:
+    """Write the report of a sweep or a run, and return its page; ``rope`` is in points."""
     from engine.analysis.report import write  # with matplotlib
 
     with console.status("report"):
-        page = write(folder, metric)
+        page = write(folder, metric, rope / 100)
     console.print(f"report     {page}", highlight=False, soft_wrap=True, markup=False)
     return page

@@ -8,8 +8,9 @@ summary = run.close()
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from engine.experiment import Experiment
 from engine.record.store import StageStore
 from engine.run.local_driver import DriverLike, LocalDriver, Progress
 from engine.run.preparing import Prepared, check_place, prepare
+
+log = logging.getLogger("fedskew")
 
 
 class Run:
@@ -110,17 +113,32 @@ def run(
     address: str | None = None,
     store: StageStore | None = None,
     overwrite: bool = False,
+    track: str | Sequence[str] = (),
 ) -> dict[str, Any]:
     """Run to the end; the summary. After an error the folder holds what was done before it.
 
-    A folder that holds an unfinished run of the same experiment is gone on with.
+    A folder that holds an unfinished run of the same experiment is gone on with. ``track``: who is told as it goes,
+    ``"mlflow:http://127.0.0.1:5000"`` or several such; see docs/trackers.md.
     """
+    followed = _trackers(track)
     under_way = Run.open(experiment, out, address, overwrite, store)
-    try:
-        while not under_way.finished:
-            under_way.advance(seconds=1.0)
-    except BaseException:
-        with suppress(FedskewError):  # of two errors the first one counts
-            under_way.close()
-        raise
-    return under_way.close()
+    with followed(under_way.folder.path, under_way.experiment.digest):
+        try:
+            while not under_way.finished:
+                under_way.advance(seconds=1.0)
+        except BaseException:
+            with suppress(FedskewError):  # of two errors the first one counts
+                under_way.close()
+            raise
+        return under_way.close()
+
+
+def _trackers(track: str | Sequence[str]) -> Callable[[Path, str], AbstractContextManager[None]]:
+    """Return what lets trackers follow a folder; refuses those that there are not."""
+    if not track:
+        return lambda folder, digest: nullcontext()
+    from engine.export.beside import beside
+    from engine.export.targets import parsed
+
+    targets = parsed([track] if isinstance(track, str) else track, "track")
+    return lambda folder, digest: beside(targets, folder, log.log, digest)

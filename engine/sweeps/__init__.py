@@ -21,6 +21,7 @@ tuned.py        which sides are tuned, over what
 tuning.py       the search of each side, and what it chose
 deciding.py     seeds added until each claim is decided
 live.py         one table on the terminal
+callbacks.py    Tune callbacks of a sweep's author
 last_trials.py  what is done while the last trials run
 """
 

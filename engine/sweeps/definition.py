@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
+from ray.tune import Callback
 from ray.tune.search.variant_generator import generate_variants
 
 from engine.analysis.claims import Claim, PaperTable
@@ -83,6 +84,8 @@ class Sweep:
     # Compare the local models of each trial's last round, for claims on cka_* and norms: at the model's taps (True or
     # "taps"), or at each convolution and linear layer ("weights").
     diagnose: bool | Literal["taps", "weights"] = False
+    # Of Ray Tune, told of this sweep's trials beside fedskew's own; they change no result and no digest.
+    callbacks: tuple[Callback, ...] = field(default=(), compare=False)
     images: bool = False  # compare what each trial generates at its end with its training images, for nearest_ratio
 
     def __post_init__(self) -> None:
@@ -106,6 +109,9 @@ class Sweep:
         rule = "is none of False, True, 'taps' and 'weights'"
         known = self.diagnose in (False, True, "taps", "weights")
         require(known, "diagnose", self.diagnose, rule, "set diagnose=True for the model's taps")
+        callbacks = all(isinstance(one, Callback) for one in self.callbacks)
+        rule = "must be objects of ray.tune.Callback"
+        require(callbacks, "callbacks", list(self.callbacks), rule, "for example callbacks=(JsonLoggerCallback(),)")
         self._check_space()
         self._check_search()
         if self.tuned:

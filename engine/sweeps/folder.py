@@ -5,6 +5,7 @@
     trials/00000/      a run's folder, and trial.json: setting, seed, status, schedule
     tune/              Ray Tune's own results; never read
     report/            see engine/analysis
+    log.txt            what trackers met that were asked for, see engine/export
 
 Everything that ``fedskew resume`` and ``fedskew report`` need is here, in YAML, JSON, parquet and safetensors.
 """

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from engine.analysis.frames import Frames, load_results
 from engine.base.errors import require
+from engine.export.beside import beside
+from engine.export.targets import parsed
 from engine.sweeps.definition import Sweep
+from engine.sweeps.folder import SweepFolder
 from engine.sweeps.named import named
 from engine.sweeps.options import How
 from engine.sweeps.running import run_sweep
+
+log = logging.getLogger("fedskew")
 
 
 def sweep(
@@ -21,16 +28,23 @@ def sweep(
     overrides: Iterable[str] = (),
     address: str | None = None,
     how: How | None = None,
+    track: str | Sequence[str] = (),
 ) -> Frames:
     """Run every trial of the sweep that ``function(profile)`` returns, and read what they came to as tables.
 
     Trials that have ended in its folder (``out``; by default ``runs/<name>-<profile>-<hash>``) are kept: after a crash
-    call it again. Raises :class:`FedskewError` for what can be refused before anything starts.
+    call it again. ``track``: who is told as it goes, ``"mlflow:http://127.0.0.1:5000"`` or several such; see
+    docs/trackers.md. Raises :class:`FedskewError` for what can be refused before anything starts.
     """
     require(callable(function), "function", function, "is no function", "give one that returns a Sweep")
     file = getattr(sys.modules.get(function.__module__), "__file__", None)
     reference = f"{Path(file).resolve() if file else 'notebook.py'}:{function.__name__}"
-    result = run_sweep(
-        named(reference, function, profile, overrides), Path(out) if out else None, how or How(), address
-    )
+    asked, place = named(reference, function, profile, overrides), Path(out) if out else None
+    with told(track, SweepFolder.for_sweep(asked, place).path):
+        result = run_sweep(asked, place, how or How(), address)
     return load_results(result.folder)
+
+
+def told(track: str | Sequence[str], folder: Path) -> AbstractContextManager[None]:
+    """Let trackers follow the sweep in ``folder``; refuses those that there are not."""
+    return beside(parsed([track] if isinstance(track, str) else track, "track"), folder, log.log)

@@ -98,6 +98,10 @@ class LiveTable(tune.Callback):
         self._bar.advance(self._task)
         self._redraw()
 
+    def say(self, text: str) -> None:
+        """Print a line above the table."""
+        self._console.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
+
     # --- the table ------------------------------------------------------------------------------------------
 
     def _redraw(self) -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ray import tune
+
+from engine.sweeps.callbacks import Guarded
 
 # Trials of a Tune, 40 to 80 kB each, and as many as keep the wait at its end short beside it.
 LEAST, PER_SLOT = 200, 20
@@ -33,6 +35,7 @@ class Portions:
     make: Callable[[int], tune.Tuner]  # number of trials -> what runs so many, with the same searcher each time
     total: int
     portion: int
+    callbacks: Sequence[Guarded] = ()  # of the sweep's author, who are told of one experiment
 
     def fit(self) -> list[Ended]:
         """Run the trials, and return those that ended with an error; stops where Tune does not finish a portion."""
@@ -45,6 +48,8 @@ class Portions:
                 break
             del results
             _forget()
+        for callback in self.callbacks:
+            callback.on_end()
         return failed
 
 

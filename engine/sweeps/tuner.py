@@ -13,6 +13,7 @@ from ray.tune.search.sample import Categorical, Float, Integer
 
 from engine.experiment import Experiment
 from engine.record.sweep_files import PlannedTrial
+from engine.sweeps.callbacks import guarded
 from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
 from engine.sweeps.last_trials import LastTrials
@@ -87,6 +88,8 @@ def make_tuner(
     trainable = tune.with_resources(trainable, tune.PlacementGroupFactory([dict(b) for b in mode.bundles]))
     scheduler = _scheduler(sweep, planned)
 
+    of_author = guarded(sweep.callbacks, live.say)
+
     def make(samples: int) -> tune.Tuner:
         return tune.Tuner(
             trainable,
@@ -96,8 +99,7 @@ def make_tuner(
                 scheduler=scheduler,
                 num_samples=samples,
                 max_concurrent_trials=concurrent,
-                # A process starts in five seconds; with actors of its own it must end with its trial.
-                reuse_actors=mode.kind == "inside",
+                reuse_actors=mode.kind == "inside",  # a start takes 5 s; one with actors of its own ends with its trial
                 trial_name_creator=_name_of,
                 trial_dirname_creator=_name_of,
             ),
@@ -107,12 +109,12 @@ def make_tuner(
                 stop=dict(sweep.stop) or None,
                 failure_config=tune.FailureConfig(max_failures=DEATHS),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # the run's folder holds its end
-                callbacks=[live, LastTrials(len(trials))],
+                callbacks=[live, LastTrials(len(trials)), *of_author],
                 verbose=0,
             ),
         )
 
-    return Portions(make, total, portion_for(mode.slots))
+    return Portions(make, total, portion_for(mode.slots), of_author)
 
 
 def _latest(trial: Planned, record: TrialRecord | None) -> dict[str, Any]:

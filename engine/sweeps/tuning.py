@@ -75,6 +75,7 @@ def searching(named: NamedSweep, side: Tuned) -> NamedSweep:
         tuned=(),
         diagnose=False,
         images=False,
+        callbacks=(),
     )
     count = len(alone.settings())
     rule = "picks no rectangle of the sweep's axes"

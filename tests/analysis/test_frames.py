@@ -301,7 +301,7 @@ def test_the_command_prints_tables_csv_and_json(call: Any, swept: Path, ran: Pat
     query = "select trial, alpha, last10_accuracy, null as nothing from trials where seed = 1 order by trial"
     wanted = load_results(swept).trials.query("seed == 1")
     code, out, _ = call("query", str(swept), query, "--json")
-    rows = json.loads(out)
+    rows = json.loads(out)["rows"]
     assert code == 0 and [row["trial"] for row in rows] == wanted["trial"].tolist()
     assert rows[1]["last10_accuracy"] == wanted["last10_accuracy"].iloc[1] and rows[0]["nothing"] is None
     _, out, _ = call("query", str(swept), query, "--csv")

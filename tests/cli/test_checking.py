@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from engine.studies.conformance.beginnings import PART
-from engine.studies.conformance.checks import CHECKS
+from engine.studies.conformance.checks import CHECKS, cause_of
 
 ROOT = Path(__file__).parents[2]
 Call = Callable[..., tuple[int, str, str]]
@@ -54,6 +55,26 @@ def test_a_failed_check_is_told_and_ends_with_1(call: Call, tmp_path: Path) -> N
     failed = "unfair draws from numpy's global generator, whose numbers are others in every run; draw from rng"
     assert f"  FAILED   same_for_a_seed: {failed}" in lines
     assert lines.index("  skipped  another_for_another_seed: it is a function that does not ask for rng") > 8
+
+
+def test_one_mistake_is_told_once(call: Call, tmp_path: Path) -> None:
+    """Kills: a sentence repeated for every check that meets the same mistake; a check that is not named, not counted,
+    or left out of the JSON; another mistake that is taken for the first one."""
+    text = SOUND.format(name="one_wrong").replace("return numpy", "return None and numpy")
+    (tmp_path / "one_wrong.py").write_text(text)
+    code, out, _ = call("check", "one_wrong.py")
+    lines = out.splitlines()
+    assert code == 1 and sum(line.startswith("  FAILED") for line in lines) == 1
+    others = "makes_the_clients_asked_for, same_for_a_seed, another_for_another_seed, shares_out_test_rows"
+    assert f"           4 more checks fail for the same reason as every_row_at_most_once: {others}" in lines
+    assert lines[-1] == "2 ok, 5 failed, 0 skipped"
+    (part,) = json.loads(call("check", "one_wrong.py", "--json")[1])["parts"]
+    failed = [check for check in part["checks"] if check["status"] == "FAILED"]
+    assert len(failed) == 5 and all("gave a NoneType" in check["told"] for check in failed)
+    assert [check["same_as"] for check in failed] == [None, *["every_row_at_most_once"] * 4]
+    met = "Mine fails in a small run: client 0 failed in round 1: KeyError: 'a'; see docs"
+    again = "Mine fails with a model with BatchNorm: client 3 failed in round 2: KeyError: 'a'; divide by no 0"
+    assert cause_of(met) == cause_of(again) == "KeyError: 'a'" != cause_of(met.replace("'a'", "'b'"))
 
 
 def test_a_part_without_defaults_is_told_how_to_be_checked(call: Call, tmp_path: Path) -> None:

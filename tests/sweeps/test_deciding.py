@@ -22,6 +22,7 @@ from engine.sweeps.folder import SweepFolder
 from engine.sweeps.named import NamedSweep, load
 from engine.sweeps.options import How
 from engine.sweeps.running import SweepResult, reopened
+from fedskew import resume
 from tests.analysis.test_claims import CLAIM, against, results
 from tests.support import small_sweeps
 
@@ -58,7 +59,7 @@ class Machine:
         values = SweepFolder(folder).sweep()
         claims = [replace(CLAIM, where={"alpha": number}) for number, _ in enumerate(self._claims)]
         cells = {n: against([value(seed) for seed in values["seeds"]]) for n, value in enumerate(self._claims)}
-        return replace(results(cells, claims), looks=values["looks"])
+        return replace(results(cells, claims), looks=values.get("looks", "once"))
 
 
 def clear(seed: int) -> float:
@@ -119,6 +120,25 @@ def test_an_added_seed_is_on_disk_before_it_runs(tmp_path: Path, monkeypatch: py
         (folder.path / "sweep.yaml").write_text(yaml.safe_dump({**values, "until_decided": damaged}))
         with pytest.raises(RunFolderError, match="until_decided"):
             reopened(folder.path, {})
+
+
+def test_python_goes_on_as_the_command_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a resume from Python that leaves the claims where they are; one that gives seeds to a sweep that did not
+    ask for them, or forgets what its claims are measured by."""
+    begun, measured = sweep(diagnose="weights"), list[Any]()
+    machine = Machine(monkeypatch, clear)
+    monkeypatch.setattr("engine.sweeps.running.run_sweep", machine.run)
+    monkeypatch.setattr("engine.analysis.frames.load_results", machine.load)
+    monkeypatch.setattr("engine.studies.diagnosis.sweep.diagnose_sweep", lambda *words: measured.append(words))
+    machine.run(begun, tmp_path / "asked", How())
+    monkeypatch.setattr("engine.sweeps.running.load", lambda *_: replace(begun, most=None))
+    resume(tmp_path / "asked")
+    assert machine.ran == [(0, 1), (0, 1), (0, 1, 2, 3)]
+    assert [words[2].layers for words in measured] == ["weights"] * 2
+    machine.ran.clear()
+    machine.run(replace(begun, most=None), tmp_path / "plain", How())
+    resume(str(tmp_path / "plain"))
+    assert machine.ran == [(0, 1), (0, 1)]
 
 
 def test_what_seeds_cannot_decide_keeps_nothing_going(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

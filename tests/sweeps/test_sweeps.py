@@ -11,11 +11,13 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from ray import tune
 from rich.console import Console
 
 from benchmarks.memory import descendants
@@ -24,6 +26,7 @@ from engine.base.errors import ConfigError, ResourceError
 from engine.base.own_modules import import_file
 from engine.base.owned import owned
 from engine.cli import sweep as cli_sweep
+from engine.export.exporting import exported
 from engine.record.run_folder import RunFolder
 from engine.run.run import Run
 from engine.sweeps.deciding import run_until_decided
@@ -33,6 +36,7 @@ from engine.sweeps.merging import merge
 from engine.sweeps.named import NamedSweep, load
 from engine.sweeps.options import How
 from engine.sweeps.running import SweepResult, reopened, resume_sweep, run_sweep
+from engine.sweeps.trial import Trial
 from tests.support import small_sweeps
 from tests.support.foreign import ANYWHERE, Foreign
 from tests.support.waiting import settle
@@ -122,8 +126,6 @@ def test_trials_equal_runs_outside_of_tune(grid: Path, tmp_path: Path) -> None:
 
 def test_tunes_own_results_stay_usable(grid: Path) -> None:
     """Kills: reports without the metric or the setting, a finished trial that Tune takes for an error."""
-    from ray import tune
-
     analysis = tune.ExperimentAnalysis(str(grid / "tune"), default_metric="last10_accuracy", default_mode="max")
     frame = analysis.dataframe()
     assert len(frame) == 8
@@ -131,6 +133,12 @@ def test_tunes_own_results_stay_usable(grid: Path) -> None:
     assert frame["round"].tolist() == [6] * 8
     assert not list((grid / "tune").glob("*/error.txt"))
     assert list((grid / "tune").glob("*/events.out.tfevents*"))
+    for results in (tune.ResultGrid(analysis), tune.Tuner.restore(str(grid / "tune"), Trial).get_results()):
+        assert (len(results), results.num_errors) == (8, 0)
+        best = results.get_best_result("last10_accuracy", "max")
+        found = load_results(grid).trials
+        assert best.metrics is not None
+        assert best.metrics["last10_accuracy"] == pytest.approx(found["last10_accuracy"].max())
 
 
 def test_nested_trials_give_the_same_weights_and_leave_nothing(grid: Path, tmp_path: Path) -> None:
@@ -283,9 +291,34 @@ def test_pbt_has_no_places_to_give_away(tmp_path: Path) -> None:
         swept("pbt", tmp_path / "pbt", concurrent=2)
 
 
+class Meddling(tune.Callback):
+    """Says that each trial has reached its goal, and fails as the second one starts, as one whose server is down."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self.asked.append(str(trial))
+        if str(trial) == "00001":
+            raise ConnectionError("no server")
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        self.asked.append("result")
+        result["accuracy"] = 1.0
+
+
 def test_a_goal_that_is_reached_counts(tmp_path: Path) -> None:
-    """Kills: trials that came as far as was asked for, left out of the analysis; one that goes on beyond."""
-    outcome = swept("goal", tmp_path / "goal")
+    """Kills: trials that came as far as was asked for, left out of the analysis; one that goes on beyond; a callback of
+    the sweep's author that is not asked, that ends a trial or, by its own error, the sweep, without a word."""
+    meddling, console = Meddling(), Console(record=True, width=200, file=StringIO())
+    asked = named("goal")
+    asked = replace(asked, sweep=replace(asked.sweep, callbacks=(meddling,)))
+    how = How(concurrent=1, mode="inside", store=tmp_path / "store")
+    outcome = run_sweep(asked, tmp_path / "goal", how, console=console)
+    assert meddling.asked[:2] == ["00000", "result"] and meddling.asked[-1] == "00001"
+    assert "callback Meddling raised in on_trial_start (ConnectionError: no server)" in console.export_text()
     assert outcome.statuses == {"finished": 2}
     record = SweepFolder(tmp_path / "goal").record("00000")
     assert record is not None and record.rounds < 6 and "accuracy=" in (record.reason or "")
@@ -423,14 +456,24 @@ def test_a_trial_that_fits_no_node_is_refused_before_anything_starts(tmp_path: P
 
 
 def test_a_searcher_sees_means_over_seeds(tmp_path: Path) -> None:
-    """Kills: a proposal whose seeds are split, or proposals that ignore what was found."""
-    pytest.importorskip("optuna")
+    """Kills: a proposal whose seeds are split, or proposals that ignore what was found; a study for Optuna's dashboard
+    with other settings, values or ranges, or with each setting once more at each export."""
+    optuna = pytest.importorskip("optuna")
     outcome = swept("proposed", tmp_path / "proposed")
     assert outcome.statuses == {"finished": 8}
     records = SweepFolder(tmp_path / "proposed").records()
     assert [record.seed for record in records] == [0, 1] * 4
     assert [records[2 * n].setting == records[2 * n + 1].setting for n in range(4)] == [True] * 4
     assert len({json.dumps(record.setting) for record in records}) == 4
+    study = f"sqlite:///{tmp_path / 'optuna.db'}"
+    assert exported(tmp_path / "proposed", "optuna", study)[1].startswith("4 settings")
+    assert exported(tmp_path / "proposed", "optuna", study)[1].startswith("0 settings")
+    (summary,) = optuna.get_all_study_summaries(study)
+    trials = optuna.load_study(study_name=summary.study_name, storage=study).trials
+    frame = load_results(tmp_path / "proposed").trials
+    assert [one.value for one in trials] == [frame["accuracy"][2 * n : 2 * n + 2].mean() for n in range(4)]
+    assert [one.params for one in trials] == [records[2 * n].setting for n in range(4)]
+    assert trials[0].distributions["local.lr"] == optuna.distributions.FloatDistribution(1e-4, 0.5, log=True)
     again, _ = resume_sweep(tmp_path / "proposed", {})  # all ended: told to a new searcher, nothing computed
     assert again.name == "small_sweeps.proposed"
     assert [record.setting for record in SweepFolder(tmp_path / "proposed").records()] == [r.setting for r in records]

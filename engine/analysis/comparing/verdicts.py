@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -89,13 +90,14 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class _Sample:
-    """The paired differences of a cell, positive in favour of the claim."""
+class Sample:
+    """The paired differences of a cell, or of the mean over cells, positive in favour of the claim."""
 
     place: str  # for the reader
     cell: dict[str, Any]
     differences: dict[int, float]  # by seed; NaN where a finished trial has no such figure
     left_out: int  # trials without a value: failed, stopped or running
+    sides: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...] = ()  # of each cell: figures of better, of worse
 
 
 def judge(results: Results) -> list[Verdict]:
@@ -105,14 +107,18 @@ def judge(results: Results) -> list[Verdict]:
     return [dataclasses.replace(one, p_holm=float(p)) for one, p in zip(verdicts, adjusted, strict=True)]
 
 
+def samples_of(results: Results, claim: Claim) -> list[Sample]:
+    """Return what a verdict rests on, in the order of its cells; :class:`ConfigError` if the sweep cannot say."""
+    samples = _samples(results, claim)
+    return samples if claim.every or len(samples) < 2 else [_average(samples)]
+
+
 def _judge(results: Results, claim: Claim) -> Verdict:
     try:
-        samples = _samples(results, claim)
+        samples = samples_of(results, claim)
     except ConfigError as error:  # the sweep has no such axis, value or figure: the report says so, and goes on
         nan = math.nan
         return Verdict(claim, "undecided", nan, nan, nan, nan, nan, (), None, (), f"this sweep cannot say: {error}")
-    if not claim.every and len(samples) > 1:
-        samples = [_average(samples)]
     # As many chances to be contradicted as there are cells with an interval.
     chances = max(1, sum(len(sample.differences) > 1 for sample in samples))
     return _together(claim, [_judge_cell(claim, sample, chances, results.looks) for sample in samples])
@@ -125,22 +131,20 @@ def beyond_seeds(results: Results, claim: Claim) -> str:
     it. Then only a cell that speaks against the claim can still decide it.
     """
     try:
-        samples = _samples(results, claim)
+        samples = samples_of(results, claim)
     except ConfigError as error:
         return f"this sweep cannot say: {error}"
-    if not claim.every and len(samples) > 1:
-        samples = [_average(samples)]
     cells = [(sample, _judge_cell(claim, sample, len(samples), results.looks)) for sample in samples]
     stuck = [cell for sample, cell in cells if not _whole(sample)]
     against = [cell for sample, cell in cells if _whole(sample) and not _speaks_for(claim, cell.effect)]
     return stuck[0].why if stuck and not against else ""
 
 
-def _whole(sample: _Sample) -> bool:
+def _whole(sample: Sample) -> bool:
     return bool(sample.differences) and all(map(math.isfinite, sample.differences.values()))
 
 
-def _samples(results: Results, claim: Claim) -> list[_Sample]:
+def _samples(results: Results, claim: Claim) -> list[Sample]:
     """The cells of a claim: every place at which one of its two settings has a trial."""
     check_metric(results, claim.metric)
     check_axes(results, [*claim.better, *claim.worse, *claim.where])
@@ -167,24 +171,30 @@ def _samples(results: Results, claim: Claim) -> list[_Sample]:
         else:
             finished = better[place].minus(worse[place]) if len(pair) == 2 else {}
         samples.append(
-            _Sample(
+            Sample(
                 f"at {setting_label(cell)}" if cell else "",
                 cell,
                 {seed: sign * value for seed, value in finished.items()},
                 sum(group.statuses.total() - group.statuses["finished"] for group in pair),
+                () if claim.kind == "above" else ((_figures(better, place, sign), _figures(worse, place, sign)),),
             )
         )
     return samples
 
 
-def _average(samples: list[_Sample]) -> _Sample:
+def _figures(side: Mapping[Any, Group], place: Any, sign: int) -> tuple[float, ...]:
+    return tuple(sign * value for value in side[place].by_seed().values()) if place in side else ()
+
+
+def _average(samples: list[Sample]) -> Sample:
     """Over the cells, for each seed that has all of them."""
     common = set.intersection(*(set(sample.differences) for sample in samples))
     means = {seed: float(np.mean([sample.differences[seed] for sample in samples])) for seed in sorted(common)}
-    return _Sample(f"on average over {len(samples)} cells", {}, means, sum(sample.left_out for sample in samples))
+    left_out, sides = sum(sample.left_out for sample in samples), tuple(side for one in samples for side in one.sides)
+    return Sample(f"on average over {len(samples)} cells", {}, means, left_out, sides)
 
 
-def _judge_cell(claim: Claim, sample: _Sample, chances: int, looks: str) -> CellVerdict:
+def _judge_cell(claim: Claim, sample: Sample, chances: int, looks: str) -> CellVerdict:
     values, margin, reach = list(sample.differences.values()), claim.margin, REACHES[looks]
     level = 1 - (1 - CONFIDENCE) / chances
     figures = difference(values, CONFIDENCE, reach)
@@ -221,7 +231,7 @@ def _speaks_for(claim: Claim, effect: float) -> bool:
     return abs(effect) <= claim.margin if claim.kind == "equal" else effect > claim.margin
 
 
-def _reason(claim: Claim, sample: _Sample, cell: CellVerdict, level: float) -> str:
+def _reason(claim: Claim, sample: Sample, cell: CellVerdict, level: float) -> str:
     """One sentence for a reader, without full stop."""
     measured = quantity(claim.metric)
     pairs, margin, equal = len(sample.differences), _amount(measured, claim.margin), claim.kind == "equal"

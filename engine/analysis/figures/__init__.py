@@ -11,6 +11,7 @@ from engine.analysis.figures.generated import ImagePanels, generated_images
 from engine.analysis.figures.hyperparameters import heat_maps, importance, parallel_coordinates, sensitivity
 from engine.analysis.figures.matrices import matrix_maps
 from engine.analysis.figures.population import client_accuracy, partition, worst_clients
+from engine.analysis.figures.ranks import critical_differences
 from engine.analysis.figures.rounds import curves
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "class_bars",
     "class_slopes",
     "client_accuracy",
+    "critical_differences",
     "curves",
     "drift",
     "forest",

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from engine.analysis import figures
+from engine.analysis.comparing.effects import ROPE, ClaimEffects, effects_of
+from engine.analysis.comparing.ranking import capitalised
 from engine.analysis.comparing.rests_on import rests_on
 from engine.analysis.comparing.verdicts import Verdict
 from engine.analysis.coverage import lacks
@@ -38,7 +40,9 @@ from engine.record.run_folder import BREAKS_PRIVACY
 class ClaimView:
     number: int
     verdict: Verdict
+    effects: ClaimEffects
     numbers: tuple[str, ...]
+    beside: str  # the verdict: how large and how sure the effect is; "" where nothing is known
     places: Mapping[str, float] | None  # of the small picture, in percent of its width
     cells: Sheet | None
     drawing: Drawing | None
@@ -49,17 +53,22 @@ class ClaimView:
         return _style(self.verdict.verdict)
 
 
-def claim_views(results: Results, verdicts: Sequence[Verdict]) -> list[ClaimView]:
-    return [_view(number, verdict, results) for number, verdict in enumerate(verdicts, start=1)]
+def claim_views(results: Results, verdicts: Sequence[Verdict], rope: float = ROPE) -> list[ClaimView]:
+    """``rope``: half the width of the region of practical equivalence, of metrics that are shares."""
+    return [_view(number, verdict, results, rope) for number, verdict in enumerate(verdicts, start=1)]
 
 
 def claims_frame(views: Sequence[ClaimView]) -> pd.DataFrame:
     of_claim = ("text", "source", "metric", "margin", "kind")
+    of_improvement = ("improvement", "improvement_low", "improvement_high")
     of_verdict = ("verdict", "effect", "low", "high", "p", "p_holm", "seeds", "seeds_to_decide", "why")
     return pd.DataFrame(
         {"claim": view.number}
         | {name: getattr(view.verdict.claim, name) for name in of_claim}
         | {name: getattr(view.verdict, name) for name in of_verdict}
+        | {name: getattr(view.effects.improvement, name[12:] or "chance") for name in of_improvement}
+        | {"rope": view.effects.rope}
+        | {name: getattr(view.effects.weakest, name) for name in ("below", "within", "above")}
         | {"lacks": view.lacks}
         for view in views
     )
@@ -67,7 +76,7 @@ def claims_frame(views: Sequence[ClaimView]) -> pd.DataFrame:
 
 def claims_sheet(views: Sequence[ClaimView]) -> Sheet:
     """Make the table of claims for a paper; the page has them as sentences."""
-    head = ("", "claim", "verdict", "effect", "95 % interval", "p, Holm", "seeds")
+    head = ("", "claim", "verdict", "effect", "95 % interval", "p, Holm", "P(improvement)", "seeds")
     rows = []
     for view in views:
         one = view.verdict
@@ -80,24 +89,49 @@ def claims_sheet(views: Sequence[ClaimView]) -> Sheet:
                 Cell(measured.difference(one.effect, unit=True), one.effect),
                 Cell(interval_text(measured, one.low, one.high), one.low),
                 p_cell(one.p_holm),
+                _chance_cell(view.effects.improvement.chance),
                 seeds_cell(one.seeds),
             ]
         )
     note = (
         "Effects, of the weakest cell, count in favour of the claim. Held: the interval lies above the margin in every "
-        "cell. p: exact sign-flip test, one-sided; the verdict ignores it."
+        "cell. p: exact sign-flip test, one-sided; the verdict ignores it. P(improvement): that a run of the first "
+        "setting beats one of the second (Agarwal et al. 2021)."
     )
     return Sheet("claims", "Claims", note, head, rows, claims_frame(views))
 
 
-def _view(number: int, verdict: Verdict, results: Results) -> ClaimView:
+def _chance_cell(chance: float) -> Cell:
+    return Cell("–" if math.isnan(chance) else f"{chance:.2f}", chance)
+
+
+def _view(number: int, verdict: Verdict, results: Results, rope: float) -> ClaimView:
     measured = quantity(verdict.claim.metric, results.target_accuracy)
     name = INTERVALS[results.looks]
     cells = _cells(number, verdict, measured, name) if verdict.cells else None
     drawing = figures.forest(number, verdict, name)
     numbers = _numbers(verdict, measured) + (BREAKS_PRIVACY,) * _rests_on_oracle(results, verdict)
     lacking = lacks(rests_on(results, verdict.claim), len(results.coverage.nameless))
-    return ClaimView(number, verdict, numbers, _places(verdict), cells, drawing, lacking)
+    effects = effects_of(results, verdict.claim, rope)
+    beside = _beside(effects, measured, len(verdict.cells) > 1)
+    return ClaimView(number, verdict, effects, numbers, beside, _places(verdict), cells, drawing, lacking)
+
+
+def _beside(effects: ClaimEffects, measured: Quantity, several: bool) -> str:
+    told = []
+    one = effects.improvement
+    if math.isfinite(one.chance):
+        reach = f" (95 % interval {one.low:.2f} to {one.high:.2f})" if math.isfinite(one.low) else ""
+        told.append(f"Probability of improvement {one.chance:.2f}{reach}")
+    if math.isfinite(effects.weakest.within):
+        width = measured.text(effects.rope, unit=True).replace(" %", " points")
+        where = " in the weakest cell" if several else ""
+        shares = (effects.weakest.above, effects.weakest.within, effects.weakest.below)
+        told.append(
+            f"the mean difference{where} is above +{width} with probability {shares[0]:.2f}, "
+            f"within ±{width} {shares[1]:.2f}, below −{width} {shares[2]:.2f}"
+        )
+    return capitalised("; ".join(told))
 
 
 def _rests_on_oracle(results: Results, verdict: Verdict) -> bool:

@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from engine.analysis.comparing.effects import ROPE
 from engine.analysis.loading import load, write_trials
 from engine.analysis.report import latex
 from engine.analysis.report.claim_views import claims_frame, claims_sheet
@@ -30,21 +31,22 @@ PICTURES_AND_TABLES = Shape(
         rf"(class-bars|class-slopes|client-accuracy-{_POINT}|curves-(accuracy|loss|local|{_POINT}))({_NUMBER})?\.{_FORM}",
         rf"(classes|clients|drift|importance|parallel)\.{_FORM}",
         rf"(table{_NUMBER}(-comparisons|-ranks)?|claims|settings|paper)\.tex",
-        rf"(table{_NUMBER}(-comparisons)?|claim{_NUMBER}-cells|claims|curves|importance|settings|trials)\.csv",
+        rf"(table{_NUMBER}(-comparisons|-ranks)?|claim{_NUMBER}-cells|claims|curves|importance|settings|trials)\.csv",
     )
 )
 
 
-def write(folder: Path, metric: str | None = None) -> Path:
+def write(folder: Path, metric: str | None = None, rope: float = ROPE) -> Path:
     """Write ``report/`` and ``trials.parquet`` into the folder of a sweep or a run; the path of the page.
 
     The log says what is lacking of a sweep that is not complete, and how to repair it.
 
-    ``metric`` (a column of the trials table) takes the place of the sweep's own.
+    ``metric`` (a column of the trials table) takes the place of the sweep's own. ``rope``: differences of shares up to
+    it are worth nothing (0.005 is half a point).
     """
     refuse_links(Path(folder))
     results = load(Path(folder), metric)
-    sections = sections_of(results)
+    sections = sections_of(results, rope)
     files: dict[str, bytes | str] = {f"{name}.csv": csv_text(frame) for name, frame in sections.frames.items()}
     for drawing in sections.drawings:
         files |= drawing.files
@@ -67,7 +69,7 @@ def write(folder: Path, metric: str | None = None) -> Path:
 
 def paper_files(results: Results, sections: Sections) -> dict[str, str]:
     """Write the tables in LaTeX, and a document of them and of all figures."""
-    sheets = [(sheet, view.title) for view in sections.tables for sheet in (view.sheet, view.pairs) if sheet]
+    sheets = [(sheet, view.title) for view in sections.tables for sheet in view.sheets]
     if sections.best:
         sheets.append((sections.best, ""))
     if sections.claims:

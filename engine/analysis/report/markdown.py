@@ -18,7 +18,8 @@ def markdown(results: Results, sections: Sections) -> str:
         blocks += ["## Claims", *map(_claim, sections.claims), sections.ledger]
     for view in sections.tables:
         blocks += [f"## {escaped(view.title)}", escaped(view.source)]
-        blocks += [f"{sheet.markdown}\n\n{sheet.note}" for sheet in (view.sheet, view.pairs) if sheet]
+        blocks += [f"{sheet.markdown}\n\n{sheet.note}" for sheet in view.sheets]
+        blocks += [f"![{escaped(one.caption)}]({one.name}.png)" for one in [view.diagram] if one]
         blocks.append(escaped(view.problem))
     if sections.best:
         blocks += ["## Best settings", sections.best.markdown, sections.best.note]
@@ -37,4 +38,5 @@ def _claim(view: ClaimView) -> str:
     one = view.verdict
     source = f" ({escaped(one.claim.source)})" if one.claim.source else ""
     said = f"{view.number}. **{one.verdict}**: {escaped(one.claim.text)}{source}"
-    return "  \n   ".join([said, "; ".join(view.numbers), escaped(one.why), *filter(None, [escaped(view.lacks)])])
+    more = (view.beside, escaped(one.why), escaped(view.lacks))
+    return "  \n   ".join([said, "; ".join(view.numbers), *filter(None, more)])

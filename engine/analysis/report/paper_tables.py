@@ -12,7 +12,10 @@ import pandas as pd
 from engine.analysis.claims import PaperTable
 from engine.analysis.comparing.comparisons import comparisons, paper_frame
 from engine.analysis.comparing.ranking import capitalised, counted, distinct, shown
+from engine.analysis.comparing.ranks import Ranks, ranks_of
 from engine.analysis.coverage import OTHERS
+from engine.analysis.drawing import Drawing
+from engine.analysis.figures import critical_differences
 from engine.analysis.quantities import Quantity, quantity, with_unit
 from engine.analysis.report.sheets import (
     Cell,
@@ -20,6 +23,7 @@ from engine.analysis.report.sheets import (
     difference_cells,
     interval_text,
     p_cell,
+    p_text,
     seeds_cell,
     spread_text,
     value_cell,
@@ -47,6 +51,13 @@ class TableView:
     sheet: Sheet | None = None
     pairs: Sheet | None = None
     problem: str = ""
+    ranks: Sheet | None = None
+    diagram: Drawing | None = None
+
+    @property
+    def sheets(self) -> list[Sheet]:
+        """List its tables in their order."""
+        return [sheet for sheet in (self.sheet, self.pairs, self.ranks) if sheet]
 
 
 def paper_tables(results: Results) -> list[TableView]:
@@ -100,7 +111,30 @@ def _table(results: Results, layout: PaperTable, name: str) -> TableView:
     ]
     head = (*layout.rows, *columns)
     sheet = Sheet(name, layout.title, " ".join(filter(None, notes)), head, rows, frame, labels=len(layout.rows))
-    return TableView(layout.title, layout.source, sheet, _pairs(compared, layout, measured, f"{name}-comparisons"))
+    pairs, ranks = _pairs(compared, layout, measured, f"{name}-comparisons"), ranks_of(results, layout)
+    if ranks is None:
+        return TableView(layout.title, layout.source, sheet, pairs)
+    diagram = critical_differences(name.replace("table", "ranks"), ranks)
+    return TableView(layout.title, layout.source, sheet, pairs, "", _ranks(ranks, f"{name}-ranks"), diagram)
+
+
+def _ranks(ranks: Ranks, name: str) -> Sheet:
+    rows = [
+        [word_cell(setting), Cell(f"{average:.2f}", average), *(Cell(f"{rank:g}", rank) for rank in by_block)]
+        for setting, average, *by_block in zip(ranks.settings, ranks.average, *ranks.of_block, strict=True)
+    ]
+    records = [
+        {"setting": setting, "average_rank": average, "critical_difference": ranks.critical, "p": ranks.p}
+        | dict(zip(ranks.blocks, by_block, strict=True))
+        for setting, average, *by_block in zip(ranks.settings, ranks.average, *ranks.of_block, strict=True)
+    ]
+    note = (
+        f"The best of each column has rank 1. Friedman's test of equal settings: p {p_text(ranks.p)}; two settings are "
+        f"told apart if their average ranks differ by {ranks.critical:.2f} (Nemenyi, 5 %; Demsar 2006)."
+    )
+    if ranks.left_out:
+        note += f" Left out, for some setting has no figure there: {counted(ranks.left_out, 'column')}."
+    return Sheet(name, "Average ranks", note, ("setting", "average rank", *ranks.blocks), rows, pd.DataFrame(records))
 
 
 def _privacy(results: Results, layout: PaperTable) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from engine.analysis import tuning
+from engine.analysis.comparing.effects import ROPE
 from engine.analysis.comparing.ranking import Setting, ranked, settings_of
 from engine.analysis.comparing.verdicts import judge
 from engine.analysis.coverage import Coverage
@@ -43,20 +44,22 @@ class Sections:
     @property
     def drawings(self) -> list[Drawing]:
         of_claims = [view.drawing for view in self.claims if view.drawing]
-        return [drawing for group in self.groups for drawing in group.drawings] + of_claims
+        of_tables = [view.diagram for view in self.tables if view.diagram]
+        return [drawing for group in self.groups for drawing in group.drawings] + of_claims + of_tables
 
 
-def sections_of(results: Results) -> Sections:
+def sections_of(results: Results, rope: float = ROPE) -> Sections:
+    """``rope``: half the width of the region of practical equivalence, of metrics that are shares."""
     settings = settings_of(results)
-    claims = claim_views(results, judge(results))
+    claims = claim_views(results, judge(results), rope)
     tables = paper_tables(results)
     rank = len(settings) >= FEWEST_RANKED or not any(view.sheet for view in tables)
     best = best_settings(results, settings) if rank else None
     groups, frames = figure_groups(results, settings)
     trials = trials_sheet(results)
-    sheets = [sheet for view in tables for sheet in (view.sheet, view.pairs)]
-    sheets += [*(view.cells for view in claims), best, trials]
-    frames |= {sheet.name: sheet.frame for sheet in sheets if sheet}
+    sheets = [sheet for view in tables for sheet in view.sheets]
+    sheets += [sheet for sheet in (*(view.cells for view in claims), best, trials) if sheet]
+    frames |= {sheet.name: sheet.frame for sheet in sheets}
     if claims:
         frames["claims"] = claims_frame(claims)
     # Now that every table has been read: what of them was damaged is known.

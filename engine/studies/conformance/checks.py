@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -119,3 +120,14 @@ def outcome(check: Check, part: Any) -> tuple[Status, str]:
     except FedskewError as error:
         return "FAILED", str(error)
     return "ok", ""
+
+
+_WHERE = re.compile(r".*\bround \d+: ")  # "MyProx fails in a small run: client 0 failed in round 1: KeyError: 'weight'"
+
+
+def cause_of(told: str) -> str:
+    """Return what a failed check's sentence says went wrong: neither in which run, client and round, nor the repair.
+
+    One mistake fails every check whose run meets it, and has the same cause in each of their sentences.
+    """
+    return _WHERE.sub("", told).partition("; ")[0]

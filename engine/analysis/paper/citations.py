@@ -1,0 +1,77 @@
+"""The BibTeX of what a run or a sweep has used: fedskew, its methods, data sets, partitions and architectures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import engine
+from engine.analysis.paper.sources import CLAIMS, RANKS, SERVER_OPTIMIZERS, SOURCES, entries
+from engine.analysis.trials import read_experiment, read_yaml
+from engine.base.errors import RunFolderError
+from engine.record.summary import read as read_summary
+
+_FEDSKEW = """@software{{fedskew,
+  author = {{{{The fedskew authors}}}},
+  title = {{{{fedskew: federated learning under label skew, simulated on Ray}}}},
+  version = {{{version}}},
+}}
+"""
+
+
+def folders_of(folder: Path) -> list[Path]:
+    """List the trials' folders of a sweep, or the run itself; :class:`RunFolderError` if it is neither."""
+    found = [folder] if (folder / "experiment.yaml").exists() else sorted((folder / "trials").glob("*"))
+    found = [one for one in found if (one / "experiment.yaml").exists()]
+    if not found:
+        raise RunFolderError(f"{folder} has no experiment to cite for; name the folder of a run or of a sweep")
+    return found
+
+
+def citations(folder: Path) -> str:
+    """Write the BibTeX of everything that the folder's trials have used, each entry once.
+
+    Comments in front say what an entry is cited for, what needs none, and what has none here, such as parts of one's
+    own. A trial whose experiment cannot be read is passed over.
+    """
+    used: dict[tuple[str, str], tuple[str, ...] | None] = {}
+    versions = set[str]()
+    for trial in folders_of(folder):
+        with suppress(RunFolderError):
+            for section, name, more in _parts(read_experiment(trial / "experiment.yaml")):
+                known = SOURCES[section].get(name)
+                used.setdefault((section, name), None if known is None else (*known, *more))
+            versions.add(read_summary(trial).get("versions", {}).get("fedskew", engine.__version__))
+    asked = read_yaml(folder / "sweep.yaml") if (folder / "sweep.yaml").exists() else {}
+    if asked.get("claims"):
+        used["statistics", "verdicts"] = CLAIMS
+    if asked.get("tables"):
+        used["statistics", "ranks"] = RANKS
+    lines, keys = [], dict[str, None]()
+    for (section, name), known in used.items():
+        cited = ", ".join(known or ())
+        lines.append(f"% {section} {name}: {cited or ('no entry here' if known is None else 'nothing to cite')}")
+        keys |= dict.fromkeys(known or ())
+    by_key = entries()
+    made = [_FEDSKEW.format(version=", ".join(sorted(versions)) or engine.__version__)]
+    return "\n".join([*lines, "", *made, *(f"{by_key[key].rstrip()}\n" for key in keys)])
+
+
+def _parts(experiment: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yield section, name and further sources of each part of an experiment."""
+    stages = experiment["stages"]
+    for stage in stages or [experiment]:
+        algorithm = stage.get("algorithm") or experiment.get("algorithm") or {}
+        adaptive = algorithm.get("server_optimizer") in ("adam", "yogi")
+        if "name" in algorithm:
+            yield "algorithm", str(algorithm["name"]), SERVER_OPTIMIZERS if adaptive else ()
+    models = [experiment.get("model"), *(experiment.get("client_models") or ())]
+    for section, part in (
+        ("data", experiment["data"]),
+        ("partition", experiment.get("partition")),
+        *(("model", model) for model in models),
+    ):
+        if isinstance(part, Mapping) and "name" in part:
+            yield section, str(part["name"]), ()
