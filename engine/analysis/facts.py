@@ -1,9 +1,9 @@
-"""Facts about a trial that are no figures: its lineage, the hashes of its experiment and code, its parts' names."""
+"""Facts about a trial that are no figures: its lineage, its experiment as data, hashes, names of its parts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from engine.record.numerics import UNKNOWN
@@ -21,6 +21,8 @@ class Facts:
     partition_name: str | None
     model_name: str | None
     algorithm_name: str | None  # of the last stage
+    values: Mapping[str, Any] = field(repr=False)  # the experiment as data
+    versions: Mapping[str, str] = field(repr=False)  # of libraries, machine and code; {} until the trial has ended
 
 
 def facts_of(experiment: Mapping[str, Any], summary: Mapping[str, Any], lineage: set[str]) -> Facts:
@@ -35,6 +37,8 @@ def facts_of(experiment: Mapping[str, Any], summary: Mapping[str, Any], lineage:
         partition_name=_name(experiment.get("partition")),
         model_name=_name(experiment.get("model")),
         algorithm_name=_name(last.get("algorithm") or experiment.get("algorithm")),
+        values=experiment,
+        versions=summary.get("versions", {}),
     )
 
 

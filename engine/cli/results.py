@@ -1,22 +1,35 @@
-"""Results of several folders: ``fedskew query | merge``. What reads them is imported when it is asked for."""
+"""Results of several folders: ``fedskew query | compare | merge | leaderboard``.
+
+What reads them is imported when it is asked for.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.table import Table
 
-from engine.analysis.coverage import named
 from engine.base import last_word
 from engine.base.errors import require
+from engine.base.opening import read_text
 from engine.cli.json_output import Json, print_json, print_line
 from engine.cli.naming import With
 from engine.cli.plain import plain_console
 from engine.cli.show import console as terminal
 from engine.cli.show import print_result
 from tune_configs import SWEEPS
+
+if TYPE_CHECKING:
+    from engine.analysis.comparing.sides import Comparison, Pair
+
+LEADERBOARD = Path("leaderboard")
+MOST_SAID = 8  # sentences on what is not paired
 
 
 def query_command(
@@ -67,6 +80,7 @@ def merge_command(
     own: With = None,
 ) -> None:
     """Put the folders of a sweep that was split over machines together in one; nothing is computed."""
+    from engine.analysis.coverage import named
     from engine.sweeps.merging import merge  # with Ray Tune
 
     merged = merge(out, parts, SWEEPS)
@@ -83,3 +97,105 @@ def merge_command(
     lines += [f"missing: {named(merged.missing)}; {last_word.resume_command(out)}"] if merged.missing else []
     lines += [f"computed by several: {name}: {', '.join(values)}" for name, values in merged.versions.items()]
     terminal.print("\n".join([f"merged     {out}", *lines]), highlight=False, soft_wrap=True, markup=False)
+
+
+def compare_command(
+    folders: Annotated[list[Path], typer.Argument(help="folders of runs and sweeps; the first is compared with")],
+    metric: Annotated[list[str] | None, typer.Option(help="a column of the trials; may be repeated")] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what runs or sweeps differ in: their configs by key, their results paired by seed."""
+    from engine.analysis.comparing.sides import compare
+    from engine.analysis.frames import load_results
+
+    asked = metric or []
+    found = compare(load_results(*folders).folders, asked)
+    if as_json:
+        print_json(found.to_mapping())
+    else:
+        _show_comparison(found)
+
+
+def _show_comparison(found: Comparison) -> None:
+    console = plain_console()
+    names = [side.name for side in found.sides]
+    for title, rows in (("config", found.config), ("code and machine", found.versions)):
+        table = Table(title, *names, box=None)
+        for one in rows:
+            table.add_row(one.name, *(_few(values) for values in one.values))
+        console.print(table if rows else f" {title}: no difference", highlight=False)
+        console.print()
+    for second in names[1:]:
+        pairs = [pair for pair in found.pairs if pair.second == second]
+        if pairs:
+            console.print(f" {second} less {names[0]}, paired by seed", highlight=False, soft_wrap=True)
+            console.print(_pairs_table(pairs, found.interval))
+            _show_bits(console, [pair for pair in pairs if pair.metric == pairs[0].metric])
+    for told in found.unpaired[:MOST_SAID]:
+        console.print(f" not paired: {told}", soft_wrap=True, highlight=False)
+    if len(found.unpaired) > MOST_SAID:
+        console.print(f" not paired: {len(found.unpaired) - MOST_SAID} more; --json has all", highlight=False)
+
+
+def _few(values: Sequence[str]) -> str:
+    more = f" and {len(values) - MOST_SAID} more" if len(values) > MOST_SAID else ""
+    return ", ".join(values[:MOST_SAID]) + more
+
+
+def _pairs_table(pairs: Sequence[Pair], interval: str) -> Table:
+    """Return a row for each pair of cells; columns that have nothing to say are left out."""
+    from engine.analysis.quantities import quantity
+
+    rows = []
+    for pair in pairs:
+        measured, figures = quantity(pair.metric), pair.figures
+        bounded = math.isfinite(figures.low)
+        rows.append(
+            {
+                "metric": measured.short,
+                "cell": pair.cell,
+                **dict(zip((pair.first, pair.second), map(measured.text, pair.means), strict=True)),
+                "difference": measured.difference(figures.mean, unit=True),
+                f"95 % {interval}": " to ".join(map(measured.difference, (figures.low, figures.high))) * bounded,
+                "p (Holm)": f"{pair.p_holm:.3g}" * bounded,
+                "seeds": ", ".join(map(str, pair.seeds)),
+            }
+        )
+    names = [name for name in rows[0] if any(row[name] for row in rows)]
+    alone = len({pair.metric for pair in pairs}) == 1
+    title = names.pop(0) if alone else ""
+    table = Table(box=None, title=f"{rows[0][title]}" if alone else None, title_justify="left")
+    for name in names:
+        table.add_column(name, overflow="fold", no_wrap=name == "difference")
+    for row in rows:
+        table.add_row(*(row[name] for name in names))
+    return table
+
+
+def _show_bits(console: Console, cells: Sequence[Pair]) -> None:
+    """Say how many pairs are equal to the bit, and how many are of other partitions, which a difference then holds."""
+    from engine.analysis.comparing.ranking import counted
+
+    pairs = sum(len(cell.seeds) for cell in cells)
+    equal, other = sum(cell.equal_weights for cell in cells), pairs - sum(cell.equal_partitions for cell in cells)
+    if equal:
+        console.print(f" {equal} of {counted(pairs, 'pair')} with equal weights", highlight=False)
+    if other:
+        console.print(f" {other} of {counted(pairs, 'pair')} with other partitions of the data", highlight=False)
+    console.print()
+
+
+def leaderboard_command(
+    folders: Annotated[list[Path], typer.Argument(help="folders of runs and sweeps")],
+    out: Annotated[Path, typer.Option(help="the folder of the page, its configs and the same as JSON")] = LEADERBOARD,
+    metric: Annotated[str | None, typer.Option(help="a column of the trials; none: the first folder's own")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a static page of all methods by all tasks; each cell with configs, hashes, interval and commands."""
+    from engine.analysis.frames import load_results
+    from engine.analysis.leaderboard import write
+
+    page = write(load_results(*folders, metric=metric).folders, out, metric)
+    if as_json:
+        print_json(json.loads(read_text(page.with_suffix(".json"))))
+    terminal.print(f"leaderboard {page}", highlight=False, soft_wrap=True, markup=False)

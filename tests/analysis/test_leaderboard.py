@@ -1,0 +1,104 @@
+"""The leaderboard of some folders: its cells, what is bold, and that every cell can be made again from its page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.analysis.frames import load_results
+from engine.analysis.leaderboard import Board, board_of, write
+from engine.analysis.statistics import t_interval
+from engine.base.errors import ConfigError, RunFolderError
+from engine.experiment import Experiment
+from tests.support.sweep_folders import ALPHA, MU, make_run, make_sweep
+
+TWO_MU = {**MU, "values": [0.0, 0.1]}
+
+
+def final(setting: Any, seed: int) -> float:
+    """mu=0.1 is better by two points at the first alpha, and by nothing that three seeds could tell at the second."""
+    gain = 0.02 + seed / 1000 if setting["alpha"] < 0.1 else (0.01, -0.01, 0.005)[seed]
+    return 0.7 + seed / 50 + (gain if setting["mu"] else 0.0)
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("board") / "swept"
+    return make_sweep(folder, axes=(TWO_MU, ALPHA), rounds=2, failed=[11], accuracy=final, client_rows=False)
+
+
+@pytest.fixture(scope="module")
+def board(swept: Path) -> Board:
+    return board_of(load_results(swept).folders, "accuracy")
+
+
+def test_cells_are_methods_by_tasks(board: Board, swept: Path) -> None:
+    """Kills: a seed in another cell, labels of what does not differ, an interval of another mean, a trial that has
+    failed in a cell, or left out without a word."""
+    assert board.rows == ("fedprox(mu=0)", "fedprox(mu=0.1)")
+    assert board.columns == ("fashion_mnist_sample, partition.alpha=0.05", "fashion_mnist_sample, partition.alpha=0.5")
+    trials = load_results(swept).trials
+    for (row, column), cell in board.cells.items():
+        own = trials[(trials["mu"] == (0.0, 0.1)[row]) & (trials["alpha"] == (0.05, 0.5)[column])].dropna(
+            subset=["accuracy"]
+        )
+        assert [run.trial for run in cell.runs] == own["trial"].tolist()
+        assert cell.mean == pytest.approx(own["accuracy"].mean())
+        assert (cell.low, cell.high) == t_interval(own["accuracy"].tolist())
+    assert [len(cell.runs) for cell in board.cells.values()] == [3, 3, 3, 2]
+    assert board.left_out == ("1 of 12 trials of swept have not finished, or have no accuracy",)
+
+
+def test_bold_is_what_seeds_cannot_tell_from_the_best(board: Board) -> None:
+    """Kills: the best alone in bold, or whatever is near it; a smaller loss that counts as worse."""
+    assert {place for place, cell in board.cells.items() if cell.best} == {(1, 0), (0, 1), (1, 1)}
+
+
+def test_every_cell_is_made_again_by_its_command(swept: Path, tmp_path: Path) -> None:
+    """Kills: a config of another run, a command that names no file, a hash that is another's; bytes that change."""
+    folders = load_results(swept).folders
+    page = write(folders, tmp_path / "board", "accuracy")
+    text, found = page.read_text(encoding="utf-8"), json.loads((tmp_path / "board" / "leaderboard.json").read_text())
+    runs = [run for cell in found["cells"] for run in cell["runs"]]
+    assert len(runs) == 11
+    for run in runs:
+        words = run["command"].split()
+        assert words[:2] == ["fedskew", "run"] and words[2] == run["config"]
+        experiment = Experiment.from_yaml(tmp_path / "board" / run["config"])
+        assert (experiment.digest, experiment.seed) == (run["experiment"], run["seed"])
+        assert experiment == folders["swept"].experiment(run["trial"])
+        for shown in (run["command"], run["experiment"], run["weights"][:16], f'href="{run["config"]}"'):
+            assert shown in text
+    before = {path.name: path.read_bytes() for path in (tmp_path / "board").rglob("*.*")}
+    write(load_results(swept).folders, tmp_path / "board", "accuracy")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "board").rglob("*.*")} == before
+
+
+def test_one_computation_counts_once(tmp_path: Path) -> None:
+    """Kills: a seed that is counted twice, other bits of one experiment that are averaged away; a stranger's name on
+    the page that is markup."""
+    for name in ("<b>one", "two"):
+        make_run(tmp_path / name, final=0.7, client_rows=False)
+    folders = [tmp_path / "<b>one", tmp_path / "two"]
+    (cell,) = board_of(load_results(*folders).folders).cells.values()
+    assert len(cell.runs) == 1
+    assert "<b>one" not in write(load_results(*folders).folders, tmp_path / "board").read_text().split("<main>")[1]
+    path = tmp_path / "two" / "summary.json"
+    summary = json.loads(path.read_text()) | {"weights_sha256": "f" * 64}
+    path.write_text(json.dumps(summary))
+    with pytest.raises(RunFolderError, match="are one experiment by one code with other bits"):
+        board_of(load_results(*folders).folders)
+    path.write_text(json.dumps(summary | {"versions": {"code": "other"}}))
+    assert "by two codes with other bits" in board_of(load_results(*folders).folders).left_out[0]
+    path.unlink()
+    with pytest.raises(ConfigError, match="have no finished trial"):
+        board_of(load_results(folders[1]).folders)
+
+
+def test_the_command_writes_it(call: Any, swept: Path, tmp_path: Path) -> None:
+    code, out, err = call("leaderboard", str(swept), "--json")
+    assert code == 0 and "leaderboard/leaderboard.html" in err
+    assert json.loads(out) == json.loads((tmp_path / "leaderboard" / "leaderboard.json").read_text())
