@@ -85,7 +85,9 @@ class Server:
         for run in runs:
             if run.data.tags.get("mlflow.parentRunId") in parents:
                 some = {key: client.get_metric_history(run.info.run_id, key) for key in run.data.metrics}
-                found[run.info.run_name] = {key: [(one.step, one.value) for one in rows] for key, rows in some.items()}
+                found[str(run.info.run_name)] = {
+                    key: [(one.step, one.value) for one in rows] for key, rows in some.items()
+                }
         return found
 
 
