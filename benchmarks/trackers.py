@@ -170,7 +170,7 @@ def main() -> None:
     """Run all of it, and print what came of it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/trackers"))
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=200)
     arguments = parser.parse_args()
     out: Path = arguments.out.resolve()
     out.mkdir(parents=True)
