@@ -52,8 +52,7 @@ def _text(title: str, said: str, names: list[str]) -> str:
 
 def _identifier(name: str) -> str:
     """Return where the name is defined, for the reader of docstrings, which imports nothing."""
-    place, original = fedskew._PLACE_OF[name], fedskew._NAMED_OTHERWISE.get(name, name)
     value = getattr(fedskew, name)
-    if getattr(value, "__qualname__", None) == original:
-        return f"{value.__module__}.{original}"
-    return f"{place}.{original}"
+    if getattr(value, "__qualname__", None) == name:
+        return f"{value.__module__}.{name}"
+    return f"{fedskew._PLACE_OF[name]}.{name}"

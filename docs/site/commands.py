@@ -15,7 +15,8 @@ def page() -> str:
     root: Any = typer.main.get_command(app)
     parts = [
         "# Commands",
-        "Made from the commands themselves: what `fedskew COMMAND --help` says, on one page.",
+        "Made from the commands themselves: what `fedskew COMMAND --help` says, on one page. For a way through them "
+        "see [the first tutorial](tutorials/first_run.md), for exit codes and messages [errors](errors.md).",
     ]
     context = root.make_context("fedskew", [], resilient_parsing=True)
     for name, command in root.commands.items():

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig  # pyright: ignore[reportMissingImports]
-from mkdocs.structure.files import File, Files  # pyright: ignore[reportMissingImports]
+from mkdocs.structure.files import File, Files, InclusionLevel  # pyright: ignore[reportMissingImports]
 from mkdocs.structure.pages import Page  # pyright: ignore[reportMissingImports]
 
-from docs.site import api, commands, links
+from docs.site import algorithm_pages, api, commands, links, notebooks
 from docs.site.included import code_page, with_parts
 from docs.site.place import DOCS, ROOT, SHOWN_AS
 
-WIDE = {"config.md", "claims.md", "catalogue.md", "commands.md"}  # pages of tables that need the margin, too
+WIDE = {
+    "config.md",
+    "claims.md",
+    "catalogue.md",
+    "commands.md",
+    "schema.md",
+    "algorithms/index.md",
+}  # pages of tables that need the margin, too
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Fill the entries of the navigation that are lists of made pages."""
     assert config.nav is not None
     _fill(config.nav, "Python", [{title: f"api/{page}.md"} for page, (title, _) in api.pages().items()])
+    _fill(config.nav, "Algorithms", algorithm_pages.titles())
     return config
 
 
@@ -34,7 +43,16 @@ def _fill(nav: list[Any], name: str, entries: list[dict[str, str]]) -> None:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made, and at the end one for each file of code that any page links to."""
-    made = {"commands.md": commands.page()}
+    with ThreadPoolExecutor(max_workers=1) as beside:  # the tutorials, in processes of their own
+        running = [beside.submit(notebooks.executed, path) for path in sorted(notebooks.TUTORIALS.glob("*.ipynb"))]
+        made = {"commands.md": commands.page(), **algorithm_pages.pages()}
+    tutorials = [one.result() for one in running]
+    for one in tutorials:
+        for name, content in one.files.items():
+            files.append(
+                File.generated(config, f"tutorials/{name}", content=content, inclusion=InclusionLevel.INCLUDED)
+            )
+    made |= {f"tutorials/{one.name}.md": one.page for one in tutorials}
     made |= {f"api/{page}.md": text for page, (_, text) in api.pages().items()}
     made |= {page: (ROOT / file).read_text(encoding="utf-8") for file, page in SHOWN_AS.items() if page != "index.md"}
     for page, text in made.items():

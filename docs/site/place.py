@@ -10,6 +10,7 @@ DOCS = ROOT / "docs"
 # File of the repository -> the page that shows it.
 SHOWN_AS = {
     "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "benchmarks/README.md": "benchmarks.md",

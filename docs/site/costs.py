@@ -1,0 +1,110 @@
+"""What an algorithm costs, counted in a short run: numbers that travel, and floating-point operations.
+
+The second round is counted, since in the first one MOON has nothing to contrast with. Operations are those of matrix
+products and convolutions, forward and backward, of clients and server, as PyTorch's counter counts them.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from torch.utils.flop_counter import FlopCounterMode
+
+from algorithms import ALGORITHMS
+from docs.site.examples import small
+from engine.experiment import Experiment
+from engine.models.model import hollow
+from engine.record.run_folder import RunFolder
+from engine.run.run import Run
+
+CLIENTS, ROWS, BATCH = 2, 25, 5
+SHAPE, CLASSES = (1, 28, 28), 10
+WAYS = ("floats_up", "floats_down")
+OWN: dict[str, dict[str, Any]] = {  # generated images are to a batch what they are by default; a generator trains once
+    "cbfl": {"gen_steps": 1, "gen_width": 8, "fake_batch": 7, "refresh": 10},
+    "pfedme": {"local_rounds": 2},
+    "answers": {"per_class": 10},
+    **{name: {"epochs": 0} for name in ("skd1", "skd2", "uhc", "cfl_amalgam", "cbhma", "cbhma_e")},
+}
+TIMES = {"pfedme": 10}  # its 20 local rounds are alike
+SETTING = (
+    f"Counted, not estimated: {CLIENTS} clients with {ROWS} images each, one local epoch in batches of {BATCH}, a "
+    "ResNet8, else the defaults above; operations are those of the second round."
+)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one client sends and gets.
+
+    up, down: in a round, as a sum of the model's parts, "" without rounds. outside: numbers in exchanges outside
+    rounds, up and down, the mean over clients. flops: of a round, by FedAvg's on the same model.
+    """
+
+    up: str = ""
+    down: str = ""
+    outside: tuple[float, float] = (0, 0)
+    flops: float | None = None
+
+
+def costs() -> dict[str, Cost]:
+    """Return the cost of every registered algorithm."""
+    found = {name: _counted(name) for name in ALGORITHMS}
+    alone = found["fedavg"].flops
+    assert alone is not None
+    return {
+        name: cost if cost.flops is None else replace(cost, flops=cost.flops / alone) for name, cost in found.items()
+    }
+
+
+def _counted(name: str) -> Cost:
+    """Return the cost of one algorithm, its operations as a number."""
+    experiment = small(name, OWN.get(name, {}), CLIENTS, ROWS, BATCH)
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run.open(experiment, Path(folder) / "run")
+        run.advance(until=1)
+        with FlopCounterMode(display=False) as counter:
+            run.advance(until=2)
+        while experiment.chain[-1].rounds == 0 and not run.finished:
+            run.advance()
+        run.driver.close()  # without the pictures of a run's end
+        tables = RunFolder(Path(folder) / "run")
+        rounds, exchanges = tables.frame("rounds"), tables.frame("exchanges")
+    own = experiment.chain[-1]
+    outside = _outside(exchanges, own.name)
+    if own.rounds == 0:
+        return Cost(outside=outside)
+    last: Any = rounds.iloc[-1]
+    up, down = (_as_parts(int(last[way]) // int(last["clients"]), experiment) for way in WAYS)
+    return Cost(up, down, outside, TIMES.get(name, 1) * counter.get_total_flops())
+
+
+def _outside(exchanges: Any, stage: str) -> tuple[float, float]:
+    """Return the numbers of a stage's exchanges, up and down, the mean over the clients that had any."""
+    own = exchanges[exchanges["stage"] == stage]
+    up, down = (float(own[way].sum()) / max(own["client"].nunique(), 1) for way in WAYS)
+    return up, down
+
+
+def _as_parts(numbers: int, experiment: Experiment) -> str:
+    """Return a count of numbers as a sum of the model's parts: ``2P + Q``; raises ValueError where it is none."""
+    model: Any = hollow(experiment.model, SHAPE, CLASSES)
+    whole = sum(tensor.numel() for tensor in model.parameters())
+    head = sum(tensor.numel() for tensor in model.head.parameters())
+    buffers = sum(tensor.numel() for tensor in model.buffers() if tensor.is_floating_point())
+    for times in product(range(3), range(2), range(2), range(3)):
+        sizes = zip(times, (whole, whole - head, buffers, 1), strict=True)
+        if sum(count * size for count, size in sizes) == numbers:
+            return _told(times)
+    raise ValueError(f"{numbers} is no sum of a model's parts: {whole} in all, {head} of the head, {buffers} buffers")
+
+
+def _told(times: tuple[int, ...]) -> str:
+    words = [
+        f"{count if count > 1 else ''}{part}" for count, part in zip(times, ("P", "B", "Q"), strict=False) if count
+    ]
+    return " + ".join([*words, *([str(times[-1])] if times[-1] else [])]) or "0"

@@ -1,0 +1,85 @@
+"""The documentation site, as far as it can be told without building it; `make site` checks links and runs tutorials."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from algorithms import ALGORITHMS
+from docs.site import facts, links
+from docs.site.comments import comment_of
+from docs.site.included import with_parts
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+NOTEBOOKS = sorted((DOCS / "tutorials").glob("*.ipynb"))
+MADE = {"commands.md", "changelog.md", "contributing.md", "security.md", "benchmarks.md"}  # not in docs/
+
+
+def test_every_algorithm_has_its_equations() -> None:
+    """Kills: a method that comes in without one; an equation of one that is gone; a sentence without its formula."""
+    equations = facts.equations()["equations"]
+    assert list(equations) == list(ALGORITHMS)
+    assert all(one["says"].endswith(".") and len(one["tex"]) > 5 for parts in equations.values() for one in parts)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_has_its_facts(name: str) -> None:
+    """Kills: a page without the paper's row or with a field of no range; another class's comment beside a field."""
+    assert facts.told()[name].changes or name == "fedavg"
+    assert all(field.range and field.meaning for field in facts.fields(name))
+
+
+def test_a_field_has_its_own_default_range_and_comment() -> None:
+    """Kills: the base class's default or comment for one that is declared anew; others' remarks in a shared row."""
+    fields = {field.name: field for field in facts.fields("fednova")}
+    assert (fields["server_momentum"].default, fields["mu"].range) == ("0.0", "number >= 0")
+    assert fields["server_momentum"].meaning == "on the normalised steps; 0 is none"
+    assert "pflego" not in {field.name: field for field in facts.fields("uhc")}["batch_size"].meaning
+
+
+def test_comments_are_read_above_and_behind() -> None:
+    """Kills: one of the two alone; a rule between sections, or the comment of the line before, taken for a field's."""
+    lines = ["a = 1  # of a", "# --- rates ---", "# above", "b = (", "    2  # behind", ")"]
+    assert comment_of(lines, 1, 1) == "of a"
+    assert comment_of(lines, 4, 6) == "above behind"
+
+
+def test_the_navigation_has_every_page() -> None:
+    """Kills: a page that nobody finds; an entry without a page; one that stands twice."""
+    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    named = re.findall(r": ([\w/]+\.md)$", nav, re.MULTILINE)
+    there = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")} - {"claims/README.md"}
+    tutorials = {f"tutorials/{path.stem}.md" for path in NOTEBOOKS}
+    assert sorted(named) == sorted(there | tutorials | MADE)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_hold_no_outputs_and_no_places(path: Path) -> None:
+    """Kills: an output of some other day, a path of some machine, in a tutorial."""
+    cells = json.loads(path.read_text())["cells"]
+    assert cells[0]["source"][0].startswith("# ")
+    assert all(not cell.get("outputs") and cell.get("execution_count") is None for cell in cells)
+    assert not re.search(r"/(work|home|tmp|root|Users)/", path.read_text())
+
+
+def test_links_lead_to_pages_of_the_site() -> None:
+    """Kills: a link out of docs/ that ends nowhere; one in code that is changed; README shown twice."""
+    text = "[a](../algorithms/fedavg.py#L1) [b](claims) [c](../README.md) [d](config.md#keys) "
+    text += "`[e](../Makefile)` [f](https://x.y)"
+    assert links.rewritten(text, "algorithms/x.md", DOCS) == (
+        "[a](../source/algorithms/fedavg.py.md#L1) [b](../claims/README.md) [c](../index.md) [d](../config.md#keys) "
+        "`[e](../Makefile)` [f](https://x.y)"
+    )
+    assert list(links.sources(text, DOCS)) == [ROOT / "algorithms" / "fedavg.py"]
+
+
+def test_the_start_page_has_the_readmes_beginning() -> None:
+    """Kills: a copy that grows old; a part that is cut where README has no such heading any more."""
+    page = with_parts((DOCS / "index.md").read_text(), lambda part, folder: part)
+    assert "make demo" in page and "## Using it" not in page
+    with pytest.raises(ValueError, match="has no part from"):
+        with_parts("<!-- include README.md from `# fedskew` to `## No such heading` -->", lambda part, folder: part)
