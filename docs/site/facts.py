@@ -111,11 +111,16 @@ def _comment(kind: type, name: str) -> str:
     """Return the comment of a field where it is declared last; "" if there is none."""
     for owner in kind.__mro__:
         if name in inspect.get_annotations(owner):
-            lines = inspect.getsource(owner).splitlines()
+            lines = _lines(owner)
             place = next(number for number, line in enumerate(lines, 1) if re.match(rf"    {name}:", line))
             last = next(n for n in range(place, len(lines) + 1) if _whole("\n".join(lines[place - 1 : n])))
             return comment_of(lines, place, last)
     return ""
+
+
+@cache
+def _lines(kind: type) -> list[str]:
+    return inspect.getsource(kind).splitlines()
 
 
 def _whole(text: str) -> bool:

@@ -39,7 +39,9 @@ def executed(path: Path) -> Executed:
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
-        client = NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": folder}})
+        client = NotebookClient(
+            notebook, timeout=SECONDS, coalesce_streams=True, resources={"metadata": {"path": folder}}
+        )
         client.create_kernel_manager().transport = "ipc"  # a socket in a folder of the user's, and no port
         client.execute(env=environment)
     found = Executed(path.stem, files={path.name: nbformat.writes(notebook).encode()})
