@@ -22,6 +22,7 @@ from docs.site.place import DOCS
 
 TUTORIALS = DOCS / "tutorials"
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+WAITING = re.compile("[\u2800-\u28ff] ")  # a line that tells that something goes on
 SECONDS = 600.0  # that a cell may take; on two cores a whole notebook takes half a minute
 
 
@@ -40,9 +41,12 @@ def executed(path: Path) -> Executed:
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
         client = NotebookClient(
-            notebook, timeout=SECONDS, coalesce_streams=True, resources={"metadata": {"path": folder}}
+            notebook,
+            timeout=SECONDS,
+            coalesce_streams=True,
+            extra_arguments=["--log-level=ERROR"],
+            resources={"metadata": {"path": folder}},
         )
-        client.create_kernel_manager().transport = "ipc"  # a socket in a folder of the user's, and no port
         client.execute(env=environment)
     found = Executed(path.stem, files={path.name: nbformat.writes(notebook).encode()})
     parts = [part for cell in notebook.cells for part in _cell(cell, found)]
@@ -82,5 +86,5 @@ def _text(text: str) -> Iterator[str]:
     """Yield what was printed, without colours and without lines that were written over."""
     lines = [line.rpartition("\r")[2] for line in COLOURS.sub("", text).replace("\r\n", "\n").split("\n")]
     if "".join(lines).strip():
-        kept = "\n".join(line.rstrip() for line in lines).strip("\n")
+        kept = "\n".join(line.rstrip() for line in lines if not WAITING.match(line)).strip("\n")
         yield f"```{{ .text .output .no-copy }}\n{kept}\n```"
