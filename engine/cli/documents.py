@@ -70,6 +70,18 @@ DOCUMENTS: dict[str, dict[str, str]] = {
         "rows": "the answer, one object for each row, by column",
         "tables": "with --columns: the columns of each table",
     },
+    "compare": {
+        "sides": "side -> its trials",
+        "config": "key -> side -> its values, where sides differ",
+        "versions": "the same of code, packages and machine",
+        "interval": "the kind of the intervals",
+        "pairs": "one object for each metric and pair of cells, see below",
+        "unpaired": "what could not be paired, one sentence each",
+    },
+    "leaderboard": {
+        "metric": "the column that it is of",
+        "cells": "one object for each method and task, see below; the same is in leaderboard.json",
+    },
     "merge": {
         "folder": "the folder that was written",
         "planned": "trials that the whole sweep has",
@@ -159,7 +171,43 @@ CLAIM = {
     "effect": "of the cell that stands worst for it; more than 0 speaks for it",
     "low": "the lower end of the effect's 95 % interval",
     "high": "its upper end",
+    "p": "of an exact sign-flip test that the claim is wrong; the verdict ignores it",
+    "p_holm": "the same, adjusted for the number of claims",
     "seeds": "the seeds that count",
     "seeds_to_decide": "about how many seeds would decide it; null if it is decided, or if none would",
     "why": "why it is undecided; may be empty",
+    "improvement": "the probability that a run of the one side beats a run of the other; null where one has no run",
+    "improvement_low": "the lower end of its 95 % interval",
+    "improvement_high": "its upper end",
+    "rope": "half the width of the region of practical equivalence; null of a metric that is no share",
+    "below": "the probability that the mean difference lies below that region, in the weakest cell",
+    "within": "that it lies within",
+    "above": "that it lies above",
+}
+
+PAIR = {
+    "first": "the one side",
+    "second": "the other",
+    "cell": "the setting that both have; may be empty",
+    "metric": "the column that is compared",
+    "mean_first": "its mean over the seeds of the one",
+    "mean_second": "and of the other",
+    "difference": "the second less the first",
+    "low": "the lower end of its 95 % interval",
+    "high": "its upper end",
+    "p": "of the paired test",
+    "p_holm": "the same, adjusted for the number of pairs",
+    "seeds": "the seeds that both have",
+    "equal_weights": "how many of them ended with equal weights",
+    "equal_partitions": "how many have the same partition of the data",
+}
+
+RANKED = {
+    "method": "the row",
+    "task": "the column",
+    "mean": "over the runs",
+    "low": "the lower end of its 95 % interval; null with one run",
+    "high": "its upper end",
+    "best": "true where no other is better, see the page on results",
+    "runs": "one object for each: seed, value, source, trial, experiment, code, weights, config, command",
 }

@@ -88,7 +88,7 @@ def report_command(
 
         written = write_checklist(folder)
     if as_json:
-        print_json({"folder": folder, "report": page, "checklist": written, **outcome_in(folder)})
+        print_json({"folder": folder, "report": page, "checklist": written, **outcome_in(folder, rope)})
 
 
 def sweep(
@@ -211,17 +211,14 @@ def _print_json(named: NamedSweep, outcome: SweepResult, page: Path | None) -> N
     print_json(told | {"report": page, "claims": claims, "tuned": tuned})
 
 
-def outcome_in(folder: Path) -> dict[str, Any]:
-    """Read what trials and claims in a folder came to."""
+def outcome_in(folder: Path, rope: float = 0.5) -> dict[str, Any]:
+    """Read what trials and claims in a folder came to; ``rope`` is in points."""
+    from engine.analysis.comparing.effects import claim_values, effects_of
     from engine.analysis.comparing.verdicts import judge
     from engine.analysis.loading import load
 
     results = load(folder)
-    claims = [
-        {name: getattr(one.claim, name) for name in ("text", "source", "metric", "margin", "kind")}
-        | {name: getattr(one, name) for name in ("verdict", "effect", "low", "high", "seeds", "seeds_to_decide", "why")}
-        for one in judge(results)
-    ]
+    claims = [claim_values(one, effects_of(results, one.claim, rope / 100)) for one in judge(results)]
     return {"trials": results.coverage.planned, "statuses": results.coverage.statuses, "claims": claims}
 
 

@@ -12,6 +12,7 @@ from engine.analysis.frames import load_results
 from engine.analysis.leaderboard import Board, board_of, write
 from engine.analysis.statistics import t_interval
 from engine.base.errors import ConfigError, RunFolderError
+from engine.cli.documents import DOCUMENTS, RANKED
 from engine.experiment import Experiment
 from tests.support.sweep_folders import ALPHA, MU, make_run, make_sweep
 
@@ -101,4 +102,6 @@ def test_one_computation_counts_once(tmp_path: Path) -> None:
 def test_the_command_writes_it(call: Any, swept: Path, tmp_path: Path) -> None:
     code, out, err = call("leaderboard", str(swept), "--json")
     assert code == 0 and "leaderboard/leaderboard.html" in err
+    assert json.loads(out).keys() == DOCUMENTS["leaderboard"].keys()
+    assert all(cell.keys() == RANKED.keys() for cell in json.loads(out)["cells"])
     assert json.loads(out) == json.loads((tmp_path / "leaderboard" / "leaderboard.json").read_text())

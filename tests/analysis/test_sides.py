@@ -14,6 +14,7 @@ from engine.analysis.frames import load_results
 from engine.analysis.loading import load
 from engine.analysis.statistics import difference
 from engine.base.errors import ConfigError, RunFolderError
+from engine.cli.documents import DOCUMENTS, PAIR
 from engine.experiment import Experiment
 from tests.support.sweep_folders import ALPHA, BASE, MU, WARM_UP, make_run, make_sweep
 
@@ -148,6 +149,8 @@ def test_the_command_shows_and_prints_it(call: Any, tmp_path: Path) -> None:
     assert "not paired: 1 trial of b: running (00000)" in out and "no difference" in out
     code, out, _ = call("compare", "a", "b", "--json", "--metric", "loss")
     found = json.loads(out)
+    assert found.keys() == DOCUMENTS["compare"].keys()
+    assert all(pair.keys() == PAIR.keys() for pair in found["pairs"])
     assert found["config"] == {"local.lr": {"a": ["0.05"], "b": ["0.5"]}}
     assert [(pair["cell"], pair["seeds"]) for pair in found["pairs"]] == [("mu=0", [1, 2]), ("mu=0.1", [0, 1, 2])]
     assert {pair["metric"] for pair in found["pairs"]} == {"loss"} and a != b

@@ -13,7 +13,7 @@ import typer.main
 
 from engine.base import errors
 from engine.cli import listing, sweep
-from engine.cli.documents import CELLS, CLAIM, DOCUMENTS, ERROR
+from engine.cli.documents import CELLS, CLAIM, DOCUMENTS, ERROR, PAIR, RANKED
 from engine.cli.exit_codes import EXIT_CODES
 from engine.cli.json_output import alone_on_stdout, plain, print_json
 from engine.cli.main import app
@@ -55,7 +55,7 @@ def test_the_page_has_the_tables_of_the_code() -> None:
     for heading, table in DOCUMENTS.items():
         section = PAGE.split(f"\n#### {heading}\n")[1].split("\n#")[0]
         assert re.findall(r"^\| `(\S+)` \| (.*) \|$", section, re.M) == list(table.items()), heading
-    for table in (ERROR, CELLS, CLAIM):
+    for table in (ERROR, CELLS, CLAIM, PAIR, RANKED):
         assert all(f"| `{key}` | {text} |\n" in PAGE for key, text in table.items())
     assert re.findall(r"^\| (\d+) \| (.*) \|$", PAGE, re.M) == [(str(code), text) for code, text in EXIT_CODES.items()]
 
@@ -114,6 +114,7 @@ def test_what_a_sweep_came_to(tmp_path: Path) -> None:
     assert {*found, "folder", "report", "checklist"} == keys("report")
     assert [one.keys() for one in found["claims"]] == [CLAIM.keys()] * 2
     assert found["claims"][0]["low"] < found["claims"][0]["effect"] < found["claims"][0]["high"]
+    assert found["claims"][0]["rope"] == 0.005 and 0 <= found["claims"][0]["improvement"] <= 1
     assert found["claims"][1]["effect"] is None and found["trials"] == 12
 
 

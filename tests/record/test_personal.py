@@ -179,7 +179,7 @@ def test_the_end_of_a_run_on_the_terminal(tmp_path: Path, monkeypatch: pytest.Mo
         run = RunFolder(make_run(tmp_path / name, **fields))
         told = io.StringIO()
         monkeypatch.setattr(show, "console", Console(file=told, width=160))
-        show.show_summary(run.summary(), run, as_json=False)
+        show.show_summary(run.summary(), run)
         shown[name] = told.getvalue()
     rows = dict(re.findall(r"│ (.*?) +│ (.*?) +│", shown["own"]))
     assert rows["test accuracy, personal models"] == f"{100 * figure_of(tmp_path, 'accuracy'):.2f} %"

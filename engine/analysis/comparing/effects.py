@@ -16,13 +16,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy  # its stats are imported at their first use
 
 from engine.algorithm.seeds import numpy_generator
 from engine.analysis.claims import Claim
-from engine.analysis.comparing.verdicts import samples_of
+from engine.analysis.comparing.verdicts import Verdict, samples_of
 from engine.analysis.quantities import quantity
 from engine.analysis.results import Results
 from engine.analysis.statistics import CONFIDENCE, Values, all_equal, t_interval
@@ -77,6 +78,20 @@ def effects_of(results: Results, claim: Claim, rope: float = ROPE) -> ClaimEffec
     farthest = min(known, key=lambda one: -abs(one[0]) if claim.kind == "equal" else one[0], default=(0.0, _UNKNOWN))
     sides = [side for sample in samples for side in sample.sides]
     return ClaimEffects(probability_of_improvement(sides), width, cells, farthest[1])
+
+
+def claim_values(verdict: Verdict, effects: ClaimEffects) -> dict[str, Any]:
+    """Return a claim, its verdict and its effects as plain values by name, for a table or an object."""
+    of_claim = ("text", "source", "metric", "margin", "kind")
+    of_improvement = ("improvement", "improvement_low", "improvement_high")
+    of_verdict = ("verdict", "effect", "low", "high", "p", "p_holm", "seeds", "seeds_to_decide", "why")
+    return {
+        **{name: getattr(verdict.claim, name) for name in of_claim},
+        **{name: getattr(verdict, name) for name in of_verdict},
+        **{name: getattr(effects.improvement, name[12:] or "chance") for name in of_improvement},
+        "rope": effects.rope,
+        **{name: getattr(effects.weakest, name) for name in ("below", "within", "above")},
+    }
 
 
 def probability_of_improvement(pairs: Sequence[tuple[Values, Values]], confidence: float = CONFIDENCE) -> Improvement:

@@ -117,5 +117,6 @@ RANKS = ("demsar2006statistical",)  # and of ranks
 
 def entries() -> dict[str, str]:
     """Read ``references.bib``: each entry as it stands there, by its key."""
-    text = resources.files("engine.analysis.paper").joinpath("references.bib").read_text(encoding="ascii")
+    bibliography = resources.files("engine.analysis.paper").joinpath("references.bib")
+    text = bibliography.read_text(encoding="ascii")
     return {re.split("[{,]", entry)[1]: entry for entry in re.split(r"\n(?=@)", text.rstrip("\n"))}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from engine.analysis import figures
-from engine.analysis.comparing.effects import ROPE, ClaimEffects, effects_of
+from engine.analysis.comparing.effects import ROPE, ClaimEffects, claim_values, effects_of
 from engine.analysis.comparing.ranking import capitalised
 from engine.analysis.comparing.rests_on import rests_on
 from engine.analysis.comparing.verdicts import Verdict
@@ -59,18 +59,8 @@ def claim_views(results: Results, verdicts: Sequence[Verdict], rope: float = ROP
 
 
 def claims_frame(views: Sequence[ClaimView]) -> pd.DataFrame:
-    of_claim = ("text", "source", "metric", "margin", "kind")
-    of_improvement = ("improvement", "improvement_low", "improvement_high")
-    of_verdict = ("verdict", "effect", "low", "high", "p", "p_holm", "seeds", "seeds_to_decide", "why")
     return pd.DataFrame(
-        {"claim": view.number}
-        | {name: getattr(view.verdict.claim, name) for name in of_claim}
-        | {name: getattr(view.verdict, name) for name in of_verdict}
-        | {name: getattr(view.effects.improvement, name[12:] or "chance") for name in of_improvement}
-        | {"rope": view.effects.rope}
-        | {name: getattr(view.effects.weakest, name) for name in ("below", "within", "above")}
-        | {"lacks": view.lacks}
-        for view in views
+        {"claim": view.number} | claim_values(view.verdict, view.effects) | {"lacks": view.lacks} for view in views
     )
 
 
