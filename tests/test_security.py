@@ -763,10 +763,7 @@ ITS_OWN = {  # opened otherwise, each with its reason
     ("engine/cli/stopping.py", "os.open"),  # os.devnull
     ("engine/cli/show.py", "open"),  # a descriptor
     ("engine/cli/tracebacks.py", "open"),  # a descriptor
-    (
-        "engine/analysis/paper/sources.py",
-        "resources.files('engine.analysis.paper').joinpath('references.bib').read_text",
-    ),
+    ("engine/analysis/paper/sources.py", "bibliography.read_text"),  # this code
     ("engine/cli/completion.py", "FILE.read_text"),  # installed beside it; it imports next to nothing
     ("engine/cli/key_meanings.py", "FILE.read_text"),  # the same
     ("engine/cli/key_meanings.py", "PAGE.read_text"),  # docs/config.md of a checkout
