@@ -106,7 +106,7 @@ class Driver:
             raise RunError("the last round was interrupted half-way; open the run again")
         began = time.perf_counter()
         rows = []
-        while not self.finished and (until is None or self.round < until or self.lineage.is_followed):
+        while self.is_before(until):
             try:
                 rows += self.next(until)
                 while self.lineage.is_followed:
@@ -116,6 +116,10 @@ class Driver:
             if time.perf_counter() - began >= seconds:
                 break
         return rows
+
+    def is_before(self, until: int | None) -> bool:
+        """Return whether something is left to do up to the end of round ``until``, with what belongs to it."""
+        return not self.finished and (until is None or self.round < until or self.lineage.is_followed)
 
     def next(self, until: int | None = None) -> list[Row]:
         """One round, with the evaluation and the checkpoint that are due after it; or those that another run did.
@@ -138,7 +142,7 @@ class Driver:
         evaluation = self.evaluation.after(lineage.position, lineage.server, lineage.states, lineage.left_out)
         row["evaluation_seconds"] = time.perf_counter() - began
         self.folder.rounds.add(row)
-        lineage.torn = False
+        lineage.torn = lineage.pending = False
         due = lineage.at_end or lineage.finished or self.round % self.experiment.checkpoint.every == 0
         wanted = self.sharing.is_wanted()
         if due or wanted:
@@ -165,6 +169,7 @@ class Driver:
         """Do what a stage without rounds does; its row, of the model that it ends with."""
         began, lineage = time.perf_counter(), self.lineage
         before = lineage.server["weights"]
+        lineage.torn = True
         lineage.finish()
         norm = float((lineage.server["weights"] - before).norm())
         context = self.federation.context(lineage.position.stage, self.round)

@@ -50,6 +50,7 @@ class Lineage:
         self.server: Tensors = federation.fresh
         self.left_out: set[int] = set()  # clients of the last cohort that failed
         self.torn = False  # interrupted between a commit and the round's last row: not to be saved
+        self.pending = False  # a stage without rounds has begun and is not done, though its position is its end
         self.stopping = stopping
         self._ends = ends
         self._saved: Position | None = None
@@ -73,18 +74,20 @@ class Lineage:
     @property
     def at_end(self) -> bool:
         """True if the stage has done its rounds."""
-        return self.position.round == self.federation.ends[self.position.stage]
+        return not self.pending and self.position.round == self.federation.ends[self.position.stage]
 
     @property
     def finished(self) -> bool:
         """True if the last stage has done its rounds, or a rule has ended it before."""
         last = Position(len(self.chain) - 1, self.federation.ends[-1])
-        return self.position == last or self.stopping.at(self.position)
+        return not self.pending and (self.position == last or self.stopping.at(self.position))
 
     @property
     def is_followed(self) -> bool:
-        """True if a stage without rounds comes next."""
-        return not self.finished and self.at_end and self.chain[self.position.stage + 1].rounds == 0
+        """True if a stage without rounds comes next, or has begun."""
+        if self.pending or self.finished or not self.at_end:
+            return self.pending
+        return self.chain[self.position.stage + 1].rounds == 0
 
     @property
     def rounds_done(self) -> int:
@@ -107,8 +110,7 @@ class Lineage:
         server = self.server = self._ends.begin(number, parent.server if parent else None, self.states)
         context, keeping = self.federation.context(number, self.position.round), self.federation.experiment.checkpoint
         check_room(self.states.store, stage, context, keeping, lambda: self._ends.largest_first_state(number, server))
-        # A stage without rounds is at its end from the start: not to be saved before it is finished.
-        self.torn = stage.rounds == 0
+        self.torn, self.pending = False, stage.rounds == 0
         self._log_beginning(stage)
 
     def commit(self, result: RoundResult) -> None:
@@ -126,6 +128,7 @@ class Lineage:
         self.server = checkpoint.server
         self.position = replace(self.position, round=round)
         self.left_out = set(left_out)
+        self.pending = False
 
     def finish(self) -> None:
         """Do what the algorithm does at the stage's end."""
@@ -146,8 +149,8 @@ class Lineage:
             self.states.store.prune(self.checkpoints.prune({path.name for path in self._parents.values()}))
 
     def save_what_is_not(self) -> None:
-        """Save, unless the newest checkpoint is of this position."""
-        if self._saved != self.position:
+        """Save, unless the newest checkpoint is of this position, or nothing was done since."""
+        if self._saved != self.position and not self.pending:
             self.save()
 
     # --- restoring --------------------------------------------------------------------------------------

@@ -171,6 +171,6 @@ def ended_again(local: LocalDriver, last: int) -> None:
     driver = local.driver
     # Of one that came to its end the last round says too little: a stage without rounds, or a branch, may follow it.
     until = last if last < driver.experiment.spans[-1].stop - 1 else None
-    while not driver.finished and (until is None or driver.round < until):  # more than once if another run computes it
+    while driver.is_before(until):  # more than once if another run computes it
         local.advance(math.inf, until=until)
     local.close()

@@ -186,7 +186,7 @@ class Trial(tune.Trainable):
         else:
             target = (driver.round // step + 1) * step
             progress = self._local.advance(math.inf, until=target)
-            while not driver.finished and driver.round < target:  # another run computes what is missing
+            while driver.is_before(target):  # another run computes what is missing
                 self._scores.keep(progress.rows)
                 progress = self._local.advance(math.inf, until=target)
         self._scores.keep(progress.rows)

@@ -14,10 +14,11 @@ from engine.record import snapshots
 from engine.record.numerics import mixed
 from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
+from engine.run import reuse
 from engine.run.driver import Driver
 from engine.run.reuse import Reuse, may_share
 from engine.worker.in_process import InProcessPool
-from tests.support.tiny import SIZES, assignment, dataset, drive_with_store, experiment
+from tests.support.tiny import SIZES, assignment, dataset, drive_with_store, experiment, open_driver
 
 SCAFFOLD: dict[str, Any] = {"algorithm": {"name": "scaffold"}, "participation": {"count": 4}, "rounds": 5}
 
@@ -136,16 +137,53 @@ def test_a_dead_holders_rounds_are_taken_over(tmp_path: Path, store: StageStore)
     data, parts, folder = dataset(), assignment(SIZES), RunFolder(tmp_path / "dead")
     config = experiment(**base)
     folder.create(config)
-    reuse = Reuse(store, tmp_path / "dead/fetched")
-    driver = Driver(config, folder, data, parts, InProcessPool(config, data, parts), reuse)
+    mine = Reuse(store, tmp_path / "dead/fetched")
+    driver = Driver(config, folder, data, parts, InProcessPool(config, data, parts), mine)
     for _ in range(3):
         driver.advance()
-    lease = reuse._lease
+    lease = mine._lease
     assert lease is not None
     lease._stop.set()  # as if its process had been killed: no beat, no release
     heir = drive_with_store(tmp_path / "heir", config, store)
     assert heir["rounds_computed"] == 3
     assert heir["weights_sha256"] == drive_with_store(tmp_path / "plain", config, None)["weights_sha256"]
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_stage_without_rounds_is_waited_for(
+    tmp_path: Path, store: StageStore, monkeypatch: pytest.MonkeyPatch, given: bool
+) -> None:
+    """Kills: a run that waits for a calibration and ends without it, fails at its next look, or begins twice."""
+    monkeypatch.setattr(reuse, "WAIT", 0.05)
+    stages = [
+        {"name": "train", "rounds": 1},
+        {"name": "end", "rounds": 0, "needs": ["train"], "algorithm": {"name": "ccvr"}},
+    ]
+    config = experiment(stages=stages)
+    plain = drive_with_store(tmp_path / "plain", config, None)
+    first = open_driver(tmp_path / "first", config, None, None, Reuse(store, tmp_path / "first/fetched"))
+    ended: list[Any] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(reuse.Reuse, "ended", lambda self, *more: ended.append(more))
+        first.advance()
+        first.close()
+    [(segments, write)] = ended
+    lease = store.lease(segments[-1].key, "another run")
+    assert lease is not None
+
+    waits = open_driver(tmp_path / "waits", config, None, None, Reuse(store, tmp_path / "waits/fetched"))
+    for _ in range(2):
+        waits.advance()
+        assert (waits.round, waits.finished, waits.is_before(1)) == (1, False, True)
+    assert waits.summary()["status"] == "stopped"
+    if given:
+        Reuse(store, tmp_path / "fetched").ended(segments, write)
+    lease.release()
+    waits.advance(until=1)
+    found = waits.close()
+    assert (waits.finished, found["rounds_computed"]) == (True, 0)
+    assert (found["weights_sha256"], found["accuracy"]) == (plain["weights_sha256"], plain["accuracy"])
+    assert_equal(tmp_path / "waits", tmp_path / "plain")
 
 
 def test_mixed_numerics_are_not_shared() -> None:

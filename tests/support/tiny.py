@@ -147,7 +147,7 @@ def drive_with_store(
     """A run, to its end or to a round; its summary. ``keep_all``: leave every snapshot in the store."""
     reuse = Reuse(store, folder / "fetched", keep_all=keep_all) if store else None
     driver = open_driver(folder, config, data, parts, reuse)
-    while not driver.finished and (until is None or driver.round < until):
+    while driver.is_before(until):
         driver.advance(until=until)
     return driver.close()
 

@@ -137,6 +137,7 @@ def test_a_trial_that_came_to_its_end_comes_there_again(
 ) -> None:
     """Kills: a last stage that is left out since the rounds before it are there, and figures of the one before it."""
     driver = SimpleNamespace(finished=False, round=stands, experiment=SimpleNamespace(spans=spans))
+    driver.is_before = lambda until: not driver.finished and (until is None or driver.round < until)
     asked: list[int | None] = []
 
     def advance(seconds: float, until: int | None) -> None:
