@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ import yaml
 from engine.analysis import judge, load, paper_frame
 from engine.analysis.frames import load_results
 from engine.analysis.ledger import record
+from engine.analysis.tuning import Candidate, TunedSide
+from engine.analysis.tuning import read as read_choices
+from engine.analysis.tuning import write as write_choices
 from engine.base.errors import ConfigError, RunFolderError
 from engine.base.files import locked
 from engine.base.own_modules import import_file
@@ -23,9 +27,11 @@ from engine.sweeps import named as named_sweeps
 from engine.sweeps.folder import SweepFolder, TrialRecord
 from engine.sweeps.mending import left_behind
 from engine.sweeps.merging import FILE, Merged, merge
+from engine.sweeps.named import NamedSweep
 from engine.sweeps.options import How
 from engine.sweeps.planning import plan
 from engine.sweeps.running import combined, reopened
+from engine.sweeps.tuning import with_choices
 from tests.support import small_sweeps
 from tests.support.sweep_folders import make_run, typical_accuracy
 from tune_configs import SWEEPS
@@ -105,8 +111,11 @@ def test_parts_of_some_cells_are_a_sweep_of_these(trained: dict[str, Path], tmp_
 def made(out: Path, *overrides: str, base: tuple[str, ...] = ()) -> Path:
     """A part of drift.fedprox_mu; ``overrides`` take the place of those of SIZE."""
     words = [*({**SIZE, **{word.partition("=")[0]: word for word in overrides}}).values(), *base]
-    named = named_sweeps.load(FEDPROX, "laptop", words, SWEEPS)
-    folder, planned = SweepFolder(out), plan(named.sweep)
+    return made_of(named_sweeps.load(FEDPROX, "laptop", words, SWEEPS), out)
+
+
+def made_of(named: NamedSweep, out: Path, complete: Callable[[Mapping[str, Any]], dict[str, Any]] = dict) -> Path:
+    folder, planned = SweepFolder(out), plan(named.sweep, complete)
     codes = {one.trial: code_of(one.experiment) for one in planned}
     folder.create(named, How(store=out / "store").to_mapping(), combined([code_of(named.sweep.base), *codes.values()]))
     folder.write_plan([PlannedTrial(one.trial, one.seed, one.setting) for one in planned])
@@ -203,6 +212,32 @@ def test_what_is_not_one_sweep_is_refused(mine: tuple[Path, Path], tmp_path: Pat
     with pytest.raises(RunFolderError, match=REFUSED[change]):
         merge(tmp_path / "merged", folders, SWEEPS)
     assert not [path for path in tmp_path.iterdir() if "merged" in path.name]
+
+
+def test_parts_that_have_tuned_their_sides(tmp_path: Path) -> None:
+    """Kills: a merged folder without its choices, which would search again; trials that are looked up without what was
+    chosen; parts that have chosen otherwise."""
+    reference = f"{small_sweeps.__file__}:tuned"
+    whole = named_sweeps.load(reference, "laptop", [], {}).sweep
+    candidates = (Candidate({"local.lr": 0.1}, 0.8), Candidate({"local.lr": 1e-6}, 0.5))
+    sides = [TunedSide(dict(one.where), candidates, (7,), "accuracy") for one in whole.tuned]
+
+    def part(name: str, sides: Sequence[TunedSide], *words: str) -> Path:
+        named = named_sweeps.load(reference, "laptop", words, {})
+
+        def complete(setting: Mapping[str, Any]) -> dict[str, Any]:
+            return with_choices(named.sweep, sides, named.sweep.base.replace(dict(setting)), setting)
+
+        folder = made_of(named, tmp_path / name, complete)
+        write_choices(folder, sides)
+        return folder
+
+    merged = merge(tmp_path / "merged", [part("a", sides, "seeds=[0]"), part("b", sides, "seeds=[1]")], {})
+    assert (merged.planned, merged.missing) == (4, ()) and read_choices(merged.folder) == tuple(sides)
+    assert {one.setting["local.lr"] for one in SweepFolder(merged.folder).plan().values()} == {0.1}
+    others = part("c", [sides[0], replace(sides[1], candidates=candidates[::-1])], "seeds=[1]")
+    with pytest.raises(RunFolderError, match="c has tuned its sides to other values than"):
+        merge(tmp_path / "refused", [tmp_path / "a", others], {})
 
 
 def test_old_code_is_one_code_where_all_parts_say_so(mine: tuple[Path, Path], tmp_path: Path) -> None:
