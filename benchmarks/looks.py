@@ -48,7 +48,7 @@ def looked_at(sweep: str, results: Results) -> Iterator[Looked]:
     """Judge each claim of a sweep after each of its seeds."""
     seeds = sorted({*results.trials["seed"].tolist()})
     counts = range(FEWEST, len(seeds) + 1)
-    words = {
+    words: dict[str, list[list[Word]]] = {
         how: [[one.verdict for one in judge(_first(results, seeds[:count], how))] for count in counts]
         for how in ("once", "repeatedly")
     }
@@ -64,8 +64,8 @@ def _first(results: Results, seeds: Sequence[int], looks: str) -> Results:
 
 
 def _stop(words: Sequence[Word], counts: Sequence[int]) -> Stop:
-    found = ((word, count) for word, count in zip(words, counts, strict=True) if word != "undecided")
-    return Stop(*next(found, (words[-1], counts[-1])))
+    found = (Stop(word, count) for word, count in zip(words, counts, strict=True) if word != "undecided")
+    return next(found, Stop(words[-1], counts[-1]))
 
 
 def page(text: str) -> str:
