@@ -71,6 +71,11 @@ def how_to_go_on() -> str | None:
     return _told.get("again")
 
 
+def answered() -> None:
+    """Tell that the command's object is on standard output, so that the parent writes none."""
+    _tell("answered", "json")
+
+
 def ended(code: int) -> None:
     """Tell that the command is over, and its exit code."""
     _tell("ended", str(code))
@@ -109,7 +114,7 @@ def _tell(what: str, text: str) -> None:
 
 
 def heard(texts: bytes) -> dict[str, str]:
-    """Return what a child told last, of ``again``, ``ended``, ``leaves`` and ``said``."""
+    """Return what a child told last, of ``again``, ``answered``, ``ended``, ``leaves`` and ``said``."""
     lines = texts.decode(errors="replace").splitlines()
     return dict(line.split(" ", 1) for line in lines if " " in line)
 

@@ -177,8 +177,21 @@ class _Waiting:
                     os.unlink(told["said"])
             return int(told["ended"])
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-        _tell(last_word.of_a_sudden_end(number, told))
-        return 128 + number if number in (*HANDED_ON, signal.SIGKILL) else last_word.DIED
+        text = last_word.of_a_sudden_end(number, told)
+        code = 128 + number if number in (*HANDED_ON, signal.SIGKILL) else last_word.DIED
+        _tell(text)
+        if "--json" in sys.argv and "answered" not in told:
+            _answer(text, code)
+        return code
+
+
+def _answer(text: str, code: int) -> None:
+    """Write the object of a command that ``--json`` was asked of, as ``json_output.print_ended`` does."""
+    import json  # needed once, at the end
+
+    parts = dict.fromkeys(("field", "value", "rule", "repair")) | {"kind": "ProcessDied", "message": text}
+    with contextlib.suppress(OSError):
+        os.write(1, (json.dumps({"error": parts | {"exit_code": code}}) + "\n").encode())
 
 
 def _tell(text: str) -> None:

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
+from engine.base import last_word
 from engine.base.errors import ConfigError, FedskewError
 from engine.cli.show import console, print_result, results_to
 
@@ -54,6 +55,7 @@ def print_json(document: Mapping[str, Any]) -> None:
     if _Said.asked and not _Said.printed:
         _Said.printed = True
         print_result(json.dumps(plain(document), allow_nan=False))
+        last_word.answered()
 
 
 def print_line(text: str) -> None:

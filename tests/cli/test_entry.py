@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -41,15 +42,15 @@ def command():
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def started(body: str, **options: object) -> subprocess.Popen[str]:
+def started(body: str, *words: str, **options: object) -> subprocess.Popen[str]:
     """A parent whose command has this body."""
     text = HEAD + "".join(f"    {line}\n" for line in body.splitlines()) + "sys.exit(guarded(command))\n"
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
-    return subprocess.Popen([sys.executable, "-c", text], **{**pipes, **options})  # type: ignore[call-overload]
+    return subprocess.Popen([sys.executable, "-c", text, *words], **{**pipes, **options})  # type: ignore[call-overload]
 
 
-def ends(body: str) -> tuple[int, str, str]:
-    with started(body) as process:
+def ends(body: str, *words: str) -> tuple[int, str, str]:
+    with started(body, *words) as process:
         out, err = process.communicate(timeout=60)
     return process.returncode, out, err
 
@@ -79,6 +80,16 @@ def test_a_process_that_dies_has_a_sentence(body: str, code: int, told: str) -> 
     assert (found, out) == (code, "")
     assert err.startswith("\nerror: ") and err.count("\n") == 2
     assert told in err and err.endswith("; continue with: fedskew resume 'a b'\n")
+
+
+def test_a_process_that_dies_has_an_object_for_scripts() -> None:
+    """Kills: standard output without the object that ``--json`` promises, with two of them, or with another code."""
+    code, out, err = ends("os.kill(os.getpid(), signal.SIGKILL)", "--json")
+    error = json.loads(out)["error"]
+    assert (code, error["exit_code"], error["kind"], error["field"]) == (137, 137, "ProcessDied", None)
+    assert err == f"\nerror: {error['message']}\n"
+    says = "from engine.cli import json_output as o\nwith o.alone_on_stdout(sys.argv):\n    o.print_json({})"
+    assert ends(f"{says}\nos._exit(1)", "--json")[:2] == (3, "{}\n")
 
 
 def test_a_process_that_dies_in_the_middle_of_a_line() -> None:
@@ -209,7 +220,7 @@ def descendants(root: int) -> Iterator[tuple[int, str]]:
 @pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
 @pytest.mark.parametrize("victim", ["gcs_server", "raylet/raylet"])
 def test_a_part_of_ray_that_dies(tmp_path: Path, victim: str) -> None:
-    """Kills: an end without a sentence, or with Ray's lines, an undocumented exit code, agents left behind."""
+    """Kills: an end without a sentence or an object, or with Ray's lines, an undocumented exit code, agents left."""
     words = [*SMALL[1:], "execution.actors=1", "execution.device=cpu", "rounds=100000", "checkpoint.every=5"]
     environment = {**os.environ, "COLUMNS": "200", "RAY_gcs_rpc_server_reconnect_timeout_s": "3"}
     command = [sys.executable, "-m", "engine.cli.entry", "run", *words, "--out", "run", "--json"]
@@ -225,7 +236,8 @@ def test_a_part_of_ray_that_dies(tmp_path: Path, victim: str) -> None:
             out, err = process.communicate()
         finally:
             process.kill()
-    assert (process.returncode, out) == (3, "")
+    [answer] = map(json.loads, out.splitlines())  # of the command or, where Ray ended its process, of the parent
+    assert (process.returncode, answer["error"]["exit_code"], answer["error"]["kind"]) == (3, 3, "ProcessDied")
     assert [line for line in err.splitlines() if line.startswith("error: ")] == [err.splitlines()[-1]]
     assert err.endswith("continue with: fedskew resume run\n")
     assert "Traceback" not in err and "raylet)" not in err and "rpc_client" not in err
