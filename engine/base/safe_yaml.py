@@ -15,6 +15,7 @@ from engine.base.opening import NotAFile, regular
 
 LONGEST = 16 * 2**20  # characters of a text, and bytes of a file
 DEEPEST = 64  # lists and mappings inside of each other
+TOO_DEEP = f"it is more than {DEEPEST} levels deep"
 MOST = 1_000_000  # values, each alias counted as all that it stands for
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where PyYAML has been built with it
@@ -41,6 +42,8 @@ def parse(text: str) -> Any:
         _check_events(text)
         return yaml.load(text, _Loader)
     except yaml.YAMLError as error:
+        if "nesting depth" in str(error):  # the limit that PyYAML has of its own, from 6.0.4 on
+            raise NotYaml(TOO_DEEP) from None
         # The stream has no name here: whoever knows the file's names it.
         raise NotYaml(" ".join(str(error).split()).replace('in "<unicode string>", ', "in ")) from None
     except NotYaml:
@@ -125,7 +128,7 @@ def _check_events(text: str) -> None:
             if event.anchor:
                 sizes[event.anchor] = 0  # open: an alias to it would be part of itself
             if len(open_ones) > DEEPEST:
-                raise NotYaml(f"it is more than {DEEPEST} levels deep")
+                raise NotYaml(TOO_DEEP)
             continue
         if isinstance(event, yaml.CollectionEndEvent):
             keys.close()
