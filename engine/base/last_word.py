@@ -12,7 +12,8 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 DIED = 3  # the exit code where a process has died that the command needs
 _telling: int | None = None  # the pipe for lines of text
@@ -76,6 +77,19 @@ def answered() -> None:
     _tell("answered", "json")
 
 
+def failed(sentence: str, parts: Mapping[str, Any]) -> bool:
+    """Tell of the error that ends the command, so that the parent says it; return whether there is a parent.
+
+    Ray ends this process in the middle of a line where its server is gone, which may be what the error is about. So the
+    parent writes the sentence and, where ``--json`` asks for one and there is none yet, the object of these ``parts``.
+    """
+    if _telling is not None:
+        import json
+
+        _tell("failed", json.dumps({"sentence": sentence, "parts": dict(parts)}, default=str))
+    return _telling is not None
+
+
 def ended(code: int) -> None:
     """Tell that the command is over, and its exit code."""
     _tell("ended", str(code))
@@ -114,8 +128,8 @@ def _tell(what: str, text: str) -> None:
 
 
 def heard(texts: bytes) -> dict[str, str]:
-    """Return what a child told last, of ``again``, ``answered``, ``ended``, ``leaves`` and ``said``."""
-    lines = texts.decode(errors="replace").splitlines()
+    """Return what a child told last, of ``again``, ``answered``, ``ended``, ``failed``, ``leaves`` and ``said``."""
+    lines = texts.decode(errors="replace").split("\n")[:-1]  # the last one has not come whole
     return dict(line.split(" ", 1) for line in lines if " " in line)
 
 

@@ -20,7 +20,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from engine.base import last_word
 from engine.base.imports import uncollected
@@ -99,6 +99,7 @@ class _Waiting:
         self._handed_on = Counter[int]()  # signals from here that the child has not told of yet
         self._due: dict[int, float] = {}  # a signal that this process got -> when it is handed on
         self._leaving: float | None = None
+        self._failed: int | None = None  # the exit code of the error that has been said
 
     def code(self, mask: Iterable[int]) -> int:
         """Wait, with that mask of signals; return the exit code."""
@@ -142,7 +143,10 @@ class _Waiting:
                     self._reached[number] = time.monotonic()
         else:
             self._texts += content
-            if self._leaving is None and "ended" in last_word.heard(self._texts):
+            told = last_word.heard(self._texts)
+            if self._failed is None and "failed" in told:
+                self._failed = _fail(told)
+            if self._leaving is None and ("ended" in told or self._failed is not None):
                 self._leaving = time.monotonic() + LEAVING
 
     def _hand_on(self) -> None:
@@ -171,37 +175,58 @@ class _Waiting:
 
             inode, folder = told["leaves"].split(" ", 1)
             remove_made(folder, int(inode))
-        if "ended" in told:
+        code = self._failed if self._failed is not None else told.get("ended")
+        if code is not None:
             if "said" in told:
                 with contextlib.suppress(OSError):
                     os.unlink(told["said"])
-            return int(told["ended"])
+            return int(code)
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         text = last_word.of_a_sudden_end(number, told)
         code = 128 + number if number in (*HANDED_ON, signal.SIGKILL) else last_word.DIED
+        _clear()
         _tell(text)
-        if "--json" in sys.argv and "answered" not in told:
-            _answer(text, code)
+        if "answered" not in told:
+            _answer({"kind": "ProcessDied", "message": text, "exit_code": code})
         return code
 
 
-def _answer(text: str, code: int) -> None:
-    """Write the object of a command that ``--json`` was asked of, as ``json_output.print_ended`` does."""
+def _fail(told: dict[str, str]) -> int:
+    """Say the error that the child has told of, whose own text is at the end of a line; return its exit code."""
     import json  # needed once, at the end
 
-    parts = dict.fromkeys(("field", "value", "rule", "repair")) | {"kind": "ProcessDied", "message": text}
-    with contextlib.suppress(OSError):
-        os.write(1, (json.dumps({"error": parts | {"exit_code": code}}) + "\n").encode())
+    error = json.loads(told["failed"])
+    _tell(error["sentence"])
+    if "answered" not in told:
+        _answer(error["parts"])
+    return error["parts"]["exit_code"]
 
 
-def _tell(text: str) -> None:
-    """Write to standard error, on a line of its own: the child may have died in the middle of one.
+def _answer(parts: dict[str, Any]) -> None:
+    """Write the object of a command that ``--json`` was asked of, as ``json_output.print_error`` does."""
+    import json  # needed once, at the end
+
+    if "--json" in sys.argv:
+        error = dict.fromkeys(("field", "value", "rule", "repair")) | parts
+        with contextlib.suppress(OSError):
+            os.write(1, (json.dumps({"error": error}) + "\n").encode())
+
+
+def _clear() -> None:
+    """Begin a line on standard error: the child may have died in the middle of one.
 
     On a terminal a progress bar's line is taken away and the cursor, which the bar has hidden, is shown. Elsewhere
     nobody knows what was written last, so a new line is begun at all events.
     """
     with contextlib.suppress(OSError):
-        os.write(2, (b"\r\x1b[K\x1b[?25h" if os.isatty(2) else b"\n") + f"error: {text}\n".encode())
+        os.write(2, b"\r\x1b[K\x1b[?25h" if os.isatty(2) else b"\n")
+
+
+def _tell(text: str) -> None:
+    """Write a sentence to standard error, at once: nobody who ends this process finds it half written."""
+    word = "\x1b[1;31merror:\x1b[0m" if os.isatty(2) and not os.environ.get("NO_COLOR") else "error:"
+    with contextlib.suppress(OSError):
+        os.write(2, f"{word} {text}\n".encode(errors="backslashreplace"))
 
 
 if __name__ == "__main__":

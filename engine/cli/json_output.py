@@ -66,22 +66,21 @@ def print_line(text: str) -> None:
         print_result(text)
 
 
-def print_error(error: FedskewError) -> None:
-    """Print an error as the command's object, if one was asked for and none has been printed."""
-    parts = {"kind": type(error).__name__, "message": str(error), "exit_code": error.exit_code}
-    parts |= dict.fromkeys(("field", "value", "rule", "repair"))
-    if isinstance(error, ConfigError):
-        parts |= {"field": error.field, "value": error.value, "rule": error.rule, "repair": error.repair}
-    _print_error(parts)
+def error_parts(error: FedskewError) -> dict[str, Any]:
+    """Return what the object of an error says: its kind, sentence, exit code and, of a wrong field, what is wrong."""
+    wrong = error if isinstance(error, ConfigError) else None
+    told = {name: getattr(wrong, name, None) for name in ("field", "value", "rule", "repair")}
+    return plain({**told, "kind": type(error).__name__, "message": str(error), "exit_code": error.exit_code})
+
+
+def print_error(parts: Mapping[str, Any]) -> None:
+    """Print an error of these parts as the command's object, if one was asked for and none has been printed."""
+    print_json({"error": dict.fromkeys(("field", "value", "rule", "repair")) | dict(parts)})
 
 
 def print_ended(kind: str, message: str, code: int) -> None:
     """Print, as :func:`print_error`, what is no error of the engine's: wrong words, Ctrl-C."""
-    _print_error({"kind": kind, "message": message, "exit_code": code})
-
-
-def _print_error(parts: Mapping[str, Any]) -> None:
-    print_json({"error": dict.fromkeys(("field", "value", "rule", "repair")) | dict(parts)})
+    print_error({"kind": kind, "message": message, "exit_code": code})
 
 
 def plain(value: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.logging import RichHandler
+from rich.text import Text
 from typer.core import TyperGroup
 
 from engine import __version__
@@ -106,9 +107,10 @@ def _run() -> None:
         app()
     except Exception as raised:
         error = raised if isinstance(raised, FedskewError) else unforeseen(raised)
-        console.print("error:", style="bold red", end=" ")
-        console.print(one_line(str(error)), highlight=False, soft_wrap=True, markup=False)
-        json_output.print_error(error)
+        sentence, parts = one_line(str(error)), json_output.error_parts(error)
+        if not last_word.failed(sentence, parts):
+            console.print(Text.assemble(("error:", "bold red"), f" {sentence}"), soft_wrap=True)
+            json_output.print_error(parts)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:  # before a command has begun
         sys.exit(_stopped(stopping.exit_code()))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from engine.base import last_word
 from engine.base.errors import FedskewError, require
@@ -192,8 +193,8 @@ def _end(console: Console, named: NamedSweep, outcome: SweepResult, address: str
         console.print(f"tuned      {side.sentence}", highlight=False, soft_wrap=True, markup=False)
     _print_json(named, outcome, page)
     if outcome.all_failed:
-        console.print("error: ", style="bold red", end="")
-        console.print("every trial failed; see the reasons in the report, and resume --retry-failed", highlight=False)
+        told = "every trial failed; see the reasons in the report, and resume --retry-failed"
+        console.print(Text.assemble(("error:", "bold red"), f" {told}"))
         return 1
     return 0
 

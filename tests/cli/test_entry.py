@@ -92,6 +92,18 @@ def test_a_process_that_dies_has_an_object_for_scripts() -> None:
     assert ends(f"{says}\nos._exit(1)", "--json")[:2] == (3, "{}\n")
 
 
+@pytest.mark.parametrize("after", ["sys.exit(2)", "os._exit(1)", "os.kill(os.getpid(), signal.SIGKILL)"])
+def test_an_error_is_said_once_and_whole(after: str) -> None:
+    """Kills: half a sentence, a second one on the death or another exit code, where Ray ends a command that fails."""
+    parts = {"kind": "ConfigError", "message": "rounds=0: \u00e9", "exit_code": 2, "field": "rounds"}
+    body = f"last_word.failed('rounds=0: \u00e9', {parts})\n{after}"
+    assert ends(body) == (2, "", "error: rounds=0: \u00e9\n")
+    code, out, err = ends(body, "--json")
+    assert (code, err) == (2, "error: rounds=0: \u00e9\n")
+    assert json.loads(out) == {"error": {**parts, "value": None, "rule": None, "repair": None}}
+    assert ends(f"last_word.answered()\n{body}", "--json") == (2, "", "error: rounds=0: \u00e9\n")
+
+
 def test_a_process_that_dies_in_the_middle_of_a_line() -> None:
     """Kills: a sentence at the end of a progress bar's line, where neither a reader nor a script finds it."""
     _, _, err = ends("print('round 3', end='', file=sys.stderr, flush=True)\nos._exit(1)")
