@@ -202,7 +202,7 @@ def over_baselines(source: str, where: Mapping[str, Any] = {}) -> tuple[Claim, .
 # for its class 9, which all know: these two are confused, and neither sits at its ceiling as trousers (1) and boots do.
 SHIRTS_WEAK = [[0, 2, 3, 9, 5, 4], [2, 3, 9, 1, 7, 4], [9, 5, 1, 7, 8, 4], [0, 6, 1, 7, 8, 4], [0, 2, 3, 5, 8, 4]]
 STEPS = 400  # of the student's training, whatever the size of the public set
-STUDENT_LR = (0.02, 0.05, 0.1)  # what a search may try for every method on seeds that nothing is claimed of
+STUDENT_LR = 0.05  # of every method's student, the default of all distillation here; the source gives none
 G_POWERS = (1.0, 4.0, 8.0)
 
 
@@ -211,7 +211,8 @@ def headline(profile: str) -> Sweep:
 
     With 100 public images of each class the labels say as much as all teachers together, and nothing can be distilled;
     with 5 and 20 answers are worth points. On a laptop an ``mlp`` student with 400 steps, half an hour on two cores for
-    20 seeds. SKD2 at alpha = 1 has no labels: it is what the teachers' merged answers can teach.
+    20 seeds. SKD2 at alpha = 1 has no labels: it is what the teachers' merged answers can teach. Nothing is tuned: all
+    methods train the student at one rate, and alpha, g_power and the number of public images are axes.
     """
     alphas = (0.5, 0.9)
     own = {f"CBHMA^{power:g}": reading(g_power=power) for power in G_POWERS[1:]}
@@ -229,7 +230,7 @@ def headline(profile: str) -> Sweep:
             METHOD: tune.grid_search([labels, answers, *at.values()]),
             "n_c": tune.grid_search([5, 20]),
             EPOCHS: tune.sample_from(_epochs),
-            f"{METHOD}.lr": STUDENT_LR[1],
+            f"{METHOD}.lr": STUDENT_LR,
         },
         tables(
             "by method",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ def tuned_by(folder: Path) -> Path | None:
 
 def write(folder: Path, sides: Sequence[TunedSide]) -> None:
     """Write the choices into a sweep's folder."""
-    write_atomically(folder / FILE, json.dumps({"sides": [asdict(side) for side in sides]}, indent=2) + "\n")
+    write_atomically(folder / FILE, json.dumps({"sides": to_mappings(sides)}, indent=2) + "\n")
 
 
 def read(folder: Path) -> tuple[TunedSide, ...]:
@@ -65,10 +65,19 @@ def read(folder: Path) -> tuple[TunedSide, ...]:
     if not path.exists():
         return ()
     try:
-        sides = fields.load(path)["sides"]
-        return tuple(_side(one) for one in sides)
+        return from_mappings(fields.load(path)["sides"])
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise RunFolderError(f"{path} cannot be read ({error}); delete it, and fedskew resume makes it anew") from None
+
+
+def to_mappings(sides: Sequence[TunedSide]) -> list[dict[str, Any]]:
+    """Return sides as plain data, for JSON and YAML."""
+    return [asdict(side) for side in sides]
+
+
+def from_mappings(values: Iterable[Mapping[str, Any]]) -> tuple[TunedSide, ...]:
+    """Return what :func:`to_mappings` was given; raises ValueError, TypeError, KeyError or AttributeError."""
+    return tuple(map(_side, values))
 
 
 def second_best(sides: Sequence[TunedSide]) -> tuple[TunedSide, ...]:

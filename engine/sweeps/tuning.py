@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from engine.analysis.ledger import read as entry_of
 from engine.analysis.loading import load
 from engine.analysis.results import Group, Results, grouped
 from engine.analysis.settings import key, setting_label
@@ -118,18 +119,22 @@ def with_choices(
 def begin_second_best(named: NamedSweep, of: Path, out: Path | None, how: Mapping[str, Any]) -> Path:
     """Make the folder of the same sweep with the second best candidate of each side, and return it.
 
-    of: the folder in which the best were chosen.
+    of: the folder in which the best were chosen, or the ledger's entry of it.
     """
-    option, first = "--second-best", SweepFolder(of)
+    option, first = "--second-best", of
     require(len(named.sweep.tuned) > 0, option, named.name, "is a sweep that tunes no side", "leave the option away")
-    same = first.is_sweep() and first.sweep().get("digest") == named.digest
-    require(same, option, of, "is no folder of this sweep", "name the one in which it was tuned")
-    sides = read(of)
-    require(len(sides) > 0, option, of, f"has no {FILE} yet", "run that sweep first")
+    if of.is_file():
+        sides, first = _recorded(named, of), SweepFolder.for_sweep(named, None).path
+    else:
+        folder = SweepFolder(of)
+        same = folder.is_sweep() and folder.sweep().get("digest") == named.digest
+        require(same, option, of, "is no folder of this sweep", "name the one in which it was tuned")
+        sides = read(of)
+        require(len(sides) > 0, option, of, f"has no {FILE} yet", "run that sweep first")
     for side in sides:
         has_one = side.candidates[1].mean is not None
         require(has_one, option, of, f"has one candidate of {setting_label(side.where)} that finished", "search more")
-    path = out or of.with_name(f"{of.resolve().name}-second-best")
+    path = out or first.with_name(f"{first.resolve().name}-second-best")
     folder = SweepFolder.for_sweep(named, path)
     other = all(side.rank for side in read(path))
     require(other, "--out", path, "is the folder of the best candidates", "name another one")
@@ -138,3 +143,14 @@ def begin_second_best(named: NamedSweep, of: Path, out: Path | None, how: Mappin
     with writing(path):
         write(path, second_best(sides))
     return path
+
+
+def _recorded(named: NamedSweep, path: Path) -> tuple[TunedSide, ...]:
+    """Return the sides of a sweep, with their candidates, that an entry of the ledger has."""
+    entry = entry_of(path)
+    same = (entry.name, entry.digest) == (named.name, named.digest)
+    require(same, "--second-best", path, "is no entry of this sweep", "name its own, or the folder of the sweep")
+    known = len(entry.searched) > 0
+    rule = "has no candidates: it was recorded before entries kept them, or before the sides were tuned"
+    require(known, "--second-best", path, rule, "name the folder in which they were tuned")
+    return entry.searched

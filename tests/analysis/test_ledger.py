@@ -175,6 +175,43 @@ def test_the_second_best_stands_beside_the_best(folder: Path, tmp_path: Path) ->
     assert set(words(judged(best, other))) == {EARLIER}
 
 
+def test_an_entry_keeps_what_was_searched_and_how_long(folder: Path, tmp_path: Path) -> None:
+    """Kills: minutes without those of the search; candidates that only a folder has; a second best whose command needs
+    a folder that nobody has; sides that nobody tuned and of which nothing is said; entries of before refused."""
+    plain = read(write(tmp_path / "ledger", record(folder, stated_of(folder))))
+    assert (plain.search_seconds, plain.searched) == (None, ())
+    assert "- Nothing was tuned: " in page([judged(plain, stated_of(folder))], PAPERS)
+    shutil.copytree(folder, folder / "tuning" / "0")
+    shutil.rmtree(sorted((folder / "tuning" / "0").glob("trials/*"))[0])
+    side = TunedSide({"mu": 0.1}, (Candidate({"lr": 0.1}, 0.9), Candidate({"lr": 0.2}, None)), (1000,), "accuracy")
+    write_choices(folder, second_best([side]))
+    tuned = read(write(tmp_path / "ledger", record(folder, stated_of(folder))))
+    assert tuned.searched == second_best([side])
+    assert tuned.search_seconds == pytest.approx(11 * 3 * 0.25)
+    assert tuned.seconds == pytest.approx(23 * 3 * 0.25)
+    _, rows = rows_of([stated_of(folder)], [tuned], lambda _: stated_of(folder))
+    assert rows.to_mappings()[0]["search_minutes"] == 0.14
+    told = page([rows], PAPERS)
+    assert ", of which search 0.1 (" in told
+    assert "Nothing was tuned" not in told
+    assert rows.command.endswith(" --second-best docs/claims/made.headline.laptop.second-best.yaml")
+    sentences = {**plain.definition, "given": ["mu=0.1 has lr=0.1"]}  # as entries had it before
+    before = page([judged(replace(plain, definition=sentences), stated_of(folder))], PAPERS)
+    assert "- Tuned: mu=0.1 has lr=0.1." in before and "of which search" not in before.partition("## MADE")[2]
+
+
+def test_a_headline_that_is_not_held_says_what_was_tried(folder: Path) -> None:
+    """Kills: a negative outcome of which nobody learns what was tried, with which seeds; claims that are held, or other
+    sweeps, told of as well."""
+    rows = judged(record(folder, stated_of(folder)), stated_of(folder))
+    assert [number for number, word in enumerate(words(rows), start=1) if word == "not held"] == [3, 4]
+    said = "- Not held: 3, 4. Tried on seeds 0–2: mu: 0, 0.1; alpha: "
+    assert said in page([rows], PAPERS)
+    assert "Tried on" not in page([replace(rows, name="made.table1")], PAPERS)
+    held = replace(rows, rows=tuple(row for row in rows.rows if row.word == "held"))
+    assert "Tried on" not in page([held], PAPERS)
+
+
 def edited(before: str, after: str) -> Callable[[str], str]:
     def edit(text: str) -> str:
         assert before in text
@@ -206,6 +243,8 @@ def sealed(before: str, after: str) -> Callable[[str], str]:
         (sealed("  mode: max\n", ""), "has no 'mode'"),
         (sealed("  mode: max\n", "  mode: max\n  looks: twice\n"), "looked at 'twice'"),
         (sealed("  mode: max\n", "  mode: max\n  until_decided: [1]\n"), r"until_decided is \[1\]"),
+        (sealed("  mode: max\n", "  mode: max\n  searched: [{where: {}}]\n"), "has no 'candidates'"),
+        (sealed("definition:\n", "search_seconds: long\ndefinition:\n"), "is no number"),
         (lambda text: "just a text", "holds no mapping"),
         (lambda text: text[: len(text) // 2], "cannot be read as an entry"),
     ],

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from ray import tune
 
+from engine.analysis.ledger import Entry, write
 from engine.analysis.ledger.recording import asked
+from engine.analysis.ledger.table import TrialTable
 from engine.analysis.results import Axis, Results
-from engine.analysis.tuning import read
+from engine.analysis.tuning import read, to_mappings
 from engine.base.errors import ConfigError, RunError, RunFolderError
 from engine.sweeps import tuning
 from engine.sweeps.definition import Asha, Sweep
@@ -113,6 +115,33 @@ def test_the_second_best_is_another_folder_of_the_same_sweep(tmp_path: Path, mon
     assert begin_second_best(named, first.path, second, how) == second  # it is gone on with
     with pytest.raises(ConfigError, match="is the folder of the best candidates; name another one"):
         begin_second_best(named, first.path, first.path, how)
+
+
+def test_the_second_best_of_an_entry_of_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a sensitivity that only the folder's owner can make; candidates of another sweep's entry; an entry of before
+    that is taken for one without a second candidate; a file that is no entry."""
+    monkeypatch.chdir(tmp_path)
+    named, how = small(), How().to_mapping()
+    (tmp_path / "first").mkdir()
+    sides = choices(named, SweepFolder(tmp_path / "first"), Searched(monkeypatch, (0.8, 0.6), (0.4, 0.5)))
+    table = TrialTable(tuple(axis["name"] for axis in named.sweep.axes()), (), ())
+    definition = {**named.sweep.to_mapping(), "searched": to_mappings(sides or ())}
+    entry = Entry(named.name, "laptop", (), named.digest, definition, "", {}, (), {}, table)
+    path = write(tmp_path / "ledger", entry)
+    made = begin_second_best(named, path, None, how)
+    assert made.name == f"{named.name}-laptop-{named.digest}-second-best"
+    assert [side.chosen.values["local.lr"] for side in read(made)] == [RATES[1], RATES[0]]
+    assert choices(replace(named, rank=1), SweepFolder(made), Searched(monkeypatch)) == read(made)
+    for changed, said in (
+        (replace(entry, digest="0" * 12), "is no entry of this sweep"),
+        (replace(entry, definition=named.sweep.to_mapping()), "has no candidates: it was recorded before"),
+    ):
+        write(path.parent, changed)
+        with pytest.raises(ConfigError, match=said):
+            begin_second_best(named, path, None, how)
+    path.write_text("no entry")
+    with pytest.raises(RunFolderError, match="cannot be read as an entry"):
+        begin_second_best(named, path, None, how)
 
 
 def test_a_second_best_that_is_killed_is_still_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

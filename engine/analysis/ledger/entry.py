@@ -25,6 +25,7 @@ from engine.analysis.results import Axis, Results
 from engine.analysis.sequential import REACHES
 from engine.analysis.settings import setting_column
 from engine.analysis.trials import METRICS
+from engine.analysis.tuning import TunedSide, from_mappings
 from engine.base import safe_yaml
 from engine.base.errors import ConfigError, RunFolderError
 from engine.base.files import write_atomically
@@ -43,7 +44,8 @@ class Entry:
     definition: ``sweep.yaml`` without what is of the folder. settings: of :class:`Stated`, "" if the sweep was another
     when it was recorded. codes: the hash of each code that computed trials -> that of its sources, "" where these were
     gone when it was recorded. versions: what computed them beside that, one mapping for each mixture. machine: of the
-    computer that it was recorded on, {} if that is not known to have computed it.
+    computer that it was recorded on, {} if that is not known to have computed it. search_seconds: of the trials by which
+    sides were tuned; None if nothing was, or if the entry does not say.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Entry:
     versions: tuple[Mapping[str, str], ...]
     machine: Mapping[str, Any]
     table: TrialTable
+    search_seconds: float | None = None
 
     @cached_property
     def claims(self) -> tuple[Claim, ...]:
@@ -70,12 +73,18 @@ class Entry:
     @property
     def given(self) -> tuple[str, ...]:
         """What each side was given by its tuning, one sentence each; () if nothing was tuned."""
-        return tuple(map(str, self.definition.get("given", ())))
+        sentences = [side.sentence for side in self.searched]
+        return tuple(sentences or map(str, self.definition.get("given", ())))  # of an entry of before, these alone
+
+    @cached_property
+    def searched(self) -> tuple[TunedSide, ...]:
+        """The tuned sides with their candidates; () if nothing was tuned, or if the entry does not say."""
+        return from_mappings(self.definition.get("searched", ()))
 
     @property
     def seconds(self) -> float:
-        """Seconds of computing, all trials added up."""
-        return sum(row["seconds"] or 0.0 for row in self.table.rows)
+        """Seconds of computing, all trials added up, and those of the search where the entry has them."""
+        return sum(row["seconds"] or 0.0 for row in self.table.rows) + (self.search_seconds or 0.0)
 
     @property
     def weights(self) -> str:
@@ -141,6 +150,7 @@ def write(ledger: Path, entry: Entry) -> Path:
         "codes": dict(entry.codes),
         "versions": [dict(one) for one in entry.versions],
         "machine": dict(entry.machine),
+        **({} if entry.search_seconds is None else {"search_seconds": entry.search_seconds}),
         "definition": dict(entry.definition),
         "metrics": list(entry.table.metrics),
     }
@@ -191,13 +201,14 @@ def _entry(path: Path, values: Any, below: str) -> Entry:
     lacking = [name for name in checks if name not in values]
     if lacking:
         raise KeyError(lacking[0])
-    fields.check(values, checks)
+    fields.check(values, checks | {"search_seconds": fields.number})
     if _hash(below if kept == HASH else values[TRIALS]) != values[kept]:
         raise ValueError("it is not what was recorded")
     definition = values["definition"]
     added = definition.get("until_decided")
     if added is not None and not (isinstance(added, dict) and type(added.get("most")) is int):
         raise ValueError(f"its until_decided is {added!r}")
+    from_mappings(definition.get("searched", ()))  # raises where a side is damaged
     axes = [axis["name"] for axis in definition["axes"]]
     entry = Entry(
         name=values["sweep"],
@@ -210,6 +221,7 @@ def _entry(path: Path, values: Any, below: str) -> Entry:
         versions=tuple(values["versions"]),
         machine=values["machine"],
         table=TrialTable.from_text(values[TRIALS], axes, values["metrics"]),
+        search_seconds=values.get("search_seconds"),
     )
     if path.name != file_of(path.parent, entry.name, entry.profile, entry.choice).name:
         raise ValueError(f"it is of {entry.name} in profile {entry.profile}")

@@ -11,7 +11,7 @@ from engine.analysis.ledger.counting import counts
 from engine.analysis.ledger.entry import Entry
 from engine.analysis.ledger.rows import WORDS, Row, SweepRows
 from engine.analysis.report.sheets import escaped, seeds_text
-from engine.analysis.settings import names_oracle
+from engine.analysis.settings import label, names_oracle
 from engine.record.run_folder import BREAKS_PRIVACY
 
 ABOUT = """# What the papers claim, and what came of it
@@ -30,12 +30,16 @@ row in each that was run, and is counted by its verdict in the profile paper whe
 
 A verdict is no part of the tables: it is judged anew whenever this page is made, from one line for each trial.
 `fedskew claims --record FOLDER` puts the folder of a sweep there, and a command below computes it again: equal weights
-have an equal hash. Minutes are of computing, all trials added up.
+have an equal hash. Minutes are of computing, all trials added up. Where sides were tuned, the trials of their search are
+among them if the row says "of which search"; a row that was recorded before these were counted does not.
 
 Earlier verdicts, of `benchmarks/results/balance.json`, `calibration.json`, `distillation.json` and `personal.json`, are
 left out: their trials were not kept, so that they cannot be judged anew, and all of their seeds shared one partition.
 Their claims are counted here as what the tables in this repository say of them, which is often "not yet run".
 """
+
+
+HEADLINE = ".headline"  # ends the name of the sweep of what a paper claims first
 
 
 def page(sweeps: Sequence[SweepRows], papers: Mapping[str, str]) -> str:
@@ -86,8 +90,8 @@ def _sweep(sweep: SweepRows) -> list[str]:
     blocks = [f"### {_heading(sweep)}", title, _table(sweep), f"`{sweep.command}`"]
     if sweep.entry is not None:
         blocks[-1] += f": {_made_by(sweep.entry)}"
-        given = (f"Tuned: {escaped(side)}." for side in sweep.entry.given)
-        blocks.append("\n".join(f"- {told}" for told in (*given, *_remarks(sweep.rows))))
+        told = (*_tuning(sweep.entry), *_tried(sweep, sweep.entry), *_remarks(sweep.rows))
+        blocks.append("\n".join(f"- {one}" for one in told))
     return blocks
 
 
@@ -122,9 +126,28 @@ def _made_by(entry: Entry) -> str:
         machine = f"{entry.machine['processor']}, {counted(entry.machine['cores'], 'core')}"
     else:
         machine = " and ".join(sorted({one["processor"] for one in entry.versions})) or "no machine"
-    minutes = f"{entry.seconds / 60:.1f} minutes on {escaped(machine)}"
+    search = "" if entry.search_seconds is None else f", of which search {entry.search_seconds / 60:.1f}"
+    minutes = f"{entry.seconds / 60:.1f} minutes on {escaped(machine)}{search}"
     told = "; ".join(dict.fromkeys(versions)) or "no trial has ended"
     return f"{entry.ended} trials, {minutes} ({told}); code {codes}; weights `{entry.weights}`."
+
+
+def _tuning(entry: Entry) -> Iterable[str]:
+    """Say what each side was given by a search, or that there was none."""
+    if entry.given:
+        return (f"Tuned: {escaped(side)}." for side in entry.given)
+    tuned = entry.definition.get("tuned")
+    return ["Sides are not tuned yet." if tuned else "Nothing was tuned: each side has what the sweep sets."]
+
+
+def _tried(sweep: SweepRows, entry: Entry) -> Iterable[str]:
+    """Say with which settings and seeds the claims of a headline were tried that are not held."""
+    refused = [str(number) for number, row in enumerate(sweep.rows, start=1) if row.word == "not held"]
+    if not refused or not sweep.name.endswith(HEADLINE):
+        return
+    axes = (f"{axis['name']}: {', '.join(map(label, axis['values'] or ['drawn']))}" for axis in entry.definition["axes"])
+    seeds = seeds_text(sorted({row["seed"] for row in entry.table.rows}))
+    yield escaped(f"Not held: {', '.join(refused)}. Tried on seeds {seeds}: {'; '.join(axes)}.")
 
 
 def _remarks(rows: Sequence[Row]) -> Iterable[str]:

@@ -76,8 +76,8 @@ def record(folder: Path, stated: Stated | None, before: Entry | None = None) -> 
     definition = {part: value for part, value in values.items() if part not in OF_FOLDER}
     if definition["base"].get("data", {}).get("root") is not None:
         definition["base"]["data"]["root"] = ANY
-    given = [side.sentence for side in tuning.read(folder)]
-    definition |= {"choice": choice_of(folder), "given": given} if given else {}
+    sides = tuning.read(folder)
+    definition |= {"choice": choice_of(folder), "searched": tuning.to_mappings(sides)} if sides else {}
     return Entry(
         name=name,
         profile=profile,
@@ -89,6 +89,7 @@ def record(folder: Path, stated: Stated | None, before: Entry | None = None) -> 
         versions=tuple(versions.values()),
         machine=_machine(list(versions.values())),
         table=TrialTable(tuple(axis.name for axis in results.axes), _metrics(results), tuple(rows)),
+        search_seconds=_search_seconds(folder),
     )
 
 
@@ -139,6 +140,13 @@ def _seconds(folder: Path) -> float:
     rounds = of_schema(folder, "rounds", ["reused", "seconds", "evaluation_seconds"]).to_pandas()
     own = rounds[~rounds["reused"].astype(bool)]
     return round(float(own["seconds"].sum() + own["evaluation_seconds"].sum()), 3)
+
+
+def _search_seconds(folder: Path) -> float | None:
+    """Add up the seconds of the trials by which the sides of a sweep were tuned; None if it has no searches."""
+    searches = [path.parent for path in sorted(folder.glob(f"{tuning.SEARCHES}/*/sweep.yaml"))]
+    seconds = [row["seconds"] or 0.0 for path in searches for row in _rows(load(path))]
+    return round(sum(seconds), 3) if searches else None
 
 
 def _sources(code: str, stated: Stated | None, before: Entry | None) -> str:

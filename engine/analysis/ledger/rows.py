@@ -6,13 +6,14 @@ import math
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from engine.analysis.claims import Claim
 from engine.analysis.comparing.rests_on import rests_on
 from engine.analysis.comparing.verdicts import Verdict, judge
 from engine.analysis.coverage import lacks
-from engine.analysis.ledger.entry import Entry
+from engine.analysis.ledger.entry import Entry, file_of
 from engine.analysis.ledger.stated import Stated
 from engine.analysis.ledger.versions import change_of, changes
 from engine.analysis.quantities import quantity
@@ -22,6 +23,7 @@ Word = Literal["held", "not held", "undecided", "of an earlier version", "not ye
 EARLIER: Word = "of an earlier version"
 NOT_RUN: Word = "not yet run"
 WORDS: tuple[Word, ...] = ("held", "not held", "undecided", EARLIER, NOT_RUN)
+PLACE = Path("docs/claims")  # of the entries in a checkout, for commands
 
 
 @dataclass(frozen=True)
@@ -88,10 +90,13 @@ class SweepRows:
         """The rows as plain data, for JSON; None for what is not known."""
         about: dict[str, Any] = {"paper": self.paper, "sweep": self.name, "profile": self.profile}
         about |= {"choice": self.choice}
-        about |= {"command": self.command, "codes": [], "weights": None, "minutes": None, "machine": {}}
+        about |= {"command": self.command, "codes": [], "weights": None, "machine": {}}
+        about |= {"minutes": None, "search_minutes": None}
         if self.entry is not None:
             about |= {"codes": list(self.entry.codes), "weights": self.entry.weights}
             about |= {"minutes": round(self.entry.seconds / 60, 2), "machine": dict(self.entry.machine)}
+            search = self.entry.search_seconds
+            about |= {"search_minutes": None if search is None else round(search / 60, 2)}
         return [about | _mapping(row) for row in self.rows]
 
 
@@ -147,7 +152,9 @@ def _of_entry(entry: Entry, stated: Stated | None, plain: Stated | None) -> Swee
     own = plain is not None and seeds == sorted(plain.definition["seeds"])
     command = _command(entry.name, entry.profile, entry.overrides, () if own or added else seeds)
     command += f" --until-decided --most {added['most']}" if added else ""
-    command += " --second-best FOLDER" if entry.choice else ""
+    if entry.choice:
+        own_file = file_of(PLACE, entry.name, entry.profile, entry.choice).as_posix()
+        command += f" --second-best {own_file if entry.searched else 'FOLDER'}"
     title = plain.title if plain is not None else entry.name
     return SweepRows(entry.name, entry.profile, title, entry, tuple(rows), command, entry.choice)
 
