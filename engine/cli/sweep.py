@@ -52,7 +52,7 @@ def sweep_command(
     ] = False,
     most: Annotated[int | None, typer.Option(min=2, help="seeds in all, with --until-decided; none: 20")] = None,
     second_best: Annotated[
-        Path | None, typer.Option(help="this sweep's folder or ledger entry, tuned: run each side's second best candidate")
+        Path | None, typer.Option(help="this sweep's folder or ledger entry: run each side's second best candidate")
     ] = None,
     track: Track = None,
     address: Address = None,
@@ -106,8 +106,8 @@ def sweep(
 ) -> int:
     """Run a sweep to its end, write its report, and return the exit code.
 
-    most: seeds, until claims are decided. second_best: the folder in which the best candidates were chosen, or its entry in the ledger. track: who
-    is told as it goes.
+    most: seeds, until claims are decided. second_best: the folder in which the best candidates were chosen, or the
+    ledger's entry of it. track: who is told as it goes.
     """
     from engine.sweeps.named import load
     from engine.sweeps.running import run_sweep

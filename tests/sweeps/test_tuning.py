@@ -118,8 +118,8 @@ def test_the_second_best_is_another_folder_of_the_same_sweep(tmp_path: Path, mon
 
 
 def test_the_second_best_of_an_entry_of_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: a sensitivity that only the folder's owner can make; candidates of another sweep's entry; an entry of before
-    that is taken for one without a second candidate; a file that is no entry."""
+    """Kills: a sensitivity that only the folder's owner can make; candidates of another sweep's entry; an entry of
+    before that is taken for one without a second candidate; a file that is no entry."""
     monkeypatch.chdir(tmp_path)
     named, how = small(), How().to_mapping()
     (tmp_path / "first").mkdir()

@@ -23,7 +23,7 @@ COUNTS = {  # trials of the profiles laptop and paper
     "figure2": (1, 3),
     "figure3": (30, 30),
     "protocol": (48, 48),
-    "headline": (18, 18),
+    "headline": (24, 18),
     "options": (66, 66),
 }
 every = pytest.mark.parametrize("name", COUNTS)
@@ -204,18 +204,35 @@ def test_figure_2_is_a_partition_and_hardly_a_run() -> None:
 
 
 def test_the_headline_is_long_enough_and_ends_slowly() -> None:
-    """Kills: a claim on the beginning of a training; a rate that never falls, or falls for some methods; a side away
-    from the middle of what is searched for it."""
-    methods = set()
-    for trial in trials("headline", "laptop"):
-        found = trial.experiment
-        methods.add(found.to_mapping()["algorithm"]["name"])
-        assert (found.rounds, found.local.epochs, found.local.augment) == (60, 2, "crop_flip")
-        rates = [found.at(round).local.lr for round in (1, 40, 41, 60)]
-        assert rates == pytest.approx([0.01, 0.01, 0.001, 0.001])
-        assert rates[0] == fedser.TUNED_RATES[1]
-    assert methods == {"fedavg", "fedprox", "moon", "fedmix", "feddc", "fedser"}
-    assert fedser.FEDSER.get("mu", 1.75) == fedser.TUNED_MU[-1]
+    """Kills: a claim on the beginning of a training; a rate that falls for some methods alone, or to the same one
+    whatever was searched; a method that is given less than another; arms that are told apart by more than n and mu."""
+    found = sweep("headline", "laptop")
+    budget = len(fedser.RATES)
+    assert [len(side.candidates()) for side in found.tuned] == [budget] * len(found.settings())
+    for setting, side in zip(found.settings(), found.tuned, strict=True):
+        assert side.picks(found.base.replace(setting), setting)
+        for rate, candidate in zip(fedser.RATES, side.candidates(), strict=True):
+            trial = found.experiment({**setting, **candidate}, 0)
+            assert (trial.rounds, trial.local.epochs, trial.local.augment) == (60, 2, "crop_flip")
+            assert (trial.local.lr, trial.schedule) == (rate, ())
+            assert trial.local.lr_decay ** (trial.rounds - 1) == pytest.approx(0.1, abs=0.02)
+    names = [setting["algorithm"]["name"] for setting in found.settings()]
+    assert names == ["fedavg", "fedprox", "moon", "fedmix", "feddc", "fedser", "fedser", "fedser"]
+    arms = [trial.experiment.algorithm for trial in trials("headline", "laptop")[-3:]]
+    assert [(arm.subnets, arm.mu, arm.transform) for arm in arms] == [
+        (2, 1.75, "resize_back"), (1, 1.75, "resize_back"), (2, 0.5, "resize_back")
+    ]  # fmt: skip
+
+
+def test_the_papers_headline_is_the_papers() -> None:
+    """Kills: a rate, a network or arms of the laptop's in the paper's setting."""
+    found = sweep("headline", "paper")
+    assert not found.tuned
+    assert found.base == fedser.base("paper")
+    assert [setting["algorithm"]["name"] for setting in found.settings()][-1] == "fedser"
+    said = [claim.text for claim in found.claims]
+    assert said == [claim.text for claim in sweep("headline", "laptop").claims][: len(said)]
+    assert len(said) == 10
 
 
 def test_the_protocol_has_both_readings() -> None:

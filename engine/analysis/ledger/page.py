@@ -30,8 +30,8 @@ row in each that was run, and is counted by its verdict in the profile paper whe
 
 A verdict is no part of the tables: it is judged anew whenever this page is made, from one line for each trial.
 `fedskew claims --record FOLDER` puts the folder of a sweep there, and a command below computes it again: equal weights
-have an equal hash. Minutes are of computing, all trials added up. Where sides were tuned, the trials of their search are
-among them if the row says "of which search"; a row that was recorded before these were counted does not.
+have an equal hash. Minutes are of computing, all trials added up. Where sides were tuned, the trials of their search
+are among them if it says "of which search"; a table that was recorded before these were counted does not.
 
 Earlier verdicts, of `benchmarks/results/balance.json`, `calibration.json`, `distillation.json` and `personal.json`, are
 left out: their trials were not kept, so that they cannot be judged anew, and all of their seeds shared one partition.
@@ -145,9 +145,10 @@ def _tried(sweep: SweepRows, entry: Entry) -> Iterable[str]:
     refused = [str(number) for number, row in enumerate(sweep.rows, start=1) if row.word == "not held"]
     if not refused or not sweep.name.endswith(HEADLINE):
         return
-    axes = (f"{axis['name']}: {', '.join(map(label, axis['values'] or ['drawn']))}" for axis in entry.definition["axes"])
     seeds = seeds_text(sorted({row["seed"] for row in entry.table.rows}))
-    yield escaped(f"Not held: {', '.join(refused)}. Tried on seeds {seeds}: {'; '.join(axes)}.")
+    tried = ((axis["name"], axis["values"] or ["drawn"]) for axis in entry.definition["axes"])
+    told = "; ".join(f"{name}: {', '.join(map(label, values))}" for name, values in tried)
+    yield escaped(f"Not held: {', '.join(refused)}. Tried on seeds {seeds}: {told}.")
 
 
 def _remarks(rows: Sequence[Row]) -> Iterable[str]:
