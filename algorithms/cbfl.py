@@ -15,6 +15,11 @@ T^2 KL(teacher || student), AT compares squared maps of norm 1, the gap of stati
 is the model of the last refresh. Options have the text's; ``text_vs_code`` in tune_configs/cbfl.py compares them.
 One thing is neither's: an attention map that is all but zero keeps norm 1, see :func:`attention`.
 
+The generator's defaults are of no one setting: gamma = 10 is the text's and the code's for CIFAR-100, 1000 steps and a
+new generator every 3 rounds are the code's for CIFAR-10, whose gamma is 3. For CIFAR-100 the code has 10, 2000 and 7,
+and the text has 10, 2000 and 1. The sweeps of tune_configs/cbfl.py name the fields of each data set. The laptop's
+gamma = 1 and 400 steps (``SMALL_CBFL``) are ours: with gamma = 10 so few steps give images that show no class.
+
 The first refresh is before the stage's first round, later ones in its rounds ``refresh``, 2 ``refresh``, ..., which are
 the authors' R_w + k q_G. (Their first one is a round earlier, and unused in that round.)
 

@@ -15,6 +15,9 @@ Where the released code differs, this is what the equations need, and an option 
   that of all h_k, and the penalty is alpha for every client: the means then give client k the share s_k/K that 1/s_k
   would take from its penalty. With alpha/s_k the penalties would not cancel where the clients' gradients do, and the
   iteration would end beside the optimum.
+
+The s_k are the repository's weights w_k (``weight_list``). It has them in its SCAFFOLD as well, where the paper of that
+method has none: ours is that paper's, see scaffold.py.
 """
 
 from __future__ import annotations

@@ -16,6 +16,15 @@ variates with 1/|S| in place of 1/N. Without momentum that gives the code's weig
   comes after a step.
 * The code corrects BatchNorm's running means and variances too, which are no weights and have no gradient, and keeps a
   client's variate in the process that happened to train it.
+
+Two other codes have rules that are the paper's in part only, and no option has them:
+
+* FedDC's repository weighs clients by w_k = n_k K / n, their relative size: the correction is c / w_k - c_k, and what a
+  client adds to c is taken w_k times, while weights are averaged uniformly. Where all w_k are 1 it is ``"uniform"``,
+  the paper's, which has no w_k.
+* NIID-Bench starts all control variates from the weights of a network that is drawn for that, ours start from 0. With
+  all clients in each round both come to the same; with some of them that network stays in everybody's correction until
+  all have taken part.
 """
 
 from __future__ import annotations
