@@ -15,6 +15,7 @@ from pydantic_core import PydanticUndefined
 from engine.algorithm import Kind
 from engine.experiment import CHOICES, IDENTITY, SECTIONS, Experiment, keys
 from engine.studies.conformance.checks import CHECKS
+from tune_configs import SWEEPS
 
 PAGE = (Path(__file__).parents[1] / "docs" / "config.md").read_text(encoding="utf-8")
 
@@ -123,6 +124,20 @@ def test_the_contract_tells_every_kind_of_entry() -> None:
     kinds = page.split("| kind | shape |")[1].split("\n\n")[0]
     named = [name for row in kinds.splitlines()[2:] for name in re.findall(r"`([A-Z_]+)`", row.split("|")[1])]
     assert sorted(named) == sorted(kind.name for kind in Kind)
+
+
+def test_what_the_audited_page_names_is_there() -> None:
+    """Kills: a sweep or a file that was renamed, where a reader is sent to look; a finding of which nothing is said."""
+    root = Path(__file__).parents[1]
+    page = (root / "docs" / "audited.md").read_text(encoding="utf-8")
+    sweeps = re.findall(rf"`((?:{'|'.join(SWEEPS)})\.\w+)`", page)
+    files = re.findall(r"`((?:algorithms|tune_configs|benchmarks)/[\w/]+\.\w+)`", page)
+    assert len(set(sweeps)) > 20 and len(set(files)) > 8
+    assert {*sweeps} <= {f"{module}.{name}" for module, names in SWEEPS.items() for name in names}
+    assert all((root / path).exists() for path in files)
+    rows = [line for line in page.splitlines() if line.startswith("| ") and line != "| found | now |"]
+    assert len(rows) > 50
+    assert all(line.count(" | ") == 1 and re.search(r"\*\*(Mended|Answered)\*\*", line) for line in rows)
 
 
 def test_every_check_of_own_parts_is_on_its_page() -> None:
