@@ -61,7 +61,7 @@ inaturalist: $(VENV)/installed  ## memory and disk of 2,295 clients of a ResNet1
 many: $(VENV)/installed  ## memory of 100,000 clients, 1,000 per round (10 minutes)
 	$(BIN)/python -m benchmarks.many_clients
 
-first: $(VENV)/installed  ## seconds from the command to the first round, and where they go (5 minutes)
+first: $(VENV)/installed  ## seconds from the command to the first round and from the last to its end (6 minutes)
 	$(BIN)/python -m benchmarks.first_round
 
 chaos: $(VENV)/installed-test  ## N runs and N/2 sweeps under drawn faults, and file readers under a fuzzer (two hours); goes on where it stopped
