@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .PHONY: demo sweep test test-fast mutants site check balance bench learning bits sweeps methods calibration personal distillation inaturalist
-.PHONY: many first trackers memory audit clean
+.PHONY: beside many first trackers memory audit clean
 
 demo: $(VENV)/installed  ## a federated run on real images, on Ray
 	$(BIN)/fedskew run
@@ -36,6 +36,9 @@ balance: $(VENV)/installed  ## CBFL's and FedSER's first claims on real images (
 
 bench: $(VENV)/installed  ## seconds per round beside a plain loop, in one run; FLOWER=python and PFL=python beside peers
 	$(BIN)/python -m benchmarks.speed $(if $(FLOWER),--flower-python $(FLOWER)) $(if $(PFL),--pfl-python $(PFL))
+
+beside: $(VENV)/installed  ## seconds per round of an older commit beside this tree's, in turns (15 minutes): OLD=revision
+	$(BIN)/python -m benchmarks.old_beside_new $(or $(OLD),$(error OLD=revision is missing: the commit to compare with))
 
 learning: $(VENV)/installed  ## accuracy against the plain loop on the whole of Fashion-MNIST (15 minutes)
 	$(BIN)/python -m benchmarks.learning

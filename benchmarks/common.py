@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterable
+import statistics
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import islice
@@ -53,6 +54,14 @@ def write_orders(experiment: Experiment, run: Path, cohorts: dict[int, list[int]
             passes = islice(orders(int(sizes[client]), local.batch_size, local.last_batch, rng), local.epochs)
             drawn[f"{number}/{client}"] = np.stack([torch.cat(batches).numpy() for batches in passes])
     np.savez(folder / "orders.npz", **drawn)  # pyright: ignore[reportArgumentType]
+
+
+def quartiles(values: Sequence[float]) -> list[float]:
+    """The lower and the upper one; both are a single value itself."""
+    if len(values) == 1:
+        return [values[0]] * 2
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return [low, high]
 
 
 def facts() -> dict[str, Any]:

@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import speed_page
-from benchmarks.common import RESULTS, save, verdict
+from benchmarks.common import RESULTS, quartiles, save, verdict
 from benchmarks.contestants import Contestant, Engine, Plain
 from benchmarks.footprint import weighed
 from benchmarks.memory import GROWTH_LIMIT, growth
@@ -67,15 +67,12 @@ class Measured:
         """For the file: medians over turns, and the quartiles of the ratio."""
         if not self.turns:
             return {"name": self.name, **self.facts}
-        low, _, high = (
-            statistics.quantiles(self.ratios, n=4, method="inclusive") if len(self.turns) > 1 else (self.ratios[0],) * 3
-        )
         return {
             "name": self.name,
             **self.facts,
             "seconds_per_round": statistics.median(self.turns),
             "ratio": statistics.median(self.ratios),
-            "ratio_quartiles": [low, high],
+            "ratio_quartiles": quartiles(self.ratios),
             "turns": self.turns,
             "plain_turns": self.beside,
         }
