@@ -32,6 +32,7 @@ class Coverage:
     nameless: tuple[str, ...] = ()  # missing or damaged ones whose settings are not known: they are in no table
     damage: Mapping[str, str] = field(default_factory=dict)  # trial -> what of it cannot be read
     problem: str = ""  # of the plan itself
+    files: tuple[str, ...] = ()  # the user's own that the sweep needs, where it is incomplete
 
     @property
     def complete(self) -> bool:
@@ -66,6 +67,8 @@ class Coverage:
         again = (
             f"fedskew resume {shlex.quote(str(folder))}" if folder is not None else "fedskew resume with this folder"
         )
+        given = shlex.join([word for file in self.files for word in ("--with", file)])
+        again += (f" {given}" if folder is not None else f" and {given}") if given else ""
         said = [f"Incomplete: {self.figure} trials are here ({self.counts})"]
         if self.planned is None:
             said[0] += f"; {NOT_PLANNED}"

@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from engine.analysis.trials import (
 )
 from engine.base.errors import RunFolderError, one_line, require
 from engine.base.files import write_atomically
+from engine.record import parts
 from engine.record.summary import read as read_summary
 from engine.record.sweep_files import RECORD, PlannedTrial, followed, read_plan, read_record
 
@@ -44,6 +45,7 @@ def load(folder: Path, metric: str | None = None) -> Results:
     """Read a sweep's folder or a run's; ``metric`` is compared in place of the sweep's own."""
     folder = Path(folder)
     plan: Plan = None
+    values: dict[str, Any] = {}
     problem, damage = "", dict[str, str]()
     if os.path.exists(folder / "sweep.yaml"):
         sweep, values = _sweep(folder)
@@ -65,6 +67,7 @@ def load(folder: Path, metric: str | None = None) -> Results:
     coverage = Coverage(planned=1)
     if os.path.exists(folder / "sweep.yaml"):
         rows, coverage = _covered(rows, names, plan, problem, {**damage, **reader.damage})
+        coverage = coverage if coverage.complete else replace(coverage, files=_files(folder, values, rows))
     if missing := reader.without_partition:
         log.warning("worst_decile_accuracy is left out for %d of %d trials: %s", len(missing), len(rows), missing[0])
     asked = class_figures([sweep["metric"], metric or "", *(one.metric for one in sweep["tables"] + sweep["claims"])])
@@ -190,6 +193,13 @@ def _covered(
         problem=problem,
     )
     return sorted(rows, key=lambda row: row["trial"]), coverage
+
+
+def _files(folder: Path, sweep: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Name the user's own files that a sweep needs: that which states it, and those of its trials' parts."""
+    stated = str(sweep.get("reference", "")).rpartition(":")[0]
+    of_parts = parts.needs(folder / row["folder"] for row in rows).files
+    return tuple(dict.fromkeys([stated, *of_parts] if stated else of_parts))
 
 
 def _single_run(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:

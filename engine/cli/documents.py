@@ -209,5 +209,5 @@ RANKED = {
     "low": "the lower end of its 95 % interval; null with one run",
     "high": "its upper end",
     "best": "true where no other is better, see the page on results",
-    "runs": "one object for each: seed, value, source, trial, experiment, code, weights, config, command",
+    "runs": "one object for each: seed, value, source, trial, experiment, code, weights, config, command, needs",
 }

@@ -14,14 +14,15 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from engine import __version__
 from engine.base import plugins
 from engine.base.definitions import SCRIPT
-from engine.base.errors import RunFolderError
+from engine.base.errors import RunFolderError, one_line
 from engine.base.files import write_atomically
 from engine.base.own_modules import OURS
 from engine.base.sources import all_behind, is_installed, source_digest, version_of
@@ -114,11 +115,49 @@ def lacking(folder: Path) -> str | None:
     for place, one in read(folder).items():
         if one["name"] in CHOICES[section_of(place)].names():
             continue
-        where, section = one.get("place"), section_of(place)
-        again = {
-            "file": f"give its file: --with {where}",
-            "script": "run that script again",
-            "package": f"install {where} {one.get('version')}",
-        }.get(str(one.get("origin")), "give its file by --with FILE.py")
-        return f"{section} {one['name']!r} came from {where} and is not known here; {again}"
+        return f"{_came_from(place, one)} and is not known here; {_given_again(one)}"
     return None
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What runs need beside fedskew to be computed again."""
+
+    files: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()  # sentences: on scripts and packages, and on a parts.json that cannot be read
+
+    @property
+    def words(self) -> list[str]:
+        """The words of a command that give the files."""
+        return [word for file in self.files for word in ("--with", file)]
+
+
+def needs(folders: Iterable[Path]) -> Needs:
+    """Gather what the runs in ``folders`` need beside fedskew to be computed again, each once."""
+    files, others = dict[str, None](), dict[str, None]()
+    for folder in folders:
+        try:
+            found = read(folder)
+        except RunFolderError as error:
+            others[one_line(str(error))] = None
+            continue
+        for place, one in found.items():
+            where = str(one.get("place"))
+            if one.get("origin") == "file" and where.endswith(".py"):
+                files[where] = None
+            elif one.get("origin") != "fedskew":
+                others[f"{_came_from(place, one)}; {_given_again(one)}"] = None
+    return Needs(tuple(files), tuple(others))
+
+
+def _came_from(place: str, one: Mapping[str, Any]) -> str:
+    return f"{section_of(place)} {one['name']!r} came from {one.get('place')}"
+
+
+def _given_again(one: Mapping[str, Any]) -> str:
+    """Return how a part is made known, in words."""
+    return {
+        "file": f"give its file: --with {one.get('place')}",
+        "script": "run that script again",
+        "package": f"install {one.get('place')} {one.get('version')}",
+    }.get(str(one.get("origin")), "give its file by --with FILE.py")

@@ -96,6 +96,18 @@ def test_a_sweep_that_is_whole_says_nothing(whole: Path) -> None:
     assert (results.coverage.figure, results.coverage.counts) == ("24", "24 finished")
 
 
+def test_the_repair_names_the_files_that_it_needs(lossy: Path) -> None:
+    """Kills: a command to resume that a sweep of one's own file, or with parts of one, refuses for want of it."""
+    assert "--with" not in " ".join(load(lossy).coverage.sentences(lossy))
+    part = {"name": "mine", "origin": "file", "place": "/code/my method.py", "version": None, "code": "0" * 16}
+    for trial in ("00000", "00001"):
+        (lossy / "trials" / trial / "parts.json").write_text(json.dumps({"stages.train.algorithm": part}))
+    (lossy / "sweep.yaml").write_text((lossy / "sweep.yaml").read_text() + "reference: /code/mine.py:two_rates\n")
+    given = "--with /code/mine.py --with '/code/my method.py'"
+    for folder, begin in ((lossy, f"fedskew resume {lossy}"), (None, "fedskew resume with this folder and")):
+        assert f"{begin} {given} computes what is not there" in " ".join(load(lossy).coverage.sentences(folder))
+
+
 def test_an_earlier_version_planned_in_silence(lossy: Path) -> None:
     """Kills: a sweep without a plan that counts as whole; settings that are made up; a damaged plan that
     is believed."""

@@ -446,6 +446,17 @@ def test_the_page_says_what_a_row_rests_on(folder: Path) -> None:
         with_headlines("no markers", [])
 
 
+def test_parts_of_ones_own_are_refused(folder: Path) -> None:
+    """Kills: a row whose command lacks the file, or the package, that it was computed with."""
+    path = next(iter(sorted(folder.glob("trials/*/parts.json"))))
+    part = {"name": "mine", "place": "more-methods", "version": "0.1", "code": "0" * 16}
+    for origin, told in (("file", "of /code/mine.py"), ("package", "algorithm 'mine' came from more-methods")):
+        changed = {**part, "origin": origin} | ({"place": "/code/mine.py"} if origin == "file" else {})
+        path.write_text(json.dumps({"stages.train.algorithm": changed}))
+        with pytest.raises(RunFolderError, match=rf"has parts of your own \({told}.*\): the ledger takes"):
+            record(folder, stated_of(folder))
+
+
 def test_a_report_leads_to_its_row(folder: Path) -> None:
     """Kills: a report that says nothing of the ledger; one of a user's own sweep that names a row that is not there."""
     assert "docs/claims.md#madeheadline" in ledger_note(load(folder))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,38 @@ def test_a_file_is_given_with_each_command(call: Any, tmp_path: Path, code: Path
     assert "algorithm ownprox" in page and f"file {code / 'ownprox.py'}, code " in page
     exit, out, _ = call("list", "algorithms", *given)
     assert exit == 0 and "FedProx (Li et al. 2020, eq. 2)." in " ".join(out.split()) and "mu=0.01" in out
+
+
+def test_a_printed_command_names_the_file_that_it_needs(
+    call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: Path
+) -> None:
+    """Kills: a leaderboard's or a checklist's command that cannot make its run again for want of the file; a part of a
+    package or a script of which nothing is said."""
+    given = ("--with", str(code / "ownprox.py"))
+    weights = weights_of(call, "run", *WORDS, "algorithm.name=ownprox", "--out", "mine", *given)
+    another_process()
+    checklist = call("report", "mine", "--checklist")[1]
+    assert f"experiment.yaml and {' '.join(given)} makes each run" in checklist
+    (cell,) = json.loads(call("leaderboard", "mine", "--json")[1])["cells"]
+    (run,) = cell["runs"]
+    assert run["needs"] == [] and run["command"] in (tmp_path / "leaderboard" / "leaderboard.html").read_text()
+    monkeypatch.chdir(tmp_path / "leaderboard")
+    assert weights_of(call, *shlex.split(run["command"])[1:], "--out", "again") == weights
+
+    monkeypatch.chdir(tmp_path)
+    parts = tmp_path / "mine" / "parts.json"
+    own = json.loads(parts.read_text())
+    for origin, told in (("package", "install some-methods 1.2"), ("script", "run that script again")):
+        own["stages.train.algorithm"] |= {"origin": origin, "place": "some-methods", "version": "1.2"}
+        parts.write_text(json.dumps(own))
+        (cell,) = json.loads(call("leaderboard", "mine", "--json")[1])["cells"]
+        (sentence,) = cell["runs"][0]["needs"]
+        assert sentence == f"algorithm 'ownprox' came from some-methods; {told}" and "--with" not in str(cell["runs"])
+        page = (tmp_path / "leaderboard" / "leaderboard.html").read_text()
+        assert sentence.replace("'", "&#39;") in page
+    parts.write_text("{")
+    (cell,) = json.loads(call("leaderboard", "mine", "--json")[1])["cells"]
+    assert "parts.json cannot be read" in cell["runs"][0]["needs"][0]
 
 
 @pytest.mark.parametrize("edited", ["ownprox.py", "own_scale.py"])

@@ -17,6 +17,7 @@ from engine.analysis.results import Results, check_metric, larger_is_better
 from engine.analysis.settings import key, label, names_oracle
 from engine.analysis.statistics import difference, interval, student
 from engine.base.errors import RunFolderError, require
+from engine.record import parts
 
 METHOD = ("algorithm", "local", "stages")  # sections of the keys of a row; all other keys are of the task
 LEVEL = 0.95
@@ -34,6 +35,7 @@ class Repetition:
     code: str  # 16 hex digits, or "unknown"
     weights: str  # SHA-256
     values: Mapping[str, Any]  # the experiment as data
+    needs: parts.Needs  # beside fedskew, to be computed again
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,8 @@ def _trials(folders: Mapping[str, Results], metric: str) -> tuple[list[tuple[Any
                 others += 1
                 continue
             own = (str(row["trial"]), facts.experiment, facts.code or "unknown", str(row["weights_sha256"]))
-            run = Repetition(int(row["seed"]), value, source, *own, values=facts.values)
+            needs = parts.needs([results.path / row["folder"]])
+            run = Repetition(int(row["seed"]), value, source, *own, values=facts.values, needs=needs)
             same = known.setdefault(run.experiment, run)
             if same is not run:
                 left_out += _of_double(same, run)

@@ -47,7 +47,7 @@ def write(folders: Mapping[str, Results], out: Path, metric: str | None = None) 
 
 def command(run: Repetition) -> str:
     """Return the command that computes a run again, from the leaderboard's folder."""
-    return shlex.join(["fedskew", "run", f"{CONFIGS}/{run.experiment}.yaml"])
+    return shlex.join(["fedskew", "run", f"{CONFIGS}/{run.experiment}.yaml", *run.needs.words])
 
 
 def _config(run: Repetition) -> str:
@@ -69,6 +69,7 @@ def _data(board: Board) -> str:
                     **{name: getattr(run, name) for name in ("experiment", "code", "weights")},
                     "config": f"{CONFIGS}/{run.experiment}.yaml",
                     "command": command(run),
+                    "needs": list(run.needs.others),
                 }
                 for run in cell.runs
             ],
@@ -125,6 +126,7 @@ def _shown(cell: Cell | None, measured: Quantity) -> dict[str, Any] | None:
                 "experiment": run.experiment,
                 "weights": run.weights[:16],
                 "command": command(run),
+                "needs": run.needs.others,
             }
             for run in cell.runs
         ],

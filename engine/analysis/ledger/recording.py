@@ -22,6 +22,7 @@ from engine.analysis.trials import of_schema, read_experiment, read_yaml
 from engine.base.devices import first_cpu
 from engine.base.errors import RunFolderError
 from engine.base.opening import read_bytes
+from engine.record import parts
 from engine.record.numerics import UNKNOWN, processor
 from engine.record.stage_hashes import CODE
 from engine.record.summary import read as read_summary
@@ -65,6 +66,10 @@ def record(folder: Path, stated: Stated | None, before: Entry | None = None) -> 
     name, profile, overrides = asked(folder)
     values = read_yaml(folder / "sweep.yaml")
     results = load(folder)
+    own = parts.needs(results.path / row["folder"] for row in results.trials.to_dict("records"))
+    if own.files or own.others:  # a command of the ledger's page names none of them
+        told = "; ".join(own.others) or f"of {', '.join(own.files)}"
+        raise RunFolderError(f"{folder} has parts of your own ({told}): the ledger takes what fedskew alone computes")
     rows = _rows(results)
     versions, sources = dict[tuple[Any, ...], dict[str, str]](), dict[str, str]()
     for row in rows:

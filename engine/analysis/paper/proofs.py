@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,6 +135,8 @@ def command(evidence: Evidence) -> Proof | None:
     if not evidence.trials:
         return None
     left = "the same for all else that the paper reports"
+    needs = parts.needs(folder for _, _, folder in evidence.trials)
+    for_own = f" ({'; '.join(needs.others)})" if needs.others else ""
     if isinstance(reference := evidence.sweep.get("reference"), str):
         words = [
             "fedskew sweep",
@@ -141,10 +144,14 @@ def command(evidence: Evidence) -> Proof | None:
             "--profile",
             str(evidence.sweep.get("profile")),
             *map(str, evidence.sweep.get("overrides") or ()),
+            *needs.words,
         ]
-        return Proof(f"{' '.join(words)} makes it again.", left)
+        return Proof(f"{shlex.join(words)} makes it again{for_own}.", left)
     where = "trials/*/experiment.yaml" if evidence.sweep else "experiment.yaml"
-    return Proof(f"fedskew run with {where} makes each run again, to the same SHA-256 of its weights.", left)
+    given = f" and {shlex.join(needs.words)}" if needs.words else ""
+    return Proof(
+        f"fedskew run with {where}{given} makes each run again, to the same SHA-256 of its weights{for_own}.", left
+    )
 
 
 # --- models and choices -----------------------------------------------------------------------------
