@@ -9,11 +9,13 @@ import typer
 
 from engine.base.files import write_atomically, writing
 from engine.cli.json_output import Json, print_json, print_line
+from engine.cli.naming import With
 
 
 def cite_command(
     folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
     as_json: Json = False,
+    own: With = None,
 ) -> None:
     """Print the BibTeX of fedskew and of every method, data set, partition and architecture that a folder has used."""
     from engine.analysis.paper.citations import citations  # with pandas

@@ -110,13 +110,13 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def lacking(folder: Path) -> str | None:
-    """Return what of a run's parts is not known here and how it is given, in words; None where nothing lacks."""
-    for place, one in read(folder).items():
-        if one["name"] in CHOICES[section_of(place)].names():
-            continue
-        return f"{_came_from(place, one)} and is not known here; {_given_again(one)}"
-    return None
+def lacking(folder: Path) -> dict[tuple[str, str], str]:
+    """Return what of a run's parts is not known here and how it is given, in words, by section and name."""
+    return {
+        (section_of(place), one["name"]): f"{_came_from(place, one)} and is not known here; {_given_again(one)}"
+        for place, one in read(folder).items()
+        if one["name"] not in CHOICES[section_of(place)].names()
+    }
 
 
 @dataclass(frozen=True)

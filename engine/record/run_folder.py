@@ -125,7 +125,7 @@ class RunFolder:
         try:
             return Experiment.from_mapping(safe_yaml.read(path))
         except (ValueError, OSError, TypeError) as error:
-            lacking = parts.lacking(self.path)
+            lacking = next(iter(parts.lacking(self.path).values()), None)
             told = f"{self.path}: {lacking}" if lacking else f"{path} is not an experiment of this version ({error})"
             raise RunFolderError(told) from None
 

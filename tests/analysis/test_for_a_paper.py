@@ -12,8 +12,10 @@ import engine
 from engine.analysis.paper import checklist, citations
 from engine.analysis.paper.checklist import NEURIPS, REFORMS
 from engine.analysis.paper.sources import CLAIMS, RANKS, SERVER_OPTIMIZERS, SOURCES, entries
+from engine.base import own_modules
 from engine.base.errors import RunFolderError
 from engine.experiment import CHOICES, Experiment
+from tests.support import own_prox
 from tests.support.command_line import fedskew
 from tests.support.report_pages import CLAIMS as SOME_CLAIMS
 from tests.support.report_pages import TABLE, small
@@ -112,6 +114,75 @@ def test_a_sweep_cites_what_its_trials_use(
     assert code == 0 and out.strip() == text.strip()
     with pytest.raises(RunFolderError, match="no experiment to cite for"):
         citations(tmp_path)
+
+
+OWN_METHOD = r'''
+r"""A method.
+
+@article{nobody2026of,
+  author = {N{\"o}body, Ann},
+  title = {{Of the module}},
+}
+"""
+import fedskew
+from dataclasses import dataclass
+
+@fedskew.algorithm("of_the_class")
+@dataclass(frozen=True)
+class OfTheClass(fedskew.FedAvg):
+    r"""The same, better.
+
+    @misc{nobody2027better,
+      title = {{Of the {class}}},
+      year = {2027},
+    }
+
+    @article{mcmahan2017communication, title = {{Another}}}
+    """
+
+@fedskew.algorithm("of_the_module")
+@dataclass(frozen=True)
+class OfTheModule(OfTheClass):
+    mu: float = 0.0
+'''
+
+
+def test_a_part_of_ones_own_brings_its_bibtex(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Kills: an entry of the class it derives from, or of the module beside its own; a key for two papers; an entry cut
+    off at its first brace; a part that is not known here and of which nobody says how it is given."""
+    known = entries()["mcmahan2017communication"].strip()
+    own = OWN_METHOD.replace("@article{mcmahan2017communication, title = {{Another}}}", known.replace("\n", "\n    "))
+
+    def cite(name: str, text: str, given: bool = True) -> tuple[int, str, str]:
+        (tmp_path / "mine.py").write_text(text)
+        with own_prox.forgotten():
+            own_modules.import_file(tmp_path / "mine.py", "--with")
+            algorithm = {"name": name}
+            run = make_run(
+                tmp_path / name, Experiment(**BASE | {"algorithm": algorithm, "rounds": 2}), client_rows=False
+            )
+        with own_prox.forgotten():
+            words = ["--with", str(tmp_path / "mine.py")] if given else []
+            return fedskew(monkeypatch, capsys, "cite", str(run), *words)
+
+    code, out, err = cite("of_the_class", own)
+    assert code == 0, err
+    made = parsed(out)
+    assert "% algorithm of_the_class: nobody2027better, mcmahan2017communication\n" in out
+    assert made["nobody2027better"] == ("misc", {"title": "{Of the {class}}", "year": "2027"})
+    assert "nobody2026of" not in made and f"\n{known}\n" in out
+    made = parsed(cite("of_the_module", own)[1])
+    assert made["nobody2026of"][1]["author"] == r"N{\"o}body, Ann" and "nobody2027better" not in made
+
+    code, out, _ = cite("of_the_class", own, given=False)
+    told = f"algorithm 'of_the_class' came from {tmp_path / 'mine.py'} and is not known here; give its file: --with"
+    assert code == 0 and f"% algorithm of_the_class: no entry here ({told} {tmp_path / 'mine.py'})\n" in out
+    code, _, err = cite("of_the_class", OWN_METHOD)
+    assert code == 2 and "brings an entry mcmahan2017communication, which is another one's key here" in err
+    code, _, err = cite("of_the_class", own.replace("{{Of the {class}}}", "{{Of the {class}}"))
+    assert code == 2 and "brings the entry nobody2027better, whose braces do not close; close them" in err
 
 
 def test_a_run_cites_its_servers_optimizer(tmp_path: Path) -> None:

@@ -7,6 +7,15 @@ clients' own models. A client that has not taken part has the layers that all st
 makes it FedAvg to the bit, but for how it is evaluated.
 
 Which parameters are BatchNorm's is found out once, before the first round, see :func:`find_norms`.
+
+@inproceedings{li2021fedbn,
+  author = {Li, Xiaoxiao and Jiang, Meirui and Zhang, Xiaofei and Kamp, Michael and Dou, Qi},
+  title = {{FedBN: Federated Learning on Non-IID Features via Local Batch Normalization}},
+  year = {2021},
+  booktitle = {International Conference on Learning Representations},
+  eprint = {2102.07623},
+  archiveprefix = {arXiv},
+}
 """
 
 from __future__ import annotations

@@ -10,6 +10,16 @@ model knows of the others, which the client may have no rows of, is not forgotte
 eval mode.
 
 The divergence stands here as printed; released code multiplies it by tau^2, which at tau = 1 is the same.
+
+@inproceedings{lee2022preservation,
+  author = {Lee, Gihun and Jeong, Minchan and Shin, Yongjin and Bae, Sangmin and Yun, Se-Young},
+  title = {{Preservation of the Global Knowledge by Not-True Distillation in Federated Learning}},
+  year = {2022},
+  booktitle = {Advances in Neural Information Processing Systems},
+  volume = {35},
+  eprint = {2106.03097},
+  archiveprefix = {arXiv},
+}
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""FedAdam and FedYogi: an adaptive optimizer on the server (Reddi et al. 2021, arXiv:2003.00295, Alg. 2).
+r"""FedAdam and FedYogi: an adaptive optimizer on the server (Reddi et al. 2021, arXiv:2003.00295, Alg. 2).
 
 With D the cohort's mean update, after minus before, and all operations entry by entry,
 
@@ -8,6 +8,16 @@ With D the cohort's mean update, after minus before, and all operations entry by
     w <- w + eta m / (sqrt(v) + tau)
 
 from m = 0 and v = tau^2, without bias correction. The mean is by samples, as FedAvg's; the paper's is uniform.
+
+@inproceedings{reddi2021adaptive,
+  author = {Reddi, Sashank J. and Charles, Zachary and Zaheer, Manzil and Garrett, Zachary and Rush, Keith and
+    Kone{\v{c}}n{\'y}, Jakub and Kumar, Sanjiv and McMahan, H. Brendan},
+  title = {{Adaptive Federated Optimization}},
+  year = {2021},
+  booktitle = {International Conference on Learning Representations},
+  eprint = {2003.00295},
+  archiveprefix = {arXiv},
+}
 """
 
 from __future__ import annotations

@@ -14,6 +14,15 @@ sum is one at P. A client's own model is the generic body under that sum.
 
 The paper takes one step at P on each batch of the generic training. P is trained after it here, on the features that
 it has come to; since nothing flows back from P, the generic model is the same. ``local.weight_decay`` shrinks the sum.
+
+@inproceedings{chen2022on,
+  author = {Chen, Hong-You and Chao, Wei-Lun},
+  title = {{On Bridging Generic and Personalized Federated Learning for Image Classification}},
+  year = {2022},
+  booktitle = {International Conference on Learning Representations},
+  eprint = {2107.00778},
+  archiveprefix = {arXiv},
+}
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import dataclasses
 import importlib
 import inspect
 import pickle
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from fedskew_more import METHODS
 
 from algorithms import ALGORITHMS
 from engine.algorithm import Requires
+from engine.analysis.paper.own_entries import brought
 from engine.base.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]
@@ -45,6 +47,20 @@ def test_fedskew_is_all_that_it_knows() -> None:
         }
         assert not modules & {"engine", "algorithms", "tune_configs"}, path.name
         assert ast.get_docstring(tree)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_brings_its_paper(name: str) -> None:
+    """Kills: a method that nobody would cite, the entry of another paper, one that ``fedskew cite`` refuses."""
+    text = importlib.import_module(METHODS[name].__module__).__doc__ or ""
+    (entry,) = (brought("algorithm", name) or {}).values()
+    about = re.search(r"\((\w+)[\w .]*? (\d{4}),\s(?:\w+,\s)?(arXiv|doi):([\w./]+)", text)
+    assert about is not None
+    surname, year, kind, number = about.groups()
+    field = {"arXiv": "eprint", "doi": "doi"}[kind]
+    for said in (f"author = {{{surname}, ", f"year = {{{year}}}", f"{field} = {{{number}}}", "booktitle = {"):
+        assert said in entry
+    assert entry.startswith(f"@inproceedings{{{surname.lower()}{year}") and entry in text
 
 
 @pytest.mark.parametrize("name", METHODS)
