@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from algorithms import ALGORITHMS
-from docs.site import facts, links
+from docs.site import costs, facts, links
 from docs.site.comments import comment_of
+from docs.site.examples import small
 from docs.site.included import with_parts
+from engine.models.cost import model_cost
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -46,6 +49,32 @@ def test_comments_are_read_above_and_behind() -> None:
     lines = ["a = 1  # of a", "# --- rates ---", "# above", "b = (", "    2  # behind", ")"]
     assert comment_of(lines, 1, 1) == "of a"
     assert comment_of(lines, 4, 6) == "above behind"
+
+
+def test_operations_are_those_of_the_rounds_images() -> None:
+    """Kills: a ratio in the place of the count; operations of another round, of an evaluation, of one client alone."""
+    experiment = small("fedavg", {}, costs.CLIENTS, costs.ROWS, costs.BATCH)
+    model = model_cost(experiment.model, costs.SHAPE, costs.CLASSES)
+    layers = [layer for layer in model.layers if layer.kind != "BatchNorm2d"]  # no matrix product
+    one_image = sum((4 if layer.is_first else 6) * layer.macs for layer in layers)
+    cost = costs.counted("fedavg")
+    assert cost.flops == costs.CLIENTS * costs.ROWS * one_image
+    assert [replace(cost, flops=number).billions for number in (2_792_486_400, 55_849_728_000, None)] == [
+        "2.79",
+        "55.8",
+        "",
+    ]
+
+
+def test_a_page_has_the_count_beside_the_ratio() -> None:
+    """Kills: the one in the other's row; either left out; operations of a stage that has no rounds."""
+    pages = pytest.importorskip("docs.site.algorithm_pages", exc_type=ImportError)  # needs the extra docs
+    cost = costs.Cost("P", "P", flops=5_591_686_400, by_fedavg=2.002)
+    text = "\n".join(pages._costs("fedmix", cost))
+    assert "| operations of a round (FLOPs) | 5.59 billion |" in text and "| the same by FedAvg's | 2.00 |" in text
+    assert "operations of a round (FLOPs)" not in "\n".join(pages._costs("ccvr", costs.Cost(outside=(3, 0))))
+    index = pages._index(dict.fromkeys(ALGORITHMS, cost), {})
+    assert all(line.count("| 5.59 | 2.00 |") == 1 for line in index.splitlines() if line.startswith("| ["))
 
 
 def test_the_navigation_has_every_page() -> None:

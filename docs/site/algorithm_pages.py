@@ -11,7 +11,7 @@ import yaml
 
 from algorithms import ALGORITHMS
 from docs.site import claims, examples, facts
-from docs.site.costs import OWN, SETTING, Cost, costs
+from docs.site.costs import OWN, SETTING, TIMES, Cost, costs
 from docs.site.formulas import formula
 from docs.site.place import ROOT
 from docs.site.roles import plain
@@ -113,13 +113,15 @@ def _costs(name: str, cost: Cost) -> Iterator[str]:
         when = "in place of rounds" if not cost.up else "outside rounds"
         rows.append(f"| numbers {when}, the mean of a client | {up} up, {down} down |")
     if cost.flops is not None:
-        rows.append(f"| operations of a round, by FedAvg's | {cost.flops:.2f} |")
+        rows.append(f"| operations of a round (FLOPs) | {cost.billions} billion |")
+        rows.append(f"| the same by FedAvg's | {cost.by_fedavg:.2f} |")
     timed = facts.measured(name)
     if timed is not None:
         rows.append(f"| time of local work, by FedAvg's | {timed[1]:.2f} on a {timed[0]}, measured once |")
     if rows:
         yield "\n".join(["| | |", "|---|---|", *rows])
         own = ", ".join(f"`{field}={value}`" for field, value in OWN.get(name, {}).items())
+        own += f", the operations times {TIMES[name]}" if name in TIMES else ""
         yield " ".join([SETTING, f"{PARTS}." * bool(cost.up), f"To be quick, with {own}." * bool(own)])
     else:
         yield "Nothing travels: the server works with what the stage before has left it."
@@ -153,17 +155,21 @@ def _index(cost: Mapping[str, Cost], about: Mapping[str, list[claims.Found]]) ->
     rows = []
     for name in ALGORITHMS:
         told, own = facts.told()[name], cost[name]
-        flops = "" if own.flops is None else f"{own.flops:.2f}"
+        flops = ("", "") if own.flops is None else (own.billions, f"{own.by_fedavg:.2f}")
         words = [row.word for _, row in about.get(name, [])]
         counted = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
-        rows.append(f"| [{name}]({name}.md) | {told.paper} | {own.up} | {flops} | {counted} | {told.changes} |")
-    head = "| algorithm | paper | numbers up | operations | claims | what it changes |\n|---|---|---|---|---|---|"
+        rows.append(
+            f"| [{name}]({name}.md) | {told.paper} | {own.up} | {' | '.join(flops)} | {counted} | {told.changes} |"
+        )
+    names = ("algorithm", "paper", "numbers up", "10⁹ operations", "by FedAvg's", "claims", "what it changes")
+    head = f"| {' | '.join(names)} |\n{'|---' * len(names)}|"
     return (
         "\n\n".join(
             [
                 "# Algorithms",
-                "Every algorithm that fedskew brings, with what a client sends in a round, and a round's operations by "
-                f"FedAvg's. {PARTS}; a stage without rounds has neither. A page says where its figures come from.",
+                "Every algorithm that fedskew brings, with what a client sends in a round, and the operations of a "
+                f"round of two small clients. {PARTS}; a stage without rounds has neither. A page says where its "
+                "figures come from.",
                 "\n".join([head, *rows]),
                 "One of your own: [a tutorial](../tutorials/own_algorithm.md), [the contract](../contract.md). Eight "
                 "more, in a package of their own: [fedskew-more](../../examples/fedskew-more/README.md).",

@@ -33,7 +33,8 @@ OWN: dict[str, dict[str, Any]] = {  # generated images are to a batch what they 
 TIMES = {"pfedme": 10}  # its 20 local rounds are alike
 SETTING = (
     f"Counted, not estimated: {CLIENTS} clients with {ROWS} images each, one local epoch in batches of {BATCH}, a "
-    "ResNet8, else the defaults above; operations are those of the second round."
+    "ResNet8, else the defaults above; operations are those of the second round, of all clients and the server, two "
+    "for each multiply-add."
 )
 
 
@@ -42,27 +43,35 @@ class Cost:
     """What one client sends and gets.
 
     up, down: in a round, as a sum of the model's parts, "" without rounds. outside: numbers in exchanges outside
-    rounds, up and down, the mean over clients. flops: of a round, by FedAvg's on the same model.
+    rounds, up and down, the mean over clients. flops: of a round, all clients and the server. by_fedavg: the same by
+    FedAvg's on the same model.
     """
 
     up: str = ""
     down: str = ""
     outside: tuple[float, float] = (0, 0)
-    flops: float | None = None
+    flops: int | None = None
+    by_fedavg: float | None = None
+
+    @property
+    def billions(self) -> str:
+        """The operations in 10⁹, to three figures: ``2.95``, ``10.1``, ``124``; "" without rounds."""
+        return "" if self.flops is None else f"{self.flops / 1e9:#.3g}".rstrip(".")
 
 
 def costs() -> dict[str, Cost]:
     """Return the cost of every registered algorithm."""
-    found = {name: _counted(name) for name in ALGORITHMS}
+    found = {name: counted(name) for name in ALGORITHMS}
     alone = found["fedavg"].flops
     assert alone is not None
     return {
-        name: cost if cost.flops is None else replace(cost, flops=cost.flops / alone) for name, cost in found.items()
+        name: cost if cost.flops is None else replace(cost, by_fedavg=cost.flops / alone)
+        for name, cost in found.items()
     }
 
 
-def _counted(name: str) -> Cost:
-    """Return the cost of one algorithm, its operations as a number."""
+def counted(name: str) -> Cost:
+    """Return the cost of one algorithm, without FedAvg's to divide it by."""
     experiment = small(name, OWN.get(name, {}), CLIENTS, ROWS, BATCH)
     with tempfile.TemporaryDirectory() as folder:
         run = Run.open(experiment, Path(folder) / "run")
