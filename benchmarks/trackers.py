@@ -1,31 +1,34 @@
 """Trackers beside real sweeps: an MLflow server on loopback, TensorBoard and W&B offline, each read back by its own.
 
-    python -m benchmarks.trackers [--out FOLDER]
+    python -m benchmarks.trackers [--out FOLDER] [--rounds N] [--results FOLDER]
 
 Four sweeps of four trials: one without a tracker, which is exported afterwards; one tracked live by all three; one
 whose MLflow server is killed in mid-sweep, and which is made whole by an export when there is a server again. Counts
-and values are compared with the parquet, weights with those of the first sweep. Needs the extras mlflow, tensorboard
-and wandb.
+and values are compared with the parquet, trial by trial, weights with those of the first sweep. The exit code is 1 if
+something is another than it must be; ``trackers.json`` has what was found. Needs the extras mlflow, tensorboard and
+wandb.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
-from engine.export import wandb_runs
-from engine.export.reading import RunRows
+from benchmarks.common import RESULTS, save
 
 SWEEP = '''
 from ray import tune
@@ -68,8 +71,15 @@ class Server:
         until(lambda: not socket.socket().connect_ex(("127.0.0.1", self.port)))
 
     def kill(self) -> None:
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
     def read(self, sweep: Path) -> dict[str, Numbers]:
         """The numbers of each trial of the sweep that was told under this folder's name, by ``MlflowClient``."""
@@ -120,15 +130,31 @@ def weights(folder: Path) -> dict[str, str]:
     return {one.name: json.loads((one / "summary.json").read_text())["weights_sha256"] for one in trials}
 
 
-def on_disk(folder: Path) -> dict[str, Numbers]:
-    found: dict[str, Numbers] = {}
-    for trial in sorted((folder / "trials").iterdir()):
-        for point in RunRows(trial, staged=False).new():
-            found.setdefault(trial.name, {}).setdefault(point.key, []).append((point.step, point.value))
+def of_tables(trial: Path) -> Numbers:
+    """Return the numbers of a trial's tables as a tracker is to have them, read by pyarrow alone.
+
+    A number of a column is TABLE/COLUMN at the round of its row; of a list by classes, or a mapping, each by itself.
+    """
+    found: Numbers = {}
+    for table in ("rounds", "evaluations"):
+        for row in pq.read_table(trial / f"{table}.parquet").to_pylist():
+            values = dict(row)
+            values |= {f"class_accuracy/{c}": one for c, one in enumerate(values.pop("class_accuracy", ()))}
+            values |= {f"scalars/{name}": one for name, one in values.pop("scalars", None) or ()}
+            for column, value in values.items():
+                is_number = type(value) in (int, float) and math.isfinite(value)
+                if is_number and column != "round":
+                    found.setdefault(f"{table}/{column}", []).append((row["round"], value))
     return found
 
 
+def on_disk(folder: Path) -> dict[str, Numbers]:
+    """Return the numbers of each trial of a sweep."""
+    return {trial.name: of_tables(trial) for trial in sorted((folder / "trials").iterdir())}
+
+
 def in_tensorboard(place: Path) -> dict[str, Numbers]:
+    """Return what TensorBoard's own reader finds, by folder: a trial's has its name."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     found: dict[str, Numbers] = {}
@@ -140,87 +166,144 @@ def in_tensorboard(place: Path) -> dict[str, Numbers]:
 
 
 def in_wandb(place: Path) -> dict[str, Numbers]:
+    """Return what W&B's own reader finds, by the trial that a run's config names; a run may have several files."""
     found: dict[str, Numbers] = {}
     for path in sorted(place.glob("wandb/*run-*/run-*.wandb")):
-        for kind, values in wandb_runs.read(path):
-            for key in [key for key in values if kind == "history" and not key.startswith("_") and key != "round"]:
-                found.setdefault(path.stem, {}).setdefault(key, []).append((values["round"], values[key]))
+        config = records(path, "run")[0]["config"]["update"]
+        numbers = found.setdefault(config.get("fedskew.trial") or config["fedskew.kind"], {})
+        for item in (one["item"] for one in records(path, "history")):
+            for key in [key for key in item if not key.startswith("_") and key != "round"]:
+                numbers.setdefault(key, []).append((item["round"], item[key]))
     return found
 
 
-def compared(told: dict[str, Numbers], wanted: dict[str, Numbers], exact: Callable[[float], Any] = float) -> str:
-    """How many numbers there are, and whether they are those of the tables, each once."""
-    have = sorted(
-        (key, step, exact(value))
-        for numbers in told.values()
-        for key, rows in numbers.items()
-        if not key.startswith(("summary/", "sweep/"))
-        for step, value in rows
-    )
-    want = sorted(
-        (key, step, exact(value))
-        for numbers in wanted.values()
-        for key, rows in numbers.items()
-        for step, value in rows
-    )
-    return f"{len(have)} of {len(want)}, {'equal' if have == want else 'DIFFERENT'}"
+def records(path: Path, kind: str) -> list[dict[str, Any]]:
+    """Return the records of one kind in a file of W&B's."""
+    words = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(path)]
+    lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    return [one.get(kind, {}) for one in map(json.loads, lines) if one["type"] == kind]
 
 
-def main() -> None:
-    """Run all of it, and print what came of it."""
+def compared(
+    told: Mapping[str, Numbers], wanted: Mapping[str, Numbers], exact: Callable[[float], Any] = float
+) -> dict[str, Any]:
+    """Say how many numbers there are, and whether each trial's are those of its own tables, each once.
+
+    What a tracker was told of the end of a run, and of the sweep as a whole, is in no table and does not count.
+    """
+
+    def plain(numbers: Numbers) -> list[tuple[str, int, Any]]:
+        rows = ((key, step, exact(value)) for key, some in numbers.items() for step, value in some)
+        return sorted(row for row in rows if not row[0].startswith(("summary/", "sweep/")))
+
+    have, want = (
+        {trial: rows for trial, numbers in side.items() if (rows := plain(numbers))} for side in (told, wanted)
+    )
+    counts = {"told": sum(map(len, have.values())), "in_tables": sum(map(len, want.values()))}
+    return {**counts, "trials": len(have), "equal": have == want}
+
+
+class Findings:
+    """What came of it, printed as it comes, and kept."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Any] = {}
+        self._wrong = list[str]()
+
+    def note(self, name: str, found: Any, right: bool = True) -> None:
+        """Keep what was found; ``right``: whether it is as it must be."""
+        self.by_name[name] = found
+        self._wrong += [] if right else [name]
+        print(f"{name}: {found}{'' if right else '  DIFFERENT'}", flush=True)
+
+    def numbers(self, name: str, found: dict[str, Any]) -> None:
+        """Keep what :func:`compared` found of numbers that must be equal, and not none."""
+        self.note(name, found, found["equal"] and found["told"] > 0)
+
+    def exit_code(self) -> int:
+        """Return 1 where something is not as it must be, and name it."""
+        for name in self._wrong:
+            print("DIFFERENT", name)
+        return int(bool(self._wrong))
+
+
+def main() -> int:
+    """Run all of it, write what came of it, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/trackers"))
     parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for trackers.json")
     arguments = parser.parse_args()
     out: Path = arguments.out.resolve()
     out.mkdir(parents=True)
     os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "WANDB_ERROR_REPORTING": "false"}
     file = out / "small_sweep.py"
     file.write_text(SWEEP.replace("ROUNDS", str(arguments.rounds)))
-    server = Server(out / "server")
-    try:
-        plain, live, cut = out / "plain", out / "live", out / "cut"
-        said(sweep(file, plain))
-        wanted = on_disk(plain)
-        print("plain     ", len(wanted), "trials", flush=True)
+    found = Findings()
+    plain = out / "plain"
+    said(sweep(file, plain))
+    found.note("trials", len(weights(plain)))
+    _live(file, out, found)
+    _exported(out, found)
+    _killed(file, out, found)
+    versions = {name: version(name) for name in ("mlflow", "tensorboard", "wandb")}
+    save("trackers", {"rounds": arguments.rounds, "trackers": versions, "found": found.by_name}, arguments.results)
+    return found.exit_code()
+
+
+def _live(file: Path, out: Path, found: Findings) -> None:
+    """Track a sweep by all three while it runs, and read each back."""
+    live = out / "live"
+    with Server(out / "server") as server:
         places = [f"mlflow:{server.uri}", f"tensorboard:{out / 'tb'}", f"wandb:{out / 'wandb'}"]
         for line in said(sweep(file, live, *(word for place in places for word in ("--track", place)))):
-            print("live      ", line)
-        print("weights   ", "equal" if weights(live) == weights(plain) else "DIFFERENT")
-        print("MLflow    ", compared(server.read(live), on_disk(live)))
-        print("TensorBoard", compared(in_tensorboard(out / "tb"), on_disk(live), np.float32))
-        print("W&B       ", compared(in_wandb(out / "wandb"), on_disk(live)), flush=True)
-        # The same sweep has the same key: it goes to a server of its own.
-        other = Server(out / "other")
-        try:
-            export = [sys.executable, "-m", "engine.cli.main", "export", str(plain), "--to", "mlflow", "--uri"]
-            for _ in range(2):
-                told = subprocess.run([*export, other.uri], capture_output=True, text=True, check=True).stderr
-                print("exported  ", told.strip())
-            print("MLflow    ", compared(other.read(plain), wanted), flush=True)
-        finally:
-            other.kill()
-        third = Server(out / "third")
-        process = sweep(file, cut, "--track", f"mlflow:{third.uri}")
-        until(lambda: any(rows for rows in third.read(cut).values()))
-        third.kill()
-        ended = sum((one / "summary.json").exists() for one in (cut / "trials").iterdir())
-        print("killed     with", ended, "of 4 trials ended")
-        for line in said(process):
-            print("killed    ", line)
-        print("weights   ", "equal" if weights(cut) == weights(plain) else "DIFFERENT", flush=True)
-        third.start()
-        try:
-            print("MLflow    ", compared(third.read(cut), on_disk(cut)))
-            export[4] = str(cut)
-            told = subprocess.run([*export, third.uri], capture_output=True, text=True, check=True).stderr
-            print("exported  ", told.strip())
-            print("MLflow    ", compared(third.read(cut), on_disk(cut)))
-        finally:
-            third.kill()
-    finally:
+            print(line)
+        found.note("weights of the tracked sweep equal", same := weights(live) == weights(out / "plain"), same)
+        found.numbers("MLflow, live", compared(server.read(live), on_disk(live)))
+    found.numbers("TensorBoard, live", compared(in_tensorboard(out / "tb"), on_disk(live), np.float32))
+    found.numbers("W&B offline, live", compared(in_wandb(out / "wandb"), on_disk(live)))
+
+
+def _exported(out: Path, found: Findings) -> None:
+    """Export the sweep without a tracker twice, to a server of its own: the same sweep has the same key."""
+    plain = out / "plain"
+    with Server(out / "other") as server:
+        export(plain, server)
+        found.numbers("MLflow, exported", compared(server.read(plain), on_disk(plain)))
+        export(plain, server)
+        found.numbers("MLflow, exported twice", compared(server.read(plain), on_disk(plain)))
+
+
+def _killed(file: Path, out: Path, found: Findings) -> None:
+    """Kill the server in mid-sweep, and make it whole by an export when there is one again."""
+    cut = out / "cut"
+    with Server(out / "third") as server:
+        process = sweep(file, cut, "--track", f"mlflow:{server.uri}")
+        # With the first numbers; a tracker gives way to trials, and may have told none until most of them have ended.
+        until(lambda: any(server.read(cut).values()) or ended(cut) == 3)
         server.kill()
+        found.note("trials ended when the server was killed", count := ended(cut), count < 4)
+        for line in said(process):
+            print(line)
+        found.note(
+            "weights of the sweep whose server was killed equal", same := weights(cut) == weights(out / "plain"), same
+        )
+        server.start()
+        found.note("MLflow, before it was made whole", compared(server.read(cut), on_disk(cut)))
+        export(cut, server)
+        found.numbers("MLflow, made whole", compared(server.read(cut), on_disk(cut)))
+
+
+def ended(folder: Path) -> int:
+    """Count the trials of a sweep that have ended."""
+    return len(list(folder.glob("trials/*/summary.json")))
+
+
+def export(folder: Path, server: Server) -> None:
+    """Export a sweep to the server by the command."""
+    words = [sys.executable, "-m", "engine.cli.main", "export", str(folder), "--to", "mlflow", "--uri", server.uri]
+    print(subprocess.run(words, capture_output=True, text=True, check=True).stderr.strip())
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -2,6 +2,9 @@
 
 A callback is an onlooker. Whatever it raises is told in one line and in the log, and it is asked no more; the sweep
 goes on, since its trials do not depend on it. It gets copies of what trials report, so that it cannot change them.
+
+Three loggers of Tune's are another matter: Tune makes them by itself unless it is given one of their class. So these
+are handed on as they are: a second one, behind a :class:`Guarded`, would write each report into its file again.
 """
 
 from __future__ import annotations
@@ -12,8 +15,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ray import tune
+from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback
 
 log = logging.getLogger("fedskew")
+TUNES_OWN = (CSVLoggerCallback, JsonLoggerCallback, TBXLoggerCallback)
 HOOKS = (
     *("on_step_begin", "on_step_end", "on_trial_start", "on_trial_restore", "on_trial_save", "on_trial_complete"),
     *("on_trial_recover", "on_trial_error", "on_checkpoint"),
@@ -82,5 +87,10 @@ for _name in HOOKS:
 
 
 def guarded(callbacks: Sequence[tune.Callback], say: Callable[[str], None]) -> list[Guarded]:
-    """Return the author's callbacks as they are handed to Tune."""
-    return [Guarded(one, say) for one in callbacks]
+    """Return the author's callbacks as they are handed to Tune, without Tune's own loggers."""
+    return [Guarded(one, say) for one in callbacks if type(one) not in TUNES_OWN]
+
+
+def tunes_own(callbacks: Sequence[tune.Callback]) -> list[tune.Callback]:
+    """Return new ones of the loggers that Tune would else make itself; they have no values of their own."""
+    return [type(one)() for one in callbacks if type(one) in TUNES_OWN]

@@ -13,7 +13,7 @@ from ray.tune.search.sample import Categorical, Float, Integer
 
 from engine.experiment import Experiment
 from engine.record.sweep_files import PlannedTrial
-from engine.sweeps.callbacks import guarded
+from engine.sweeps.callbacks import guarded, tunes_own
 from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
 from engine.sweeps.last_trials import LastTrials
@@ -109,7 +109,7 @@ def make_tuner(
                 stop=dict(sweep.stop) or None,
                 failure_config=tune.FailureConfig(max_failures=DEATHS),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # the run's folder holds its end
-                callbacks=[live, LastTrials(len(trials)), *of_author],
+                callbacks=[live, LastTrials(len(trials)), *of_author, *tunes_own(sweep.callbacks)],
                 verbose=0,
             ),
         )

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks import trackers
 from engine.export import wandb_runs
 from engine.export.exporting import exported
-from engine.export.reading import RunRows
 from engine.export.records import Record
 from engine.export.tensorboard_events import TensorBoard
 from engine.record.run_folder import RunFolder
@@ -97,11 +97,9 @@ def in_wandb(place: Path) -> Told:
 
 
 def expected(trial: Path) -> dict[str, list[tuple[int, float]]]:
-    """The numbers of a trial's tables: key -> [(round, value)]."""
-    found: dict[str, list[tuple[int, float]]] = {}
-    for point in RunRows(trial, staged=False).new():
-        found.setdefault(point.key, []).append((point.step, point.value))
-    return {key: sorted(some) for key, some in found.items()}
+    """The numbers of a trial's tables, by a reader that knows nothing of the exporter: key -> [(round, value)]."""
+    begun = (trial / "rounds.parquet").exists()
+    return {key: sorted(some) for key, some in trackers.of_tables(trial).items()} if begun else {}
 
 
 def grow(trial: Path) -> None:
@@ -170,6 +168,29 @@ def test_wandb_offline(tmp_path: Path) -> None:
     assert sorted(row for name in again if name for row in again[name]["rounds/lr"]) == [
         (1, 0.05), (2, 0.05), (3, 0.05), (4, 0.25)
     ]  # fmt: skip
+
+
+def test_a_sweep_in_wandb(tmp_path: Path) -> None:
+    """Kills: numbers of one trial under another's name, a trial left out, one that has failed told as one that has not;
+    trials that are not in their sweep's group; a second export that leaves any run again."""
+    pytest.importorskip("wandb")
+    sweep, place = small_sweep(tmp_path / "sweep"), tmp_path / "wandb"
+    exported(sweep, "wandb", str(place))
+    told = trackers.in_wandb(place)
+    numbers = {trial: expected(sweep / "trials" / trial) for trial in ("00000", "00001", "00002", "00003")}
+    assert {trial: {key: sorted(some) for key, some in told[trial].items()} for trial in numbers} == numbers
+    assert told.keys() == {*numbers, "sweep"} and trackers.compared(told, numbers)["equal"]
+    runs, ends = {}, {}
+    for path in place.glob("wandb/offline-run-*/run-*.wandb"):
+        (run,) = trackers.records(path, "run")
+        name = run["config"]["update"].get("fedskew.trial", "")
+        runs[name] = run["run_group"], run["job_type"], run["config"]["update"].get("setting.mu")
+        ends[name] = trackers.records(path, "exit")[-1].get("exit_code", 0)
+    group = runs[""][0]
+    assert runs == {"": (group, "sweep", None)} | {f"{n:05d}": (group, "trial", MU["values"][n]) for n in range(4)}
+    assert {name for name, code in ends.items() if code} == {"00001"}
+    assert exported(sweep, "wandb", str(place))[1].startswith("0 new")
+    assert len(list(place.glob("wandb/offline-run-*"))) == 5
 
 
 def test_folders_of_tensorboard_have_plain_names(tmp_path: Path) -> None:

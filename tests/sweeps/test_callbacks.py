@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from ray import tune
+from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
 
 from engine.base.errors import ConfigError
 from engine.run.log import Messages
-from engine.sweeps.callbacks import Guarded
+from engine.sweeps.callbacks import Guarded, guarded, tunes_own
 from engine.sweeps.named import NamedSweep
 from tests.support.small_sweeps import pair
 
@@ -88,6 +89,21 @@ def test_one_that_raises_is_told_and_asked_no_more(messages: Messages, hook: str
     )
     assert len(messages.drain()) == 1
     assert logging.getLogger("fedskew").level <= logging.ERROR
+
+
+def test_loggers_that_tune_makes_itself_are_its_own() -> None:
+    """Kills: one behind a guard, beside which Tune puts another that writes into the same file; one that still has the
+    trials of an earlier portion; one of the author's that is derived from it, without a guard."""
+
+    class Derived(JsonLoggerCallback):
+        pass
+
+    given = (JsonLoggerCallback(), Derived(), CSVLoggerCallback(), Seen())
+    own = tunes_own(given)
+    assert [type(one) for one in own] == [JsonLoggerCallback, CSVLoggerCallback] and not set(map(id, own)) & {
+        *map(id, given)
+    }
+    assert [one._callback for one in guarded(given, print)] == [given[1], given[3]]
 
 
 def test_callbacks_are_no_part_of_what_a_sweep_is() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from ray import tune
+from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
 from rich.console import Console
 
 from benchmarks.memory import descendants
@@ -311,10 +312,12 @@ class Meddling(tune.Callback):
 
 def test_a_goal_that_is_reached_counts(tmp_path: Path) -> None:
     """Kills: trials that came as far as was asked for, left out of the analysis; one that goes on beyond; a callback of
-    the sweep's author that is not asked, that ends a trial or, by its own error, the sweep, without a word."""
+    the sweep's author that is not asked, that ends a trial or, by its own error, the sweep, without a word; a report
+    that a logger of Tune's writes twice, or as the callback beside it has changed it."""
     meddling, console = Meddling(), Console(record=True, width=200, file=StringIO())
     asked = named("goal")
-    asked = replace(asked, sweep=replace(asked.sweep, callbacks=(meddling,)))
+    loggers = JsonLoggerCallback(), CSVLoggerCallback()
+    asked = replace(asked, sweep=replace(asked.sweep, callbacks=(meddling, *loggers)))
     how = How(concurrent=1, mode="inside", store=tmp_path / "store")
     outcome = run_sweep(asked, tmp_path / "goal", how, console=console)
     assert meddling.asked[:2] == ["00000", "result"] and meddling.asked[-1] == "00001"
@@ -324,6 +327,12 @@ def test_a_goal_that_is_reached_counts(tmp_path: Path) -> None:
     assert record is not None and record.rounds < 6 and "accuracy=" in (record.reason or "")
     assert load_results(tmp_path / "goal").settings()["seeds"].tolist() == [1, 1]
     assert direct(tmp_path / "goal", "00000", tmp_path / "direct") == weights(tmp_path / "goal")["00000"]
+    for trial in ("00000", "00001"):
+        accuracy = frames(tmp_path / "goal", trial)[2]["accuracy"].tolist()
+        written = tmp_path / "goal" / "tune" / trial / "result.json"
+        reports = [json.loads(line) for line in written.read_text().splitlines()]
+        assert [(one["round"], one["accuracy"]) for one in reports] == list(enumerate(accuracy, start=1))
+        assert pd.read_csv(written.with_name("progress.csv"))["accuracy"].tolist() == accuracy
 
 
 @pytest.fixture(autouse=True)
