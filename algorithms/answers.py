@@ -1,11 +1,11 @@
 """Clients answer the public set once; response-based aggregation knows nothing else of their models.
 
-A stage without rounds after one whose clients keep whole models of their own. Each client runs its model, in eval mode
-and of whatever architecture, over the public samples, and sends its logits for the classes that it has rows of, and
-which classes these are: N |L_i| + C numbers. That is all that leaves it. The answers are a stage of their own so that
-they depend on the models and on the public set alone, and every method that learns from them shares them.
+A stage without rounds after one whose clients keep whole models of their own. Each client runs its model, whatever its
+architecture, over the public samples in eval mode. It sends its logits for the classes of which it has rows, and says
+which classes these are: N |L_i| + C numbers, and nothing else. The answers are a stage of their own, so they depend on
+the models and the public set alone, and all methods that learn from them can share them.
 
-A client that took no part in the stage before has no model of its own, and is no teacher.
+A client that took no part in the stage before has no model of its own, so it is not a teacher.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ which is a stage of its own:
 
 Where the paper's text and the authors' code differ, defaults are the code's, by which the constants were tuned: KD is
 T^2 KL(teacher || student), AT compares squared maps of norm 1, the gap of statistics is a mean over layers, the teacher
-is the model of the last refresh. Options have the text's; ``text_vs_code`` in tune_configs/cbfl.py compares them.
-One thing is neither's: an attention map that is all but zero keeps norm 1, see :func:`attention`.
+is the model of the last refresh. Options give the text's version; ``text_vs_code`` in tune_configs/cbfl.py compares the
+two. One thing follows neither: an attention map that is almost zero keeps norm 1, see :func:`attention`.
 
 The generator's defaults are of no one setting: gamma = 10 is the text's and the code's for CIFAR-100, 1000 steps and a
 new generator every 3 rounds are the code's for CIFAR-10, whose gamma is 3. For CIFAR-100 the code has 10, 2000 and 7,
@@ -23,8 +23,8 @@ gamma = 1 and 400 steps (``SMALL_CBFL``) are ours: with gamma = 10 so few steps 
 The first refresh is before the stage's first round, later ones in its rounds ``refresh``, 2 ``refresh``, ..., which are
 the authors' R_w + k q_G. (Their first one is a round earlier, and unused in that round.)
 
-Traffic is counted as the paper counts it, which is FedAvg's: a client could train the generator for itself from the
-model it has received, with the same random numbers. That is so with ``refresh=1`` or ``teacher="current"``; else a
+Traffic is counted as the paper counts it, which is as for FedAvg: a client could train the generator itself from the
+model it has received, with the same random numbers. This holds with ``refresh=1`` or ``teacher="current"``; else a
 client that was not in the cohort of the last refresh would have to be sent that round's model too. The exception is
 ``generator="dcgan"``, where clients train generators on their own rows when the stage begins and share them.
 """

@@ -6,10 +6,10 @@ features count: those of the student and of each teacher in a space that is trai
     (1 - alpha) CE(labels) + alpha [w1 KD + w2 sum of discrepancies + w3 sum of decoding errors]
 
 The paper has no labels (``alpha=1``); they are here so that all methods can be compared at one alpha. KD is a cross
-entropy, which differs from the divergence that is minimised there by what no student changes.
+entropy; it differs from the divergence minimised there by a constant that no student can change.
 
 Features leave the devices: each teacher sends N D_i numbers more than the N |L_i| + C of its answers, D_i being the
-width of its last hidden layer. They show the inside of a model that was trained on private rows, which its scores do
+width of its last hidden layer. They show the inside of a model that was trained on private rows, as its scores do
 not; hence ``breaks_privacy``.
 """
 
@@ -93,7 +93,7 @@ class CflAmalgam(Skd2):
         return self.answer_weight * super().answers_loss(logits, lesson)
 
     def finish(self, server: Tensors, clients: Clients, compute: Compute, context: Context) -> Tensors:
-        if self.alpha == 0 or self.feature_weight == 0:  # no student would notice: decoders are the teachers' affair
+        if self.alpha == 0 or self.feature_weight == 0:  # no student would notice: decoders concern the teachers alone
             return super().finish(server, clients, compute, context)
         ask = partial(features_of, per_class=samples_per_class(server["answers"]))
         features = clients.map(ask, {}, reduce=one_after_the_other, states=True)

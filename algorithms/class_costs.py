@@ -6,9 +6,9 @@ make the cost matrix
 
     c_lj = (-log G_l) log(sum_k Rbar_lk / Rbar_lj)
 
-of which the student's logits see log c_l. for a sample of class l. There every factor of a row is in numerator and
-denominator alike, so that G_l cancels and the printed loss does not depend on it. What the paper's prose asks for,
-that samples of costly classes weigh more, is the row weight omega_l.
+and for a sample of class l, log c_l. is added to the student's logits. There every factor of a row appears in the
+numerator and the denominator alike, so G_l cancels, and the printed loss does not depend on it. The paper's prose asks
+for samples of costly classes to weigh more: that is the row weight omega_l.
 
 All is computed in float64. The server has all of it: answers, class sets, labels of the public set.
 """
@@ -40,7 +40,7 @@ def quality(answers: Tensor, known: Tensor, labels: Tensor) -> Tensor:
     """Return P [C], the mean over the teachers that know a class of their accuracy on its public samples.
 
     Of n samples (hits + 1) / (n + 2), so that none is 0; a teacher chooses among its own classes.
-    answers: [M, N, C]; known: bool [M, C]; labels: [N]. A mean, since how many teachers there are is F's affair.
+    answers: [M, N, C]; known: bool [M, C]; labels: [N]. A mean, since F accounts for how many teachers there are.
     """
     of_class = F.one_hot(labels, known.shape[1]).double()  # [N, C]
     hits = torch.where(known[:, None], answers, -torch.inf).argmax(-1) == labels  # [M, N]

@@ -5,15 +5,15 @@ all C classes. Its loss of a sample is
 
     omega_l [ (1 - alpha) CE(label l, z + log c_l) + alpha t KD(answers, z, log c_l) ]
 
-with the student's logits z, t = 1 or tau^2, and neither omega nor c but in methods that weigh classes (class_costs.py).
+with the student's logits z, t = 1 or tau^2, and with omega and c only in methods that weigh classes (class_costs.py).
 The methods differ in KD, a soft cross entropy at temperature tau:
 
     restricted  sum over teachers, the student's softmax over L_i      uhc, cbhma
     padded      sum over teachers, over all classes, 0 outside L_i     skd1
     merged      one target over all classes, of averaged logits        skd2, cbhma_e, cfl_amalgam
 
-A softmax over L_i is a log-softmax with the other classes at -inf, never a ratio of probabilities, so that no logits,
-however large, and no teacher with a single class make a number that is none.
+A softmax over L_i is a log-softmax with the other classes at -inf, never a ratio of probabilities, so neither very
+large logits nor a teacher with a single class lead to NaN or infinity.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 arXiv:2012.04221, Alg. 1).
 
 With the received weights w, client k trains its v_k by the gradient of f_k(v) + lambda/2 ||v - w||^2, and then w
-itself, which is all that the server sees. The two do not meet within a round, so their order is no matter; their draws
-are apart, so the server's part is FedAvg to the bit. v_k starts at the first w that the client receives.
+itself, which is all that the server sees. The two do not meet within a round, so their order does not matter; their
+random draws are separate, so the server's part is FedAvg to the bit. v_k starts at the first w that the client
+receives.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """FedAvg on local labels, the baseline in PFLEGO's comparison (arXiv:2202.09848, released code).
 
 Each client counts its own classes 0, 1, ... in increasing order, and the k-th row of the one, averaged head is every
-client's k-th class, whichever that is. A model means something with a client's labels alone, after its local work.
-Heads have as many rows as the data have classes here; in the released code as many as a client has classes. The rows
-beyond a client's classes have no gradient there, but ``local.weight_decay`` shrinks them as it does the others.
+client's k-th class, whichever that is. A model is meaningful only with one client's labels, after its local work.
+Here heads have as many rows as the data have classes; in the released code, as many as a client has classes. The rows
+beyond a client's classes have no gradient, but ``local.weight_decay`` shrinks them like the others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """FedBABU: body aggregation and body update (Oh, Kim and Yun 2022, arXiv:2106.06042).
 
-FedAvg of the body under a head that is the same everywhere and that nobody trains: clients get it once, at the start,
-and send bodies alone. There is a global model. A client that wants its own fine-tunes it when it is evaluated:
+FedAvg of the body under a head that is the same everywhere and is never trained: clients get it once, at the start,
+and send only bodies. There is a global model. A client that wants its own fine-tunes it when it is evaluated:
 ``evaluation.fine_tune_epochs``, ``evaluation.fine_tune_part``.
 
 The released code takes the plain mean of clients, whatever their number of rows, so that is the default.

@@ -1,7 +1,7 @@
 """FedMix: global Mixup to first order in lambda, with averages alone (Yoon et al. 2021, arXiv:2107.00233, eq. 4).
 
 The exchange is NaiveMix's. The network sees (1 - lambda) x_i; what the others' share of the input would change is the
-Taylor term lambda kappa <d CE(f(x), y_i) / dx, x_bar>, at that point and of each row's own loss. By the chain rule it
+Taylor term lambda kappa <d CE(f(x), y_i) / dx, x_bar>, at that point and for each row's own loss. By the chain rule it
 is <softmax(z_i) - onehot(y_i), dz_i>, where dz is the derivative of the logits z along x_bar: one forward pass
 (``net.jvp``) and no gradient in input space. Public implementations take that gradient of the batch's *mean* loss and
 average again, so their term is B times too small.

@@ -3,12 +3,12 @@ arXiv:2007.07481, Alg. 1 and eq. 9).
 
 a_k is the sum of weights with which client k's gradients entered its update: its number of steps for plain SGD,
 ``run.accumulation`` with momentum, (1 - (1 - eta mu)^tau_k) / (eta mu) with a proximal term. The server steps by
-tau_eff sum_k p_k Delta_k / a_k with tau_eff = sum_k p_k a_k; as both factors are weighted means, no upload need be
-kept. BatchNorm's statistics are the engine's affair and are never normalised.
+tau_eff sum_k p_k Delta_k / a_k with tau_eff = sum_k p_k a_k; as both factors are weighted means, no upload has to
+be kept. BatchNorm's statistics are left to the engine and are never normalised.
 
 Where clients' sizes are far apart, tau_eff / a_k blows up the updates of the smallest (by 100 in the usual
-Dirichlet(0.1) split). ``max_multiplier`` holds it down. It is ours; ``rounds.parquet`` says in each round how many
-clients it held (``scalars``: ``held``), and single uploads are kept for it.
+Dirichlet(0.1) split). ``max_multiplier``, which is ours, limits that; ``rounds.parquet`` says for each round how
+many clients it limited (``scalars``: ``held``), and single uploads are kept for it.
 """
 
 from __future__ import annotations

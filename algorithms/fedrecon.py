@@ -1,4 +1,4 @@
-"""FedRecon: heads that nobody keeps, reconstructed whenever they are needed (Singhal et al. 2021, arXiv:2102.03448).
+"""FedRecon: heads are not kept, but reconstructed whenever needed (Singhal et al. 2021, arXiv:2102.03448).
 
 Whenever a client takes part it starts its head where it always does and reconstructs it: ``recon_steps`` steps on the
 support part of its rows, the body frozen. Then it trains the body on the query part, the head frozen, as the section
@@ -13,7 +13,8 @@ Other readings in released code:
 
 * PFLEGO's (arXiv:2202.09848): the head is kept, nothing is split, and clients send one gradient of the body after the
   head's steps, for Adam. That is ``reset_head=False``, ``support_frac=1``, ``grad_only=True`` with
-  ``local.batch_size=full``. If told to reset, it draws another head at each visit; here a client's is always the same.
+  ``local.batch_size=full``. When it resets, it draws another head at each visit; here a client's head is always the
+  same.
 * KarhouTam/FedRecon keeps a client's head and its split from the first visit on.
 """
 

@@ -1,7 +1,7 @@
 """FedRep: heads first, then the shared body (Collins et al. 2021, arXiv:2102.07078, Alg. 1).
 
 A client trains its own head with the body frozen, then the body with that head frozen; bodies are averaged by rows.
-How long, the fields say, and not ``local.epochs`` or ``local.steps``; the rest of the section ``local`` holds for both
+The fields say for how long, not ``local.epochs`` or ``local.steps``; the rest of the section ``local`` holds for both
 phases. In the released code all clients train their heads once more at the end, for 10 epochs:
 ``evaluation.fine_tune_epochs=10``.
 """

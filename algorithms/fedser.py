@@ -1,15 +1,15 @@
 """FedSER: clients regularise themselves by their own sub-networks (self-regularisation by structure), FedAvg otherwise.
 
 To the cross entropy of the full network F on a batch x come n sub-networks, the first channels of every layer on the
-same weights, each of a drawn width and on a drawn transform T_i of the batch. They are to give the full network's soft
-labels, which are a target and have no gradient:
+same weights, each of a random width and on a random transform T_i of the batch. They must match the full network's soft
+labels, which are a target without gradient:
 
     CE(F(x), y) + mu sum_i KL(softmax F(x) || softmax F_i(T_i(x)))          (mean over rows, no temperature)
 
 It is GradAug (Yang, Zhu and Chen 2020, arXiv:2006.07989) as local training, which FedAlign (Mendieta et al. 2022,
-arXiv:2111.14213) had beside FedAvg before. Where the sources differ:
+arXiv:2111.14213) had already put beside FedAvg. Where the sources differ:
 
-* mu is in FedSER's formula and missing in its Algorithm 1: it is used. The sum is not divided by n, so what counts is
+* mu is in FedSER's formula but not in its Algorithm 1; here it is used. The sum is not divided by n, so what counts is
   mu n; ``normalise_by_n`` divides it.
 * FedSER draws all widths uniformly. ``width_sampling="sandwich"`` is GradAug's rule: the narrowest one once and n - 1
   uniform ones, the widest first.

@@ -1,7 +1,7 @@
 """The oracle of CCVR: the head is trained anew on raw rows drawn from all clients' data (arXiv:2106.05001, sec. 3.3).
 
-It says how much a calibration could gain, and is no method: clients hand over images. They travel as such and are
-counted as such; features are computed on the server, with the body frozen, from plain rows.
+It shows how much a calibration could gain. It is a bound, not a method to use: clients hand over their images. These
+travel as images and are counted as such; the server computes features from them, with the body frozen.
 """
 
 from __future__ import annotations

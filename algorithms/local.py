@@ -1,6 +1,6 @@
-"""Local training alone: every client goes on from its own weights, and nothing is sent. What federations must beat.
+"""Local training alone: every client goes on from its own weights, and nothing is sent: what a federation must beat.
 
-The server has nothing but the weights that all started from.
+The server has nothing but the weights from which all clients started.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Mixup within each client's batches (Zhang et al. 2018, arXiv:1710.09412), FedAvg otherwise.
 
-The comparator that exchanges nothing: one weight from Beta(gamma, gamma) and one permutation of the rows a step.
+A comparison that exchanges nothing: each step draws one weight from Beta(gamma, gamma) and one permutation of its rows.
 """
 
 from __future__ import annotations

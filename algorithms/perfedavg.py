@@ -9,8 +9,8 @@ D, the outer one of the second D', at the weights that the inner one leads to. W
 the exact gradient of f(w - alpha grad f(w, D), D'), where the paper draws a third batch for the Hessian and HF takes a
 difference of gradients for it. Its FO, without the Hessian, is ``first_order``.
 
-A batch of less than four rows is used whole for both, for BatchNorm needs two rows. ``local.weight_decay`` is of the
-outer step and of the adapting one. The paper's mean is uniform; ours is by samples.
+A batch of fewer than four rows is used whole for both, since BatchNorm needs two rows. ``local.weight_decay`` applies
+to the outer step and to the adapting one. The paper's mean is uniform; ours is by samples.
 """
 
 from __future__ import annotations

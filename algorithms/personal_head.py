@@ -2,7 +2,7 @@
 
 A client's head has rows for the classes of its own rows and is drawn when the client first takes part, from the run's
 seed and the client's number. It is client state: checkpointed (but for FedRecon's), never sent. The server averages
-bodies and has no head that means anything, so these methods are evaluated by clients' own models.
+bodies and has no meaningful head, so these methods are evaluated by clients' own models.
 """
 
 from __future__ import annotations

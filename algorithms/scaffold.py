@@ -1,6 +1,6 @@
 """SCAFFOLD: control variates correct client drift (Karimireddy et al. 2020, arXiv:1910.06378, Alg. 1).
 
-Two things differ from the paper by default, for reasons:
+By default two things differ from the paper:
 
 * ``weighting="samples"``: weights are averaged by samples, as in FedAvg, and the control variates with the matching
   share of all samples. ``"uniform"`` is the paper's.
@@ -8,14 +8,14 @@ Two things differ from the paper by default, for reasons:
   number. The correction is part of the gradient here, so momentum accumulates it too: with the number the control
   variates would come out 1/(1 - momentum) times too large, and the iteration would diverge.
 
-``weighting="cbfl_code"`` has one thing of the code released with CBFL, its averages: weights by samples, and control
-variates with 1/|S| in place of 1/N. Without momentum that gives the code's weights. It does not give its table:
+``weighting="cbfl_code"`` takes over one thing of the code released with CBFL, its averages: weights by samples, and
+control variates with 1/|S| in place of 1/N. Without momentum that gives the code's weights. It does not give its table:
 
-* The code takes the correction after the optimizer's step, outside momentum, and divides by the number of steps, which
-  fit each other as the two here do. With momentum 0.9, as in the table, the weights are others. No hook of the contract
-  comes after a step.
-* The code corrects BatchNorm's running means and variances too, which are no weights and have no gradient, and keeps a
-  client's variate in the process that happened to train it.
+* The code applies the correction after the optimizer's step, outside momentum, and divides by the number of steps;
+  these two go together, as the two here do. With momentum 0.9, as in the table, the weights differ. The contract has no
+  hook after a step.
+* The code corrects BatchNorm's running means and variances too, which are not weights and have no gradient, and keeps a
+  client's variate in whichever process happened to train it.
 
 Two other codes have rules that are the paper's in part only, and no option has them:
 

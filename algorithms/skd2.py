@@ -1,6 +1,6 @@
 """SKD2: one target over all classes, the softmax of the teachers' logits averaged class by class.
 
-CBHMA's paper names this baseline and does not define it: the definition is ours. Of class sets
+CBHMA's paper names this baseline and does not define it: the definition is ours. For class sets
 that do not meet, and with ``centre=False``, it is distillation from concatenated logits.
 """
 

@@ -1,7 +1,7 @@
-"""UHC: the student's answer, restricted to a teacher's classes, is to be that teacher's (Vongkulbhisal et al. 2019).
+"""UHC: the student's answer, restricted to a teacher's classes, must match that teacher's (Vongkulbhisal et al. 2019).
 
 The relation p_i(l) = q(l) / sum over L_i of q(k) as a cross entropy trained end to end, with the labels' term that
-CBHMA's paper adds; UHC's has no labels (``alpha=1``). Its solver by matrix factorisation is not here.
+CBHMA's paper adds; UHC's paper has no labels (``alpha=1``). Its solver by matrix factorisation is not implemented.
 """
 
 from __future__ import annotations

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def resume(folder: Path | str, address: str | None = None, track: str | Sequence[str] = ()) -> Any:
-    """Go on with a run, whose summary is returned, or with a sweep, whose :class:`Frames` are.
+    """Go on with a run and return its summary, or with a sweep and return its :class:`Frames`.
 
-    ``track``: who is told as it goes, ``"mlflow:http://127.0.0.1:5000"`` or several such; see docs/trackers.md.
+    ``track``: a tracker that follows it, such as ``"mlflow:http://127.0.0.1:5000"``, or several; see docs/trackers.md.
 
-    A sweep that was begun with ``--until-decided`` is given further seeds as ``fedskew resume`` does it: until each
-    claim is decided, or its most seeds have run. A sweep of a file of one's own is gone on with by the function that
-    began it: call :func:`fedskew.sweep` again.
+    A sweep that was begun with ``--until-decided`` is given further seeds, as by ``fedskew resume``, until each claim
+    is decided or the largest number of seeds has run. To go on with a sweep of your own file, call
+    :func:`fedskew.sweep` with its function again.
     """
     folder = Path(folder)
     if (folder / "sweep.yaml").exists():

@@ -505,7 +505,7 @@ def reading(**fields: Any) -> Choice:
 
 
 def _together() -> list[dict[str, Any]]:
-    """Every combination of readings; without weights their power is no matter."""
+    """Every combination of readings; without weights their power does not matter."""
     options = [[{}, *({option: value} for value in values)] for option, values in READINGS.items()]
     found = [{name: value for one in parts for name, value in one.items()} for parts in product(*options)]
     return [fields for fields in found if "row_weight" not in fields or "g_power" not in fields]
@@ -653,8 +653,8 @@ def leakage(profile: str) -> Sweep:
     """Numbers that leave the devices: answers, or answers and features.
 
     Once each: by methods that send models, the weights of these five teachers would be 1.22 million numbers, each time.
-    The student's training is cut to one epoch, and its accuracy no matter. The claims are arithmetic: they check the
-    accounting.
+    The student's training is cut to one epoch, and its accuracy does not matter. The claims are arithmetic: they check
+    the accounting.
     """
     sizes = [10, 100, 500] if profile == "paper" else [20, 200]
     return sweep(

@@ -8,8 +8,8 @@ An algorithm is a frozen dataclass of hyper-parameters with pure methods over fo
     upload      what one client sends back                      (the server sees the weighted mean)
 
 Nothing lives in ``self``, so ``{server, states, round}`` is the whole checkpoint. Client methods see one client;
-whether the engine runs them one by one or in blocks is its own affair, and an algorithm cannot tell. It may do
-arithmetic on tensors, but no ``.item()``, no branch on a tensor's value and no in-place write to what it is given.
+whether the engine runs them one by one or in blocks is up to the engine, and an algorithm cannot tell. It may do
+arithmetic on tensors, but must not call ``.item()``, branch on a tensor's value, or write in place to what it is given.
 
 Shapes: P parameters of the model, body first, head last; Q floating buffers (BatchNorm statistics); B batch;
 C classes; D features; K clients of a cohort. A delta is always *after minus before*.

@@ -1,6 +1,6 @@
-"""Generated rows: what methods that make images for their clients' training add to the contract.
+"""Generated rows: the part of the contract for methods that make images for their clients to train on.
 
-Figures and pictures alone are made of it; training is an algorithm's own affair.
+It serves figures and pictures alone; how such images are used in training is up to the algorithm.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine.algorithm.types import ParamLayout, Tensors
 
 @dataclass(frozen=True)
 class Generative(Algorithm):
-    """An algorithm by which clients train on images that are generated, or lent to them, beside their own."""
+    """An algorithm whose clients train on images that are generated, or lent to them, beside their own."""
 
     @abstractmethod
     def generate(self, server: Tensors, labels: Tensor, layout: ParamLayout, rng: torch.Generator) -> Tensors:

@@ -19,7 +19,7 @@ from engine.algorithm.types import Client, Context, ModelState, Phase, Tensors
 
 @dataclass(frozen=True)
 class Personalised(Algorithm):
-    """An algorithm by which clients use something else than what the server has."""
+    """An algorithm whose clients use something other than the server's model."""
 
     global_model: ClassVar[bool] = True  # False: the server's weights alone are no model; evaluated by clients' own
     local_labels: ClassVar[bool] = False  # True: a head's k-th row is a client's k-th class, whichever that is

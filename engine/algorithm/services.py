@@ -73,7 +73,7 @@ class Clients(Protocol):
 
 
 class TrainingTools(Protocol):
-    """The means of training beside the rounds' own: see :class:`Compute` and :meth:`Algorithm.client_setup`."""
+    """Tools for training outside the rounds' own: see :class:`Compute` and :meth:`Algorithm.client_setup`."""
 
     @property
     def net(self) -> Net:
@@ -130,7 +130,7 @@ class TrainingTools(Protocol):
 
         What differs from step to step is in ``inputs``: tensors on the CPU, with as many dimensions as you like but at
         least one, which go to the device some steps ahead. On a GPU a step may be captured once and replayed; so
-        ``loss`` asks nothing of the device, as losses on clients.
+        ``loss`` must not wait for the device, like losses on clients.
         """
         ...
 

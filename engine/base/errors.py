@@ -22,7 +22,7 @@ from engine.base.last_word import DIED, resume_command
 
 
 class FedskewError(Exception):
-    """Base of all errors that are the user's to repair."""
+    """Base of all errors that the user can repair."""
 
     exit_code = 2
 

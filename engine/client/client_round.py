@@ -69,7 +69,7 @@ class ClientRound:
         self.gradient, self.ends, self.previous = None, {}, None
 
     def enter(self, phase: Phase) -> None:
-        """Let the client be in a phase; in one with a name it draws apart, so that others' draws are no matter."""
+        """Let the client be in a phase; in one with a name its draws are separate from those of others."""
         self.phase_client = in_phase(self.client, phase.name)
 
     def leave(self, phase: Phase, start: Tensor, end: ModelState) -> None:

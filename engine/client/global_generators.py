@@ -4,8 +4,8 @@ Their state depends on all that the process has done, so a number drawn there ha
 bits each time without a word. Their states before and after a block of clients' work, or a method of the server's step,
 tell. Who it was is then looked for among the network's modules, in forward passes made for that.
 
-torch's and numpy's generators are looked at. Python's ``random`` is not: libraries draw from it for affairs of their
-own, as for the time until they try again. What others do between blocks, callbacks say, is their affair.
+torch's and numpy's generators are looked at. Python's ``random`` is not: libraries draw from it for their own
+purposes, such as the time until they try again. What others, callbacks say, do between blocks does not concern it.
 """
 
 from __future__ import annotations

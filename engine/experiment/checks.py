@@ -20,7 +20,7 @@ MOST_OF_ALL = 2**63 - 1  # the largest whole number that tables, tensors and gen
 
 
 def check_numbers(values: Mapping[str, Any]) -> None:
-    """Refuse whole numbers beyond 64 bits, and numbers that are none, anywhere in an experiment as data."""
+    """Refuse whole numbers beyond 64 bits, NaN and infinity, anywhere in an experiment as data."""
     for key, number in numbers(values):
         if isinstance(number, int):
             require(abs(number) <= MOST_OF_ALL, key, number, "is larger than any number of a run can be", "lower it")

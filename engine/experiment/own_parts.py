@@ -30,12 +30,12 @@ Own = TypeVar("Own", bound=Callable[..., Any])
 
 
 def algorithm(name: str) -> Callable[[Own], Own]:
-    """Let a class be known as ``algorithm.name=NAME``; see ``engine/algorithm/contract.py``."""
+    """Register a class as ``algorithm.name=NAME``; see ``engine/algorithm/contract.py``."""
     return _decorator(ALGORITHMS, name, None)
 
 
 def model(name: str) -> Callable[[Own], Own]:
-    """Let a class or a function be known as ``model.name=NAME``.
+    """Register a class or a function as ``model.name=NAME``.
 
     The function is given ``shape`` (C, H, W) and ``num_classes`` and returns an ``nn.Module`` whose last layer is
     linear, or a :class:`Model`. Its weights are those that it is built with, drawn by torch's own rules from a
@@ -45,12 +45,12 @@ def model(name: str) -> Callable[[Own], Own]:
 
 
 def dataset(name: str) -> Callable[[Own], Own]:
-    """Let a class or a function be known as ``data.name=NAME``; what the function returns: see ``own_data.py``."""
+    """Register a class or a function as ``data.name=NAME``; what the function returns: see ``own_data.py``."""
     return _decorator(SOURCES, name, _OwnSource)
 
 
 def partition(name: str) -> Callable[[Own], Own]:
-    """Let a class or a function be known as ``partition.name=NAME``.
+    """Register a class or a function as ``partition.name=NAME``.
 
     The function may name ``labels`` (int64 [N]), ``num_classes``, ``owners`` (int64 [N] or None), ``rng`` (numpy's, of
     ``partition.seed``) and ``clients``; it returns for each client the rows that it holds.

@@ -20,8 +20,8 @@ class Cut(nn.Identity):
 def split_model(network: nn.Module, taps: tuple[str, ...] = ()) -> Model:
     """Return ``network`` as a :class:`Model`: its last linear layer is the head, all before it the body.
 
-    taps: names of submodules of ``network``, see :class:`Model`. Raises :class:`ConfigError` where no linear layer is
-    the last thing that is done: where it has a bias that is added elsewhere, or something comes after it.
+    taps: names of submodules of ``network``, see :class:`Model`. Raises :class:`ConfigError` where the network
+    does not end with a linear layer: something comes after it, or its bias is added elsewhere.
     """
     if isinstance(network, Model):
         return network

@@ -115,10 +115,10 @@ def run(
     overwrite: bool = False,
     track: str | Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Run to the end; the summary. After an error the folder holds what was done before it.
+    """Run to the end and return the summary. After an error the folder holds what was done before it.
 
-    A folder that holds an unfinished run of the same experiment is gone on with. ``track``: who is told as it goes,
-    ``"mlflow:http://127.0.0.1:5000"`` or several such; see docs/trackers.md.
+    An unfinished run of the same experiment in the folder is continued. ``track``: a tracker that follows it, such as
+    ``"mlflow:http://127.0.0.1:5000"``, or several; see docs/trackers.md.
     """
     followed = _trackers(track)
     under_way = Run.open(experiment, out, address, overwrite, store)

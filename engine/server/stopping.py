@@ -41,7 +41,7 @@ class Stopping:
         return self.ended is not None and position == Position(self._stage, self.ended.round)
 
     def note(self, stage: int, rows: Iterable[Row]) -> None:
-        """Take in a stage's rows of ``evaluations.parquet``, ascending; those that are known already are no matter."""
+        """Take in a stage's rows of ``evaluations.parquet``, ascending; rows that are known already are skipped."""
         if stage != self._stage:
             return
         for row in rows:

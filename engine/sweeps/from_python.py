@@ -33,8 +33,8 @@ def sweep(
     """Run every trial of the sweep that ``function(profile)`` returns, and read what they came to as tables.
 
     Trials that have ended in its folder (``out``; by default ``runs/<name>-<profile>-<hash>``) are kept: after a crash
-    call it again. ``track``: who is told as it goes, ``"mlflow:http://127.0.0.1:5000"`` or several such; see
-    docs/trackers.md. Raises :class:`FedskewError` for what can be refused before anything starts.
+    call it again. ``track``: a tracker that follows it, such as ``"mlflow:http://127.0.0.1:5000"``, or
+    several; see docs/trackers.md. Raises :class:`FedskewError` for what can be refused before anything starts.
     """
     require(callable(function), "function", function, "is no function", "give one that returns a Sweep")
     file = getattr(sys.modules.get(function.__module__), "__file__", None)

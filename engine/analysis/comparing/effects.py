@@ -56,7 +56,7 @@ class ClaimEffects:
     """Both of a claim, positive in its favour."""
 
     improvement: Improvement  # NaN of a claim about one setting alone
-    rope: float  # NaN of a metric that is no share, of which nobody has said what is worth anything
+    rope: float  # NaN for a metric that is not a share, for which no such region was named
     cells: tuple[Practical, ...]  # of each cell of the verdict
     weakest: Practical  # of the cell whose mean difference speaks least for the claim
 

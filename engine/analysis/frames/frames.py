@@ -100,8 +100,8 @@ class Frames:
 def load_results(*folders: Path | str, metric: str | None = None) -> Frames:
     """Read the folders of runs and sweeps as one object, see :class:`Frames`.
 
-    ``metric`` (a column of the trials) is compared in place of the sweeps' own. Raises :class:`RunFolderError` for what
-    is no folder of a run or a sweep; a damaged trial of a sweep costs itself alone, and is named in the log.
+    ``metric``: a column of the trials to compare by, in place of the sweeps' own. Raises :class:`RunFolderError` for a
+    folder that is neither a run's nor a sweep's. A damaged trial of a sweep is left out alone, and named in the log.
     """
     require(bool(folders), "folders", "", "name no run and no sweep", 'for example load_results("runs/quickstart-...")')
     paths = [Path(folder) for folder in folders]

@@ -57,7 +57,7 @@ Look = Callable[[Called, Callable[[], Any]], Any]  # calls the method, which the
 def watched(kind: type[Algorithm], look: Look) -> Iterator[None]:
     """Show ``look`` each call of a method that ``kind`` has of its own, or of a class that is not the contract's.
 
-    What such a method calls in turn (that of the class above, say) is its own affair and not shown. Each method
+    What such a method calls in turn (that of the class above, say) is not shown. Each method
     is replaced where it is defined, so that what a class overrides, and what is idle, stay what they are.
     """
     replaced: list[tuple[type, str, Any]] = []

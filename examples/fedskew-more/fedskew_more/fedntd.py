@@ -1,12 +1,12 @@
-"""FedNTD: the global model's opinion of the classes that a row is not of is kept (Lee et al. 2022, arXiv:2106.03097).
+"""FedNTD: what the global model says of classes other than a row's own is kept (Lee et al. 2022, arXiv:2106.03097).
 
 To the cross entropy comes beta times the not-true distillation loss
 
     sum over c != y of q_g(c) log(q_g(c) / q_l(c)),       (mean over rows)
 
 the Kullback-Leibler divergence from the received model's q_g to the client's q_l, each a softmax at temperature tau
-over the logits of all classes but the row's own, y. What the client learns of y is its own affair; what the global
-model knows of the others, which the client may have no rows of, is not forgotten. The received model is frozen and in
+over the logits of all classes but the row's own, y. The client is free in what it learns of y; what the global model
+knows of the other classes, of which the client may have no rows, is not forgotten. The received model is frozen and in
 eval mode.
 
 The divergence stands here as printed; released code multiplies it by tau^2, which at tau = 1 is the same.
