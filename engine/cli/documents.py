@@ -81,6 +81,7 @@ DOCUMENTS: dict[str, dict[str, str]] = {
     "leaderboard": {
         "metric": "the column that it is of",
         "cells": "one object for each method and task, see below; the same is in leaderboard.json",
+        "ranks": "methods by mean rank over the tasks that all have, see below; null with too few of either",
     },
     "merge": {
         "folder": "the folder that was written",
@@ -197,9 +198,23 @@ PAIR = {
     "high": "its upper end",
     "p": "of the paired test",
     "p_holm": "the same, adjusted for the number of pairs",
+    "improvement": "the probability that a run of the second is better than one of the first; null where none is",
+    "improvement_low": "the lower end of its 95 % interval; null with one run",
+    "improvement_high": "its upper end",
+    "rope": "half the width of the region of practical equivalence; null of a metric that is no share",
+    "below": "the probability that the mean difference lies below that region; null with one run",
+    "within": "that it lies within",
+    "above": "that it lies above",
     "seeds": "the seeds that both have",
     "equal_weights": "how many of them ended with equal weights",
     "equal_partitions": "how many have the same partition of the data",
+}
+
+RANKS = {
+    "methods": "one object for each, the best first: method, rank",
+    "tasks": "the tasks that all methods have",
+    "critical_difference": "by how much two mean ranks must differ to be told apart (Nemenyi, 95 %)",
+    "p": "of Friedman's test that all methods are equal; null where all are tied",
 }
 
 RANKED = {

@@ -58,8 +58,14 @@ With = Annotated[
 Overrides = Annotated[
     list[str] | None, typer.Argument(callback=joined, help="dotted key=value pairs, e.g. partition.alpha=0.1")
 ]
+Rope = Annotated[float, typer.Option(help="points by which accuracies may differ and be worth the same")]
 Profile = Annotated[str, typer.Option(help="of a sweep: laptop (minutes) or paper (the real one)")]
 Address = Annotated[str | None, typer.Option(help="a Ray cluster to use, e.g. auto; none: start Ray on this machine")]
+
+
+def check_rope(rope: float) -> None:
+    """Raise :class:`ConfigError` unless ``--rope`` is a difference in points."""
+    require(0 <= rope < 100, "--rope", rope, "is no difference in points", "for example --rope 0.5")
 
 
 def is_name(word: str) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +19,7 @@ from engine.base import last_word
 from engine.base.errors import require
 from engine.base.opening import read_text
 from engine.cli.json_output import Json, print_json, print_line
-from engine.cli.naming import With
+from engine.cli.naming import Rope, With, check_rope
 from engine.cli.plain import plain_console
 from engine.cli.show import console as terminal
 from engine.cli.show import print_result
@@ -102,14 +102,15 @@ def merge_command(
 def compare_command(
     folders: Annotated[list[Path], typer.Argument(help="folders of runs and sweeps; the first is compared with")],
     metric: Annotated[list[str] | None, typer.Option(help="a column of the trials; may be repeated")] = None,
+    rope: Rope = 0.5,
     as_json: Json = False,
 ) -> None:
     """Say what runs or sweeps differ in: their configs by key, their results paired by seed."""
     from engine.analysis.comparing.sides import compare
     from engine.analysis.frames import load_results
 
-    asked = metric or []
-    found = compare(load_results(*folders).folders, asked)
+    check_rope(rope)
+    found = compare(load_results(*folders).folders, metric or [], rope / 100)
     if as_json:
         print_json(found.to_mapping())
     else:
@@ -130,6 +131,8 @@ def _show_comparison(found: Comparison) -> None:
         if pairs:
             console.print(f" {second} less {names[0]}, paired by seed", highlight=False, soft_wrap=True)
             console.print(_pairs_table(pairs, found.interval))
+            if any(math.isfinite(pair.improvement.low) for pair in pairs):
+                console.print(_worth_table(pairs))
             _show_bits(console, [pair for pair in pairs if pair.metric == pairs[0].metric])
     for told in found.unpaired[:MOST_SAID]:
         console.print(f" not paired: {told}", soft_wrap=True, highlight=False)
@@ -143,7 +146,7 @@ def _few(values: Sequence[str]) -> str:
 
 
 def _pairs_table(pairs: Sequence[Pair], interval: str) -> Table:
-    """Return a row for each pair of cells; columns that have nothing to say are left out."""
+    """Return a row for each pair of cells."""
     from engine.analysis.quantities import quantity
 
     rows = []
@@ -161,10 +164,35 @@ def _pairs_table(pairs: Sequence[Pair], interval: str) -> Table:
                 "seeds": ", ".join(map(str, pair.seeds)),
             }
         )
+    return _laid_out(rows)
+
+
+def _worth_table(pairs: Sequence[Pair]) -> Table:
+    """Return how sure it is, for each pair of cells, that the second is better, and by how much that matters."""
+    from engine.analysis.quantities import quantity
+
+    rope = next((f" ±{100 * pair.rope:g}" for pair in pairs if math.isfinite(pair.rope)), "")
+    rows = []
+    for pair in (one for one in pairs if math.isfinite(one.improvement.low)):
+        lies = (pair.practical.below, pair.practical.within, pair.practical.above)
+        shares = [f"{share:.2f}" * math.isfinite(share) for share in lies]
+        rows.append(
+            {
+                "metric": quantity(pair.metric).short,
+                "cell": pair.cell,
+                f"{pair.second} better": f"{pair.improvement.chance:.2f}",
+                **dict(zip(("below", f"within{rope} points", "above"), shares, strict=True)),
+            }
+        )
+    return _laid_out(rows, ", how sure")
+
+
+def _laid_out(rows: Sequence[Mapping[str, str]], what: str = "") -> Table:
+    """Return rows, of one metric under its name and ``what``; columns that have nothing to say are left out."""
     names = [name for name in rows[0] if any(row[name] for row in rows)]
-    alone = len({pair.metric for pair in pairs}) == 1
+    alone = len({row["metric"] for row in rows}) == 1
     title = names.pop(0) if alone else ""
-    table = Table(box=None, title=f"{rows[0][title]}" if alone else None, title_justify="left")
+    table = Table(box=None, title=f"{rows[0][title]}{what}" if alone else None, title_justify="left")
     for name in names:
         table.add_column(name, overflow="fold", no_wrap=name == "difference")
     for row in rows:

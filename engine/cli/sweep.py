@@ -20,7 +20,7 @@ from engine.base.errors import FedskewError, require
 from engine.cli import stopping
 from engine.cli.export import Track, check_places, targets, tracked
 from engine.cli.json_output import Json, asked, print_json
-from engine.cli.naming import Address, Overrides, Profile, With
+from engine.cli.naming import Address, Overrides, Profile, Rope, With, check_rope
 from engine.cli.show import console as terminal
 from tune_configs import SWEEPS
 
@@ -73,7 +73,7 @@ def sweep_command(
 def report_command(
     folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
     metric: Annotated[str | None, typer.Option(help="another column of the trials table")] = None,
-    rope: Annotated[float, typer.Option(help="points by which accuracies may differ and be worth the same")] = 0.5,
+    rope: Rope = 0.5,
     checklist: Annotated[
         bool, typer.Option("--checklist", help="also what the folder proves of the checklists of REFORMS and NeurIPS")
     ] = False,
@@ -81,7 +81,7 @@ def report_command(
     own: With = None,
 ) -> None:
     """Write report/report.html in the folder: claims, tables, curves, trials; beside it files for a paper and CSV."""
-    require(0 <= rope < 100, "--rope", rope, "is no difference in points", "for example --rope 0.5")
+    check_rope(rope)
     page = report(terminal, folder, metric, rope)
     written = None
     if checklist:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from engine.analysis.comparing.ranks import critical_difference
 from engine.analysis.frames import load_results
 from engine.analysis.leaderboard import Board, board_of, write
 from engine.analysis.statistics import t_interval
 from engine.base.errors import ConfigError, RunFolderError
-from engine.cli.documents import DOCUMENTS, RANKED
+from engine.cli.documents import DOCUMENTS, RANKED, RANKS
 from engine.experiment import Experiment
 from tests.support.sweep_folders import ALPHA, MU, make_run, make_sweep
 
@@ -56,6 +57,49 @@ def test_cells_are_methods_by_tasks(board: Board, swept: Path) -> None:
 def test_bold_is_what_seeds_cannot_tell_from_the_best(board: Board) -> None:
     """Kills: the best alone in bold, or whatever is near it; a smaller loss that counts as worse."""
     assert {place for place, cell in board.cells.items() if cell.best} == {(1, 0), (0, 1), (1, 1)}
+
+
+def ranked(folder: Path, mus: list[float], alphas: list[float], failed: tuple[int, ...] = ()) -> Board:
+    """A leaderboard of FedProx: the larger mu the better, at the last alpha the other way round."""
+
+    def accuracy(setting: Any, seed: int) -> float:
+        sign = -1 if setting["alpha"] == alphas[-1] and len(alphas) > 2 else 1
+        return 0.5 + sign * 0.1 * mus.index(setting["mu"]) + seed / 100
+
+    axes = ({**MU, "values": mus}, {**ALPHA, "values": alphas})
+    made = make_sweep(folder, axes=axes, seeds=(0, 1), rounds=2, accuracy=accuracy, failed=failed, client_rows=False)
+    board = board_of(load_results(made).folders, "accuracy")
+    write(load_results(made).folders, folder / "board", "accuracy")
+    return board
+
+
+def test_methods_are_ranked_over_the_tasks_that_all_have(tmp_path: Path) -> None:
+    """Kills: a rank of a task that a method lacks; the worst as 1; ranks of two methods or of one task; a difference
+    for another number of tasks; JSON or a page without them."""
+    # Of mu=0.01 both seeds at the third alpha have failed: the task is left out.
+    board = ranked(tmp_path / "one", [0.0, 0.01, 0.1], [0.05, 0.5, 1.0, 5.0], failed=(12, 13))
+    assert board.ranks is not None
+    methods = ("fedprox(mu=0.1)", "fedprox(mu=0.01)", "fedprox(mu=0)")
+    assert (board.ranks.settings, board.ranks.left_out) == (methods, 1)
+    assert board.ranks.average == pytest.approx((5 / 3, 2.0, 7 / 3))
+    assert board.ranks.of_block == ((1.0, 2.0, 3.0), (1.0, 2.0, 3.0), (3.0, 2.0, 1.0))
+    assert board.ranks.critical == pytest.approx(critical_difference(3, 3))
+    found = json.loads((tmp_path / "one" / "board" / "leaderboard.json").read_text())["ranks"]
+    assert found.keys() == RANKS.keys() and 0 < found["p"] < 1
+    assert {one["method"]: round(one["rank"], 2) for one in found["methods"]} == dict(
+        zip(methods, (1.67, 2.0, 2.33), strict=True)
+    )
+    assert [task.rpartition("=")[2] for task in found["tasks"]] == ["0.05", "0.5", "5"]
+    page = (tmp_path / "one" / "board" / "leaderboard.html").read_text()
+    assert "<h2>Mean ranks</h2>" in page and f"{found['critical_difference']:.2f} or more apart" in page
+    assert page.count('<td data-v="1.0">1</td>') == 3 and "which so few tasks cannot show" not in page
+    two = ranked(tmp_path / "two", [0.0, 0.01, 0.1], [0.05, 0.5])
+    assert two.ranks is not None and two.ranks.average == (1.0, 2.0, 3.0) and two.ranks.critical > 2
+    assert "which so few tasks cannot show" in (tmp_path / "two" / "board" / "leaderboard.html").read_text()
+    for name, mus, alphas in (("methods", [0.0, 0.1], [0.05, 0.5]), ("tasks", [0.0, 0.01, 0.1], [0.5])):
+        assert ranked(tmp_path / name, mus, alphas).ranks is None
+        assert json.loads((tmp_path / name / "board" / "leaderboard.json").read_text())["ranks"] is None
+        assert "Mean ranks" not in (tmp_path / name / "board" / "leaderboard.html").read_text()
 
 
 def test_every_cell_is_made_again_by_its_command(swept: Path, tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine.analysis.comparing.config_keys import config_keys
+from engine.analysis.comparing.effects import practical, probability_of_improvement
 from engine.analysis.comparing.sides import Comparison, compare
 from engine.analysis.frames import load_results
 from engine.analysis.loading import load
@@ -62,6 +64,28 @@ def test_runs_that_differ_in_seeds_are_one_side(tmp_path: Path) -> None:
     assert pair.means[0] == pytest.approx(sum(accuracy[f"a{seed}"] for seed in range(3)) / 3)
     assert pair.figures.low < wanted.mean < pair.figures.high
     assert (pair.equal_weights, pair.equal_partitions) == (0, 3)
+    values = [[accuracy[f"{side}{seed}"] for seed in range(3)] for side in "ba"]
+    assert pair.improvement == probability_of_improvement([(values[0], values[1])]) and pair.improvement.chance > 0.5
+    assert (pair.rope, pair.practical) == (0.005, practical([b - a for b, a in zip(*values, strict=True)], 0.005))
+    assert pair.practical.above > 0.9 > pair.practical.below
+
+
+def test_what_is_better_depends_on_the_metric(tmp_path: Path) -> None:
+    """Kills: a larger loss that is an improvement; a chance of what has no better; a region of half a point for what is
+    no share, or another one than was asked for; sides exchanged."""
+    one = [run_of(tmp_path / f"a{seed}", seed, 0.6 + seed / 50) for seed in range(3)]
+    two = [run_of(tmp_path / f"b{seed}", seed, 0.8 + seed / 60, **{"algorithm.mu": 0.1}) for seed in range(3)]
+    folders = load_results(*one, *two).folders
+    found = {pair.metric: pair for pair in compare(folders, ("accuracy", "loss", "rounds_asked"), 0.3).pairs}
+    assert found["loss"].figures.mean < 0 < found["accuracy"].figures.mean
+    assert [found[name].improvement.chance for name in ("accuracy", "loss")] == [1.0, 1.0]
+    assert math.isnan(found["rounds_asked"].improvement.chance)
+    assert found["accuracy"].rope == 0.3 and found["accuracy"].practical.within > 0.99
+    assert math.isnan(found["loss"].rope) and math.isnan(found["loss"].practical.within)
+    back = {pair.metric: pair for pair in compared(*two, *one, metrics=("loss",)).pairs}
+    assert back["loss"].improvement.chance == 0.0 and back["loss"].figures.mean > 0
+    plain = compare(folders, ("loss", "rounds_asked")).to_mapping()["pairs"]
+    assert [one["improvement"] for one in plain] == [1.0, None] and [one["rope"] for one in plain] == [None, None]
 
 
 def test_two_runs_are_compared_in_all_they_have(tmp_path: Path) -> None:
@@ -147,6 +171,11 @@ def test_the_command_shows_and_prints_it(call: Any, tmp_path: Path) -> None:
     code, out, _ = call("compare", "a", "b")
     assert code == 0 and "local.lr" in out and "b less a, paired by seed" in out and "95 %" in out
     assert "not paired: 1 trial of b: running (00000)" in out and "no difference" in out
+    assert "mu=0.1  1.00      0.00   0.00                1.00" in out and "within ±0.5 points" in out
+    out = call("compare", "a", "b", "--rope", "90")[1]
+    assert "mu=0.1  1.00      0.00   1.00               0.00" in out and "within ±90 points" in out
+    code, _, err = call("compare", "a", "b", "--rope", "100")
+    assert code == 2 and "--rope=100.0: is no difference in points" in err
     code, out, _ = call("compare", "a", "b", "--json", "--metric", "loss")
     found = json.loads(out)
     assert found.keys() == DOCUMENTS["compare"].keys()

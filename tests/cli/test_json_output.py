@@ -13,7 +13,7 @@ import typer.main
 
 from engine.base import errors
 from engine.cli import listing, sweep
-from engine.cli.documents import CELLS, CLAIM, DOCUMENTS, ERROR, PAIR, RANKED
+from engine.cli.documents import CELLS, CLAIM, DOCUMENTS, ERROR, PAIR, RANKED, RANKS
 from engine.cli.exit_codes import EXIT_CODES
 from engine.cli.json_output import alone_on_stdout, plain, print_json
 from engine.cli.main import app
@@ -55,7 +55,7 @@ def test_the_page_has_the_tables_of_the_code() -> None:
     for heading, table in DOCUMENTS.items():
         section = PAGE.split(f"\n#### {heading}\n")[1].split("\n#")[0]
         assert re.findall(r"^\| `(\S+)` \| (.*) \|$", section, re.M) == list(table.items()), heading
-    for table in (ERROR, CELLS, CLAIM, PAIR, RANKED):
+    for table in (ERROR, CELLS, CLAIM, PAIR, RANKED, RANKS):
         assert all(f"| `{key}` | {text} |\n" in PAGE for key, text in table.items())
     assert re.findall(r"^\| (\d+) \| (.*) \|$", PAGE, re.M) == [(str(code), text) for code, text in EXIT_CODES.items()]
 

@@ -61,7 +61,7 @@ class ClaimEffects:
     weakest: Practical  # of the cell whose mean difference speaks least for the claim
 
 
-_NONE, _UNKNOWN = Improvement(math.nan, math.nan, math.nan), Practical(math.nan, math.nan, math.nan)
+_NONE, UNKNOWN = Improvement(math.nan, math.nan, math.nan), Practical(math.nan, math.nan, math.nan)
 
 
 def effects_of(results: Results, claim: Claim, rope: float = ROPE) -> ClaimEffects:
@@ -70,12 +70,12 @@ def effects_of(results: Results, claim: Claim, rope: float = ROPE) -> ClaimEffec
     try:
         samples = samples_of(results, claim)
     except ConfigError:
-        return ClaimEffects(_NONE, width, (), _UNKNOWN)
+        return ClaimEffects(_NONE, width, (), UNKNOWN)
     differences = [list(sample.differences.values()) for sample in samples]
-    cells = tuple(_UNKNOWN if math.isnan(width) else practical(values, width) for values in differences)
+    cells = tuple(UNKNOWN if math.isnan(width) else practical(values, width) for values in differences)
     known = [(float(np.mean(values)), cell) for values, cell in zip(differences, cells, strict=True) if values]
     # Least for the claim: of "equal" the farthest from 0, else the lowest.
-    farthest = min(known, key=lambda one: -abs(one[0]) if claim.kind == "equal" else one[0], default=(0.0, _UNKNOWN))
+    farthest = min(known, key=lambda one: -abs(one[0]) if claim.kind == "equal" else one[0], default=(0.0, UNKNOWN))
     sides = [side for sample in samples for side in sample.sides]
     return ClaimEffects(probability_of_improvement(sides), width, cells, farthest[1])
 

@@ -12,7 +12,7 @@ of one data set at several skews share their images, so a result holds for that 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,21 +87,33 @@ def ranks_of(results: Results, layout: PaperTable) -> Ranks | None:
         blocks[key(block)], names[key(setting)] = setting_label(block), setting_label(setting)
         values = list(group.by_seed().values())
         figures.setdefault(key(block), {})[key(setting)] = float(np.mean(values)) if values else math.nan
-    complete = [b for b in blocks if all(math.isfinite(figures[b].get(name, math.nan)) for name in names)]
-    if len(names) < FEWEST_SETTINGS or len(complete) < FEWEST_BLOCKS:
+    table = [[figures[block].get(name, math.nan) for name in names] for block in blocks]
+    larger = larger_is_better(results, layout.metric)
+    return ranked(list(names.values()), list(blocks.values()), table, larger, FEWEST_BLOCKS)
+
+
+def ranked(
+    settings: Sequence[str], blocks: Sequence[str], table: Sequence[Sequence[float]], larger: bool, fewest: int
+) -> Ranks | None:
+    """Rank the settings in each block of ``table`` [blocks][settings] in which all have a figure; NaN is none.
+
+    larger: whether more is better. None with fewer than three settings, or ``fewest`` such blocks.
+    """
+    complete = [number for number, row in enumerate(table) if all(map(math.isfinite, row))]
+    if len(settings) < FEWEST_SETTINGS or len(complete) < fewest:
         return None
-    table = np.array([[figures[block][name] for name in names] for block in complete])
-    ranks = scipy.stats.rankdata(-table if larger_is_better(results, layout.metric) else table, axis=1)
+    figures = np.array([table[number] for number in complete])
+    ranks = scipy.stats.rankdata(-figures if larger else figures, axis=1)
     average = ranks.mean(axis=0)
     order = np.argsort(average, kind="stable")
     return Ranks(
-        settings=tuple(list(names.values())[n] for n in order),
+        settings=tuple(settings[n] for n in order.tolist()),
         average=tuple(float(average[n]) for n in order),
-        blocks=tuple(blocks[block] for block in complete),
+        blocks=tuple(blocks[number] for number in complete),
         of_block=tuple(tuple(row) for row in ranks[:, order].tolist()),
         left_out=len(blocks) - len(complete),
         p=friedman(ranks),
-        critical=critical_difference(len(names), len(complete)),
+        critical=critical_difference(len(settings), len(complete)),
     )
 
 

@@ -16,15 +16,24 @@ from pathlib import Path
 from typing import Any
 
 from engine.analysis.comparing.config_keys import config_keys
+from engine.analysis.comparing.effects import (
+    ROPE,
+    UNKNOWN,
+    Improvement,
+    Practical,
+    practical,
+    probability_of_improvement,
+)
 from engine.analysis.comparing.ranking import counted
 from engine.analysis.coverage import named
-from engine.analysis.results import Results, check_metric
+from engine.analysis.quantities import quantity
+from engine.analysis.results import Results, check_metric, larger_is_better
 from engine.analysis.sequential import INTERVALS, REACHES
 from engine.analysis.settings import key, label, setting_label
 from engine.analysis.statistics import CONFIDENCE, Difference, difference, holm
 from engine.base.errors import RunFolderError, require
 from engine.base.opening import read_bytes
-from engine.record.metrics import REPORTED
+from engine.record.metrics import METRICS, REPORTED
 
 NONE = "none"  # the value of a key that a config does not have
 OF_RUNS = (*REPORTED, "rounds", "floats_up", "floats_down", "seconds")  # compared of single runs, where they have them
@@ -87,6 +96,9 @@ class Pair:
     means: tuple[float, float]  # over the paired seeds
     seeds: tuple[int, ...]  # those that both have finished
     figures: Difference
+    improvement: Improvement  # of the second on the first; NaN where neither more nor less is better
+    rope: float  # half the width of the region of practical equivalence; NaN of a metric that is no share
+    practical: Practical  # where the mean difference lies against that region
     p_holm: float  # over all cells of the two sides
     equal_weights: int  # of the pairs
     equal_partitions: int
@@ -104,6 +116,13 @@ class Pair:
             **figures,
             "p": self.figures.p,
             "p_holm": self.p_holm,
+            "improvement": self.improvement.chance,
+            "improvement_low": self.improvement.low,
+            "improvement_high": self.improvement.high,
+            "rope": self.rope,
+            "below": self.practical.below,
+            "within": self.practical.within,
+            "above": self.practical.above,
             "seeds": list(self.seeds),
             "equal_weights": self.equal_weights,
             "equal_partitions": self.equal_partitions,
@@ -144,10 +163,11 @@ class Comparison:
         return plain
 
 
-def compare(folders: Mapping[str, Results], metrics: Sequence[str] = ()) -> Comparison:
+def compare(folders: Mapping[str, Results], metrics: Sequence[str] = (), rope: float = ROPE) -> Comparison:
     """Compare the folders with the first of them.
 
     metrics: columns of the trials; none: the first side's own, or a run's figures where every side is a single run.
+    rope: half the width of the region of practical equivalence, of metrics that are shares.
     """
     sides = _sides(folders)
     count = "are one side" if len(folders) > 1 else "is one folder"
@@ -161,9 +181,11 @@ def compare(folders: Mapping[str, Results], metrics: Sequence[str] = ()) -> Comp
     names = sorted({name for side in sides for trial in side.trials for name in trial.keys})
     within = [name for name in names if any(len(side.values(name)) > 1 for side in sides)]
     looks = "repeatedly" if any(side.looks == "repeatedly" for side in sides) else "once"
+    directions = {metric: _direction(next(iter(folders.values())), metric) for metric in chosen}
+    rules = _Rules(looks, rope, directions)
     pairs, unpaired = list[Pair](), [told for side in sides for told in side.lost]
     for side in others:
-        made, told = _pairs(first, side, within, chosen, looks)
+        made, told = _pairs(first, side, within, rules)
         pairs += [pair for pair in made if not single or metrics or math.isfinite(pair.figures.mean)]
         unpaired += told
     versions = sorted({name for side in sides for trial in side.trials for name in trial.versions})
@@ -237,9 +259,24 @@ def _differing(names: Iterable[str], sides: Sequence[Sequence[Mapping[str, Any]]
 # --- pairs --------------------------------------------------------------------------------------------------
 
 
-def _pairs(
-    first: Side, second: Side, within: Sequence[str], metrics: Sequence[str], looks: str
-) -> tuple[list[Pair], list[str]]:
+@dataclass(frozen=True)
+class _Rules:
+    """By what the sides are compared."""
+
+    looks: str
+    rope: float
+    directions: Mapping[str, float]  # of each metric that is compared, see _direction
+
+
+def _direction(results: Results, metric: str) -> float:
+    """Return 1 where more is better, -1 where less is; NaN where neither is by itself."""
+    known = METRICS.get(metric)
+    if known is not None and known.better is None and metric != results.metric:
+        return math.nan
+    return 1.0 if larger_is_better(results, metric) else -1.0
+
+
+def _pairs(first: Side, second: Side, within: Sequence[str], rules: _Rules) -> tuple[list[Pair], list[str]]:
     """Pair the cells of two sides, and say why others are not."""
     mine, theirs = first.cells(within), second.cells(within)
     common = [place for place in mine if place in theirs]
@@ -250,13 +287,13 @@ def _pairs(
         )
         return [], [f"no cell of {second.name} is one of {first.name}: they have no common values of {varied}"]
     pairs: list[Pair] = []
-    for metric in metrics:
+    for metric in rules.directions:
         made = []
         for place in common:
-            one = _pair(first, second, mine[place], theirs[place], metric, looks)
+            one = _pair(first, second, mine[place], theirs[place], metric, rules)
             if one.seeds:
                 made.append(one)
-            elif metric == metrics[0]:
+            elif metric == next(iter(rules.directions)):
                 told.append(_no_seed(first, second, mine[place], theirs[place]))
         adjusted = holm([one.figures.p for one in made])
         pairs += [Pair(**{**vars(one), "p_holm": float(p)}) for one, p in zip(made, adjusted, strict=True)]
@@ -288,11 +325,16 @@ def _no_seed(first: Side, second: Side, mine: Sequence[Trial], theirs: Sequence[
     return f"no seed has finished in both{cell} ({told})"
 
 
-def _pair(first: Side, second: Side, mine: Sequence[Trial], theirs: Sequence[Trial], metric: str, looks: str) -> Pair:
+def _pair(
+    first: Side, second: Side, mine: Sequence[Trial], theirs: Sequence[Trial], metric: str, rules: _Rules
+) -> Pair:
     one, two = _by_seed(mine, metric), _by_seed(theirs, metric)
     seeds = tuple(sorted(one.keys() & two.keys()))
     both = [(one[seed], two[seed]) for seed in seeds]
     values = [[float(trial.row[metric]) for trial in side] for side in zip(*both, strict=True)] or [[], []]
+    differences = [b - a for a, b in zip(*values, strict=True)]
+    rope = rules.rope if quantity(metric).unit == "%" else math.nan
+    better, worse = ([rules.directions[metric] * value for value in side] for side in reversed(values))
     same = [(a.row["weights_sha256"], b.row["weights_sha256"]) for a, b in both]
     return Pair(
         first=first.name,
@@ -301,7 +343,10 @@ def _pair(first: Side, second: Side, mine: Sequence[Trial], theirs: Sequence[Tri
         metric=metric,
         means=(_mean(values[0]), _mean(values[1])),
         seeds=seeds,
-        figures=difference([b - a for a, b in zip(*values, strict=True)], CONFIDENCE, REACHES[looks]),
+        figures=difference(differences, CONFIDENCE, REACHES[rules.looks]),
+        improvement=probability_of_improvement([(better, worse)]),
+        rope=rope,
+        practical=practical(differences, rope) if math.isfinite(rope) else UNKNOWN,
         p_holm=math.nan,
         equal_weights=sum(a == b and isinstance(a, str) for a, b in same),
         equal_partitions=sum(a.partition == b.partition != "" for a, b in both),

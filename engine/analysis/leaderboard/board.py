@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.analysis.comparing.config_keys import config_keys
+from engine.analysis.comparing.ranks import Ranks, ranked
 from engine.analysis.results import Results, check_metric, larger_is_better
 from engine.analysis.settings import key, label, names_oracle
 from engine.analysis.statistics import difference, interval, student
@@ -21,6 +22,7 @@ from engine.record import parts
 
 METHOD = ("algorithm", "local", "stages")  # sections of the keys of a row; all other keys are of the task
 LEVEL = 0.95
+FEWEST_TASKS = 2  # for ranks; with two of them none are told apart
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Board:
     columns: tuple[str, ...]  # labels of tasks
     cells: Mapping[tuple[int, int], Cell]  # by row and column
     left_out: tuple[str, ...]  # sentences on trials that are in no cell
+    ranks: Ranks | None  # of methods, over the tasks that all of them have; None where these are too few
 
 
 def board_of(folders: Mapping[str, Results], metric: str | None = None) -> Board:
@@ -81,9 +84,15 @@ def board_of(folders: Mapping[str, Results], metric: str | None = None) -> Board
     for method, task, run in found:
         places.setdefault((row_of[key(method)], column_of[key(task)]), []).append(run)
     runs = {place: tuple(sorted(several, key=lambda run: run.seed)) for place, several in places.items()}
-    best = _best(runs, larger_is_better(first, metric))
+    larger = larger_is_better(first, metric)
+    best = _best(runs, larger)
     cells = {place: _cell(several, place in best) for place, several in runs.items()}
-    return Board(metric, tuple(rows.values()), tuple(columns.values()), cells, tuple(left_out))
+    methods, tasks = tuple(rows.values()), tuple(columns.values())
+    means = [
+        [cells[row, column].mean if (row, column) in cells else math.nan for row in range(len(methods))]
+        for column in range(len(tasks))
+    ]
+    return Board(metric, methods, tasks, cells, tuple(left_out), ranked(methods, tasks, means, larger, FEWEST_TASKS))
 
 
 # --- trials ---------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import jinja2
 import yaml
 
 from engine.analysis.comparing.ranking import counted
+from engine.analysis.comparing.ranks import Ranks
 from engine.analysis.leaderboard.board import Board, Cell, Repetition, board_of, breaks_privacy
 from engine.analysis.pages.theme import dressing, part
 from engine.analysis.quantities import Quantity, quantity
@@ -76,7 +77,20 @@ def _data(board: Board) -> str:
         }
         for (row, column), cell in sorted(board.cells.items())
     ]
-    return json.dumps({"metric": board.metric, "cells": cells}, indent=1, allow_nan=False) + "\n"
+    found = {"metric": board.metric, "cells": cells, "ranks": _ranks(board.ranks)}
+    return json.dumps(found, indent=1, allow_nan=False) + "\n"
+
+
+def _ranks(ranks: Ranks | None) -> dict[str, Any] | None:
+    if ranks is None:
+        return None
+    methods = zip(ranks.settings, ranks.average, strict=True)
+    return {
+        "methods": [{"method": method, "rank": rank} for method, rank in methods],
+        "tasks": list(ranks.blocks),
+        "critical_difference": ranks.critical,
+        "p": ranks.p if math.isfinite(ranks.p) else None,
+    }
 
 
 def _page(board: Board, folders: Mapping[str, Results]) -> str:
@@ -99,6 +113,7 @@ def _page(board: Board, folders: Mapping[str, Results]) -> str:
         rows=rows,
         sources=sources,
         left_out=board.left_out,
+        ranks=board.ranks,
         several=any(len(cell.runs) > 1 for cell in board.cells.values()),
         **dressing(),
     )
