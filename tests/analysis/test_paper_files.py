@@ -81,6 +81,7 @@ def test_a_pdf_holds_no_date_and_a_panel_of_many_cells_is_an_image() -> None:
         ("Müller, Çelik, Łukasz, Ström", r"M\"{u}ller, \c{C}elik, \L{}ukasz, Str\"{o}m"),
         ("--ranks ---", r"-{}-{}ranks -{}-{}-"),
         ("研", r"\texttt{U+7814}"),
+        ("ϛ ϟ ϸ ω", r"\texttt{U+03DB} \texttt{U+03DF} \texttt{U+03F8} $\omega$"),
         ("two\nlines\x07", "two lines"),
     ],
 )  # fmt: skip
@@ -88,6 +89,18 @@ def test_text_is_text_in_latex(text: str, wanted: str) -> None:
     """Kills: a letter that LaTeX takes for a command, one that pdflatex stops at, hyphens that become a dash."""
     assert latex.escaped(text) == wanted
     assert latex.escaped(text).isascii()
+
+
+def test_a_row_that_begins_with_a_bracket_or_a_star_is_text() -> None:
+    """Kills: a first cell that LaTeX takes for an argument of the line before it, in the head or below."""
+    rows = [
+        [word_cell("[0.1, 0.2]"), word_cell("[3]")],
+        [word_cell("*"), word_cell("*")],
+        [word_cell("a"), word_cell("b")],
+    ]
+    source = latex.table(Sheet("t", "T", "", ["[x]", "y"], rows, pd.DataFrame()), "tab:t")
+    lines = source.partition("\\toprule\n")[2].partition("\\bottomrule")[0].splitlines()
+    assert lines == [r"{}[x] & y \\", r"\midrule", r"{}[0.1, 0.2] & [3] \\", r"{}* & * \\", r"a & b \\"]
 
 
 def test_a_table_of_the_paper_has_what_the_page_has(sweep: Path) -> None:

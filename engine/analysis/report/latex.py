@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from engine.analysis.drawing import Drawing
 from engine.analysis.report.sheets import MOST_ROWS_MARKDOWN, Cell, Sheet
@@ -74,6 +74,10 @@ _LIKE_LATIN = {  # Greek capitals, and omicron, that TeX has no command for
     "Nu": "N", "Omicron": "O", "Rho": "P", "Tau": "T", "Chi": "X", "omicron": "o",
 }  # fmt: skip
 _SPELT = {"lamda": "lambda"}  # as Unicode has it: as TeX has it
+_GREEK = frozenset(
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi "
+    "omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega".split()
+)  # that TeX has a command for
 
 
 def escaped(text: str) -> str:
@@ -94,7 +98,8 @@ def _letter(letter: str) -> str:
     if greek := re.fullmatch(r"GREEK (SMALL|CAPITAL) LETTER (\w+)", unicodedata.name(letter, "")):
         spelt = _SPELT.get(greek[2].lower(), greek[2].lower())
         name = spelt if greek[1] == "SMALL" else spelt.capitalize()
-        return f"${_LIKE_LATIN[name]}$" if name in _LIKE_LATIN else f"$\\{name}$"
+        if name in _LIKE_LATIN or name in _GREEK:
+            return f"${_LIKE_LATIN[name]}$" if name in _LIKE_LATIN else f"$\\{name}$"
     base, *marks = unicodedata.normalize("NFD", letter)
     if base.isascii() and base.isalpha() and len(marks) == 1 and marks[0] in _ACCENTS:
         return f"\\{_ACCENTS[marks[0]]}{{{base}}}"
@@ -107,8 +112,8 @@ def table(sheet: Sheet, label: str, about: str = "") -> str:
     Columns of words are at the left, of sentences as paragraphs, of numbers at the right. Beyond 60 rows the last line
     says how many more the CSV file has.
     """
-    lines = [" & ".join(map(escaped, sheet.head)) + r" \\", r"\midrule"]
-    lines += [" & ".join(map(_cell, row)) + r" \\" for row in sheet.rows[:MOST_ROWS_MARKDOWN]]
+    lines = [_row(map(escaped, sheet.head)), r"\midrule"]
+    lines += [_row(map(_cell, row)) for row in sheet.rows[:MOST_ROWS_MARKDOWN]]
     more = len(sheet.rows) - MOST_ROWS_MARKDOWN
     if more > 0:
         lines.append(rf"\multicolumn{{{len(sheet.head)}}}{{l}}{{{more} more rows in {escaped(sheet.name)}.csv}} \\")
@@ -128,6 +133,12 @@ def table(sheet: Sheet, label: str, about: str = "") -> str:
             "",
         ]
     )
+
+
+def _row(cells: Iterable[str]) -> str:
+    line = " & ".join(cells)
+    # The line before ends with a command, which would take a bracket for its argument and a star for its form.
+    return f"{'{}' if line.startswith(('[', '*')) else ''}{line} \\\\"
 
 
 def _columns(sheet: Sheet) -> str:
