@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from algorithms import ALGORITHMS
-from docs.site import costs, facts, links
+from docs.site import claims, costs, facts, links
 from docs.site.comments import comment_of
 from docs.site.examples import small
 from docs.site.included import with_parts
+from engine.analysis.ledger.counting import counted_rows
 from engine.models.cost import model_cost
 
 ROOT = Path(__file__).parents[1]
@@ -75,6 +76,21 @@ def test_a_page_has_the_count_beside_the_ratio() -> None:
     assert "operations of a round (FLOPs)" not in "\n".join(pages._costs("ccvr", costs.Cost(outside=(3, 0))))
     index = pages._index(dict.fromkeys(ALGORITHMS, cost), {})
     assert all(line.count("| 5.59 | 2.00 |") == 1 for line in index.splitlines() if line.startswith("| ["))
+
+
+def test_a_claim_counts_once_on_the_pages_of_algorithms() -> None:
+    """Kills: a claim twice on a page, of two profiles or of the second best settings; a text that ends a cell."""
+    about, _ = claims.by_algorithm()
+    for found in about.values():
+        # A claim that was reworded may stand beside what it was before.
+        told = {id(row) for _, row in found}
+        assert len(told) == len(found) and not any(sweep.choice for sweep, _ in found)
+    every = [one for found in about.values() for one in found]
+    counted = {id(row) for row in [row for _, row in counted_rows({id(s): s for s, _ in every}.values())]}
+    assert all(id(row) in counted for _, row in every)
+    sweep, row = every[0]
+    odd = replace(row, claim=replace(row.claim, text="a | b <i>", source="*table*"))
+    assert "| a \\| b &lt;i> | \\*table\\* |" in claims.table([(sweep, odd)])
 
 
 def test_the_navigation_has_every_page() -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 from algorithms import ALGORITHMS
 from docs.site.place import ROOT
+from engine.analysis.ledger.counting import counted_rows
 from engine.analysis.ledger.page import anchor
 from engine.analysis.ledger.rows import Row, SweepRows
+from engine.analysis.report.sheets import escaped
 from engine.cli.claims import ledger
 from engine.sweeps.named import load
 from tune_configs import SWEEPS
@@ -20,22 +22,22 @@ def by_algorithm() -> tuple[Mapping[str, list[Found]], Mapping[str, int]]:
     """Return the claims that say something good of an algorithm, and how many hold others against it."""
     about: dict[str, list[Found]] = {}
     against: dict[str, int] = {}
-    for sweep in ledger(ROOT):
-        for row in sweep.rows:
-            better, worse = set(_named(row.claim.better)), set(_named(row.claim.worse))
-            if not better | worse:
-                better = {_base(sweep.name, sweep.profile)}
-            for name in better or worse:
-                about.setdefault(name, []).append((sweep, row))
-            for name in worse - better if better else ():
-                against[name] = against.get(name, 0) + 1
+    for sweep, row in counted_rows(ledger(ROOT)):
+        better, worse = set(_named(row.claim.better)), set(_named(row.claim.worse))
+        if not better | worse:
+            better = {_base(sweep.name, sweep.profile)}
+        for name in better or worse:
+            about.setdefault(name, []).append((sweep, row))
+        for name in worse - better if better else ():
+            against[name] = against.get(name, 0) + 1
     return about, against
 
 
 def table(found: list[Found]) -> str:
     """Return claims as a table, each with a link to its sweep's section of the ledger."""
     rows = [
-        f"| {row.claim.text} | {row.claim.source} | [{row.word}](../claims.md#{anchor(sweep)}) | {row.effect} |"
+        f"| {escaped(row.claim.text)} | {escaped(row.claim.source)} "
+        f"| [{row.word}](../claims.md#{anchor(sweep)}) | {row.effect} |"
         for sweep, row in found
     ]
     return "\n".join(["| claim | source | verdict | effect, 95 % interval |", "|---|---|---|---|", *rows])

@@ -84,7 +84,7 @@ class Difference:
     std: float  # of the differences, ddof=1
     low: float  # t interval of the mean difference, or of another reach
     high: float
-    p: float  # exact two-sided sign-flip test of no difference
+    p: float  # exact two-sided sign-flip test of no difference; of one look, so NaN with a reach for many
 
 
 def summarise(values: Values, confidence: float = CONFIDENCE) -> Summary:
@@ -128,7 +128,8 @@ def difference(differences: Values, confidence: float = CONFIDENCE, reach: Reach
     """Return the figures of paired differences that have been taken already; NaN is left out."""
     sample = _numbers(differences)
     low, high = interval(sample, confidence, reach)
-    return Difference(len(sample), _mean(sample), _std(sample), low, high, sign_flip(sample))
+    p = sign_flip(sample) if reach is student else math.nan
+    return Difference(len(sample), _mean(sample), _std(sample), low, high, p)
 
 
 def t_interval(differences: Values, confidence: float = CONFIDENCE) -> tuple[float, float]:

@@ -160,7 +160,7 @@ def _pairs_table(pairs: Sequence[Pair], interval: str) -> Table:
                 **dict(zip((pair.first, pair.second), map(measured.text, pair.means), strict=True)),
                 "difference": measured.difference(figures.mean, unit=True),
                 f"95 % {interval}": " to ".join(map(measured.difference, (figures.low, figures.high))) * bounded,
-                "p (Holm)": f"{pair.p_holm:.3g}" * bounded,
+                "p (Holm)": f"{pair.p_holm:.3g}" * (bounded and math.isfinite(pair.p_holm)),
                 "seeds": ", ".join(map(str, pair.seeds)),
             }
         )

@@ -151,6 +151,8 @@ def test_ranks_are_demsars() -> None:
     assert friedman(DEMSAR) < stats.f.sf(3.69, 3, 39)
     same = np.tile([1.0, 2.0, 3.0], (4, 1))
     assert friedman(same) == pytest.approx(1 / 6**3)  # all blocks after the first agree with it
+    tied = np.tile([1.0, 2.5, 2.5], (3, 1))  # one of three orderings, twice again
+    assert friedman(tied) == pytest.approx(1 / 3**2)
     assert math.isnan(friedman(np.full((3, 4), 2.5)))
 
 

@@ -102,6 +102,27 @@ def test_methods_are_ranked_over_the_tasks_that_all_have(tmp_path: Path) -> None
         assert "Mean ranks" not in (tmp_path / name / "board" / "leaderboard.html").read_text()
 
 
+def test_what_is_worse_by_the_same_on_every_seed_is_not_bold(tmp_path: Path) -> None:
+    """Kills: an interval that is not a number taken for one that contains 0."""
+
+    def apart(setting: Any, seed: int) -> float:
+        return 0.5 + (0.2 if setting["mu"] else 0.0)
+
+    folder = make_sweep(tmp_path / "apart", axes=(TWO_MU,), rounds=2, accuracy=apart, client_rows=False)
+    results = load_results(folder).folders["apart"]
+    results.trials["accuracy"] = [apart({"mu": mu}, 0) for mu in results.trials["mu"]]
+    found = board_of({"apart": results}, "accuracy").cells
+    assert {place for place, cell in found.items() if cell.best} == {(1, 0)}
+
+
+def test_draws_of_the_partition_are_tasks(tmp_path: Path) -> None:
+    """Kills: an axis that counts as repetitions of one cell."""
+    draw = {"name": "draw", "key": "partition.seed", "kind": "grid", "values": [0, 3], "log": False}
+    folder = make_sweep(tmp_path / "draws", axes=(draw,), seeds=(0, 1), rounds=2, client_rows=False)
+    found = board_of(load_results(folder).folders)
+    assert len(found.columns) == 2 and [len(cell.runs) for cell in found.cells.values()] == [2, 2]
+
+
 def test_every_cell_is_made_again_by_its_command(swept: Path, tmp_path: Path) -> None:
     """Kills: a config of another run, a command that names no file, a hash that is another's; bytes that change."""
     folders = load_results(swept).folders

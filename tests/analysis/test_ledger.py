@@ -33,6 +33,7 @@ from engine.analysis.ledger import (
     write,
 )
 from engine.analysis.ledger.headline import BEGIN, END
+from engine.analysis.ledger.page import anchor
 from engine.analysis.ledger.rows import EARLIER, NOT_RUN
 from engine.analysis.ledger.table import TrialTable
 from engine.analysis.loading import load
@@ -270,6 +271,10 @@ def test_an_entry_with_the_hash_of_its_table_alone_can_be_read(folder: Path, tmp
     path.write_text(edited("finished,0", "finished,1")(old))
     with pytest.raises(RunFolderError, match="not what was recorded"):
         read(path)
+    path.write_text(f"sha256: {'0' * 64}\n{old}")  # both: that of all lines counts
+    path.write_text(path.read_text().replace("finished,1", "finished,0", 1))
+    with pytest.raises(RunFolderError, match="not what was recorded"):
+        read(path)
 
 
 def test_a_claim_of_both_profiles_is_counted_once(folder: Path, tmp_path: Path) -> None:
@@ -465,6 +470,11 @@ def test_a_report_leads_to_its_row(folder: Path) -> None:
     assert ledger_note(load(folder)) == ""
     (folder / "sweep.yaml").write_text(yaml.safe_dump({**values, "profile": "paper"}))
     assert "docs/claims.md#madeheadline-profile-paper" in ledger_note(load(folder))
+    side = TunedSide({"mu": 0.1}, (Candidate({"lr": 0.1}, 0.9), Candidate({"lr": 0.2}, 0.8)), (1000,), "accuracy")
+    write_choices(folder, second_best([side]))
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(values))
+    (rows,) = rows_of([], [record(folder, stated_of(folder))], lambda _: None)
+    assert f"docs/claims.md#{anchor(rows)} in" in ledger_note(load(folder)) and "second-best" in anchor(rows)
 
 
 def test_a_portable_digest_is_of_what_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:

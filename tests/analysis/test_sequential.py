@@ -101,6 +101,15 @@ def test_a_right_claim_is_held_soon() -> None:
         assert np.mean(np.where(first, first, MOST)) < seeds
 
 
+def test_the_widened_level_is_the_same_at_every_look() -> None:
+    """Kills: a level for as many cells as have two seeds by now."""
+    values = sample(8, -0.2, 0.1)
+    early = {0.1: against(values), 0.5: against([0.1])}
+    late = {0.1: against(values), 0.5: against([0.1, 0.2])}
+    first, second = (judge(replace(results(cells), looks="repeatedly"))[0].cells[0] for cells in (early, late))
+    assert (first.wide_low, first.wide_high) == (second.wide_low, second.wide_high)
+
+
 def test_it_says_how_many_seeds_would_decide() -> None:
     """Kills: the number of seeds of one look, at which this interval decides nothing yet; a p of one look."""
     found = looked_at(sample(4, 0.02, 0.02))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine.analysis.comparing.config_keys import config_keys
+from engine.analysis.comparing.config_keys import config_keys, keys_of_trials
 from engine.analysis.comparing.effects import practical, probability_of_improvement
 from engine.analysis.comparing.sides import Comparison, compare
 from engine.analysis.frames import load_results
@@ -131,6 +131,30 @@ def test_cells_of_sweeps_are_paired_by_their_config(tmp_path: Path) -> None:
     assert "trial 00000 of first is failed (RunError" in told
     assert "2 cells are in first and not in gain: mu=0.1, alpha=0.05, mu=0.1, alpha=0.5" in told
     assert "1 cell is in gain and not in first: alpha=5" in told
+
+
+def test_the_draw_of_the_partition_can_be_an_axis(tmp_path: Path) -> None:
+    """Kills: trials of one seed and two draws that are one cell, so that a pair drops one of them; a draw that follows
+    from the seed, or is the same for all, as a key."""
+    draw = {"name": "draw", "key": "partition.seed", "kind": "grid", "values": [0, 3], "log": False}
+    one, two = (
+        make_sweep(tmp_path / name, axes=(draw,), seeds=(0, 1), rounds=2, client_rows=False, base={"name": name})
+        for name in ("one", "two")
+    )
+    found = compared(one, two)
+    assert [(pair.cell, pair.seeds) for pair in found.pairs] == [("draw=0", (0, 1)), ("draw=3", (0, 1))]
+    plain = Experiment(**BASE)
+    for draws in ({0: 5, 1: 6}, {0: 5, 1: 5}):
+        made = {str(seed): plain.replace({"seed": seed, "partition.seed": own}) for seed, own in draws.items()}
+        keys = keys_of_trials({name: one.to_mapping() for name, one in made.items()})
+        assert keys["0"] == keys["1"] == config_keys(plain.to_mapping())
+
+
+def test_after_many_looks_there_is_no_p(tmp_path: Path) -> None:
+    """Kills: a p of one look beside an interval of many."""
+    one = make_sweep(tmp_path / "one", axes=(ALPHA,), rounds=2, client_rows=False)
+    two = make_sweep(tmp_path / "two", axes=(ALPHA,), rounds=2, client_rows=False, looks="repeatedly")
+    assert all(pair["p"] is None and pair["p_holm"] is None for pair in compared(one, two).to_mapping()["pairs"])
 
 
 def test_sweeps_without_a_common_cell_say_what_is_apart(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from engine.analysis.sequential import anytime
 from engine.analysis.statistics import difference, holm, paired, seeds_needed, sign_flip, summarise, t_interval
 from tests.support.samples import sample
 
@@ -95,6 +96,11 @@ def test_coverage_with_three_seeds() -> None:
     bootstrap = [found.low <= 0 <= found.high for found in map(summarise, draws)]
     assert 0.93 < np.mean(student) < 0.97
     assert 0.65 < np.mean(bootstrap) < 0.78
+
+
+def test_there_is_no_p_of_many_looks() -> None:
+    """Kills: the p of one look beside an interval that holds at every look."""
+    assert math.isnan(difference([0.1, 0.2, 0.3, 0.1, 0.2], reach=anytime).p)
 
 
 # --- sign flips ---------------------------------------------------------------------------------------

@@ -72,8 +72,9 @@ def comparisons(
     no such bias.
 
     Columns: the axes that are held equal, then those compared; setting and reference (readable); difference (setting
-    less reference, in the metric's unit), low and high (95 % interval), p (exact sign-flip), p_holm (over the rows of
-    this frame), n and seeds (those that both have finished), averaged.
+    less reference, in the metric's unit), low and high (95 % interval), p (exact sign-flip; NaN where seeds were
+    added until claims were decided), p_holm (over the rows of this frame), n and seeds (those that both have finished),
+    averaged.
     """
     if isinstance(over, PaperTable):
         compared, equal, where, metric = over.rows, over.columns, over.where, metric or over.metric

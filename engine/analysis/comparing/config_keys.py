@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
+from engine.analysis.settings import key
 from engine.experiment.execution import IDENTITY
 
 SEEDS = ("seed", "partition.seed")  # what tells the repetitions of a setting apart
@@ -22,20 +23,38 @@ def config_keys(values: Mapping[str, Any]) -> dict[str, Any]:
     if stages and all(stage.get("algorithm") for stage in stages):
         unused.add("algorithm")
     found = {name: one for name, one in values.items() if name not in {*unused, "stages"}}
-    found["stages"] = {stage["name"]: {key: stage[key] for key in stage if key != "name"} for stage in stages}
-    return {key: value for key, value in _leaves(found, "") if _counts(key)}
+    found["stages"] = {stage["name"]: {field: stage[field] for field in stage if field != "name"} for stage in stages}
+    return {name: value for name, value in _leaves(found, "") if _counts(name)}
 
 
-def _counts(key: str) -> bool:
-    section, _, field = key.partition(".")
-    placed = key in (*SEEDS, *_PLACES) or section in _PLACES
+def keys_of_trials(trials: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the keys of each trial of a folder, by its name.
+
+    ``partition.seed`` is one of them where it is a setting: neither the same for all trials that agree in all else, nor
+    their seed plus a number.
+    """
+    keys = {name: config_keys(values) for name, values in trials.items()}
+    drawn = dict[Hashable, set[tuple[int, int]]]()
+    for name, values in trials.items():
+        if "seed" in values["partition"]:
+            drawn.setdefault(key(keys[name]), set()).add((values["seed"], values["partition"]["seed"]))
+    if all(
+        len({own for _, own in each}) == 1 or len({own - seed for seed, own in each}) == 1 for each in drawn.values()
+    ):
+        return keys
+    return {name: one | {"partition.seed": trials[name]["partition"].get("seed")} for name, one in keys.items()}
+
+
+def _counts(name: str) -> bool:
+    section, _, field = name.partition(".")
+    placed = name in (*SEEDS, *_PLACES) or section in _PLACES
     return not placed and (section != "execution" or field in IDENTITY)
 
 
 def _leaves(values: Mapping[str, Any], place: str) -> Iterator[tuple[str, Any]]:
     for name, value in values.items():
-        key = f"{place}.{name}" if place else name
+        dotted = f"{place}.{name}" if place else name
         if isinstance(value, Mapping):
-            yield from _leaves(value, key)
+            yield from _leaves(value, dotted)
         else:
-            yield key, value
+            yield dotted, value

@@ -59,7 +59,9 @@ def friedman(ranks: np.ndarray) -> float:
     statistic = float(scipy.stats.friedmanchisquare(*ranks.T).statistic)
     left = blocks * (settings - 1) - statistic
     if left <= 1e-9:  # all blocks agree, and F is infinite: the exact chance that they do
-        return math.factorial(settings) ** (1.0 - blocks)
+        tied = np.unique(ranks[0], return_counts=True)[1].tolist()
+        orders = math.factorial(settings) // math.prod(map(math.factorial, tied))  # of a block with these ties
+        return orders ** (1.0 - blocks)
     return float(scipy.stats.f.sf((blocks - 1) * statistic / left, settings - 1, (settings - 1) * (blocks - 1)))
 
 

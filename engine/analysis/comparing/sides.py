@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from engine.analysis.comparing.config_keys import config_keys
+from engine.analysis.comparing.config_keys import keys_of_trials
 from engine.analysis.comparing.effects import (
     ROPE,
     UNKNOWN,
@@ -228,17 +228,19 @@ def _joined(group: Sequence[Side]) -> Side:
 def _side(source: str, results: Results) -> Side:
     axes = [axis.name for axis in results.axes]
     trials, lost = [], []
-    for row in results.trials.to_dict("records"):
-        facts = results.facts.get(row["trial"])
-        if facts is not None and row["status"] != "damaged":
-            keys = config_keys(facts.values)
+    rows = results.trials.to_dict("records")
+    whole = {row["trial"] for row in rows if row["status"] != "damaged"}
+    keys_of = keys_of_trials({name: one.values for name, one in results.facts.items() if name in whole})
+    for row in rows:
+        facts, keys = results.facts.get(row["trial"]), keys_of.get(row["trial"])
+        if facts is not None and keys is not None:
             setting = setting_label({name: row[name] for name in axes})
             folder = results.path / row["folder"]
             trials.append(Trial(row["trial"], row, keys, facts.versions, setting, folder))
         if row["status"] in ("failed", "stopped", "damaged"):
             lost.append(f"trial {row['trial']} of {source} is {row['status']} ({row['reason']})")
     for status in ("running", "missing"):
-        names = [row["trial"] for row in results.trials.to_dict("records") if row["status"] == status]
+        names = [row["trial"] for row in rows if row["status"] == status]
         if names:
             lost.append(f"{counted(len(names), 'trial')} of {source}: {status} ({named(names)})")
     if not trials:

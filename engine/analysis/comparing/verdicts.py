@@ -119,8 +119,10 @@ def _judge(results: Results, claim: Claim) -> Verdict:
     except ConfigError as error:  # the sweep has no such axis, value or figure: the report says so, and goes on
         nan = math.nan
         return Verdict(claim, "undecided", nan, nan, nan, nan, nan, (), None, (), f"this sweep cannot say: {error}")
-    # As many chances to be contradicted as there are cells with an interval.
-    chances = max(1, sum(len(sample.differences) > 1 for sample in samples))
+    # As many chances to be contradicted as there are cells with an interval; after many looks, as there are cells, so
+    # that the level is the same at all of them.
+    once = results.looks == "once"
+    chances = max(1, sum(len(sample.differences) > 1 for sample in samples)) if once else len(samples)
     return _together(claim, [_judge_cell(claim, sample, chances, results.looks) for sample in samples])
 
 

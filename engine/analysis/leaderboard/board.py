@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.analysis.comparing.config_keys import config_keys
+from engine.analysis.comparing.config_keys import keys_of_trials
 from engine.analysis.comparing.ranks import Ranks, ranked
 from engine.analysis.results import Results, check_metric, larger_is_better
 from engine.analysis.settings import key, label, names_oracle
@@ -104,6 +104,8 @@ def _trials(folders: Mapping[str, Results], metric: str) -> tuple[list[tuple[Any
     known: dict[str, Repetition] = {}
     for source, results in folders.items():
         others = 0
+        ended = set(results.trials.loc[results.trials["status"] == "finished", "trial"])
+        keys_of = keys_of_trials({name: one.values for name, one in results.facts.items() if name in ended})
         for row in results.trials.to_dict("records"):
             facts, value = results.facts.get(row["trial"]), float(row[metric])
             if row["status"] != "finished" or facts is None or facts.experiment is None or not math.isfinite(value):
@@ -116,7 +118,7 @@ def _trials(folders: Mapping[str, Results], metric: str) -> tuple[list[tuple[Any
             if same is not run:
                 left_out += _of_double(same, run)
                 continue
-            keys = config_keys(facts.values)
+            keys = keys_of[row["trial"]]
             method = {name: one for name, one in keys.items() if name.partition(".")[0] in METHOD}
             found.append((method, {name: one for name, one in keys.items() if name not in method}, run))
         if others:
@@ -192,6 +194,6 @@ def _best(cells: Mapping[tuple[int, int], Sequence[Repetition]], larger: bool) -
         for place in places:
             pairs = [run.value - values[run.seed] for run in cells[place] if run.seed in values]
             figures = difference(pairs)
-            if place == best or (figures.n > 1 and not (figures.low > 0 or figures.high < 0)):
+            if place == best or figures.low <= 0 <= figures.high:
                 found.add(place)
     return found

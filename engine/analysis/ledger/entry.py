@@ -190,7 +190,7 @@ def _entry(path: Path, values: Any, below: str) -> Entry:
     """Make an entry of a file's values; below: its text without the first line."""
     if not isinstance(values, dict):
         raise ValueError("it holds no mapping")
-    texts, kept = fields.sequence(fields.text), OF_TABLE if OF_TABLE in values else HASH
+    texts, kept = fields.sequence(fields.text), OF_TABLE if HASH not in values and OF_TABLE in values else HASH
     checks: dict[str, fields.Check] = {
         **dict.fromkeys(("sweep", "profile", "digest", "settings", kept, TRIALS), fields.text),
         **dict.fromkeys(("overrides", "metrics"), texts),

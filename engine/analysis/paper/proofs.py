@@ -234,9 +234,12 @@ def uncertainty(evidence: Evidence) -> Proof | None:
 def tests(evidence: Evidence) -> Proof | None:
     if len(evidence.seeds) < 2 or not (evidence.results.claims or evidence.results.tables):
         return None
+    told = "Verdicts by the interval of paired differences against a margin stated beforehand"
+    if evidence.results.looks != "once":
+        return Proof(f"{told}, valid at every look at the seeds; no p, which would be of one look.")
     return Proof(
-        "Verdicts by the interval of paired differences against a margin stated beforehand; beside them exact "
-        "sign-flip p, one-sided, Holm-corrected (report/claims.csv), and in tables two-sided."
+        f"{told}; beside them exact sign-flip p, one-sided, Holm-corrected (report/claims.csv), and in tables "
+        "two-sided."
     )
 
 

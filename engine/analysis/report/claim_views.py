@@ -18,6 +18,7 @@ from engine.analysis.coverage import lacks
 from engine.analysis.drawing import Drawing
 from engine.analysis.quantities import Quantity, quantity, with_unit
 from engine.analysis.report.sheets import (
+    NO_P,
     Cell,
     Sheet,
     count_cell,
@@ -64,8 +65,8 @@ def claims_frame(views: Sequence[ClaimView]) -> pd.DataFrame:
     )
 
 
-def claims_sheet(views: Sequence[ClaimView]) -> Sheet:
-    """Make the table of claims for a paper; the page has them as sentences."""
+def claims_sheet(views: Sequence[ClaimView], looks: str) -> Sheet:
+    """Make the table of claims for a paper; the page has them as sentences. looks: as of :class:`Results`."""
     head = ("", "claim", "verdict", "effect", "95 % interval", "p, Holm", "P(improvement)", "seeds")
     rows = []
     for view in views:
@@ -83,10 +84,10 @@ def claims_sheet(views: Sequence[ClaimView]) -> Sheet:
                 seeds_cell(one.seeds),
             ]
         )
+    test = "p: exact sign-flip test, one-sided; the verdict ignores it." if looks == "once" else NO_P
     note = (
         "Effects, of the weakest cell, count in favour of the claim. Held: the interval lies above the margin in every "
-        "cell. p: exact sign-flip test, one-sided; the verdict ignores it. P(improvement): that a run of the first "
-        "setting beats one of the second (Agarwal et al. 2021)."
+        f"cell. {test} P(improvement): that a run of the first setting beats one of the second (Agarwal et al. 2021)."
     )
     return Sheet("claims", "Claims", note, head, rows, claims_frame(views))
 

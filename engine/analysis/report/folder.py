@@ -73,7 +73,7 @@ def paper_files(results: Results, sections: Sections) -> dict[str, str]:
     if sections.best:
         sheets.append((sections.best, ""))
     if sections.claims:
-        sheets.append((claims_sheet(sections.claims), ""))
+        sheets.append((claims_sheet(sections.claims, results.looks), ""))
     tables = {
         f"{sheet.name}.tex": latex.table(
             sheet, latex.label_of("tab", results.name, sheet.name), about if about != sheet.title else ""

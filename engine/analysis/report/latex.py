@@ -74,10 +74,10 @@ _LIKE_LATIN = {  # Greek capitals, and omicron, that TeX has no command for
     "Nu": "N", "Omicron": "O", "Rho": "P", "Tau": "T", "Chi": "X", "omicron": "o",
 }  # fmt: skip
 _SPELT = {"lamda": "lambda"}  # as Unicode has it: as TeX has it
-_GREEK = frozenset(
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi "
-    "omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega".split()
-)  # that TeX has a command for
+_GREEK = re.compile(  # that TeX has a command for
+    "alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|pi|rho|sigma|tau|upsilon|phi|chi|psi|omega"
+    "|Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Upsilon|Phi|Psi|Omega"
+)
 
 
 def escaped(text: str) -> str:
@@ -98,7 +98,7 @@ def _letter(letter: str) -> str:
     if greek := re.fullmatch(r"GREEK (SMALL|CAPITAL) LETTER (\w+)", unicodedata.name(letter, "")):
         spelt = _SPELT.get(greek[2].lower(), greek[2].lower())
         name = spelt if greek[1] == "SMALL" else spelt.capitalize()
-        if name in _LIKE_LATIN or name in _GREEK:
+        if name in _LIKE_LATIN or _GREEK.fullmatch(name):
             return f"${_LIKE_LATIN[name]}$" if name in _LIKE_LATIN else f"$\\{name}$"
     base, *marks = unicodedata.normalize("NFD", letter)
     if base.isascii() and base.isalpha() and len(marks) == 1 and marks[0] in _ACCENTS:

@@ -18,6 +18,7 @@ from engine.analysis.drawing import Drawing
 from engine.analysis.figures import critical_differences
 from engine.analysis.quantities import Quantity, quantity, with_unit
 from engine.analysis.report.sheets import (
+    NO_P,
     Cell,
     Sheet,
     difference_cells,
@@ -111,7 +112,8 @@ def _table(results: Results, layout: PaperTable, name: str) -> TableView:
     ]
     head = (*layout.rows, *columns)
     sheet = Sheet(name, layout.title, " ".join(filter(None, notes)), head, rows, frame, labels=len(layout.rows))
-    pairs, ranks = _pairs(compared, layout, measured, f"{name}-comparisons"), ranks_of(results, layout)
+    pairs = _pairs(compared, layout, measured, f"{name}-comparisons", results.looks)
+    ranks = ranks_of(results, layout)
     if ranks is None:
         return TableView(layout.title, layout.source, sheet, pairs)
     diagram = critical_differences(name.replace("table", "ranks"), ranks)
@@ -194,7 +196,7 @@ def _figure(row: Mapping[str, Any] | None, measured: Quantity, best: set[Any], l
     return Cell(text, row["mean"], "\n".join(filter(None, tip)), style, below, below_style)
 
 
-def _pairs(compared: pd.DataFrame, layout: PaperTable, measured: Quantity, name: str) -> Sheet | None:
+def _pairs(compared: pd.DataFrame, layout: PaperTable, measured: Quantity, name: str, looks: str) -> Sheet | None:
     if not len(compared):
         return None
     difference = with_unit("difference", measured.unit_of_difference)
@@ -214,9 +216,10 @@ def _pairs(compared: pd.DataFrame, layout: PaperTable, measured: Quantity, name:
     ]
     fewest = min(row["n"] for row in records)
     least = f" With {fewest} seeds no exact p is below {2 / 2**fewest:g}." if 1 < fewest < 6 else ""
+    test = f"p: exact sign-flip test, two-sided; Holm: over the rows of this table.{least}" if looks == "once" else NO_P
     note = (
         "Paired seed by seed with the best of the same column, which was chosen by these same seeds, so its lead is on "
-        f"the large side. p: exact sign-flip test, two-sided; Holm: over the rows of this table.{least}"
+        f"the large side. {test}"
     )
     labels = len(layout.columns) + 2
     return Sheet(name, "Paired differences", note, (*layout.columns, *head), rows, compared, labels, len(rows) > 14)

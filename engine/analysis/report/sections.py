@@ -71,13 +71,17 @@ def sections_of(results: Results, rope: float = ROPE) -> Sections:
 
 def ledger_note(results: Results) -> str:
     """Say which row of the ledger of claims is that of a named sweep."""
+    from engine.analysis.ledger.page import anchor  # not above: the ledger's page is made with this package's sheets
+    from engine.analysis.ledger.recording import choice_of
+    from engine.analysis.ledger.rows import SweepRows
+
     path = results.path / "sweep.yaml"
     reference = read_yaml(path).get("reference") if results.claims and path.exists() else None
-    profile = f"-profile-{results.profile}" if results.profile != "laptop" else ""
     if not isinstance(reference, str) or not re.fullmatch(r"\w+\.\w+", reference):
         return ""
+    row = SweepRows(reference, str(results.profile), results.title, None, (), "", choice_of(results.path))
     return (
-        f"What the ledger says of them: docs/claims.md#{reference.replace('.', '')}{profile} in fedskew's repository; "
+        f"What the ledger says of them: docs/claims.md#{anchor(row)} in fedskew's repository; "
         "fedskew claims --record with this folder puts these trials there."
     )
 

@@ -69,6 +69,13 @@ def escaped(text: str) -> str:
     return " ".join(text.split())
 
 
+# Where the seeds of a sweep were looked at repeatedly.
+NO_P = (
+    "Seeds were added until claims were decided: the interval holds at every look (Wang and Ramdas 2024), and there is "
+    "no p, which would be of one look."
+)
+
+
 # --- figures as text ---------------------------------------------------------------------------------------
 
 
