@@ -271,7 +271,7 @@ def test_an_entry_with_the_hash_of_its_table_alone_can_be_read(folder: Path, tmp
     path.write_text(edited("finished,0", "finished,1")(old))
     with pytest.raises(RunFolderError, match="not what was recorded"):
         read(path)
-    path.write_text(f"sha256: {'0' * 64}\n{old}")  # both: that of all lines counts
+    path.write_text(f"sha256: {'f' * 64}\n{old}")  # both: that of all lines counts
     path.write_text(path.read_text().replace("finished,1", "finished,0", 1))
     with pytest.raises(RunFolderError, match="not what was recorded"):
         read(path)
