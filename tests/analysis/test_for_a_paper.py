@@ -219,6 +219,19 @@ def lines_of(text: str) -> dict[str, str]:
     return found
 
 
+def test_the_command_makes_the_same_sweep(tmp_path: Path) -> None:
+    """Kills: a command without its added seeds, its second best settings or its seeds; a space that ends a word; a p of
+    one look that is said of many."""
+    fields = {"reference": "made.one", "overrides": ["seeds=[0, 1, 2]", "rounds=2"], "claims": SOME_CLAIMS[:1]}
+    plain = small(tmp_path / "plain", axes=(MU,), seeds=(0, 1, 2), **fields)
+    assert r"fedskew sweep made.one rounds=2 'seeds=\[0,1,2]' makes it again" in checklist(plain)
+    assert "sign-flip p" in checklist(plain)
+    fields |= {"looks": "repeatedly", "until_decided": {"most": 9, "added": []}, "tuned_rank": 1}
+    added = small(tmp_path / "added", axes=(MU,), seeds=(0, 1, 2), **fields)
+    told = "fedskew sweep made.one rounds=2 --until-decided --most 9 --second-best FOLDER makes it again"
+    assert told in checklist(added) and "sign-flip p" not in checklist(added)
+
+
 def test_the_lists_are_whole() -> None:
     """Kills: an item left out: REFORMS has 32 in 8 modules, NeurIPS 16."""
     assert [len(items) for _, items in REFORMS] == [3, 5, 7, 3, 6, 3, 3, 2]

@@ -119,7 +119,7 @@ def rows_of(
             claims = [claim for claim in one.claims if (one.name, claim.text, claim.source) not in told]
             rows = tuple(Row(claim, one.definition["target_accuracy"]) for claim in claims)
             if rows:
-                command = _command(one.name, one.profile, ())
+                command = command_of(one.name, one.profile, ())
                 found.append(SweepRows(one.name, one.profile, one.title, None, rows, command))
         second = recorded.pop((one.name, one.profile, "second-best"), None)
         found += [_of_entry(second, again(second), one)] if second is not None else []
@@ -150,11 +150,15 @@ def _of_entry(entry: Entry, stated: Stated | None, plain: Stated | None) -> Swee
         )
     seeds, added = sorted({row["seed"] for row in entry.table.rows}), entry.definition.get("until_decided")
     own = plain is not None and seeds == sorted(plain.definition["seeds"])
-    command = _command(entry.name, entry.profile, entry.overrides, () if own or added else seeds)
-    command += f" --until-decided --most {added['most']}" if added else ""
-    if entry.choice:
-        own_file = file_of(PLACE, entry.name, entry.profile, entry.choice).as_posix()
-        command += f" --second-best {own_file if entry.searched else 'FOLDER'}"
+    second = file_of(PLACE, entry.name, entry.profile, entry.choice).as_posix() if entry.searched else "FOLDER"
+    command = command_of(
+        entry.name,
+        entry.profile,
+        entry.overrides,
+        () if own or added else seeds,
+        added["most"] if added else None,
+        second if entry.choice else "",
+    )
     title = plain.title if plain is not None else entry.name
     return SweepRows(entry.name, entry.profile, title, entry, tuple(rows), command, entry.choice)
 
@@ -170,11 +174,24 @@ def _partitions(entry: Entry, trials: Sequence[dict[str, Any]], verdict: Verdict
     return min(map(len, drawn.values()), default=0)
 
 
-def _command(name: str, profile: str, overrides: Sequence[str], seeds: Sequence[int] = ()) -> str:
-    """Return what computes a sweep again; seeds: those that it does not have by itself."""
+def command_of(
+    name: str,
+    profile: str,
+    overrides: Sequence[str],
+    seeds: Sequence[int] = (),
+    most: int | None = None,
+    second_best: str = "",
+) -> str:
+    """Return what computes a sweep again.
+
+    seeds: those that it does not have by itself. most: seeds of one whose seeds were added until claims were decided.
+    second_best: where its choices are, of one that has the second best setting of each side.
+    """
     words = ["fedskew", "sweep", name, *(word for word in overrides if not word.startswith("seeds="))]
     words += [f"seeds=[{','.join(map(str, seeds))}]"] if seeds else []
-    return shlex.join(words + ["--profile", profile] * (profile != "laptop"))
+    words += ["--profile", profile] * (profile != "laptop")
+    words += ["--until-decided", "--most", str(most)] if most is not None else []
+    return shlex.join(words + ["--second-best", second_best] * bool(second_best))
 
 
 def _setting(overrides: Iterable[str]) -> list[str]:

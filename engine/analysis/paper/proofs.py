@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.analysis import tuning
 from engine.analysis.comparing.ranking import counted
+from engine.analysis.ledger.rows import command_of
 from engine.analysis.paper.evidence import Evidence, different
 from engine.analysis.paper.sources import SOURCES
 from engine.analysis.report.sheets import seeds_text
@@ -138,15 +139,17 @@ def command(evidence: Evidence) -> Proof | None:
     needs = parts.needs(folder for _, _, folder in evidence.trials)
     for_own = f" ({'; '.join(needs.others)})" if needs.others else ""
     if isinstance(reference := evidence.sweep.get("reference"), str):
-        words = [
-            "fedskew sweep",
+        overrides, added = list(map(str, evidence.sweep.get("overrides") or ())), evidence.sweep.get("until_decided")
+        again = command_of(
             reference,
-            "--profile",
             str(evidence.sweep.get("profile")),
-            *map(str, evidence.sweep.get("overrides") or ()),
-            *needs.words,
-        ]
-        return Proof(f"{shlex.join(words)} makes it again{for_own}.", left)
+            overrides,
+            evidence.sweep["seeds"] if not added and any(word.startswith("seeds=") for word in overrides) else (),
+            added["most"] if added else None,
+            "FOLDER" if evidence.sweep.get("tuned_rank") else "",
+        )
+        given = f" {shlex.join(needs.words)}" if needs.words else ""
+        return Proof(f"{again}{given} makes it again{for_own}.", left)
     where = "trials/*/experiment.yaml" if evidence.sweep else "experiment.yaml"
     given = f" and {shlex.join(needs.words)}" if needs.words else ""
     return Proof(
