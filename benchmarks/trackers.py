@@ -161,14 +161,15 @@ def on_disk(folder: Path) -> dict[str, Numbers]:
 
 
 def in_tensorboard(place: Path) -> dict[str, Numbers]:
-    """Return what TensorBoard's own reader finds, by folder: a trial's has its name."""
+    """Return what TensorBoard's own reader finds, by folder: a trial's begins with its name."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     found: dict[str, Numbers] = {}
     for folder in sorted({path.parent for path in place.rglob("events.out.tfevents.*")}):
         events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
         events.Reload()
-        found[folder.name] = {k: [(one.step, one.value) for one in events.Scalars(k)] for k in events.Tags()["scalars"]}
+        name = folder.name if folder.parent == place else folder.name.partition("-")[0]
+        found[name] = {k: [(one.step, one.value) for one in events.Scalars(k)] for k in events.Tags()["scalars"]}
     return found
 
 

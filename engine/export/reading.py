@@ -180,8 +180,8 @@ class RunUnit:
 
     def record(self) -> Record | None:
         """Return what it is; None until there is enough on disk to know."""
-        if self._record is None:
-            self._record = self._read()
+        if self._record is None or (self.rows is not None and self.rows.begins is None):  # failed, and may be retried
+            self._record = self._read() or self._record
         return self._record
 
     def new(self) -> list[Point]:
@@ -197,14 +197,15 @@ class RunUnit:
         config = config or {}
         rows = RunRows(self.path, len(config.get("stages") or ()) > 1)
         rows.new()
-        if self.sweep is None and rows.begins is None:
+        if rows.begins is None and (trial is None or self.sweep is None or trial["status"] == "running"):
             return None
         self.rows = rows
         told = {"fedskew.folder": self.path.name, "fedskew.version": __version__}
+        begins = (rows.begins or "")[:12]
         if trial is None or self.sweep is None:
             digest = str(self._summary().get("experiment") or self.digest or _digest_of(self.path))
             return Record(
-                "-".join(filter(None, [digest, (rows.begins or "")[:12]])),
+                "-".join(filter(None, [digest, begins])),
                 str(config.get("name", self.path.name)),
                 flat(config),
                 {**told, "fedskew.kind": "run", "fedskew.experiment": digest},
@@ -212,7 +213,7 @@ class RunUnit:
             )
         setting = {f"setting.{name}": value for name, value in flat(trial["setting"]).items()}
         return Record(
-            f"{self.sweep.key}/{trial['trial']}",
+            "-".join(filter(None, [f"{self.sweep.key}/{trial['trial']}", begins])),
             str(trial["trial"]),
             {**flat(config), **setting, "seed": trial["seed"]},
             {**told, "fedskew.kind": "trial", "fedskew.sweep": self.sweep.key, "fedskew.trial": str(trial["trial"])},
@@ -271,8 +272,9 @@ class SweepUnit:
         self.rows = None
         told = {name: values.get(name) for name in ("metric", "mode", "profile", "partitions", "samples")}
         told |= {"seeds": json.dumps(values.get("seeds")), "axes": json.dumps([one["name"] for one in values["axes"]])}
-        code = str(values.get("code", ""))
-        key = "-".join(filter(None, [str(values["digest"]), code]))
+        rank = values.get("tuned_rank")  # of the candidates that its sides have: the digest is that of the best's folder
+        words = [str(values["digest"]), str(values.get("code", "")), f"rank{rank}" if rank else ""]
+        key = "-".join(filter(None, words))
         tags = {"fedskew.folder": path.name, "fedskew.version": __version__, "fedskew.kind": "sweep"}
         tags |= {"fedskew.sweep": key, "fedskew.title": str(values.get("title", ""))}
         params = {**flat(values.get("base", {})), **{f"sweep.{name}": one for name, one in told.items()}}

@@ -6,11 +6,13 @@ import json
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from engine.base import safe_yaml
 from engine.experiment import Experiment
-from engine.export.reading import Folder, RunRows, RunUnit, flat
+from engine.export.reading import Folder, RunRows, RunUnit, SweepUnit, flat
 from engine.export.records import End
 from engine.record.run_folder import RunFolder
 from engine.record.schemas import SCHEMAS
@@ -95,6 +97,32 @@ def test_a_sweep_and_its_trials(tmp_path: Path) -> None:
     assert ends[2].tags["fedskew.reason"].startswith("RunError")
     summary = json.loads((sweep / "trials/00000/summary.json").read_text())
     assert ends[1].figures["summary/last10_accuracy"] == summary["last10_accuracy"]
+
+
+def test_sweeps_of_one_digest_are_kept_apart(tmp_path: Path) -> None:
+    """Kills: the second best candidates' sweep under the key of the best's; a trial that other hardware has computed
+    under the key of this one's, one that is told of before its key is known, a failed one that keeps its key when it is
+    retried."""
+
+    def key(place: str, begins: str, **fields: Any) -> str:
+        sweep = make_sweep(tmp_path / place, axes=[MU], seeds=(0,), failed=[0], client_rows=False, **fields)
+        unit = RunUnit(sweep / "trials/00000", sweep=SweepUnit(sweep, safe_yaml.read(sweep / "sweep.yaml")).record())
+        failed, path = unit.record(), unit.path / "trial.json"
+        assert failed is not None and failed.key == f"{failed.parent}/00000"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "status": "running"}))
+        run = RunFolder(unit.path)
+        run.create(Experiment(rounds=3))
+        assert RunUnit(unit.path, sweep=unit.sweep).record() is None
+        run.rounds.add({"stage": "train", "round": 1, "weights_sha256": begins, "seconds": 0.0})
+        run.flush()
+        record = unit.record()
+        assert record is not None and unit.rows is not None and unit.rows.new()
+        return record.key
+
+    one = key("one", "ab" * 32, code="abc")
+    assert one == key("same", "ab" * 32, code="abc") == "0123456789ab-abc/00000-abababababab"
+    assert key("other", "cd" * 32, code="abc") == "0123456789ab-abc/00000-cdcdcdcdcdcd"
+    assert key("second", "ab" * 32, code="abc", tuned_rank=1) == "0123456789ab-abc-rank1/00000-abababababab"
 
 
 def test_a_population_is_told_of_when_it_has_ended(tmp_path: Path) -> None:

@@ -198,3 +198,11 @@ def test_folders_of_tensorboard_have_plain_names(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     record = Record("k/../..", "../../up", {}, {}, 0.0, parent="../p", group="a/b")
     assert TensorBoard(str(tmp_path)).folder(record).resolve().parent.parent == tmp_path.resolve()
+
+
+def test_tensorboard_keeps_trials_of_other_weights_apart(tmp_path: Path) -> None:
+    """Kills: one folder of events for a trial of two machines; a folder that does not begin with the trial's name."""
+    pytest.importorskip("tensorboard")
+    board = TensorBoard(str(tmp_path))
+    folders = [board.folder(Record(f"d/00001-{one}", "00001", {}, {}, 0.0, "d", "s")) for one in ("ab", "cd")]
+    assert [one.name for one in folders] == ["00001-ab", "00001-cd"]
