@@ -79,12 +79,12 @@ class Following:
             before = self._pushing.points
             self._pushing.once()
         except Exception as error:  # whatever a library, a network or a server does
-            text = " ".join(f"{type(error).__name__}: {error}".split())[:160]
+            text = without_password(" ".join(f"{type(error).__name__}: {error}".split()))[:160]  # whole, to be known
             self._count(before)
             self._drop()
             self._failures += 1
             if self._failures == 1:
-                self._note(f"cannot be reached, and is tried again ({without_password(text)})")
+                self._note(f"cannot be reached, and is tried again ({text})")
             return min(LOOK * 2**self._failures, LATEST), text
         self._count(before)
         if self._failures:

@@ -47,10 +47,6 @@ class Pushing:
                 self._tracker.end(record, end)
                 self._ended[record.key] = end.digest
 
-    def left(self) -> int:
-        """Count the points on disk that were not told."""
-        return points_of(self._folder)
-
 
 def points_of(folder: Folder) -> int:
     """Count the points of a folder that were not taken."""

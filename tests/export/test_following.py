@@ -97,7 +97,21 @@ def test_what_is_left_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     told = Following(
         run, Target("mlflow", "there"), None, lambda _: bool(calls.append("") or len(calls) > 1)
     ).to_the_end()
-    assert told.left > 20 and told.error == "ConnectionError: log failed at http://me:secret@there"
+    assert told.left > 20 and told.error == "ConnectionError: log failed at http://there"
+
+
+def test_a_password_that_a_long_error_would_cut_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: an error that is cut within a URI, whose password is then not known as one."""
+    run = make_run(tmp_path / "run", rounds=1, client_rows=False)
+
+    def fails(target: Target) -> Any:
+        raise ConnectionError(f"{'x' * 120} http://me:secret-{'y' * 40}@there")
+
+    monkeypatch.setattr(Target, "open", fails)
+    told = Following(run, Target("mlflow", "there"), None, lambda _: True).to_the_end()
+    assert told.error is not None and told.error.endswith(" http://there")
+    log = (run / "log.txt").read_text()
+    assert "xxx http://there)" in log and "secret" not in log
 
 
 def said_by(lines: list[str]) -> beside.Say:
