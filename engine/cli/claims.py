@@ -36,6 +36,8 @@ def claims_command(
 ) -> None:
     """Write docs/claims.md: each claim of each paper with its verdict, from the tables in docs/claims."""
     require(not (record and check), "--check", "true", "writes nothing, and --record does", "choose one of the two")
+    named = ", ".join(what or ())
+    require(not (check and what), "--check", "true", f"is of the whole page, not of {named} alone", "name nothing")
     for path in (root / PAGE.parent, root / README):
         require(path.exists(), "--root", root, f"is no checkout of fedskew (it has no {path.name})", "name one")
     if record:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,7 +47,7 @@ def query_command(
         print_json({"tables": {table: [vars(one) for one in known] for table, known in TABLES.items()}})
         return
     *folders, query = what or [""]
-    asked = bool(query) and not Path(query).is_dir()
+    asked = bool(query) and not os.path.isdir(query)  # which takes a query longer than any name
     require(asked, "query", query, "is no query", 'give one last: fedskew query FOLDER "select * from trials"')
     require(bool(folders), "folders", "", "name no run and no sweep", f'for example fedskew query runs/* "{query}"')
     require(not (as_csv and as_json), "--csv", "true", "and --json are two ways to print", "choose one of the two")

@@ -88,11 +88,12 @@ def test_a_folder_is_recorded(call: Any, checkout: Path, tmp_path: Path) -> None
         (["--record", "nowhere"], "nowhere/sweep.yaml cannot be read"),
         (["--record", "mine"], "is a sweep of a file of your own"),
         (["--record", "--check", "mine"], "choose one of the two"),
+        (["drift", "--check"], "--check=true: is of the whole page, not of drift alone; name nothing"),
         (["--root", "mine"], "is no checkout of fedskew"),
     ],
 )
 def test_wrong_words(call: Any, checkout: Path, words: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: a traceback; a sweep of one's own among the papers' claims."""
+    """Kills: a traceback; a sweep of one's own among the papers' claims; a check that passes without a look."""
     monkeypatch.chdir(checkout)
     (checkout / "mine").mkdir()
     (checkout / "mine" / "sweep.yaml").write_text("{reference: '/somewhere/mine.py:f', profile: laptop, overrides: []}")
