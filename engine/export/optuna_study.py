@@ -15,13 +15,14 @@ from typing import Any
 from engine.base.errors import ConfigError, RunFolderError, require
 from engine.export.targets import check_installed
 
-SETTING = "fedskew.setting"  # the attribute by which a setting is known again
+SETTING, RESULTS = "fedskew.setting", "fedskew.results"  # the attributes by which a setting is known again, and how far
 
 
 def write(folder: Path, place: str) -> tuple[str, int]:
     """Add the settings of the sweep in ``folder`` whose trials have all ended to a study; its name, and how many.
 
-    place: a database as ``sqlite:///FILE``, or a file of Optuna's journal. Settings that are there are left alone.
+    place: a database as ``sqlite:///FILE``, or a file of Optuna's journal. Settings that are there are left alone,
+    unless they have other seeds or weights now: Optuna's trials stay as they ended, so such a setting is added again.
     Raises :class:`ConfigError` for a run, which has no settings, or where Optuna is not installed.
     """
     check_installed_optuna()
@@ -34,11 +35,12 @@ def write(folder: Path, place: str) -> tuple[str, int]:
     require((folder / "sweep.yaml").exists(), "FOLDER", folder, "is a run, which has no settings to compare", "a sweep")
     require(len(results.axes) > 0, "FOLDER", folder, "is a sweep that varies nothing", "export it to another tracker")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    name = f"{results.name}-{_digest(folder)}"
+    name = f"{results.name}-{_key(folder)}"
     direction = "maximize" if results.mode == "max" else "minimize"
     study = optuna.create_study(storage=_storage(place), study_name=name, direction=direction, load_if_exists=True)
     study.set_user_attr("metric", results.metric)
-    there = {one.user_attrs.get(SETTING) for one in study.get_trials(deepcopy=False)}
+    old = [one.user_attrs for one in study.get_trials(deepcopy=False)]
+    there = {(one.get(SETTING), json.dumps(one.get(RESULTS))) for one in old}
     axes = {axis.name: [_plain(value) for value in results.trials[axis.name]] for axis in results.axes}
     distributions = {axis.name: _distribution(folder, axis.name, axes[axis.name]) for axis in results.axes}
     added = 0
@@ -47,11 +49,18 @@ def write(folder: Path, place: str) -> tuple[str, int]:
         settings.setdefault(json.dumps({name: axes[name][row] for name in axes}), []).append(row)
     for text, rows in settings.items():
         trials = results.trials.iloc[rows]
-        if text in there or not trials["status"].isin(["finished", "stopped", "failed"]).all():
+        pairs = zip(trials["seed"], trials["weights_sha256"], strict=True)
+        told = sorted([int(seed), weights if isinstance(weights, str) else ""] for seed, weights in pairs)
+        if (text, json.dumps(told)) in there or not trials["status"].isin(["finished", "stopped", "failed"]).all():
             continue
         values = dict(zip(trials["trial"], (float(value) for value in trials[results.metric]), strict=True))
         good = [value for value in values.values() if math.isfinite(value)]
-        attributes = {SETTING: text, "trials": list(values), "seeds": [int(seed) for seed in trials["seed"]]}
+        attributes = {
+            SETTING: text,
+            RESULTS: told,
+            "trials": list(values),
+            "seeds": [int(seed) for seed in trials["seed"]],
+        }
         attributes[results.metric] = {trial: one if math.isfinite(one) else None for trial, one in values.items()}
         state = TrialState.COMPLETE if good else TrialState.FAIL
         params = {name: value for name, value in json.loads(text).items() if value is not None}
@@ -82,11 +91,14 @@ def _storage(place: str) -> Any:
     return JournalStorage(JournalFileBackend(place))
 
 
-def _digest(folder: Path) -> str:
+def _key(folder: Path) -> str:
+    """Return the sweep's digest, and the rank of its tuned candidates where that is not the best."""
     from engine.base import safe_yaml
 
     try:
-        return str(safe_yaml.read(folder / "sweep.yaml")["digest"])
+        values = safe_yaml.read(folder / "sweep.yaml")
+        rank = values.get("tuned_rank")
+        return f"{values['digest']}-rank{rank}" if rank else str(values["digest"])
     except (OSError, ValueError, KeyError) as error:
         raise RunFolderError(f"{folder / 'sweep.yaml'} cannot be read as a sweep ({error})") from None
 

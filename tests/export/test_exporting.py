@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -60,3 +61,24 @@ def test_what_cannot_be_exported_is_said(
         optuna_study.write(Path(run), "x")
     with pytest.raises(ConfigError, match=r"pip install 'fedskew\[wandb\]'"):
         exported(Path(run), "wandb")
+
+
+def test_settings_that_have_grown_come_to_optuna(tmp_path: Path) -> None:
+    """Kills: a setting that keeps the mean of its first seeds, or the results of other hardware; one that is added twice;
+    the second best candidates' sweep in the study of the best's."""
+    optuna = pytest.importorskip("optuna")
+    place = str(tmp_path / "journal")
+
+    def write(name: str, **fields: Any) -> tuple[str, int]:
+        fields = {"seeds": (0,), "rounds": 2, **fields}
+        return optuna_study.write(make_sweep(tmp_path / name, axes=[MU], client_rows=False, **fields), place)
+
+    study, added = write("begun")
+    assert (study, added) == ("made.mu_alpha-0123456789ab", 4)
+    assert write("again") == (study, 0)
+    assert write("grown", seeds=(0, 1)) == write("elsewhere", accuracy=lambda setting, seed: 0.5) == (study, 4)
+    assert write("second", tuned_rank=1) == (f"{study}-rank1", 4)
+    trials = optuna.load_study(storage=optuna_study._storage(place), study_name=study).trials
+    means = load_results(tmp_path / "grown").trials.groupby("mu")["last10_accuracy"].mean()
+    assert {one.params["mu"]: one.value for one in trials[4:8]} == pytest.approx(means.to_dict())
+    assert [one.user_attrs["seeds"] for one in trials] == [[0]] * 4 + [[0, 1]] * 4 + [[0]] * 4
