@@ -23,7 +23,7 @@ from engine.analysis import tuning
 from engine.analysis.settings import key, setting_label
 from engine.base.errors import ConfigError, RunFolderError, require
 from engine.base.files import locked, refuse_links, write_atomically
-from engine.experiment import parse_assignment
+from engine.experiment import IDENTITY, parse_assignment
 from engine.record import wholeness
 from engine.record.numerics import UNKNOWN
 from engine.record.run_folder import RunFolder
@@ -108,6 +108,9 @@ def merge(out: Path, folders: Sequence[Path], sweeps: Mapping[str, tuple[str, ..
     with different bits, and for a part that is under way; :class:`ConfigError` for an ``out`` that is in use.
     """
     require(len(folders) > 1, "folders", ", ".join(map(str, folders)), "are fewer than two", "name all parts")
+    places = [path.resolve() for path in folders]
+    for number, place in enumerate(places):
+        require(place not in places[:number], "folders", folders[number], "is given twice", "name it once")
     taken = out.exists() and (not out.is_dir() or any(out.iterdir()))
     require(not taken, "OUT", out, "is there already", "name a new folder")
     with ExitStack() as stack:
@@ -174,7 +177,8 @@ def _whole(parts: Sequence[Part], sweeps: Mapping[str, tuple[str, ...]]) -> Name
             ("sweep", first.named.name, part.named.name),
             ("profile", first.named.profile, part.named.profile),
             ("choice of tuned candidates", first.named.rank, part.named.rank),
-            *_differing(_rest(first), _rest(part)),
+            ("partitions", first.named.sweep.partitions, part.named.sweep.partitions),
+            *_differing(_moving(first), _moving(part)),
         ):
             if mine != other:
                 raise RunFolderError(
@@ -190,7 +194,9 @@ def _whole(parts: Sequence[Part], sweeps: Mapping[str, tuple[str, ...]]) -> Name
             words += [f"{name}={_yaml(values)}"] if len(values) < len(value["grid_search"]) else []
     seeds = sorted({seed for part in parts for seed in part.named.sweep.seeds})
     words += [f"seeds={_yaml(seeds)}"] if seeds != sorted(plain.sweep.seeds) else []
-    return replace(load(first.named.reference, first.named.profile, words, sweeps), rank=first.named.rank)
+    whole = load(first.named.reference, first.named.profile, words, sweeps)
+    of_first = replace(whole.sweep, partitions=first.named.sweep.partitions)  # "one", of an older folder
+    return replace(whole, sweep=of_first, rank=first.named.rank)
 
 
 def _rest(part: Part) -> dict[str, str]:
@@ -199,6 +205,16 @@ def _rest(part: Part) -> dict[str, str]:
     varied = {sweep.base.key_of(name) for name in sweep.space}
     named = {parse_assignment(text)[0]: text for text in part.named.overrides}
     return {name: text for name, text in named.items() if name != "seeds" and sweep.base.key_of(name) not in varied}
+
+
+def _moving(part: Part) -> dict[str, str]:
+    """Return :func:`_rest` without what moves no result: where data lie, workers and their limits, checkpoints."""
+    base = part.named.sweep.base
+    neutral = {f"execution.{name}" for name in type(base.execution).model_fields if name not in IDENTITY}
+    neutral -= {"execution.mixed_hardware"}  # which is in no identity, and lets bits differ
+    neutral |= {f"checkpoint.{name}" for name in type(base.checkpoint).model_fields}
+    neutral |= {"data.root"} - {f"data.{name}" for name in base.identity()["data"]}
+    return {name: text for name, text in _rest(part).items() if base.key_of(name) not in neutral}
 
 
 def _differing(mine: Mapping[str, str], other: Mapping[str, str]) -> Iterable[tuple[str, Any, Any]]:

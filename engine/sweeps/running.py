@@ -152,7 +152,8 @@ def reopened(path: Path, sweeps: Mapping[str, tuple[str, ...]]) -> tuple[NamedSw
     if parent is not None:
         raise RunFolderError(f"{path} is a search of the sweep in {parent}, which goes on with it; resume that folder")
     named = load(_given_again(path, str(values["reference"])), values["profile"], values["overrides"], sweeps)
-    if "partitions" not in values:  # of a version in which all seeds had the partition of the base
+    # None: of a version in which all seeds had the partition of the base. A merge and a resume of such a one say "one".
+    if values.get("partitions", "one") == "one":
         named = replace(named, sweep=replace(named.sweep, partitions="one"))
     if named.digest != values["digest"]:
         raise RunFolderError(

@@ -297,7 +297,8 @@ def test_a_query_only_reads_the_tables(both: Frames, tmp_path: Path, query: str)
 
 
 def test_the_command_prints_tables_csv_and_json(call: Any, swept: Path, ran: Path) -> None:
-    """Kills: a format that loses rows or names; a folder taken for the query; a query without folders."""
+    """Kills: a format that loses rows or names; a folder taken for the query; a query without folders; one
+    that is longer than any file's name may be."""
     query = "select trial, alpha, last10_accuracy, null as nothing from trials where seed = 1 order by trial"
     wanted = load_results(swept).trials.query("seed == 1")
     code, out, _ = call("query", str(swept), query, "--json")
@@ -308,6 +309,7 @@ def test_the_command_prints_tables_csv_and_json(call: Any, swept: Path, ran: Pat
     assert out.splitlines()[0] == "trial,alpha,last10_accuracy,nothing" and len(out.splitlines()) == 1 + len(wanted)
     _, out, _ = call("query", str(swept), str(ran), "select count(*) as n, max(accuracy) as a from trials")
     assert out.split()[:3] == ["n", "a", "25"]
+    assert call("query", str(swept), f"{query} {'-' * 5000}")[0] == 0
     assert call("query", str(swept))[0] == call("query", query)[0] == call("query", str(swept), str(ran))[0] == 2
     assert "did you mean 'accuracy'" in call("query", str(swept), "select accurac from trials")[2]
 

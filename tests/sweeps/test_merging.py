@@ -26,7 +26,7 @@ from engine.record.sweep_files import PlannedTrial
 from engine.sweeps import named as named_sweeps
 from engine.sweeps.folder import SweepFolder, TrialRecord
 from engine.sweeps.mending import left_behind
-from engine.sweeps.merging import FILE, Merged, merge
+from engine.sweeps.merging import FILE, Merged, Part, _whole, merge
 from engine.sweeps.named import NamedSweep
 from engine.sweeps.options import How
 from engine.sweeps.planning import plan
@@ -189,6 +189,20 @@ def stranger(a: Path, b: Path) -> list[Path]:
     return [a, b]
 
 
+def other_partitions(a: Path, b: Path) -> list[Path]:
+    return [a, of_one_partition(b)]
+
+
+def of_one_partition(part: Path) -> Path:
+    """The part as a version left it that had no word for partitions."""
+    named, _ = reopened(part, SWEEPS)
+    values = SweepFolder(part).sweep()
+    digest = replace(named, sweep=replace(named.sweep, partitions="one")).digest
+    del values["partitions"]
+    (part / "sweep.yaml").write_text(yaml.safe_dump(values | {"digest": digest}))
+    return part
+
+
 def a_link(a: Path, b: Path) -> list[Path]:
     (b / "trials" / "link").symlink_to(a)
     return [a, b]
@@ -201,6 +215,7 @@ REFUSED = {
     changed_since: "b was begun as another sweep",
     other_code: "b/trials/00001 was computed by other code than this",
     stranger: r"b/trials/00001 \(mu=0, alpha=0.5, seed 5\) is no trial of the merged sweep",
+    other_partitions: "b is not of the sweep of .*a: its partitions is one, there anew",
     a_link: "is a symbolic link",
 }
 
@@ -251,14 +266,46 @@ def test_old_code_is_one_code_where_all_parts_say_so(mine: tuple[Path, Path], tm
     assert SweepFolder(merged.folder).sweep()["code"] == "oldercode"
 
 
+def test_parts_of_one_partition_stay_so(mine: tuple[Path, Path], tmp_path: Path) -> None:
+    """Kills: older parts whose missing trials would draw other partitions; a merged folder that no resume opens."""
+    merged = merge(tmp_path / "merged", [of_one_partition(part) for part in mine], SWEEPS)
+    assert SweepFolder(merged.folder).sweep()["partitions"] == "one"
+    assert reopened(merged.folder, SWEEPS)[0].sweep.partitions == "one" and merged.missing == ()
+
+
+def test_what_moves_no_result_may_differ(halves: tuple[Path, Path], tmp_path: Path) -> None:
+    """Kills: parts of machines with other disks or workers that are refused; a merged folder without the first's."""
+    words = ("execution.retries=1", "checkpoint.every=7")
+    other = made(tmp_path / "other", "seeds=[1]", base=words)
+    assert merge(tmp_path / "first", [halves[0], other], SWEEPS).missing == ()
+    assert merge(tmp_path / "second", [other, halves[0]], SWEEPS).missing == ()
+    kept = [SweepFolder(tmp_path / name).sweep()["overrides"] for name in ("first", "second")]
+    assert [set(words) <= {*one} for one in kept] == [False, True]
+    bits = made(tmp_path / "bits", "seeds=[1]", base=("execution.precision=float64",))
+    with pytest.raises(RunFolderError, match=r"its execution\.precision is float64"):
+        merge(tmp_path / "refused", [halves[0], bits], SWEEPS)
+    parts = [
+        Part(
+            Path(root),
+            named_sweeps.load(FEDPROX, "laptop", ["data=fashion_mnist", f"data.root={root}"], SWEEPS),
+            How(),
+            "",
+        )
+        for root in ("here", "there")
+    ]
+    assert _whole(parts, SWEEPS).overrides == ("data=fashion_mnist", "data.root=here")
+
+
 def test_places_that_are_in_use_are_refused(halves: tuple[Path, Path], tmp_path: Path) -> None:
-    """Kills: a merge into a folder that is somebody's, of a sweep under way, of one folder alone."""
+    """Kills: a merge into a folder that is somebody's, of a sweep under way, of one folder alone or twice."""
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "thesis.tex").write_text("all of it")
     with pytest.raises(ConfigError, match="is there already"):
         merge(tmp_path / "used", halves, SWEEPS)
     with pytest.raises(ConfigError, match="fewer than two"):
         merge(tmp_path / "merged", halves[:1], SWEEPS)
+    with pytest.raises(ConfigError, match=r"folders=.*a: is given twice; name it once"):
+        merge(tmp_path / "merged", [*halves, halves[0].parent / "b" / ".." / "a"], SWEEPS)
     with locked(halves[0] / ".lock"), pytest.raises(RunFolderError, match="is being written by another process"):
         merge(tmp_path / "merged", halves, SWEEPS)
 
@@ -267,9 +314,10 @@ def test_places_that_are_in_use_are_refused(halves: tuple[Path, Path], tmp_path:
 def test_trials_that_depend_on_each_other_are_not_merged(tmp_path: Path, function: str) -> None:
     """Kills: halves of a population or a search that are taken for the whole."""
     named = named_sweeps.load(f"{small_sweeps.__file__}:{function}", "laptop", [], {})
-    SweepFolder(tmp_path / "a").create(named, How().to_mapping())
+    for name in ("a", "b"):
+        SweepFolder(tmp_path / name).create(named, How().to_mapping())
     with pytest.raises(RunFolderError, match="a cannot be a part of a sweep"):
-        merge(tmp_path / "out", [tmp_path / "a", tmp_path / "a"], {})
+        merge(tmp_path / "out", [tmp_path / "a", tmp_path / "b"], {})
 
 
 def test_the_command_says_what_came_of_it(call: Any, mine: tuple[Path, Path], tmp_path: Path) -> None:
