@@ -272,9 +272,7 @@ class SweepUnit:
         self.rows = None
         told = {name: values.get(name) for name in ("metric", "mode", "profile", "partitions", "samples")}
         told |= {"seeds": json.dumps(values.get("seeds")), "axes": json.dumps([one["name"] for one in values["axes"]])}
-        rank = values.get(
-            "tuned_rank"
-        )  # of the candidates that its sides have: the digest is that of the best's folder
+        rank = values.get("tuned_rank")  # whose folder has the digest of the best candidates' one
         words = [str(values["digest"]), str(values.get("code", "")), f"rank{rank}" if rank else ""]
         key = "-".join(filter(None, words))
         tags = {"fedskew.folder": path.name, "fedskew.version": __version__, "fedskew.kind": "sweep"}

@@ -29,11 +29,8 @@ class TensorBoard:
     def folder(self, record: Record) -> Path:
         """Return where a record's events are: a trial's below its sweep's."""
         if record.parent is not None:
-            return (
-                self._place
-                / _named(f"{record.group}-{record.parent}")
-                / _named(record.key.removeprefix(f"{record.parent}/"))
-            )
+            trial = record.key.removeprefix(f"{record.parent}/")  # its name, and what it begins with
+            return self._place / _named(f"{record.group}-{record.parent}") / _named(trial)
         return self._place / _named(f"{record.name}-{record.key}")
 
     def begin(self, record: Record, points: Sequence[Point]) -> Sequence[Point]:

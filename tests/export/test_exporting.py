@@ -64,8 +64,8 @@ def test_what_cannot_be_exported_is_said(
 
 
 def test_settings_that_have_grown_come_to_optuna(tmp_path: Path) -> None:
-    """Kills: a setting that keeps the mean of its first seeds, or the results of other hardware; one that is added twice;
-    the second best candidates' sweep in the study of the best's."""
+    """Kills: a setting that keeps the mean of its first seeds, or the results of other hardware; one that is added
+    twice; the second best candidates' sweep in the study of the best's."""
     optuna = pytest.importorskip("optuna")
     place = str(tmp_path / "journal")
 
