@@ -79,6 +79,6 @@ def test_settings_that_have_grown_come_to_optuna(tmp_path: Path) -> None:
     assert write("grown", seeds=(0, 1)) == write("elsewhere", accuracy=lambda setting, seed: 0.5) == (study, 4)
     assert write("second", tuned_rank=1) == (f"{study}-rank1", 4)
     trials = optuna.load_study(storage=optuna_study._storage(place), study_name=study).trials
-    means = load_results(tmp_path / "grown").trials.groupby("mu")["last10_accuracy"].mean()
+    means: Any = load_results(tmp_path / "grown").trials.groupby("mu")["last10_accuracy"].mean()
     assert {one.params["mu"]: one.value for one in trials[4:8]} == pytest.approx(means.to_dict())
     assert [one.user_attrs["seeds"] for one in trials] == [[0]] * 4 + [[0, 1]] * 4 + [[0]] * 4
