@@ -310,7 +310,10 @@ def ended(folder: Path) -> int:
 def export(folder: Path, server: Server) -> None:
     """Export a sweep to the server by the command."""
     words = [sys.executable, "-m", "engine.cli.main", "export", str(folder), "--to", "mlflow", "--uri", server.uri]
-    print(subprocess.run(words, capture_output=True, text=True, check=True).stderr.strip())
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    print(done.stderr.strip())
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def test_methods_are_ranked_over_the_tasks_that_all_have(tmp_path: Path) -> None
     assert [task.rpartition("=")[2] for task in found["tasks"]] == ["0.05", "0.5", "5"]
     page = (tmp_path / "one" / "board" / "leaderboard.html").read_text()
     assert "<h2>Mean ranks</h2>" in page and f"{found['critical_difference']:.2f} or more apart" in page
-    assert page.count('<td data-v="1.0">1</td>') == 3 and "which so few tasks cannot show" not in page
+    assert page.count('<td class="cell" data-v="1.0">1</td>') == 3 and "which so few tasks cannot show" not in page
     two = ranked(tmp_path / "two", [0.0, 0.01, 0.1], [0.05, 0.5])
     assert two.ranks is not None and two.ranks.average == (1.0, 2.0, 3.0) and two.ranks.critical > 2
     assert "which so few tasks cannot show" in (tmp_path / "two" / "board" / "leaderboard.html").read_text()

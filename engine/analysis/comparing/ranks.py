@@ -107,9 +107,9 @@ def ranked(
     figures = np.array([table[number] for number in complete])
     ranks = scipy.stats.rankdata(-figures if larger else figures, axis=1)
     average = ranks.mean(axis=0)
-    order = np.argsort(average, kind="stable")
+    order = [int(n) for n in np.argsort(average, kind="stable")]
     return Ranks(
-        settings=tuple(settings[n] for n in order.tolist()),
+        settings=tuple(settings[n] for n in order),
         average=tuple(float(average[n]) for n in order),
         blocks=tuple(blocks[number] for number in complete),
         of_block=tuple(tuple(row) for row in ranks[:, order].tolist()),
