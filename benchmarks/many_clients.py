@@ -6,7 +6,8 @@
 
 Every case is a process of its own: FedAvg and SCAFFOLD, in process and on client actors, with 100,000 clients and with
 10,000. Weighed after each round, as proportional set sizes: the process and all that it has started, Ray included. An
-idle Ray, started by a process that does nothing else, is weighed in the same way and taken off.
+idle Ray, started by a process that does nothing else, is weighed in the same way and taken off. Whether memory grows
+with rounds is told by the heaps alone (anonymous memory): a share of libraries changes with what else is running.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def weigh(experiment: Experiment, folder: Path) -> dict[str, Any]:
     began = time.perf_counter()
     run = Run.open(experiment, folder)
     opened = time.perf_counter() - began
-    looks: list[dict[str, float]] = []
+    looks, heaps = list[dict[str, float]](), list[float]()
     try:
         names = {os.getpid(): "process that was started"}
         if experiment.execution.actors:
@@ -68,6 +69,7 @@ def weigh(experiment: Experiment, folder: Path) -> dict[str, Any]:
         while not run.finished:
             run.advance()
             looks.append(_named(tree(os.getpid()), names))
+            heaps.append(sum(tree(os.getpid(), "Pss_Anon").values()))
     finally:
         summary = run.close()
     heaviest = max(looks, key=lambda look: sum(look.values()))
@@ -76,6 +78,7 @@ def weigh(experiment: Experiment, folder: Path) -> dict[str, Any]:
         "megabytes": sum(heaviest.values()),
         "by_process": heaviest,
         "per_round": [sum(look.values()) for look in looks],
+        "heaps_per_round": heaps,
         "seconds_to_open": opened,
         "seconds_per_round": summary["seconds_per_round"],
         "states": len(states),
@@ -140,13 +143,14 @@ def judged(cases: dict[str, dict[str, Any]], idle: float) -> list[tuple[str, boo
 
 
 def report(cases: dict[str, dict[str, Any]], console: Console) -> None:
-    heads = ("", "MB at most", "ours", "seconds to open", "seconds per round", "states on disk")
-    table = Table(*heads, title="proportional set sizes")
+    heads = ("", "MB at most", "ours", "heaps", "seconds to open", "seconds per round", "states on disk")
+    table = Table(*heads, title="proportional set sizes; heaps after the first round and the last")
     for name, case in cases.items():
         ours = case["megabytes"] - case["by_process"]["Ray's own"]
         states = f"{case['states']:,}, {case['state_bytes'] / 1e6:.0f} MB" if case["states"] else ""
         seconds = (f"{case['seconds_to_open']:.1f}", f"{case['seconds_per_round']:.2f}")
-        table.add_row(name, f"{case['megabytes']:.0f}", f"{ours:.0f}", *seconds, states)
+        heaps = f"{case['heaps_per_round'][0]:.0f} to {case['heaps_per_round'][-1]:.0f}"
+        table.add_row(name, f"{case['megabytes']:.0f}", f"{ours:.0f}", heaps, *seconds, states)
     console.print(table)
 
 

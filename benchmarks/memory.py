@@ -74,9 +74,13 @@ def heap(pid: int) -> float | None:
     return held(pid, "Pss_Anon")
 
 
-def tree(pid: int) -> dict[int, float]:
-    """Megabytes of a process and of each below it: proportional set sizes, so what they share counts once in all."""
-    sizes = {one: held(one, "Pss") for one in (pid, *descendants(pid))}
+def tree(pid: int, kind: str = "Pss") -> dict[int, float]:
+    """Megabytes of a process and of each below it: proportional set sizes, so what they share counts once in all.
+
+    Of a library's pages a process has its share among all that run, other programs' included: where one of these ends,
+    ``Pss`` rises and nobody has asked for memory. ``Pss_Anon`` and what it grows by are the processes' own.
+    """
+    sizes = {one: held(one, kind) for one in (pid, *descendants(pid))}
     return {one: size for one, size in sizes.items() if size is not None}  # some may have just ended
 
 

@@ -24,4 +24,9 @@ def give_back_freed_memory() -> None:
     malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if malloc_trim is not None:
         malloc_trim(0)
+    give_back_arrows_memory()
+
+
+def give_back_arrows_memory() -> None:
+    """Return what Arrow has freed to the system: it keeps pages of the tables it reads and writes, others each time."""
     pa.default_memory_pool().release_unused()

@@ -124,6 +124,19 @@ def test_a_copy_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest
     assert (tmp_path / "target").read_bytes() == b"a state"
 
 
+def test_what_arrow_has_freed_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: pages of tables that Arrow keeps, some more with each checkpoint; and that it keeps of the last one."""
+    rows: list[tuple[int, int]] = []
+    folder = RunFolder(tmp_path)
+    monkeypatch.setattr(
+        results, "give_back_arrows_memory", lambda: rows.append((folder.rounds.count(), folder.failures.count()))
+    )
+    folder.rounds.add({"stage": "train", "round": 1})
+    folder.failures.add({"stage": "train", "round": 1, "client": 3})
+    folder.flush()
+    assert rows == [(1, 1)]
+
+
 def test_a_table_whose_texts_are_none_is_refused(tmp_path: Path) -> None:
     """Kills: a traceback where a table's bytes are no UTF-8; found by the fuzzer."""
     rounds = drive(tmp_path, experiment(rounds=1)).folder.rounds
