@@ -76,6 +76,7 @@ class Following:
             if self._pushing is None:
                 self._tracker = self._target.open()
                 self._pushing = Pushing(self._folder, self._tracker, self._digest)
+                began = time.monotonic()  # a library is imported once, and the first numbers are not to wait for it
             before = self._pushing.points
             self._pushing.once()
         except Exception as error:  # whatever a library, a network or a server does

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -87,6 +88,24 @@ def test_what_a_tracker_misses_is_told_later(
     assert log.count("cannot be reached") == log.count("is told again") == min(first_failures, 1)
     assert "secret" not in log
     assert looks == [0.0, *([2.0, 4.0, 8.0, 16.0, 32.0][:first_failures]), *[following.LOOK] * (8 - first_failures)]
+
+
+def test_the_first_numbers_do_not_wait_for_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a pause of twenty times what a library took to be imported, in which a short sweep ends; a pause that is
+    none after a look that took long."""
+    run = make_run(tmp_path / "run", rounds=2, client_rows=False)
+    now, kept, looks = [0.0], dict[str, Any](), list[float]()
+
+    def takes(what: str) -> bool:
+        now[0] += {"open": 5.0, "begin": 0.25}.get(what, 0.0)
+        return False
+
+    monkeypatch.setattr(following, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(Target, "open", lambda _: Listener(kept, takes))
+    Following(
+        run, Target("mlflow", "there"), None, lambda pause: bool(looks.append(pause) or len(looks) > 2)
+    ).to_the_end()
+    assert looks == [0.0, 0.25 * following.SHARE, following.LOOK]
 
 
 def test_what_is_left_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
