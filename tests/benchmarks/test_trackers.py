@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.common import RESULTS, load
 from benchmarks.trackers import Findings, Numbers, compared, of_tables
 
 WANTED: dict[str, Numbers] = {
@@ -100,3 +101,16 @@ def test_a_difference_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
         found = Findings()
         found.numbers(name, compared(told, wanted))
         assert found.exit_code() == 1 and f"DIFFERENT {name}" in capsys.readouterr().out
+
+
+def test_the_page_has_what_was_found() -> None:
+    """Kills: a table of an earlier run; a tracker in it that had other numbers, weights that a tracker has moved."""
+    found = load("trackers", RESULTS)["found"]
+    page = (RESULTS.parents[1] / "docs" / "trackers.md").read_text(encoding="utf-8").partition("\n## Measured\n")[2]
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")][1:]
+    told = [one for one in found.values() if isinstance(one, dict)]
+    assert [one["equal"] for one in told] == [row[3] == "equal" for row in rows]
+    for row, one in zip(rows, told, strict=True):
+        assert row[1] in ("0 new", f"{one['told']:,}") and row[2] == f"{one['in_tables']:,}", row
+    assert found["weights of the tracked sweep equal"] and found["weights of the sweep whose server was killed equal"]
+    assert found["trials ended when the server was killed"] == 0 and "killed with the first trial" in page
