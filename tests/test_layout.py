@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants.__main__ import found
 from tests.support.house import ROOT, SOURCES, House, circles, name, room, too_long, upward
 
 # From the ground up: a room imports itself and rooms before it, type-only and lazy imports included.
@@ -240,3 +241,8 @@ def test_nothing_is_left_undone() -> None:
         text = path.read_text()
         for word in ("NotImplementedError", "TODO", "FIXME", "/work/", "/root/"):
             assert word not in text, (name(path), word)
+
+
+def test_every_mutant_has_its_code_and_its_tests(capsys: pytest.CaptureFixture[str]) -> None:
+    """Kills: code or a test that moves on and leaves behind the mutant that was to watch it."""
+    assert found(ROOT) == 0, capsys.readouterr().out

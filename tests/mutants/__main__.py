@@ -1,4 +1,4 @@
-"""Run the mutants: ``python -m tests.mutants [--root TREE] [--only WORDS] [--out FILE] [--count]``.
+"""Run the mutants: ``python -m tests.mutants [--root TREE] [--only WORDS] [--out FILE] [--find]``.
 
 The tree is copied to a temporary folder, where one mutant after the other stands in for the code that is there. Each is
 tried in a process of its own, forked from one that has imported torch and pytest already, with the named tests and

@@ -707,14 +707,14 @@ ANALYSIS = (
     ),
     mutant(
         "one degree of freedom too many",
-        "half = float(scipy.stats.t.ppf((1 + confidence) / 2, n - 1))",
-        "half = float(scipy.stats.t.ppf((1 + confidence) / 2, n))",
+        "return scipy.stats.t.ppf((1 + confidence) / 2, np.asarray(counts) - 1)",
+        "return scipy.stats.t.ppf((1 + confidence) / 2, np.asarray(counts))",
         "test_statistics.py::test_the_paired_interval_is_students",
     ),
     mutant(
         "a one-sided interval",
-        "half = float(scipy.stats.t.ppf((1 + confidence) / 2, n - 1))",
-        "half = float(scipy.stats.t.ppf(confidence, n - 1))",
+        "return scipy.stats.t.ppf((1 + confidence) / 2, np.asarray(counts) - 1)",
+        "return scipy.stats.t.ppf(confidence, np.asarray(counts) - 1)",
         "test_statistics.py::test_the_paired_interval_is_students",
         "test_claims.py::test_a_wrong_claim_is_rarely_held_and_a_right_one_rarely_denied",
     ),
