@@ -163,9 +163,11 @@ def pbt(profile: str) -> Sweep:
 
 
 def long_pbt(profile: str) -> Sweep:
-    """One copies the other, for long enough to be killed."""
+    """One copies the other. A trial asks for more than half of the tests' cores, so that they take turns at each look:
+    side by side, the first may be done before a busy machine has begun the second, and nothing is ever copied."""
     sweep = pbt(profile)
-    return replace(sweep, samples=2, base=sweep.base.replace({"rounds": 10}))
+    cores = {"execution.threads": 5, "execution.cpus_per_actor": 5}
+    return replace(sweep, samples=2, base=sweep.base.replace({"rounds": 10, **cores}))
 
 
 def goal(profile: str) -> Sweep:

@@ -347,9 +347,11 @@ def killed(function: str, folder: Path, when: Any, *options: str) -> list[str]:
 
     command = [*COMMAND, "sweep", f"{SMALL}:{function}", "--out", str(folder), "--mode", "inside"]
     command += ["--address", ray.get_runtime_context().gcs_address, *options]
-    process = subprocess.Popen(command, env=ENVIRONMENT, start_new_session=True, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, env=ENVIRONMENT, start_new_session=True)
+    reached = lambda: (folder / "trials").exists() and when(SweepFolder(folder).records())  # noqa: E731
     try:
-        assert settle(lambda: (folder / "trials").exists() and when(SweepFolder(folder).records()), 120)
+        assert settle(lambda: reached() or process.poll() is not None, 120)
+        assert reached(), f"the sweep ended with {process.poll()} before it could be killed"
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
