@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from engine.sweeps.named import NamedSweep
+from typing import Any
 
 
 def resume(folder: Path | str, address: str | None = None, track: str | Sequence[str] = ()) -> Any:
@@ -24,35 +21,18 @@ def resume(folder: Path | str, address: str | None = None, track: str | Sequence
     if (folder / "sweep.yaml").exists():
         from engine.analysis.frames import load_results
         from engine.sweeps.deciding import run_until_decided  # with Ray Tune
-        from engine.sweeps.from_python import told
-        from engine.sweeps.running import reopened, run_sweep
+        from engine.sweeps.from_python import run_and_measure, told
+        from engine.sweeps.measuring import measure_and_log
+        from engine.sweeps.running import reopened
         from tune_configs import SWEEPS
 
         named, how = reopened(folder, SWEEPS)
         with told(track, folder):
             if named.most is None:
-                return load_results(run_sweep(named, folder, how, address).folder)
-            measure = _measure(address)
+                return load_results(run_and_measure(named, folder, how, address).folder)
+            measure = partial(measure_and_log, address=address)
             return load_results(run_until_decided(named, folder, how, address, measure=measure)[1].folder)
     from engine.record.run_folder import RunFolder
     from engine.run.run import run
 
     return run(RunFolder(folder).experiment(), folder, address, track=track)
-
-
-def _measure(address: str | None) -> Any:
-    """Return what computes the figures that a sweep's claims rest on and its trials do not report."""
-    from engine.base.errors import FedskewError
-    from engine.studies.diagnosis.diagnosis import DiagnosisOptions
-    from engine.studies.diagnosis.sweep import diagnose_sweep
-    from engine.studies.images.sweep import look_at_sweep
-
-    def measure(named: NamedSweep, folder: Path) -> None:
-        layers = named.sweep.diagnose
-        if layers:
-            diagnose_sweep(folder, None, DiagnosisOptions(layers="taps" if layers is True else layers), (), address)
-        if named.sweep.images:
-            with suppress(FedskewError):  # the claims say what they lack
-                look_at_sweep(folder)
-
-    return measure

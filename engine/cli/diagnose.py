@@ -19,11 +19,11 @@ from engine.base.errors import ConfigError
 from engine.cli.json_output import print_json
 from engine.run.replay import find
 from engine.studies.diagnosis import page as diagnosis_page
+from engine.studies.diagnosis import sweep as diagnosed
 from engine.studies.diagnosis.diagnosis import Diagnosis, DiagnosisOptions
 from engine.studies.diagnosis.diagnosis import diagnose as diagnose_round
-from engine.studies.diagnosis.sweep import diagnose_sweep
 from engine.studies.images import generated
-from engine.studies.images.sweep import look_at_sweep
+from engine.studies.images import sweep as imaged
 
 
 def options(
@@ -76,13 +76,11 @@ def sweep(
 ) -> int:
     """Diagnose each finished trial of a sweep, and return how many there are."""
     with console.status("diagnosis") as status:
-        frame = diagnose_sweep(
+        frame = diagnosed.diagnose_sweep(
             folder, number, options, overrides, address, lambda text: status.update(Text(f"diagnosis, {text}"))
         )
-    trials = len(set(frame["trial"]))
-    text = f"diagnosis  {trials} trials, {folder / 'cka.parquet'}"
-    console.print(text, highlight=False, soft_wrap=True, markup=False)
-    return trials
+    console.print(diagnosed.line(frame, folder), highlight=False, soft_wrap=True, markup=False)
+    return len(set(frame["trial"]))
 
 
 def _show(console: Console, found: Diagnosis) -> None:
@@ -140,7 +138,6 @@ def images(console: Console, folder: Path, number: int | None, probe: int) -> No
 def sweep_images(console: Console, folder: Path, number: int | None = None, probe: int = 1000) -> int:
     """Measure the images that each finished trial of a sweep generates, and return how many trials there are."""
     with console.status("images") as status:
-        frame = look_at_sweep(folder, number, probe, lambda text: status.update(Text(f"images, {text}")))
-    text = f"images     {len(frame)} trials, {folder / 'generated.parquet'}"
-    console.print(text, highlight=False, soft_wrap=True, markup=False)
+        frame = imaged.look_at_sweep(folder, number, probe, lambda text: status.update(Text(f"images, {text}")))
+    console.print(imaged.line(frame, folder), highlight=False, soft_wrap=True, markup=False)
     return len(frame)

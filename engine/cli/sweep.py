@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from engine.base import last_word
-from engine.base.errors import FedskewError, require
+from engine.base.errors import require
 from engine.cli import stopping
 from engine.cli.export import Track, check_places, targets, tracked
 from engine.cli.json_output import Json, asked, print_json
@@ -225,18 +225,12 @@ def outcome_in(folder: Path, rope: float = 0.5) -> dict[str, Any]:
 
 def _measure(console: Console, named: NamedSweep, folder: Path, address: str | None) -> None:
     """Compute the figures that claims rest on and trials do not report."""
-    if named.sweep.diagnose:
-        from engine.cli import diagnose as cli_diagnose
+    from engine.sweeps.measuring import measure
 
-        layers = "taps" if named.sweep.diagnose is True else named.sweep.diagnose
-        cli_diagnose.sweep(console, folder, None, cli_diagnose.options(layers=layers), (), address)
-    if named.sweep.images:
-        from engine.cli import diagnose as cli_diagnose
-
-        try:
-            cli_diagnose.sweep_images(console, folder)
-        except FedskewError as error:  # the report can do without
-            console.print(f"no images: {error}", highlight=False, markup=False)
+    with console.status("") as status:
+        lines = measure(named, folder, address, lambda text: status.update(Text(text)))
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
 def report(console: Console, folder: Path, metric: str | None, rope: float = 0.5) -> Path:

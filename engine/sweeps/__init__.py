@@ -20,6 +20,7 @@ running.py      all of it together, until the last trial has ended; and again af
 tuned.py        which sides are tuned, over what
 tuning.py       the search of each side, and what it chose
 deciding.py     seeds added until each claim is decided
+measuring.py    figures that claims rest on and trials do not report
 live.py         one table on the terminal
 callbacks.py    Tune callbacks of a sweep's author
 last_trials.py  what is done while the last trials run

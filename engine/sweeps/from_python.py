@@ -14,9 +14,10 @@ from engine.export.beside import beside
 from engine.export.targets import parsed
 from engine.sweeps.definition import Sweep
 from engine.sweeps.folder import SweepFolder
-from engine.sweeps.named import named
+from engine.sweeps.measuring import measure_and_log
+from engine.sweeps.named import NamedSweep, named
 from engine.sweeps.options import How
-from engine.sweeps.running import run_sweep
+from engine.sweeps.running import SweepResult, run_sweep
 
 log = logging.getLogger("fedskew")
 
@@ -41,8 +42,16 @@ def sweep(
     reference = f"{Path(file).resolve() if file else 'notebook.py'}:{function.__name__}"
     asked, place = named(reference, function, profile, overrides), Path(out) if out else None
     with told(track, SweepFolder.for_sweep(asked, place).path):
-        result = run_sweep(asked, place, how or How(), address)
+        result = run_and_measure(asked, place, how or How(), address)
     return load_results(result.folder)
+
+
+def run_and_measure(asked: NamedSweep, folder: Path | None, how: How, address: str | None) -> SweepResult:
+    """Run a sweep, and measure what its claims rest on if its trials ran to their end, as ``fedskew sweep`` does."""
+    result = run_sweep(asked, folder, how, address)
+    if not (result.interrupted or result.all_failed):
+        measure_and_log(asked, result.folder, address)
+    return result
 
 
 def told(track: str | Sequence[str], folder: Path) -> AbstractContextManager[None]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine.analysis.claims import PaperTable
 from engine.analysis.comparing.ranks import critical_difference
 from engine.analysis.frames import load_results
 from engine.analysis.leaderboard import Board, board_of, write
+from engine.analysis.report.paper_tables import paper_tables
 from engine.analysis.statistics import t_interval
 from engine.base.errors import ConfigError, RunFolderError
 from engine.cli.documents import DOCUMENTS, RANKED, RANKS
@@ -103,7 +106,7 @@ def test_methods_are_ranked_over_the_tasks_that_all_have(tmp_path: Path) -> None
 
 
 def test_what_is_worse_by_the_same_on_every_seed_is_not_bold(tmp_path: Path) -> None:
-    """Kills: an interval that is not a number taken for one that contains 0."""
+    """Kills: an interval that is not a number taken for one that contains 0, on the leaderboard or in a report."""
 
     def apart(setting: Any, seed: int) -> float:
         return 0.5 + (0.2 if setting["mu"] else 0.0)
@@ -113,6 +116,9 @@ def test_what_is_worse_by_the_same_on_every_seed_is_not_bold(tmp_path: Path) -> 
     results.trials["accuracy"] = [apart({"mu": mu}, 0) for mu in results.trials["mu"]]
     found = board_of({"apart": results}, "accuracy").cells
     assert {place for place, cell in found.items() if cell.best} == {(1, 0)}
+    (view,) = paper_tables(replace(results, tables=(PaperTable("Table 1", ("mu",), (), "accuracy"),)))
+    assert view.sheet is not None
+    assert {row[0].text: row[1].style == "best" for row in view.sheet.rows} == {"0": False, "0.1": True}
 
 
 def test_draws_of_the_partition_are_tasks(tmp_path: Path) -> None:

@@ -634,15 +634,24 @@ def test_places_in_the_plane() -> None:
 def test_a_sweep_that_asks_for_it_is_diagnosed_before_its_report(
     sweep: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool
 ) -> None:
-    """Kills: a report without the figures that its claims are about; a flag that makes another sweep of it."""
+    """Kills: a report without the figures that its claims are about, a sweep from Python without them, or of trials
+    that all failed with them; a flag that makes another sweep of it."""
     from rich.console import Console
 
-    from engine.cli import diagnose as cli_diagnose
     from engine.cli import sweep as cli_sweep
+    from engine.studies.diagnosis import sweep as diagnosed
+    from engine.sweeps import from_python
+    from engine.sweeps.options import How
     from engine.sweeps.running import SweepResult
 
     order = list[str]()
-    monkeypatch.setattr(cli_diagnose, "sweep", lambda *words: order.append("diagnosis"))
+
+    def diagnose_sweep(folder: Path, number: Any, options: DiagnosisOptions, *others: Any) -> pd.DataFrame:
+        assert (folder, number, options) == (sweep, None, DiagnosisOptions(layers="taps"))
+        order.append("diagnosis")
+        return pd.DataFrame({"trial": ["00000"]})
+
+    monkeypatch.setattr(diagnosed, "diagnose_sweep", diagnose_sweep)
     monkeypatch.setattr(cli_sweep, "report", lambda *words: order.append("report"))
     plain = NamedSweep("mine.it", "laptop", (), "A sweep", Sweep(base=config(), space={}))
     named = dataclasses.replace(plain, sweep=dataclasses.replace(plain.sweep, diagnose=wanted))
@@ -650,3 +659,9 @@ def test_a_sweep_that_asks_for_it_is_diagnosed_before_its_report(
     done = SweepResult(sweep, 4, {"finished": 4}, 8, 8, interrupted=False)
     assert cli_sweep._end(Console(quiet=True), named, done, None) == 0
     assert order == (["diagnosis", "report"] if wanted else ["report"])
+    failed = dataclasses.replace(done, statuses={"failed": 4})
+    for outcome, measured in ((done, wanted), (dataclasses.replace(done, interrupted=True), False), (failed, False)):
+        order.clear()
+        monkeypatch.setattr(from_python, "run_sweep", lambda *words, outcome=outcome: outcome)
+        assert from_python.run_and_measure(named, sweep, How(), None) is outcome
+        assert order == ["diagnosis"] * measured

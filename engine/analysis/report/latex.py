@@ -171,7 +171,9 @@ def document(title: str, sweep: str, tables: Mapping[str, str], drawings: Sequen
         r"\extrafloats{200}",
         r"\begin{document}",
         rf"\section*{{{escaped(title)}}}",
-        r"\suppressfloats",
+        r"\renewcommand{\bottomfraction}{0.9}",
+        r"\renewcommand{\textfraction}{0.05}",
+        r"\suppressfloats[t]",  # none above the title, but below it
     ]
     lines += [rf"\input{{{name.removesuffix('.tex')}}}" for name in tables]
     for number, drawing in enumerate(drawings, start=1):

@@ -157,14 +157,13 @@ def _place(row: Mapping[str, Any], axes: Iterable[str]) -> Any:
 
 
 def _best(cells: list[dict[str, Any]], compared: pd.DataFrame, layout: PaperTable) -> set[Any]:
-    """The cells in bold: the reference of each column, and those whose interval of the difference reaches 0."""
+    """The cells in bold: the reference of each column, and those whose interval of the difference contains 0."""
     if not len(compared):
         return set()
     bold = {_place(cell, layout.axes) for cell in cells if math.isfinite(cell["mean"])}
     for row in compared.to_dict("records"):
         place = _place(row, layout.axes)
-        reaches = row["n"] > 1 and not (row["low"] > 0 or row["high"] < 0)
-        if reaches and math.isfinite(row["difference"]):
+        if row["low"] <= 0 <= row["high"]:  # no interval, of one seed or of equal differences, contains nothing
             bold.add(place)
         else:
             bold.discard(place)

@@ -53,6 +53,11 @@ def diagnose_sweep(
     return frame
 
 
+def line(frame: pd.DataFrame, folder: Path) -> str:
+    """Say how many trials :func:`diagnose_sweep` has diagnosed, and where its table is."""
+    return f"diagnosis  {len(set(frame['trial']))} trials, {folder / 'cka.parquet'}"
+
+
 def _diagnosed(
     trial: Path, number: int | None, options: DiagnosisOptions, overrides: Sequence[str], address: str | None
 ) -> Path:

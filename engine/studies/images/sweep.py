@@ -39,3 +39,8 @@ def look_at_sweep(
     frame = pd.DataFrame([start | {name: about[name] for name in names} for start, _, about in found])
     write_frame(frame, folder / "generated")
     return frame
+
+
+def line(frame: pd.DataFrame, folder: Path) -> str:
+    """Say of how many trials :func:`look_at_sweep` has measured the images, and where its table is."""
+    return f"images     {len(frame)} trials, {folder / 'generated.parquet'}"
