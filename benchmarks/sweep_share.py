@@ -21,10 +21,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from benchmarks.common import RESULTS, save, verdict
+from benchmarks.common import RESULTS, facts, load, save, verdict
 from engine.base.devices import cores
 from tune_configs.drift import fedprox_mu
 
+SETTING = "drift.fedprox_mu"
 SHARE, HALF = 0.85, 0.5  # at least, of trials of half a minute or longer; at most, of the time beside
 LONG = 30.0  # seconds of a trial, from which on the share has a limit
 
@@ -38,7 +39,7 @@ def command(words: list[str]) -> float:
 
 def swept(folder: Path, overrides: list[str]) -> dict[str, Any]:
     """Run the sweep; its seconds, its trials and their seconds."""
-    words = ["-m", "engine.cli.entry", "sweep", "drift.fedprox_mu", "--out", str(folder / "sweep"), *overrides]
+    words = ["-m", "engine.cli.entry", "sweep", SETTING, "--out", str(folder / "sweep"), *overrides]
     wall = command([sys.executable, *words])
     trials = []
     for path in sorted((folder / "sweep").glob("trials/*/rounds.parquet")):
@@ -84,7 +85,9 @@ def main() -> int:
         turns.append(turn)
         beside = f", by hand {turn['by_hand']:.1f} s" if "by_hand" in turn else ""
         print(f"{turn['seconds']:.1f} s, share {turn['share']:.2f}{beside}", flush=True)
-    save("sweep_share", {"overrides": options.overrides, "cores": cores(), "turns": turns}, options.results)
+    measured = {one: result for one, result in load("sweep_share", options.results).items() if one.startswith(SETTING)}
+    name = " ".join([SETTING, *options.overrides])
+    save("sweep_share", measured | {name: {"cores": cores(), "turns": turns} | facts()}, options.results)
     return verdict(judged(turns))
 
 
