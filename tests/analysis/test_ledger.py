@@ -6,6 +6,7 @@ import ast
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -178,7 +179,8 @@ def test_the_second_best_stands_beside_the_best(folder: Path, tmp_path: Path) ->
 
 def test_an_entry_keeps_what_was_searched_and_how_long(folder: Path, tmp_path: Path) -> None:
     """Kills: minutes without those of the search; candidates that only a folder has; a second best whose command needs
-    a folder that nobody has; sides that nobody tuned and of which nothing is said; entries of before refused."""
+    a folder that nobody has; sides that nobody tuned and of which nothing is said; entries of before refused; a choice
+    that other code has made."""
     plain = read(write(tmp_path / "ledger", record(folder, stated_of(folder))))
     assert (plain.search_seconds, plain.searched) == (None, ())
     assert "- Nothing was tuned: " in page([judged(plain, stated_of(folder))], PAPERS)
@@ -199,6 +201,13 @@ def test_an_entry_keeps_what_was_searched_and_how_long(folder: Path, tmp_path: P
     sentences = {**plain.definition, "given": ["mu=0.1 has lr=0.1"]}  # as entries had it before
     before = page([judged(replace(plain, definition=sentences), stated_of(folder))], PAPERS)
     assert "- Tuned: mu=0.1 has lr=0.1." in before and "of which search" not in before.partition("## MADE")[2]
+    assert EARLIER not in words(rows)
+    summary = sorted((folder / "tuning" / "0").glob("trials/*/summary.json"))[0]
+    summary.write_text(re.sub(r'"code": "\w+"', '"code": "0123456789abcdef"', summary.read_text()))
+    searched = record(folder, stated_of(folder))
+    assert searched.codes["0123456789abcdef"] == ""
+    _, rows = rows_of([stated_of(folder)], [searched], lambda _: stated_of(folder))
+    assert set(words(rows)) == {EARLIER}
 
 
 def test_a_headline_that_is_not_held_says_what_was_tried(folder: Path) -> None:

@@ -71,8 +71,10 @@ def record(folder: Path, stated: Stated | None, before: Entry | None = None) -> 
         told = "; ".join(own.others) or f"of {', '.join(own.files)}"
         raise RunFolderError(f"{folder} has parts of your own ({told}): the ledger takes what fedskew alone computes")
     rows = _rows(results)
+    searches = [path.parent for path in sorted(folder.glob(f"{tuning.SEARCHES}/*/sweep.yaml"))]
+    searched = [row for path in searches for row in _rows(load(path))]
     versions, sources = dict[tuple[Any, ...], dict[str, str]](), dict[str, str]()
-    for row in rows:
+    for row in [*rows, *searched]:  # a choice that other code has made is of an earlier version, too
         computed_by = row.pop("versions")
         if computed_by:
             versions.setdefault(tuple(computed_by.items()), computed_by)
@@ -94,7 +96,7 @@ def record(folder: Path, stated: Stated | None, before: Entry | None = None) -> 
         versions=tuple(versions.values()),
         machine=_machine(list(versions.values())),
         table=TrialTable(tuple(axis.name for axis in results.axes), _metrics(results), tuple(rows)),
-        search_seconds=_search_seconds(folder),
+        search_seconds=round(sum(row["seconds"] or 0.0 for row in searched), 3) if searches else None,
     )
 
 
@@ -145,13 +147,6 @@ def _seconds(folder: Path) -> float:
     rounds = of_schema(folder, "rounds", ["reused", "seconds", "evaluation_seconds"]).to_pandas()
     own = rounds[~rounds["reused"].astype(bool)]
     return round(float(own["seconds"].sum() + own["evaluation_seconds"].sum()), 3)
-
-
-def _search_seconds(folder: Path) -> float | None:
-    """Add up the seconds of the trials by which the sides of a sweep were tuned; None if it has no searches."""
-    searches = [path.parent for path in sorted(folder.glob(f"{tuning.SEARCHES}/*/sweep.yaml"))]
-    seconds = [row["seconds"] or 0.0 for path in searches for row in _rows(load(path))]
-    return round(sum(seconds), 3) if searches else None
 
 
 def _sources(code: str, stated: Stated | None, before: Entry | None) -> str:
