@@ -42,10 +42,10 @@ class Entry:
     """What is kept of one sweep.
 
     definition: ``sweep.yaml`` without what is of the folder. settings: of :class:`Stated`, "" if the sweep was another
-    when it was recorded. codes: the hash of each code that computed trials, those of searches too -> that of its sources,
-    "" where these were gone when it was recorded. versions: what computed them beside that, one mapping for each mixture. machine: of the
-    computer that it was recorded on, {} if that is not known to have computed it. search_seconds: of the trials by
-    which sides were tuned; None if nothing was, or if the entry does not say.
+    when it was recorded. codes: the hash of each code that computed trials, those of searches too -> that of its
+    sources, "" where these were gone when it was recorded. versions: what computed them beside that, one mapping for
+    each mixture. machine: of the computer that it was recorded on, {} if that is not known to have computed it.
+    search_seconds: of the trials by which sides were tuned; None if nothing was, or if the entry does not say.
     """
 
     name: str
