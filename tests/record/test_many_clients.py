@@ -176,8 +176,11 @@ def test_the_page_tells_what_was_measured() -> None:
         for name in ("first_round", "many_clients")
     }
     first, many = (measured[name]["cases"] for name in ("first_round", "many_clients"))
+    ends = {name: first.pop(name) for name in [*first] if "to_end" in first[name]}
     assert f"| {' | '.join(first)} |" in page
     assert " | ".join(f"**{case['median']:.1f}**" for case in first.values()) in page
+    for name, case in ends.items():
+        assert f"{name}: **{case['median']:.1f}** seconds from the last row to the end" in page
     idle = measured["many_clients"]["idle_ray_mb"]
     for name, case in many.items():
         beside = case["megabytes"] - (idle if case["actors"] else 0)

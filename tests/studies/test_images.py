@@ -376,12 +376,18 @@ def test_a_sweep_that_asks_for_it_is_looked_at_before_its_report(
     sweep: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool
 ) -> None:
     """Kills: a report without the figures that its claims are about; a flag that makes another sweep of it."""
-    from engine.cli import diagnose as cli_diagnose
     from engine.cli import sweep as cli_sweep
+    from engine.studies.images import sweep as imaged
     from engine.sweeps.running import SweepResult
 
     order = list[str]()
-    monkeypatch.setattr(cli_diagnose, "sweep_images", lambda *words: order.append("images"))
+
+    def look_at_sweep(folder: Path, **words: Any) -> pd.DataFrame:
+        assert folder == sweep
+        order.append("images")
+        return pd.DataFrame({"trial": ["00000"]})
+
+    monkeypatch.setattr(imaged, "look_at_sweep", look_at_sweep)
     monkeypatch.setattr(cli_sweep, "report", lambda *words: order.append("report"))
     plain = NamedSweep("mine.it", "laptop", (), "A sweep", Sweep(base=config(), space={}))
     named = dataclasses.replace(plain, sweep=dataclasses.replace(plain.sweep, images=wanted))

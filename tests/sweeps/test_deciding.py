@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 
@@ -124,12 +125,17 @@ def test_an_added_seed_is_on_disk_before_it_runs(tmp_path: Path, monkeypatch: py
 
 def test_python_goes_on_as_the_command_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a resume from Python that leaves the claims where they are; one that gives seeds to a sweep that did not
-    ask for them, or forgets what its claims are measured by."""
+    ask for them, or forgets what its claims are measured by, in a sweep of either kind."""
     begun, measured = sweep(diagnose="weights"), list[Any]()
+
+    def diagnose(*words: Any) -> pd.DataFrame:
+        measured.append(words)
+        return pd.DataFrame({"trial": ["00000"]})
+
     machine = Machine(monkeypatch, clear)
-    monkeypatch.setattr("engine.sweeps.running.run_sweep", machine.run)
+    monkeypatch.setattr("engine.sweeps.from_python.run_sweep", machine.run)
     monkeypatch.setattr("engine.analysis.frames.load_results", machine.load)
-    monkeypatch.setattr("engine.studies.diagnosis.sweep.diagnose_sweep", lambda *words: measured.append(words))
+    monkeypatch.setattr("engine.studies.diagnosis.sweep.diagnose_sweep", diagnose)
     machine.run(begun, tmp_path / "asked", How())
     monkeypatch.setattr("engine.sweeps.running.load", lambda *_: replace(begun, most=None))
     resume(tmp_path / "asked")
@@ -139,6 +145,7 @@ def test_python_goes_on_as_the_command_does(tmp_path: Path, monkeypatch: pytest.
     machine.run(replace(begun, most=None), tmp_path / "plain", How())
     resume(str(tmp_path / "plain"))
     assert machine.ran == [(0, 1), (0, 1)]
+    assert [words[2].layers for words in measured] == ["weights"] * 3
 
 
 def test_what_seeds_cannot_decide_keeps_nothing_going(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
