@@ -70,7 +70,7 @@ def sweep(
     console: Console,
     folder: Path,
     number: int | None,
-    options: DiagnosisOptions | None,
+    options: DiagnosisOptions,
     overrides: Sequence[str],
     address: str | None,
 ) -> int:
@@ -135,7 +135,7 @@ def images(console: Console, folder: Path, number: int | None, probe: int) -> No
     print_json({"folder": folder, **made, "picture": path})
 
 
-def sweep_images(console: Console, folder: Path, number: int | None = None, probe: int = 1000) -> int:
+def sweep_images(console: Console, folder: Path, number: int | None, probe: int) -> int:
     """Measure the images that each finished trial of a sweep generates, and return how many trials there are."""
     with console.status("images") as status:
         frame = imaged.look_at_sweep(folder, number, probe, lambda text: status.update(Text(f"images, {text}")))

@@ -227,7 +227,7 @@ def _measure(console: Console, named: NamedSweep, folder: Path, address: str | N
     """Compute the figures that claims rest on and trials do not report."""
     from engine.sweeps.measuring import measure
 
-    with console.status("") as status:
+    with console.status("measuring") as status:
         lines = measure(named, folder, address, lambda text: status.update(Text(text)))
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True, markup=False)
