@@ -13,6 +13,7 @@ from rich.table import Table
 from engine.base.errors import ConfigError, FedskewError, RunFolderError, nearest, require
 from engine.base.files import write_atomically
 from engine.base.opening import read_text
+from engine.cli import stopping
 from engine.cli.json_output import Json, print_json
 from engine.cli.plain import plain_console
 from engine.cli.show import console as terminal
@@ -27,15 +28,23 @@ LEDGER, PAGE, README = Path("docs/claims"), Path("docs/claims.md"), Path("README
 def claims_command(
     what: Annotated[
         list[str] | None,
-        typer.Argument(help="a paper (ccvr) or a sweep (ccvr.main): print its rows alone; with --record, folders"),
+        typer.Argument(
+            help="a paper (ccvr) or a sweep (ccvr.main): print its rows alone; "
+            "with --record folders, with --confirm entries"
+        ),
     ] = None,
     record: Annotated[bool, typer.Option("--record", help="put these sweeps' folders into the ledger first")] = False,
+    confirm: Annotated[
+        bool, typer.Option("--confirm", help="run one seed of these entries again: equal bits, and they count again")
+    ] = False,
     check: Annotated[bool, typer.Option("--check", help="write nothing; exit 1 if the page is not up to date")] = False,
     as_json: Json = False,
     root: Annotated[Path, typer.Option(help="the checkout of fedskew whose docs/claims.md is written")] = Path("."),
 ) -> None:
     """Write docs/claims.md: each claim of each paper with its verdict, from the tables in docs/claims."""
-    require(not (record and check), "--check", "true", "writes nothing, and --record does", "choose one of the two")
+    for word, writes in {"--record": record, "--confirm": confirm}.items():
+        require(not (writes and check), "--check", "true", f"writes nothing, and {word} does", "choose one of the two")
+    require(not (record and confirm), "--confirm", "true", "is not for what --record adds", "choose one of the two")
     named = ", ".join(what or ())
     require(not (check and what), "--check", "true", f"is of the whole page, not of {named} alone", "name nothing")
     for path in (root / PAGE.parent, root / README):
@@ -44,7 +53,12 @@ def claims_command(
         require(bool(what), "--record", "true", "needs the folder of a sweep", "fedskew claims --record runs/SWEEP")
         for folder in what or ():
             _record(Path(folder), root)
-    wanted = [] if record else list(what or ())
+    if confirm:
+        rule = "needs entries of the ledger"
+        require(bool(what), "--confirm", "true", rule, f"fedskew claims --confirm {LEDGER}/ENTRY.yaml")
+        for entry in what or ():
+            _confirm(Path(entry), root)
+    wanted = [] if record or confirm else list(what or ())
     rows = ledger(root, wanted)
     if wanted and not as_json:
         _print(rows)
@@ -96,6 +110,27 @@ def _record(folder: Path, root: Path) -> None:
     entry = record(folder, _now(name, profile, overrides), before)
     path = write(root / LEDGER, entry)
     terminal.print(f"recorded   {entry.ended} trials in {path}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _confirm(place: Path, root: Path) -> None:
+    """Run one seed of an entry again, and write down that it came to the same bits."""
+    from engine.analysis.ledger import confirmed, read, record, write
+    from engine.sweeps.confirming import again
+    from engine.sweeps.from_python import run_and_measure
+    from engine.sweeps.options import How
+    from engine.sweeps.stated import as_stated
+    from engine.worker.ray import cluster
+
+    entry, how = read(place), How()
+    named, folder = again(entry, how, SWEEPS)
+    outcome = run_and_measure(named, folder, how, None, terminal)
+    if outcome.interrupted:
+        terminal.print("continue with the same command", highlight=False)
+        raise typer.Exit(stopping.exit_code())
+    cluster.leave()
+    stated = as_stated(named)
+    path = write(root / LEDGER, confirmed(entry, record(folder, stated), stated))
+    terminal.print(f"confirmed  {path}", highlight=False, soft_wrap=True, markup=False)
 
 
 def _pages(root: Path, rows: Sequence[SweepRows], check: bool) -> list[Path]:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from rich.console import Console
+
 from engine.analysis.frames import Frames, load_results
 from engine.base.errors import require
 from engine.export.beside import beside
@@ -46,9 +48,11 @@ def sweep(
     return load_results(result.folder)
 
 
-def run_and_measure(asked: NamedSweep, folder: Path | None, how: How, address: str | None) -> SweepResult:
+def run_and_measure(
+    asked: NamedSweep, folder: Path | None, how: How, address: str | None, console: Console | None = None
+) -> SweepResult:
     """Run a sweep, and measure what its claims rest on if its trials ran to their end, as ``fedskew sweep`` does."""
-    result = run_sweep(asked, folder, how, address)
+    result = run_sweep(asked, folder, how, address, console)
     if not (result.interrupted or result.all_failed):
         measure_and_log(asked, result.folder, address)
     return result

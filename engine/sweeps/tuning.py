@@ -138,11 +138,16 @@ def begin_second_best(named: NamedSweep, of: Path, out: Path | None, how: Mappin
     folder = SweepFolder.for_sweep(named, path)
     other = all(side.rank for side in read(path))
     require(other, "--out", path, "is the folder of the best candidates", "name another one")
-    if not folder.is_sweep():
-        folder.create(replace(named, rank=1), how)  # so that one that is killed here is a folder of the second best
-    with writing(path):
-        write(path, second_best(sides))
+    begin_with(replace(named, rank=1), folder, second_best(sides), how)
     return path
+
+
+def begin_with(named: NamedSweep, folder: SweepFolder, sides: Sequence[TunedSide], how: Mapping[str, Any]) -> None:
+    """Make the folder of a sweep whose sides are tuned already."""
+    if not folder.is_sweep():
+        folder.create(named, how)  # before its choices: one that is killed here is a folder of the same rank
+    with writing(folder.path):
+        write(folder.path, sides)
 
 
 def _recorded(named: NamedSweep, path: Path) -> tuple[TunedSide, ...]:

@@ -22,6 +22,7 @@ from engine.analysis.ledger import (
     Entry,
     Stated,
     SweepRows,
+    confirmed,
     counts,
     file_of,
     page,
@@ -29,6 +30,7 @@ from engine.analysis.ledger import (
     read_all,
     record,
     rows_of,
+    seed_of,
     to_mappings,
     with_headlines,
     write,
@@ -42,7 +44,7 @@ from engine.analysis.report.sections import ledger_note
 from engine.analysis.tuning import Candidate, TunedSide, second_best
 from engine.analysis.tuning import write as write_choices
 from engine.base.digests import digest_of, portable_digest_of
-from engine.base.errors import RunFolderError
+from engine.base.errors import RunError, RunFolderError
 from engine.experiment import Experiment
 from tests.support.sweep_folders import ALPHA, MU, make_sweep
 
@@ -328,6 +330,63 @@ def test_other_code_makes_an_earlier_version(folder: Path) -> None:
     assert judged(late, now).rows[0].earlier == ("its code had changed already when it was recorded",)
     assert record(folder, changed, before=first).codes == {CODE: SOURCES}
     assert EARLIER not in words(judged(record(folder, changed, before=first), now))
+
+
+def computed_again(folder: Path, place: Path, code: str) -> Path:
+    """The trials of seed 0 by other code, as ``claims --confirm`` leaves them."""
+    shutil.copytree(folder, place)
+    values = yaml.safe_load((place / "sweep.yaml").read_text())
+    (place / "sweep.yaml").write_text(yaml.safe_dump(values | {"seeds": [0]}))
+    for trial in place.glob("trials/*"):
+        if json.loads((trial / "trial.json").read_text())["seed"]:
+            shutil.rmtree(trial)
+            continue
+        summary = next(trial.rglob("summary.json"))
+        summary.write_text(summary.read_text().replace(CODE, code))
+    return place
+
+
+def test_a_seed_that_other_code_computes_to_the_bit_confirms_an_entry(folder: Path, tmp_path: Path) -> None:
+    """Kills: a ledger that forgets all verdicts with each change of code; a confirmation of one code that passes for
+    another's, that is lost on the disk, or of which nobody is told."""
+    entry, other = read(write(tmp_path / "ledger", record(folder, stated_of(folder)))), "d" * 16
+    place = computed_again(folder, tmp_path / "again", other)
+    now = stated_of(folder, sources=lambda: "t" * 16, codes=lambda: frozenset({other}))
+    assert words(judged(entry, now)) == [EARLIER] * 5
+    assert seed_of(entry) == 0
+    found = read(write(tmp_path / "ledger", confirmed(entry, record(place, now), now)))
+    assert found.table == entry.table
+    rows = judged(found, now)
+    assert EARLIER not in words(rows)
+    said = f"- Again by sources `{'t' * 16}`: 4 trials of seed 0, equal to the bit (0.1 minutes)."
+    assert said in page([rows], PAPERS)
+    later = replace(now, sources=lambda: "u" * 16)
+    assert words(judged(found, later)) == [EARLIER] * 5
+    assert confirmed(found, record(place, now), now) == found  # a second time it is the same one
+
+
+def test_other_bits_confirm_nothing(folder: Path, tmp_path: Path) -> None:
+    """Kills: a trial of other weights, of another figure or that is not there, taken for an equal one; trials of the
+    code of then that confirm themselves."""
+    entry, other = record(folder, stated_of(folder)), "d" * 16
+    place = computed_again(folder, tmp_path / "again", other)
+    now = stated_of(folder, sources=lambda: "t" * 16, codes=lambda: frozenset({other}))
+    again = record(place, now)
+    with pytest.raises(RunError, match="were computed by other code than this; remove their folder"):
+        confirmed(entry, entry, now)
+
+    def changed(**values: Any) -> Entry:
+        first, *rest = again.table.rows
+        return replace(again, table=replace(again.table, rows=({**first, **values}, *rest)))
+
+    for values, said in (
+        ({"weights": "0" * 16}, r"comes to other bits now: trial 00000 \(its weights\); run the sweep again"),
+        ({"last10_accuracy": 0.5}, r"trial 00000 \(its last10_accuracy\)"),
+        ({"status": "missing"}, r"trial 00000 \(has not ended\)"),
+        ({"alpha": 17.0}, r"trial 00000 \(has not ended\)"),
+    ):
+        with pytest.raises(RunError, match=said):
+            confirmed(entry, changed(**values), now)
 
 
 def test_another_claim_makes_an_earlier_version_of_that_one(folder: Path) -> None:

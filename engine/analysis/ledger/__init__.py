@@ -2,9 +2,11 @@
 
 It offers ``record`` (the entry of a sweep's folder), ``write`` and ``read_all`` for the entries, ``rows_of`` (each
 claim with its verdict, and whether code or setting have changed since), ``counts`` and ``page`` for docs/claims.md.
-Read ``entry.py`` first (what is kept of a sweep), then ``versions.py``, ``rows.py`` and ``counting.py``.
+Read ``entry.py`` first (what is kept of a sweep), then ``versions.py``, ``confirming.py``, ``rows.py`` and
+``counting.py``.
 """
 
+from engine.analysis.ledger.confirming import confirmed, seed_of
 from engine.analysis.ledger.counting import counts, to_mappings
 from engine.analysis.ledger.entry import Entry, file_of, read, read_all, write
 from engine.analysis.ledger.headline import with_headlines
@@ -18,6 +20,7 @@ __all__ = [
     "Row",
     "Stated",
     "SweepRows",
+    "confirmed",
     "counts",
     "file_of",
     "page",
@@ -25,6 +28,7 @@ __all__ = [
     "read_all",
     "record",
     "rows_of",
+    "seed_of",
     "to_mappings",
     "with_headlines",
     "write",

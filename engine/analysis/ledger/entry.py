@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,19 @@ OF_TABLE = "table_sha256"  # in an entry of before: of its table alone
 
 
 @dataclass(frozen=True)
+class Confirmation:
+    """The trials of one seed, computed again by other code and equal to the bit, see ``confirming.py``.
+
+    sources: the hash of that code's sources. seconds: of computing them, all added up.
+    """
+
+    sources: str
+    seed: int
+    trials: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Entry:
     """What is kept of one sweep.
 
@@ -46,6 +59,7 @@ class Entry:
     sources, "" where these were gone when it was recorded. versions: what computed them beside that, one mapping for
     each mixture. machine: of the computer that it was recorded on, {} if that is not known to have computed it.
     search_seconds: of the trials by which sides were tuned; None if nothing was, or if the entry does not say.
+    confirmed: by which other code since.
     """
 
     name: str
@@ -59,6 +73,7 @@ class Entry:
     machine: Mapping[str, Any]
     table: TrialTable
     search_seconds: float | None = None
+    confirmed: tuple[Confirmation, ...] = ()
 
     @cached_property
     def claims(self) -> tuple[Claim, ...]:
@@ -151,6 +166,7 @@ def write(ledger: Path, entry: Entry) -> Path:
         "versions": [dict(one) for one in entry.versions],
         "machine": dict(entry.machine),
         **({} if entry.search_seconds is None else {"search_seconds": entry.search_seconds}),
+        **({"confirmed": [asdict(one) for one in entry.confirmed]} if entry.confirmed else {}),
         "definition": dict(entry.definition),
         "metrics": list(entry.table.metrics),
     }
@@ -201,7 +217,7 @@ def _entry(path: Path, values: Any, below: str) -> Entry:
     lacking = [name for name in checks if name not in values]
     if lacking:
         raise KeyError(lacking[0])
-    fields.check(values, checks | {"search_seconds": fields.number})
+    fields.check(values, checks | {"search_seconds": fields.number, "confirmed": fields.sequence(_confirmation)})
     if _hash(below if kept == HASH else values[TRIALS]) != values[kept]:
         raise ValueError("it is not what was recorded")
     definition = values["definition"]
@@ -222,11 +238,19 @@ def _entry(path: Path, values: Any, below: str) -> Entry:
         machine=values["machine"],
         table=TrialTable.from_text(values[TRIALS], axes, values["metrics"]),
         search_seconds=values.get("search_seconds"),
+        confirmed=tuple(Confirmation(**one) for one in values.get("confirmed", ())),
     )
     if path.name != file_of(path.parent, entry.name, entry.profile, entry.choice).name:
         raise ValueError(f"it is of {entry.name} in profile {entry.profile}")
     entry.results(entry.claims)  # raises where the definition lacks a part
     return entry
+
+
+def _confirmation(name: str, value: Any) -> None:
+    """Check one confirmation, see ``engine.record.fields``."""
+    fields.mapping(fields.anything)(name, value)
+    numbers = dict.fromkeys(("seed", "trials"), fields.whole)
+    fields.check(value, {"sources": fields.text, **numbers, "seconds": fields.number})
 
 
 def _tuple(values: Any) -> tuple[Any, ...] | None:

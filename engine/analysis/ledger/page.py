@@ -21,7 +21,8 @@ states, before it is run, which setting of a paper should be better than which o
 such claim. **Held**: the 95 % interval of the effect, taken seed by seed, lies above what was asked for in every cell
 of the sweep. **Not held**: in some cell it lies nowhere above it. **Undecided**: the seeds so far say neither. **Of an
 earlier version**: there is a verdict, but the code that computes the trials, the setting or the claim has changed since
-they ran; it counts for nothing until it is run again. **Not yet run**: there are no trials of it here. An effect is
+they ran; it counts for nothing until it is run again, or until one of its seeds comes to the same bits by the code of
+today (`fedskew claims --confirm`). **Not yet run**: there are no trials of it here. An effect is
 counted so that more than 0 speaks for the claim, and where a claim has many cells it is that of the weakest one.
 Partitions: how many different ways of dealing the data out to clients are among the seeds; 1 means that the verdict
 holds for that one division. The setting is the sweep's: `fedskew run SWEEP` lists its cells, and a sweep of the profile
@@ -90,7 +91,7 @@ def _sweep(sweep: SweepRows) -> list[str]:
     blocks = [f"### {_heading(sweep)}", title, _table(sweep), f"`{sweep.command}`"]
     if sweep.entry is not None:
         blocks[-1] += f": {_made_by(sweep.entry)}"
-        told = (*_tuning(sweep.entry), *_tried(sweep, sweep.entry), *_remarks(sweep.rows))
+        told = (*_tuning(sweep.entry), *_again(sweep.entry), *_tried(sweep, sweep.entry), *_remarks(sweep.rows))
         blocks.append("\n".join(f"- {one}" for one in told))
     return blocks
 
@@ -138,6 +139,13 @@ def _tuning(entry: Entry) -> Iterable[str]:
         return (f"Tuned: {escaped(side)}." for side in entry.given)
     tuned = entry.definition.get("tuned")
     return ["Sides are not tuned yet." if tuned else "Nothing was tuned: each side has what the sweep sets."]
+
+
+def _again(entry: Entry) -> Iterable[str]:
+    """Say by which other code a seed was computed again."""
+    for one in entry.confirmed:
+        told = f"{counted(one.trials, 'trial')} of seed {one.seed}, equal to the bit ({one.seconds / 60:.1f} minutes)"
+        yield f"Again by sources `{one.sources}`: {told}."
 
 
 def _tried(sweep: SweepRows, entry: Entry) -> Iterable[str]:

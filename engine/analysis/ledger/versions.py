@@ -42,6 +42,8 @@ def settings_digest(settings: Iterable[Mapping[str, Any]]) -> str:
 
 def _of_code(entry: Entry, stated: Stated) -> Iterable[str]:
     recorded = set(entry.codes.values())
+    if any(one.sources == stated.sources() for one in entry.confirmed):
+        return
     if "" in recorded:
         yield "its code had changed already when it was recorded"
     elif recorded - {stated.sources()}:
