@@ -73,7 +73,7 @@ def bases(name: str) -> list[type]:
 def measured(name: str) -> tuple[str, float] | None:
     """Return the network and the time of local work, by FedAvg's, as benchmarks/method_cost.py measured it last."""
     results = json.loads((ROOT / "benchmarks" / "results" / "method_cost.json").read_text(encoding="utf-8"))
-    for network, entries in (results.get("workloads") or results["models"]).items():
+    for network, entries in results["workloads"].items():
         for entry in entries.values():
             if entry["method"] == name != "fedavg":
                 return network, entry["by_fedavg"]

@@ -768,6 +768,18 @@ ANALYSIS = (
         "sign = 1",
         "test_claims.py::test_a_target_that_was_never_reached_is_not_left_out",
     ),
+    mutant(
+        "an entry of the ledger that other bits confirm",
+        'names = ("status", "partition", "weights", *entry.table.metrics)',
+        'names = ("status", "partition")',
+        "test_ledger.py::test_other_bits_confirm_nothing",
+    ),
+    mutant(
+        "a confirmation that is good for all code",
+        "any(one.sources == stated.sources() for one in entry.confirmed)",
+        "entry.confirmed",
+        "test_ledger.py::test_a_seed_that_other_code_computes_to_the_bit_confirms_an_entry",
+    ),
 )
 
 RUN = (
