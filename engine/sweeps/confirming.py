@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from engine.analysis.ledger import Entry, seed_of
-from engine.analysis.ledger.recording import ANY
+from engine.analysis.ledger.recording import ANY, HERE
 from engine.base.errors import require
 from engine.sweeps.folder import SweepFolder
 from engine.sweeps.named import NamedSweep, load
@@ -21,8 +21,10 @@ def again(entry: Entry, how: How, sweeps: Mapping[str, tuple[str, ...]]) -> tupl
 
     The folder is of the present code, whose hash is in its name: trials that other code has left are none of its own.
     """
-    there = [text for text in entry.overrides if text.endswith(f"={ANY}")]
-    require(not there, "--confirm", entry.name, f"was run with {', '.join(there)}", "run it again, and record it")
+    place = f"{HERE}{ANY}"
+    require(
+        place not in entry.overrides, "--confirm", entry.name, f"was run with {place}", "run it again, and record it"
+    )
     overrides = [text for text in entry.overrides if not text.startswith("seeds=")]
     named = load(entry.name, entry.profile, [*overrides, f"seeds=[{seed_of(entry)}]"], sweeps)
     named = replace(named, rank=1 if entry.choice else 0)

@@ -367,7 +367,7 @@ def test_a_seed_that_other_code_computes_to_the_bit_confirms_an_entry(folder: Pa
 
 def test_other_bits_confirm_nothing(folder: Path, tmp_path: Path) -> None:
     """Kills: a trial of other weights, of another figure or that is not there, taken for an equal one; trials of the
-    code of then that confirm themselves."""
+    code of then that confirm themselves; a setting of which nothing was computed again."""
     entry, other = record(folder, stated_of(folder)), "d" * 16
     place = computed_again(folder, tmp_path / "again", other)
     now = stated_of(folder, sources=lambda: "t" * 16, codes=lambda: frozenset({other}))
@@ -387,6 +387,15 @@ def test_other_bits_confirm_nothing(folder: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(RunError, match=said):
             confirmed(entry, changed(**values), now)
+    first, *rest = entry.table.rows
+    lone = replace(entry, table=replace(entry.table, rows=({**first, "status": "missing"}, *rest)))
+    assert first["seed"] != seed_of(lone)  # another seed has more trials now
+    rows = tuple(row for row in entry.table.rows if row["seed"] == 0 or row["trial"] == rest[0]["trial"])
+    lone = replace(entry, table=replace(entry.table, rows=({**first, "status": "missing"}, *rows[1:])))
+    with pytest.raises(
+        RunError, match=f"seed 0 has no trial of the setting of trial {rest[0]['trial']}; run the sweep"
+    ):
+        confirmed(lone, again, now)
 
 
 def test_another_claim_makes_an_earlier_version_of_that_one(folder: Path) -> None:

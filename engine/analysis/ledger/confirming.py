@@ -32,17 +32,21 @@ def confirmed(entry: Entry, again: Entry, stated: Stated) -> Entry:
     """Return the entry with the confirmation that ``again``, the trials of one of its seeds, is.
 
     stated: the sweep as it is now. Raises :class:`RunError` where a trial has not ended, was computed by other code, or
-    came to other bits: weights, partition, or a figure that the entry keeps.
+    came to other bits (weights, partition, or a figure that the entry keeps), and where a setting has no trial of the
+    seed, so that nothing would be known of it.
     """
     seed, sources = seed_of(entry), stated.sources()
     if {*again.codes.values()} != {sources}:
         raise RunError(f"{again.name}: its trials were computed by other code than this; remove their folder")
     found = {_setting(again, row): row for row in again.table.rows if row["seed"] == seed}
+    ended = [row for row in entry.table.rows if row["status"] in ENDED]
+    of_seed = {_setting(entry, row): row for row in ended if row["seed"] == seed}
+    alone = next((row["trial"] for row in ended if _setting(entry, row) not in of_seed), None)
+    if alone is not None:
+        raise RunError(f"{entry.name}: seed {seed} has no trial of the setting of trial {alone}; run the sweep again")
     wrong = []
-    for row in entry.table.rows:
-        if row["seed"] == seed and row["status"] in ENDED:
-            other = found.get(_setting(entry, row))
-            wrong += [f"trial {row['trial']} ({what})" for what in _differing(entry, row, other)]
+    for setting, row in of_seed.items():
+        wrong += [f"trial {row['trial']} ({what})" for what in _differing(entry, row, found.get(setting))]
     if wrong:
         more = f" and {len(wrong) - MOST} more" if len(wrong) > MOST else ""
         told = f"{', '.join(wrong[:MOST])}{more}"
