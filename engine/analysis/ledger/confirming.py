@@ -11,12 +11,12 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+from engine.analysis.coverage import ENDED
 from engine.analysis.ledger.entry import Confirmation, Entry
 from engine.analysis.ledger.stated import Stated
 from engine.analysis.settings import key
 from engine.base.errors import RunError
 
-ENDED = ("finished", "stopped", "failed")
 MOST = 3  # trials that are named
 
 

@@ -19,7 +19,7 @@ import pandas as pd
 import yaml
 
 from engine.analysis.claims import Claim
-from engine.analysis.coverage import Coverage, counted
+from engine.analysis.coverage import ENDED, Coverage, counted
 from engine.analysis.ledger.table import TrialTable
 from engine.analysis.results import Axis, Results
 from engine.analysis.sequential import REACHES
@@ -110,7 +110,7 @@ class Entry:
     @property
     def ended(self) -> str:
         """How many trials have ended: ``24``, or ``18 of 24``."""
-        ended = sum(row["status"] in ("finished", "stopped", "failed") for row in self.table.rows)
+        ended = sum(row["status"] in ENDED for row in self.table.rows)
         return f"{ended:,}" if ended == len(self.table.rows) else f"{ended:,} of {len(self.table.rows):,}"
 
     def results(self, claims: tuple[Claim, ...]) -> Results:
