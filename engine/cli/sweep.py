@@ -181,7 +181,7 @@ def _end(console: Console, named: NamedSweep, outcome: SweepResult, address: str
         console.print(again, highlight=False, soft_wrap=True, markup=False)
         _print_json(named, outcome, None)
         return stopping.exit_code()
-    if not outcome.all_failed and not measured:
+    if outcome.measurable and not measured:
         _measure(console, named, outcome.folder, address)
     from engine.worker.ray import cluster
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from engine.analysis.ledger import Entry, seed_of
+from engine.analysis.ledger import Entry, seed_of, without_seeds
 from engine.analysis.ledger.recording import ANY, HERE
 from engine.base.errors import require
 from engine.sweeps.folder import SweepFolder
@@ -25,8 +25,7 @@ def again(entry: Entry, how: How, sweeps: Mapping[str, tuple[str, ...]]) -> tupl
     require(
         place not in entry.overrides, "--confirm", entry.name, f"was run with {place}", "run it again, and record it"
     )
-    overrides = [text for text in entry.overrides if not text.startswith("seeds=")]
-    named = load(entry.name, entry.profile, [*overrides, f"seeds=[{seed_of(entry)}]"], sweeps)
+    named = load(entry.name, entry.profile, [*without_seeds(entry.overrides), f"seeds=[{seed_of(entry)}]"], sweeps)
     named = replace(named, rank=1 if entry.choice else 0)
     plain = SweepFolder.for_sweep(named, None).path
     choice = f"-{entry.choice}" if entry.choice else ""

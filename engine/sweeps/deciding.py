@@ -73,7 +73,7 @@ def run_until_decided(
     while True:
         outcome = run_sweep(named, folder.path, how, address, console, retry_failed)
         retry_failed = False  # once: what fails again is not tried at each look
-        if outcome.interrupted or outcome.all_failed:
+        if not outcome.measurable:
             return named, outcome, []
         measure(named, folder.path)
         results = load(folder.path)

@@ -53,7 +53,7 @@ def run_and_measure(
 ) -> SweepResult:
     """Run a sweep, and measure what its claims rest on if its trials ran to their end, as ``fedskew sweep`` does."""
     result = run_sweep(asked, folder, how, address, console)
-    if not (result.interrupted or result.all_failed):
+    if result.measurable:
         measure_and_log(asked, result.folder, address)
     return result
 

@@ -61,6 +61,11 @@ class SweepResult:
     def all_failed(self) -> bool:
         return 0 < self.trials == self.statuses.get("failed", 0)
 
+    @property
+    def measurable(self) -> bool:
+        """Whether its trials ran to their end, so that what its claims rest on can be measured."""
+        return not (self.interrupted or self.all_failed)
+
 
 def run_sweep(
     named: NamedSweep,

@@ -179,6 +179,26 @@ def test_the_second_best_stands_beside_the_best(folder: Path, tmp_path: Path) ->
     assert set(words(judged(best, other))) == {EARLIER}
 
 
+def test_a_verdict_that_hangs_on_the_choice_is_named(folder: Path) -> None:
+    """Kills: a verdict under the second best settings beside another claim's; one that stays called another; a headline
+    without it, or with that of the best."""
+    best = judged(record(folder, stated_of(folder)), stated_of(folder))
+    assert "## With the second best settings" not in page([best], PAPERS)
+    third = best.rows[2]  # not held; the others are in another order
+    assert third.verdict is not None and third.word == "not held"
+    turned = replace(third, verdict=replace(third.verdict, verdict="held", effect=0.5))
+    second = replace(best, choice="second-best", rows=(turned, *best.rows[:2], *best.rows[3:]))
+    told = page([best, second], PAPERS)
+    assert "| made.headline | 5 | 4 | 3: not held, then held |" in told
+    assert "| made.headline | 5 | 5 | none |" in page([best, replace(best, choice="second-best")], PAPERS)
+    ccvr = [replace(one, name="ccvr.headline", rows=one.rows[::-1]) for one in (best, second)]
+    ccvr[0] = replace(ccvr[0], rows=best.rows[2:])
+    (line,) = (line for line in with_headlines(f"{BEGIN}{END}", ccvr).splitlines() if line.startswith("| CCVR"))
+    assert "[not held]" in line and line.endswith(f"| held, {turned.effect} |")
+    (line,) = (line for line in with_headlines(f"{BEGIN}{END}", ccvr[:1]).splitlines() if line.startswith("| CCVR"))
+    assert line.endswith(f"| {NOT_RUN} |")
+
+
 def test_an_entry_keeps_what_was_searched_and_how_long(folder: Path, tmp_path: Path) -> None:
     """Kills: minutes without those of the search; candidates that only a folder has; a second best whose command needs
     a folder that nobody has; sides that nobody tuned and of which nothing is said; entries of before refused; a choice
@@ -517,7 +537,7 @@ def test_the_page_says_what_a_row_rests_on(folder: Path) -> None:
     assert with_headlines(f"a{BEGIN}old{END}b", [rows]).count(f"](docs/claims.md#{NAME.replace('.', '')})") == 0
     ccvr = with_headlines(f"a{BEGIN}old{END}b", [replace(rows, name="ccvr.headline")])
     assert "| CCVR | mu = 0.1 helps | [held](docs/claims.md#ccvrheadline) | +" in ccvr
-    assert "| CBFL | no headline sweep is stated yet | not yet run | | |" in ccvr
+    assert "| CBFL | no headline sweep is stated yet | not yet run | | | |" in ccvr
     assert ccvr.startswith("a") and ccvr.endswith("b") and "old" not in ccvr
     with pytest.raises(RunFolderError):
         with_headlines("no markers", [])

@@ -780,6 +780,12 @@ ANALYSIS = (
         "entry.confirmed",
         "test_ledger.py::test_a_seed_that_other_code_computes_to_the_bit_confirms_an_entry",
     ),
+    mutant(
+        "a verdict under the second best settings beside another claim's",
+        "other = others.get((row.claim.text, row.claim.source))",
+        "other = second.rows[number - 1]",
+        "test_ledger.py::test_a_verdict_that_hangs_on_the_choice_is_named",
+    ),
 )
 
 RUN = (

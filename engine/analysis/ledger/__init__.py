@@ -13,7 +13,7 @@ from engine.analysis.ledger.headline import with_headlines
 from engine.analysis.ledger.page import page
 from engine.analysis.ledger.recording import record
 from engine.analysis.ledger.rows import Row, SweepRows, rows_of
-from engine.analysis.ledger.stated import Stated
+from engine.analysis.ledger.stated import Stated, without_seeds
 
 __all__ = [
     "Entry",
@@ -31,5 +31,6 @@ __all__ = [
     "seed_of",
     "to_mappings",
     "with_headlines",
+    "without_seeds",
     "write",
 ]

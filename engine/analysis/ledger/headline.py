@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from engine.analysis.ledger.counting import counted_rows
 from engine.analysis.ledger.page import anchor
 from engine.analysis.ledger.rows import NOT_RUN, Row, SweepRows
+from engine.analysis.ledger.sensitivity import both, pairs
 from engine.analysis.report.sheets import escaped
 from engine.base.errors import RunFolderError
 
@@ -26,19 +27,24 @@ def with_headlines(text: str, sweeps: Iterable[SweepRows]) -> str:
 
 def _table(sweeps: Iterable[SweepRows]) -> str:
     """The first claim of each paper's headline sweep, one row a paper: that which is counted."""
+    known = [*sweeps]
     first: dict[str, tuple[SweepRows, Row]] = {}
-    for sweep, row in counted_rows(sweeps):
+    for sweep, row in counted_rows(known):
         first.setdefault(sweep.name, (sweep, row))
-    lines = ["| paper | claim | verdict | effect, 95 % interval | seeds |", "|---|---|---|---|---|"]
+    then = {id(row): other for best, second in pairs(known) for _, row, other in both(best, second)}
+    head = "| paper | claim | verdict | effect, 95 % interval | seeds | with second best settings |"
+    lines = [head, "|---|---|---|---|---|---|"]
     for paper, module in HEADLINES.items():
         found = first.get(f"{module}.headline")
         if found is None:
-            lines.append(f"| {paper} | no headline sweep is stated yet | {NOT_RUN} | | |")
+            lines.append(f"| {paper} | no headline sweep is stated yet | {NOT_RUN} | | | |")
             continue
         sweep, row = found
         profile = f" (profile {sweep.profile})" if sweep.profile != "laptop" else ""
         seeds = str(len(row.verdict.seeds)) if row.verdict else ""
         verdict = f"[{row.word}](docs/claims.md#{anchor(sweep)})"
         text = f"{escaped(row.claim.text)}{escaped(sweep.changed)}{profile}"
-        lines.append(f"| {paper} | {text} | {verdict} | {row.effect} | {seeds} |")
+        other = then.get(id(row))
+        second = f"{other.word}, {other.effect}" if other else NOT_RUN
+        lines.append(f"| {paper} | {text} | {verdict} | {row.effect} | {seeds} | {second} |")
     return "\n".join(lines)

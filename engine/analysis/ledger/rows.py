@@ -14,7 +14,7 @@ from engine.analysis.comparing.rests_on import rests_on
 from engine.analysis.comparing.verdicts import Verdict, judge
 from engine.analysis.coverage import lacks
 from engine.analysis.ledger.entry import Entry, file_of
-from engine.analysis.ledger.stated import Stated
+from engine.analysis.ledger.stated import Stated, without_seeds
 from engine.analysis.ledger.versions import change_of, changes
 from engine.analysis.quantities import quantity
 from engine.analysis.settings import key
@@ -187,7 +187,7 @@ def command_of(
     seeds: those that it does not have by itself. most: seeds of one whose seeds were added until claims were decided.
     second_best: where its choices are, of one that has the second best setting of each side.
     """
-    words = ["fedskew", "sweep", name, *(word for word in overrides if not word.startswith("seeds="))]
+    words = ["fedskew", "sweep", name, *without_seeds(overrides)]
     words += [f"seeds=[{','.join(map(str, seeds))}]"] if seeds else []
     words += ["--profile", profile] * (profile != "laptop")
     words += ["--until-decided", "--most", str(most)] if most is not None else []
@@ -196,7 +196,7 @@ def command_of(
 
 def _setting(overrides: Iterable[str]) -> list[str]:
     """Return those overrides that make the trials others: no seeds, no folder of data."""
-    return [word for word in overrides if not word.startswith(("seeds=", "data.root="))]
+    return [word for word in without_seeds(overrides) if not word.startswith("data.root=")]
 
 
 def _mapping(row: Row) -> dict[str, Any]:

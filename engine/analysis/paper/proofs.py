@@ -11,6 +11,7 @@ from typing import Any
 from engine.analysis import tuning
 from engine.analysis.comparing.ranking import counted
 from engine.analysis.ledger.rows import command_of
+from engine.analysis.ledger.stated import without_seeds
 from engine.analysis.paper.evidence import Evidence, different
 from engine.analysis.paper.sources import SOURCES
 from engine.analysis.report.sheets import seeds_text
@@ -144,7 +145,7 @@ def command(evidence: Evidence) -> Proof | None:
             reference,
             str(evidence.sweep.get("profile")),
             overrides,
-            evidence.sweep["seeds"] if not added and any(word.startswith("seeds=") for word in overrides) else (),
+            evidence.sweep["seeds"] if not added and without_seeds(overrides) != overrides else (),
             added["most"] if added else None,
             "FOLDER" if evidence.sweep.get("tuned_rank") else "",
         )
