@@ -18,6 +18,7 @@ from engine.analysis.claims import Claim, PaperTable, Published
 from engine.experiment import Experiment
 from engine.sweeps.definition import Sweep
 from tune_configs import fedser
+from tune_configs.cbfl import AUTHORS_INIT
 from tune_configs.fedser import FEDAVG, FEDDC, FEDMIX, FEDPROX, MOON
 from tune_configs.quickstart import cifar10, quickstart
 from tune_configs.warm_up import Rest
@@ -33,8 +34,9 @@ METHODS = [FEDAVG, FEDPROX, SCAFFOLD, MOON, FEDMIX, FEDDC]
 
 def base(profile: str, **changes: object) -> Experiment:
     """The experiment that all of these vary; ``changes`` are dotted keys with ``__`` for the dot."""
-    experiment = cifar10() if profile == "paper" else quickstart()
-    rounds = {} if profile == "paper" else {"rounds": 20, "evaluation.local_every": 0}
+    paper = profile == "paper"
+    experiment = cifar10().replace({"model.conv_init": AUTHORS_INIT}) if paper else quickstart()
+    rounds = {} if paper else {"rounds": 20, "evaluation.local_every": 0}
     dotted = {key.replace("__", "."): value for key, value in changes.items()}
     return experiment.replace({"name": "drift", **rounds, **dotted})
 

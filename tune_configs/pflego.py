@@ -4,7 +4,7 @@ Profiles: ``paper`` is the setting of the published code, which the figures of t
 100 clients, 20 of them in a round, 200 rounds, tau = 50 gradients at the head, 0.007 as the clients' learning rate,
 Adam on the server, pixels in [0, 1]; the server's rate is not known but for Omniglot. CIFAR-10 where nothing else is
 said. ``laptop`` is 100 rounds on Fashion-MNIST, on 10,000 of its images but in ``table`` and ``time``. Heads start as
-Kaiming's do; the code draws them from [0, 1), and so do ``table`` and ``emnist`` in the paper's profile.
+Kaiming's do; the code draws them from [0, 1), and so do all sweeps that compare methods in the paper's profile.
 
 PFLEGO has fields of its own for its steps and ignores the section ``local``, by which the others take as many steps
 over all rows of a client, 50. So one base serves all.
@@ -224,8 +224,8 @@ def _as_in_the_code(method: dict[str, Any]) -> dict[str, Any]:
     return {**method, "head_init": "uniform01"} if own else method
 
 
-def _first_heads(paper: bool) -> list[dict[str, Any]]:
-    return [_as_in_the_code(method) for method in METHODS] if paper else METHODS
+def _first_heads(paper: bool, methods: list[dict[str, Any]] = METHODS) -> list[dict[str, Any]]:
+    return [_as_in_the_code(method) for method in methods] if paper else methods
 
 
 def _momentum(spec: Any) -> float:
@@ -289,13 +289,15 @@ AGAINST = {  # FedAvg on local labels has a model after local work alone, so it 
 def headline(profile: str) -> Sweep:
     """PFLEGO against five others where clients have half of the classes: the abstract's claim.
 
-    On a laptop 5,000 images of Fashion-MNIST, 100 clients, 20 in each of 200 rounds, an hour on two cores, most of it
-    the 50 full steps of FedPer, FedBABU and FedAvg. FedBABU's clients share one head of all classes; momentum is the
-    same for all, none. Each method's rate is the best of three on one seed held out.
+    On a laptop 5,000 images of Fashion-MNIST, 100 clients, 20 in each of 200 rounds, 80 minutes on two cores, most of
+    it the 50 full steps of FedPer, FedBABU and FedAvg. FedBABU's clients share one head of all classes; momentum is the
+    same for all, none. Each method's rate is the best of three on one seed held out. FedPer, FedBABU, FedAvg and
+    FedRecon chose the highest that was tried, PFLEGO and FedRep the middle one, so that a higher one may serve these
+    four better: that could turn what PFLEGO won, against FedBABU as received, and nothing that it lost.
     """
     fewer = {} if profile == "paper" else {"data.train_samples": 5_000, "rounds": 200, "evaluation.personal_every": 5}
-    pflego = {"name": "pflego"}
-    methods = [pflego, *AGAINST.values()]
+    methods = _first_heads(profile == "paper", [{"name": "pflego"}, *AGAINST.values()])
+    pflego, others = methods[0], dict(zip(AGAINST, methods[1:], strict=True))
     return Sweep(
         base=base(profile, {DEGREE: "medium", **fewer}),
         space={"algorithm": tune.grid_search(methods)},
@@ -307,7 +309,7 @@ def headline(profile: str) -> Sweep:
         claims=tuple(
             _ahead(f"PFLEGO is better than {told}: {scope}.", ABSTRACT, pflego, other, metric, {})
             for metric, scope in SCOPES.items()
-            for told, other in AGAINST.items()
+            for told, other in others.items()
             if metric == PARTICIPANTS or other is not FEDAVG
         ),
     )
@@ -486,9 +488,10 @@ def curves(profile: str) -> Sweep:
     data = ["mnist", "fashion_mnist", "cifar10"]
     across = {"data.name": tune.grid_search(data), "model.name": tune.sample_from(_network)} if paper else {}
     columns = ("data.name", DEGREE) if paper else (DEGREE,)
+    pflego, fedper, _ = methods = _first_heads(paper)
     return Sweep(
         base=small(profile, {"evaluation.client_loss": True}),
-        space={"algorithm": tune.grid_search(METHODS), DEGREE: tune.grid_search(SOME), **across},
+        space={"algorithm": tune.grid_search(methods), DEGREE: tune.grid_search(SOME), **across},
         seeds=(0, 1, 2),
         metric="personal_accuracy",
         target_accuracy=_target(profile),
@@ -500,8 +503,8 @@ def curves(profile: str) -> Sweep:
             Claim(
                 text="PFLEGO needs fewer rounds to the target than FedPer.",
                 source="ours",
-                better={"algorithm": PFLEGO},
-                worse={"algorithm": FEDPER},
+                better={"algorithm": pflego},
+                worse={"algorithm": fedper},
                 metric="rounds_to_target",
                 larger_is_better=False,
             ),
@@ -511,13 +514,14 @@ def curves(profile: str) -> Sweep:
 
 def diverse(profile: str) -> Sweep:
     """Three methods where clients have two to five classes, each another number."""
+    pflego, fedper, _ = methods = _first_heads(profile == "paper")
     return Sweep(
         base=small(profile, {DEGREE: "diverse"}),
-        space={"algorithm": tune.grid_search(METHODS)},
+        space={"algorithm": tune.grid_search(methods)},
         seeds=(0, 1, 2),
         metric=EVERYBODY,
         tables=_both_scopes(),
-        claims=at_or_above_fedper({}),
+        claims=at_or_above_fedper({}, pflego, fedper),
     )
 
 
@@ -543,16 +547,17 @@ def omniglot(profile: str) -> Sweep:
         "rounds": 40,
         "local.steps": 10,
     }
-    pflego = {"name": "pflego", "server_lr": 0.003, **({} if paper else {"tau": 10})}
+    own = {"name": "pflego", "server_lr": 0.003, **({} if paper else {"tau": 10})}
+    pflego, fedper, fedavg = methods = _first_heads(paper, [own, FEDPER, FEDAVG])
     return Sweep(
         base=base(profile, {**changes, **({} if paper else fewer)}),
-        space={"algorithm": tune.grid_search([pflego, FEDPER, FEDAVG])},
+        space={"algorithm": tune.grid_search(methods)},
         seeds=(0, 1, 2),
         metric=EVERYBODY,
         tables=_both_scopes(),
         claims=(
-            *at_or_above_fedper({}, pflego),
-            _ahead("PFLEGO is better than FedAvg.", ABSTRACT, pflego, FEDAVG, PARTICIPANTS, {}),
+            *at_or_above_fedper({}, pflego, fedper),
+            _ahead("PFLEGO is better than FedAvg.", ABSTRACT, pflego, fedavg, PARTICIPANTS, {}),
         ),
     )
 
@@ -573,14 +578,15 @@ def cifar10_reduced(profile: str) -> Sweep:
         "participation.count": 4,
     }
     fewer = {"rounds": 50, "local.steps": 10}
-    pflego = PFLEGO if paper else {**PFLEGO, "tau": 10}
+    own = PFLEGO if paper else {**PFLEGO, "tau": 10}
+    pflego, fedper, _ = methods = _first_heads(paper, [own, FEDPER, FEDAVG])
     return Sweep(
         base=base(profile, {**changes, **({} if paper else fewer)}),
-        space={"algorithm": tune.grid_search([pflego, FEDPER, FEDAVG])},
+        space={"algorithm": tune.grid_search(methods)},
         seeds=(0, 1, 2),
         metric=EVERYBODY,
         tables=_both_scopes(),
-        claims=at_or_above_fedper({}, pflego),
+        claims=at_or_above_fedper({}, pflego, fedper),
     )
 
 

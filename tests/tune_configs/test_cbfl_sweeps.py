@@ -25,7 +25,7 @@ from engine.sweeps.definition import Sweep
 from engine.sweeps.named import PROFILES, known, load
 from engine.sweeps.planning import Planned, order, plan
 from tests.support.tiny import drive_with_store
-from tune_configs import EXPERIMENTS, SWEEPS, cbfl, cbfl_published
+from tune_configs import EXPERIMENTS, SWEEPS, cbfl, cbfl_published, drift
 
 COUNTS = {  # trials of the profiles laptop and paper
     "table1": (60, 90),
@@ -51,7 +51,7 @@ COUNTS = {  # trials of the profiles laptop and paper
     "headline": (6, 6),
     "ablation": (15, 15),
     "sampler": (6, 6),
-    "text_vs_code": (45, 45),
+    "text_vs_code": (51, 51),
     "scaffold_rule": (72, 72),
 }
 NO_TRAINING = ("figure1", "figure8")
@@ -246,9 +246,12 @@ def test_readings_differ_from_the_code_in_what_they_say() -> None:
         base = asdict(code)
         changed = [{k: v for k, v in asdict(one).items() if v != base[k]} for one in readings]
         *single, text = changed
-        assert single == list(cbfl.READINGS.values())
-        assert [len(one) for one in single].count(1) == len(single) - 1  # a generator of one's own needs its teacher
         steps = 2000 if profile == "paper" else 800
+        assert single == [*cbfl.READINGS.values(), {"gen_steps": steps}]
+        assert [len(one) for one in single].count(1) == len(single) - 1  # a generator of one's own needs its teacher
+        of_the_text = [{field: value} for field, value in {**cbfl.AS_PRINTED, "gen_steps": steps}.items()]
+        alone = [*single, {"gen_scope": "client"}]  # which is there with its teacher
+        assert [one for one in of_the_text if one not in alone] == []
         assert text == {**cbfl.AS_PRINTED, "gen_steps": steps}
         assert (text["gen_scope"], text["gamma"]) == ("client", 10.0)  # Algorithm 2; of CIFAR-10, where the code has 3
 
@@ -274,13 +277,16 @@ def test_cohorts_are_of_k_c_clients() -> None:
 
 
 def test_weights_are_drawn_as_the_authors_draw_them() -> None:
-    """Kills: torch's convolutions in a ResNet of the paper's; another network, or a laptop's, drawn otherwise."""
+    """Kills: torch's convolutions in a ResNet of the paper's, also in drift's sweeps on its setting; another network,
+    or a laptop's, drawn otherwise."""
     for name in STAGED:
         for profile in PROFILES:
             for trial in trials(name, profile):
                 found = trial.experiment.to_mapping()["model"]
                 theirs = profile == "paper" and found["name"].startswith("resnet")
                 assert found["conv_init"] == ("kaiming_uniform" if theirs else "torch")
+    assert drift.base("paper").value_of("model.conv_init") == "kaiming_uniform"
+    assert drift.base("laptop").model == EXPERIMENTS["quickstart"]().model
 
 
 def test_headline_sides_may_be_given_as_much() -> None:
@@ -307,6 +313,8 @@ def test_headline_sides_may_be_given_as_much() -> None:
         "cbfl": set(),
     }
     assert sweep("ablation", "laptop").images
+    shown = {trial.experiment.algorithm.gamma for trial in trials("figure11", "laptop")}
+    assert shown == {cbfl.SMALL_CBFL["gamma"], 0.0}  # images of their class, and such without statistics
     samplers = [trial.experiment.algorithm for trial in trials("sampler", "laptop") if trial.seed == 0]
     assert [(one.sampler, one.fake_loss) for one in samplers if isinstance(one, Cbfl)] == [
         ("uniform", "ce"),

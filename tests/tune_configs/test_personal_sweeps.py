@@ -149,16 +149,13 @@ def test_heads_start_as_in_the_published_code() -> None:
     """Kills: heads of another start beside the poster's figures; a method whose head the code draws that is left out;
     the code's slow start on a laptop; an Adam of FedRecon's with another rate than PFLEGO's."""
     own = {"pflego", "fedper", "fedrecon", "fedrep"}
-    for name, profile, start in (
-        ("pflego.table", "paper", "uniform01"),
-        ("pflego.emnist", "paper", "uniform01"),
-        ("pflego.table", "laptop", "kaiming"),
-    ):
-        for found in experiments(name, profile):
-            algorithm = found["algorithm"]
-            assert (algorithm["name"] in own) == (algorithm.get("head_init") == start)
-            if algorithm["name"] in ("pflego", "fedrecon"):
-                assert algorithm["server_lr"] == 0.001
+    for name in ("table", "emnist", "headline", "curves", "diverse", "omniglot", "cifar10_reduced"):
+        for profile, start in (("paper", "uniform01"), ("laptop", "kaiming")):
+            for found in experiments(f"pflego.{name}", profile):
+                algorithm = found["algorithm"]
+                assert (algorithm["name"] in own) == (algorithm.get("head_init") == start)
+                if name == "table" and algorithm["name"] in ("pflego", "fedrecon"):
+                    assert algorithm["server_lr"] == 0.001
 
 
 def test_each_side_of_the_headline_is_searched_for() -> None:
