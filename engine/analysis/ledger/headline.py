@@ -45,6 +45,7 @@ def _table(sweeps: Iterable[SweepRows]) -> str:
         verdict = f"[{row.word}](docs/claims.md#{anchor(sweep)})"
         text = f"{escaped(row.claim.text)}{escaped(sweep.changed)}{profile}"
         other = then.get(id(row))
-        second = f"{other.word}, {other.effect}" if other else NOT_RUN
+        untuned = sweep.entry is not None and not sweep.entry.definition.get("tuned")
+        second = f"{other.word}, {other.effect}" if other else "nothing tuned" if untuned else NOT_RUN
         lines.append(f"| {paper} | {text} | {verdict} | {row.effect} | {seeds} | {second} |")
     return "\n".join(lines)

@@ -94,7 +94,8 @@ def _heading(sweep: SweepRows) -> str:
 
 
 def _sweep(sweep: SweepRows) -> list[str]:
-    title = f"{escaped(sweep.title)}{escaped(sweep.changed)}."
+    end = "" if sweep.title.endswith(("?", "!")) and not sweep.changed else "."
+    title = f"{escaped(sweep.title)}{escaped(sweep.changed)}{end}"
     blocks = [f"### {_heading(sweep)}", title, _table(sweep), f"`{sweep.command}`"]
     if sweep.entry is not None:
         blocks[-1] += f": {_made_by(sweep.entry)}"
