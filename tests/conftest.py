@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from pathlib import Path
 
 # Read by Ray at import: no token file in the home folder, no statistics.
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
@@ -20,8 +21,16 @@ import torch
 os.fsync = lambda descriptor: None
 
 pytest_plugins = ["tests.support.fixtures"]
+STARTUP = Path(__file__).parent / "support" / "startup"
 
 LONGEST_FIRST = ("ray", "faults", "slow")  # so that what is short fills the time of the last process
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let processes that tests begin start as ``support/startup`` says; from each of pytest-xdist's processes."""
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", 0):
+        paths = [str(STARTUP), *filter(None, [os.environ.get("PYTHONPATH")])]
+        os.environ["PYTHONPATH"] = os.pathsep.join(paths)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

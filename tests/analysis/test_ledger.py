@@ -195,8 +195,11 @@ def test_a_verdict_that_hangs_on_the_choice_is_named(folder: Path) -> None:
     ccvr[0] = replace(ccvr[0], rows=best.rows[2:])
     (line,) = (line for line in with_headlines(f"{BEGIN}{END}", ccvr).splitlines() if line.startswith("| CCVR"))
     assert "[not held]" in line and line.endswith(f"| held, {turned.effect} |")
-    (line,) = (line for line in with_headlines(f"{BEGIN}{END}", ccvr[:1]).splitlines() if line.startswith("| CCVR"))
-    assert line.endswith(f"| {NOT_RUN} |")
+    assert best.entry is not None
+    tuned = replace(best.entry, definition={**best.entry.definition, "tuned": [{}]})
+    for entry, said in ((best.entry, "nothing tuned"), (tuned, NOT_RUN)):
+        text = with_headlines(f"{BEGIN}{END}", [replace(ccvr[0], entry=entry)])
+        assert f"| {said} |" in text
 
 
 def test_an_entry_keeps_what_was_searched_and_how_long(folder: Path, tmp_path: Path) -> None:

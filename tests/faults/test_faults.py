@@ -36,7 +36,7 @@ def test_a_driver_that_is_killed(tmp_path: Path) -> None:
     are in test_ray.py."""
     import ray
 
-    nodes = SimpleNamespace(address=ray.get_runtime_context().gcs_address, cpus=2, repair=lambda: None)
+    nodes = SimpleNamespace(address=ray.get_runtime_context().gcs_address, cpus=1, repair=lambda: None)
     schedule = Schedule(1, "actors", "scaffold", (Fault("kill driver", 0.3),))
     outcome = harness.happen(schedule, tmp_path, nodes)  # type: ignore[arg-type]
     assert outcome.problems == NOTHING_WRONG

@@ -63,7 +63,8 @@ def test_own_parts_have_their_twins_bits_everywhere(tmp_path: Path) -> None:
 
     (folder / "own_scale.txt").rename(folder / "own_scale.py")
     command = [sys.executable, str(folder / "script.py"), str(tmp_path / "script")]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
+    paths = os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]])
+    environment = os.environ | {"PYTHONPATH": paths, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "script" / "summary.json").read_text())["weights_sha256"] == wanted

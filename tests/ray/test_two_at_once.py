@@ -49,7 +49,7 @@ def test_two_runs_and_a_sweep_on_one_ray(tmp_path: Path) -> None:
 
     address = ray.get_runtime_context().gcs_address
     (tmp_path / "run.yaml").write_text(cell(1).to_yaml())
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]])}
     environment.pop("RAY_ADDRESS", None)
     started = {
         out: subprocess.Popen(

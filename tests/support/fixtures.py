@@ -8,10 +8,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
 
 from engine.data import Dataset
 from engine.data.sources.mnist import FashionMnistSample
+from engine.experiment import Execution
 from engine.models import MODELS
+from engine.record.canary import canary
 from engine.run.log import Messages
 from tests.support import own_prox
 from tests.support.command_line import fedskew
@@ -60,6 +63,24 @@ def _read_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FashionMnistSample, "read", once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_canary() -> Iterator[None]:
+    """A run names its machine by the results of some operations, ten milliseconds of them: once in a test process for
+    each arithmetic."""
+
+    found: dict[tuple[object, ...], str] = {}
+
+    def once(execution: Execution) -> str:
+        arithmetic = execution.device, execution.precision, execution.tf32, execution.autocast, torch.get_num_threads()
+        if arithmetic not in found:
+            found[arithmetic] = canary(execution)
+        return found[arithmetic]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("engine.record.numerics.canary", once)
         yield
 
 

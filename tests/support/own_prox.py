@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from benchmarks.own_parts import METHOD
@@ -31,9 +32,16 @@ def write(folder: Path, **texts: str) -> Path:
     return folder
 
 
+@cache
+def _from_the_first() -> frozenset[str]:
+    """Modules that were there before any test ran: to look at thousands after each one would take seconds in all."""
+    return frozenset(sys.modules)
+
+
 @contextmanager
 def forgotten() -> Iterator[None]:
     """Put registries, modules, the path and named files back as they were."""
+    _from_the_first()
     known = {section: dict(registry) for section, registry in CHOICES.items()}
     path, texts = list(sys.path), dict(own_modules._TEXTS.sources)
     own_modules._named.clear()
@@ -48,9 +56,10 @@ def forgotten() -> Iterator[None]:
         if sys.path != path:
             sys.path[:] = path
             plugins.offered.cache_clear()
-        for name, module in list(sys.modules.items()):
-            file = getattr(module, "__file__", None)
-            if isinstance(file, str) and file.startswith((f"{tempfile.gettempdir()}/pytest-", "/elsewhere/")):
+        own = f"{tempfile.gettempdir()}/pytest-", "/elsewhere/"
+        for name in sys.modules.keys() - _from_the_first():
+            file = getattr(sys.modules[name], "__file__", None)
+            if isinstance(file, str) and file.startswith(own):
                 del sys.modules[name]
         own_modules._named.clear()
         own_modules._TEXTS.sources.clear()

@@ -180,11 +180,6 @@ def broken(profile: str) -> Sweep:
     return Sweep(base=base(rounds=2), space={"local.lr": tune.grid_search([0.05, 1e30])})
 
 
-def hopeless(profile: str) -> Sweep:
-    """Nothing but an infinity."""
-    return Sweep(base=base(rounds=2), space={"local.lr": tune.grid_search([1e30])})
-
-
 def proposed(profile: str) -> Sweep:
     """A searcher, with two seeds for each setting."""
     return Sweep(
@@ -192,14 +187,9 @@ def proposed(profile: str) -> Sweep:
         space={"local.lr": tune.loguniform(1e-4, 0.5), "mu": tune.choice([0.0, 0.1, 1.0])},
         seeds=(0, 1),
         samples=4,
-        search=Optuna(random=2),
+        search=Optuna(random=3),
         metric="accuracy",
     )
-
-
-def long_proposed(profile: str) -> Sweep:
-    """One seed, and enough proposals to be killed between them."""
-    return replace(proposed(profile), seeds=(0,), samples=6, search=Optuna(random=4))
 
 
 def tuned(profile: str) -> Sweep:

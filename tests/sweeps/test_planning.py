@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ def test_every_sweep_of_ours_is_valid_in_both_profiles() -> None:
     for name in known(SWEEPS):
         for profile in ("laptop", "paper"):
             sweep = loaded(name, profile)
-            assert plan(sweep)
+            assert plan(replace(sweep, seeds=sweep.seeds[-1:]))  # of one seed: no cell is valid with another one alone
             axes = {axis["name"] for axis in sweep.axes()}
             for claim in sweep.claims:
                 assert {*claim.better, *claim.worse, *claim.where} <= axes

@@ -147,12 +147,12 @@ def test_nested_trials_give_the_same_weights_and_leave_nothing(grid: Path, tmp_p
     import ray
     from ray.util import placement_group_table
 
-    outcome = swept("pair", tmp_path / "nested", mode="nested", concurrent=2, reuse=False)
-    assert outcome.statuses == {"finished": 2}
+    outcome = swept("pair", tmp_path / "nested", "mu=0", mode="nested", concurrent=1, reuse=False)
+    assert outcome.statuses == {"finished": 1}
     inside = {
         record.setting["mu"]: weights(grid)[record.trial]
         for record in SweepFolder(grid).records()
-        if record.setting["alpha"] == 0.1 and record.seed == 0
+        if record.setting["alpha"] == 0.1 and record.setting["mu"] == 0.0 and record.seed == 0
     }
     nested = SweepFolder(tmp_path / "nested").records()
     assert {record.setting["mu"]: weights(tmp_path / "nested")[record.trial] for record in nested} == inside
@@ -384,22 +384,6 @@ def test_a_killed_population_goes_on_where_it_was(tmp_path: Path) -> None:
     assert folder.records() == before
 
 
-def test_a_killed_search_does_not_propose_the_same_again(tmp_path: Path) -> None:
-    """Kills: random settings that are drawn a second time after a resume; results that are not told first."""
-    pytest.importorskip("optuna")
-    folder = SweepFolder(tmp_path / "proposed")
-    two_ended = lambda records: sum(record.ended for record in records) >= 2  # noqa: E731
-    ended = killed("long_proposed", folder.path, two_ended, "--concurrent", "2")
-    before = {record.trial: record.setting for record in folder.records()}
-    assert len(before) < 6
-    _, outcome = resume_sweep(folder.path, {})
-    assert outcome.statuses == {"finished": 6}
-    settings = {record.trial: record.setting for record in folder.records()}
-    assert {trial: settings[trial] for trial in before} == before
-    assert len({json.dumps(setting) for setting in settings.values()}) == 6
-    assert ended
-
-
 @pytest.fixture(scope="module")
 def broken(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SweepResult]:
     """A sweep of which one trial fails."""
@@ -420,25 +404,19 @@ def test_a_failed_trial_is_recorded_and_the_sweep_goes_on(broken: tuple[Path, Sw
 
 
 def test_a_failed_trial_can_be_tried_again(broken: tuple[Path, SweepResult]) -> None:
-    """Kills: a failed trial that no resume can take up, one that every resume takes up."""
+    """Kills: a failed trial that no resume can take up, one that every resume takes up; exit code 0 where every trial
+    failed."""
     folder = SweepFolder(broken[0])
     failed, healthy = folder.record("00001"), folder.record("00000")
     assert failed is not None and failed.rounds_asked == failed.rounds == 0 and failed.schedule
     assert healthy is not None
     folder.write(dataclasses.replace(healthy, status="failed", reason="no space left"))
-    _, outcome = resume_sweep(folder.path, {})
-    assert outcome.statuses == {"failed": 2}
+    assert cli_sweep.resume(Console(quiet=True), folder.path, None, retry_failed=False) == 1  # nothing is left of it
+    assert load_results(folder.path).coverage.statuses["failed"] == 2
+    assert (folder.path / "report" / "report.html").exists()
     _, outcome = resume_sweep(folder.path, {}, retry_failed=True)
     assert outcome.statuses == {"finished": 1, "failed": 1}
     assert folder.record("00000") == healthy
-
-
-def test_a_sweep_of_which_nothing_is_left_fails(tmp_path: Path) -> None:
-    """Kills: exit code 0 where every trial failed."""
-    console = Console(quiet=True)
-    how = How(concurrent=1, mode="inside", reuse=False)
-    assert cli_sweep.sweep(console, f"{SMALL}:hopeless", "laptop", [], tmp_path / "none", how, None) == 1
-    assert (tmp_path / "none/report/report.html").exists()
 
 
 def test_a_merged_sweep_goes_on(tmp_path: Path) -> None:
@@ -468,7 +446,8 @@ def test_a_trial_that_fits_no_node_is_refused_before_anything_starts(tmp_path: P
 
 def test_a_searcher_sees_means_over_seeds(tmp_path: Path) -> None:
     """Kills: a proposal whose seeds are split, or proposals that ignore what was found; a study for Optuna's dashboard
-    with other settings, values or ranges, or with each setting once more at each export."""
+    with other settings, values or ranges, or with each setting once more at each export; random settings that are drawn
+    a second time after a resume."""
     optuna = pytest.importorskip("optuna")
     outcome = swept("proposed", tmp_path / "proposed")
     assert outcome.statuses == {"finished": 8}
@@ -488,6 +467,17 @@ def test_a_searcher_sees_means_over_seeds(tmp_path: Path) -> None:
     again, _ = resume_sweep(tmp_path / "proposed", {})  # all ended: told to a new searcher, nothing computed
     assert again.name == "small_sweeps.proposed"
     assert [record.setting for record in SweepFolder(tmp_path / "proposed").records()] == [r.setting for r in records]
+    # As a killed search is left: half of the settings were never proposed, and of one that was a trial is gone.
+    folder = SweepFolder(tmp_path / "proposed")
+    for trial in ("00003", "00004", "00005", "00006", "00007"):
+        shutil.rmtree(folder.path / "trials" / trial)
+    known = folder.plan().values()
+    folder.write_plan([one if one.trial < "00004" else dataclasses.replace(one, setting=None) for one in known])
+    _, outcome = resume_sweep(folder.path, {})
+    assert outcome.statuses == {"finished": 8}
+    settings = [record.setting for record in folder.records()]
+    assert settings[:4] == [record.setting for record in records[:4]] and settings[::2] == settings[1::2]
+    assert len({json.dumps(setting) for setting in settings}) == 4
 
 
 def test_killed_and_resumed_equals_undisturbed(grid: Path, tmp_path: Path) -> None:

@@ -90,12 +90,12 @@ def test_published_figures_stand_in_cells(name: str) -> None:
     """Kills: a paper's figure that no cell of its table shows, for want of an axis or by a misspelt method."""
     for profile in PROFILES:
         found = sweep(name, profile)
+        settings = found.settings() if any(table.published for table in found.tables) else ()
         for table in found.tables:
             for one in table.published:
                 assert set(table.axes) <= set(one.setting)
                 assert any(
-                    all(matches(value, setting[axis]) for axis, value in one.setting.items())
-                    for setting in found.settings()
+                    all(matches(value, setting[axis]) for axis, value in one.setting.items()) for setting in settings
                 ), (table.title, one.setting)
 
 
