@@ -79,10 +79,11 @@ def test_cells_are_those_of_our_sweeps() -> None:
 
 
 def test_the_run_that_is_shown_is_the_quickstart() -> None:
-    """Kills: a README that shows the output of an experiment that is no more."""
+    """Kills: a README, or a page, that shows the output of an experiment that is no more."""
     digest = EXPERIMENTS["quickstart"]().override(["execution.device=cpu"]).resolve().digest
     assert f"runs/quickstart-{digest}" in README
-    assert set(re.findall(r"quickstart-([0-9a-f]{12})", README)) == {digest}
+    pages = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))]
+    assert set(re.findall(r"quickstart-([0-9a-f]{12})", "\n".join([README, *pages]))) == {digest}
 
 
 def test_lists_exist() -> None:
