@@ -126,6 +126,7 @@ RUN_FILES = (
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unpainted")
 @pytest.mark.parametrize("file", RUN_FILES)
 @pytest.mark.parametrize("verb", ["resume", "report", "diagnose"])
 def test_a_pickle_in_a_runs_folder(
@@ -147,6 +148,7 @@ def test_a_pickle_in_a_runs_folder(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unpainted")
 @pytest.mark.parametrize("file", [file for file in RUN_FILES if file.endswith(".parquet")])
 @pytest.mark.parametrize("verb", ["resume", "report", "diagnose"])
 def test_a_column_of_pickled_objects(
@@ -255,6 +257,7 @@ def test_a_snapshot_with_objects(tmp_path: Path, attack: bytes, mark: Path) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unpainted")
 @pytest.mark.parametrize("file", ["sweep.yaml", "trials/00001/trial.json", "trials/00001/evaluations.parquet"])
 @pytest.mark.parametrize("verb", ["report", "resume", "run"])
 def test_a_pickle_in_a_sweeps_folder(

@@ -144,6 +144,7 @@ READ_BY = {"experiment.yaml": "run", "summary.json": "run", "partition.parquet":
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unpainted")
 def test_a_finished_run_is_read_or_refused(call: Call, begun: Path, tmp_path: Path) -> None:
     """Kills: a reader of ``report``, ``run`` or ``diagnose`` that waits."""
     shutil.copytree(begun / "finished", tmp_path / "finished")
@@ -155,6 +156,7 @@ def test_a_finished_run_is_read_or_refused(call: Call, begun: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unpainted")
 @pytest.mark.parametrize("verb", ["report", "resume"])
 def test_a_sweep_is_read_or_refused(call: Call, begun: Path, tmp_path: Path, verb: str) -> None:
     """Kills: a reader of a sweep's folder that waits: ``trial.json``, ``summary.json``, ``sweep.yaml``."""

@@ -160,7 +160,11 @@ def test_clients_in_one_pass_have_the_same_bits_on_actors(tmp_path: Path, messag
 
 
 def test_the_other_algorithms_have_the_same_bits_on_actors(tmp_path: Path) -> None:
-    """Kills: an algorithm with something of its own that differs between processes; each is a stage of one run."""
+    """Kills: an algorithm with something of its own that differs between processes (each is a stage of one run); a row
+    of clients.parquet that is lost or doubled on the way from an actor; ray.init or ray.shutdown under somebody else's
+    feet; an actor that outlives its run."""
+    import ray
+
     others = [name for name in ALGORITHMS if name not in (*DISTURBED, *DISTILLING)]
     stages = [
         {
@@ -178,6 +182,10 @@ def test_the_other_algorithms_have_the_same_bits_on_actors(tmp_path: Path) -> No
         summaries.append(run(Experiment.from_mapping(values), tmp_path / str(actors)))
     assert summaries[0]["rounds"] == len(others)
     assert summaries[1]["weights_sha256"] == summaries[0]["weights_sha256"]
+    frames = [RunFolder(tmp_path / actors).frame("clients").drop(columns=["seconds", "actor"]) for actors in "02"]
+    assert frames[0].equals(frames[1])
+    assert ray.is_initialized()
+    assert_all_free()
 
 
 def test_clients_of_different_architectures_side_by_side(tmp_path: Path, messages: Messages) -> None:
@@ -221,20 +229,6 @@ def plain(small_model: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[
     """``cell(0)`` and its summary, once for all that are compared with it."""
     folder = tmp_path_factory.mktemp("plain") / "run"
     return RunFolder(folder), run(cell(0), folder)
-
-
-def test_one_actor_gives_the_same_bits_and_rows(tmp_path: Path, plain: tuple[RunFolder, dict[str, Any]]) -> None:
-    """Kills: a row of clients.parquet that is lost or doubled on the way from an actor; ray.init or ray.shutdown under
-    somebody else's feet; an actor that outlives its run."""
-    import ray
-
-    folder, reference = plain
-    other = run(cell(1), tmp_path / "b")
-    assert other["weights_sha256"] == reference["weights_sha256"]
-    frames = [one.frame("clients").drop(columns=["seconds", "actor"]) for one in (folder, RunFolder(tmp_path / "b"))]
-    assert frames[0].equals(frames[1])
-    assert ray.is_initialized()
-    assert_all_free()
 
 
 def test_who_takes_part_and_when_a_run_ends_is_the_same_on_actors(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from engine.analysis.drawing import Drawing, Sketch
 from engine.data import Dataset
 from engine.data.sources.mnist import FashionMnistSample
 from engine.experiment import Execution
@@ -46,6 +47,16 @@ def _nothing_drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     if "pictures" not in request.keywords:
         monkeypatch.setattr("engine.analysis.run_pictures.draw_pictures", lambda *_: None)
         monkeypatch.setattr("engine.analysis.drawing.Drawing.pdf", b"%PDF not drawn")
+
+
+@pytest.fixture
+def unpainted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures of reports are made and not painted, for tests of what a report reads: painting is most of its time."""
+
+    def finish(sketch: Sketch, name: str, caption: str, wide: bool = False) -> Drawing:
+        return Drawing(name, caption, b"", "<svg></svg>", b"<svg></svg>", wide, sketch.figure)
+
+    monkeypatch.setattr(Sketch, "finish", finish)
 
 
 @pytest.fixture(scope="session", autouse=True)
