@@ -27,7 +27,10 @@ LONGEST_FIRST = ("ray", "faults", "slow")  # so that what is short fills the tim
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let processes that tests begin start as ``support/startup`` says; from each of pytest-xdist's processes."""
+    """Let processes that tests begin start as ``support/startup`` says.
+
+    Not those of pytest-xdist itself, in which tests run: so its first process, which starts them, leaves it away.
+    """
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", 0):
         paths = [str(STARTUP), *filter(None, [os.environ.get("PYTHONPATH")])]
         os.environ["PYTHONPATH"] = os.pathsep.join(paths)

@@ -40,7 +40,8 @@ def test_the_types_are_of_the_same_places() -> None:
 
 
 def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+    # -E: without tests/support/startup, whose stub would hide what is imported.
+    return subprocess.run([sys.executable, "-E", "-c", code], cwd=folder, capture_output=True, text=True, check=False)
 
 
 def test_nothing_is_imported_before_it_is_used(tmp_path: Path) -> None:

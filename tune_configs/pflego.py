@@ -4,7 +4,8 @@ Profiles: ``paper`` is the setting of the published code, which the figures of t
 100 clients, 20 of them in a round, 200 rounds, tau = 50 gradients at the head, 0.007 as the clients' learning rate,
 Adam on the server, pixels in [0, 1]; the server's rate is not known but for Omniglot. CIFAR-10 where nothing else is
 said. ``laptop`` is 100 rounds on Fashion-MNIST, on 10,000 of its images but in ``table`` and ``time``. Heads start as
-Kaiming's do; the code draws them from [0, 1), and so do all sweeps that compare methods in the paper's profile.
+Kaiming's do; the code draws them from [0, 1), and so do all sweeps that compare methods' accuracy in the
+paper's profile.
 
 PFLEGO has fields of its own for its steps and ignores the section ``local``, by which the others take as many steps
 over all rows of a client, 50. So one base serves all.

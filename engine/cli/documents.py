@@ -167,7 +167,7 @@ CLAIM = {
     "source": "where the paper states it",
     "metric": "the figure that it is of",
     "margin": "by how much one side is to be better",
-    "kind": "greater: than the other side by more than the margin; equal: within the margin; above: the margin itself",
+    "kind": "greater: than the other side by more than the margin; equal: within it; above: by itself above it",
     "verdict": "held, not held or undecided",
     "effect": "of the cell that stands worst for it; more than 0 speaks for it",
     "low": "the lower end of the effect's 95 % interval",

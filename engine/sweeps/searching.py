@@ -164,7 +164,7 @@ def optuna_search(sweep: Sweep, search: Optuna, known: int = 0) -> Searcher:
     except ImportError:
         raise ConfigError("search", "optuna", "is not installed", "pip install 'fedskew[search]'") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    start = max(1, search.random)  # settings of an earlier process, which the searcher is told of, are among them
+    start = max(1, search.random)  # settings of an earlier process are among them: it is told of all that succeeded
     seed = sweep.search_seed + known
     samplers = {
         "tpe": lambda: optuna.samplers.TPESampler(seed=seed, n_startup_trials=start),

@@ -180,8 +180,9 @@ def test_the_second_best_stands_beside_the_best(folder: Path, tmp_path: Path) ->
 
 
 def test_a_verdict_that_hangs_on_the_choice_is_named(folder: Path) -> None:
-    """Kills: a verdict under the second best settings beside another claim's; one that stays called another; a headline
-    without it, or with that of the best."""
+    """Kills: a verdict under the second best settings beside another claim's; one that stays called another; an entry
+    of an earlier version taken for another verdict, or a sweep of another setting for the same; a headline without it,
+    or with that of the best."""
     best = judged(record(folder, stated_of(folder)), stated_of(folder))
     assert "## With the second best settings" not in page([best], PAPERS)
     third = best.rows[2]  # not held; the others are in another order
@@ -189,13 +190,18 @@ def test_a_verdict_that_hangs_on_the_choice_is_named(folder: Path) -> None:
     turned = replace(third, verdict=replace(third.verdict, verdict="held", effect=0.5))
     second = replace(best, choice="second-best", rows=(turned, *best.rows[:2], *best.rows[3:]))
     told = page([best, second], PAPERS)
-    assert "| made.headline | 5 | 4 | 3: not held, then held |" in told
-    assert "| made.headline | 5 | 5 | none |" in page([best, replace(best, choice="second-best")], PAPERS)
+    assert "| made.headline | 5 | 4 | 3: not held, then held | 0 |" in told
+    assert "| made.headline | 5 | 5 | none | 0 |" in page([best, replace(best, choice="second-best")], PAPERS)
+    stale = replace(second, rows=tuple(replace(row, earlier=("the code has changed",)) for row in second.rows))
+    assert "| made.headline | 5 | 0 | none | 5 |" in page([best, stale], PAPERS)
+    assert best.entry is not None
+    shorter = replace(second, entry=replace(best.entry, overrides=("rounds=2",)))
+    for unlike in ([shorter, best], [second, replace(best, entry=None)]):
+        assert "## With the second best settings" not in page(unlike, PAPERS)
     ccvr = [replace(one, name="ccvr.headline", rows=one.rows[::-1]) for one in (best, second)]
     ccvr[0] = replace(ccvr[0], rows=best.rows[2:])
     (line,) = (line for line in with_headlines(f"{BEGIN}{END}", ccvr).splitlines() if line.startswith("| CCVR"))
     assert "[not held]" in line and line.endswith(f"| held, {turned.effect} |")
-    assert best.entry is not None
     tuned = replace(best.entry, definition={**best.entry.definition, "tuned": [{}]})
     for entry, said in ((best.entry, "nothing tuned"), (tuned, NOT_RUN)):
         text = with_headlines(f"{BEGIN}{END}", [replace(ccvr[0], entry=entry)])

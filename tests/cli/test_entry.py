@@ -233,7 +233,7 @@ def descendants(root: int) -> Iterator[tuple[int, str]]:
 def test_a_part_of_ray_that_dies(tmp_path: Path) -> None:
     """Kills: an end without a sentence or an object, or with Ray's lines, an undocumented exit code, agents left."""
     words = [*SMALL[1:], "execution.actors=1", "execution.device=cpu", "rounds=100000", "checkpoint.every=5"]
-    environment = {**os.environ, "COLUMNS": "200", "RAY_gcs_rpc_server_reconnect_timeout_s": "3"}
+    environment = {**os.environ, "COLUMNS": "200"}
     command = [sys.executable, "-m", "engine.cli.entry", "run", *words, "--out", "run", "--json"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes) as process:  # type: ignore[call-overload]

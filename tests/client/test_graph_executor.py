@@ -176,7 +176,7 @@ def test_what_a_replay_could_not_find_is_noticed() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["fedavg", "scaffold", "ditto", "pflego", "cbfl"])  # all of them: tests/card
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "ditto", "pflego", "cbfl"])  # all: tests/card, with CI's torch
 def test_replayed_steps_are_those_of_the_loop(tmp_path: Path, name: str) -> None:
     """Kills: anything of one client, step or round that a captured step goes on reading in another, or that is gone by
     then; a step that waits for the device, or that makes a tensor where the others are not."""

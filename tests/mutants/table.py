@@ -782,7 +782,7 @@ ANALYSIS = (
     ),
     mutant(
         "a verdict under the second best settings beside another claim's",
-        "other = others.get((row.claim.text, row.claim.source))",
+        "other = next((one for one in second.rows if one.claim == row.claim), None)",
         "other = second.rows[number - 1]",
         "test_ledger.py::test_a_verdict_that_hangs_on_the_choice_is_named",
     ),

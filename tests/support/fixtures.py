@@ -8,16 +8,14 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import torch
 
 from engine.analysis.drawing import Drawing, Sketch
 from engine.data import Dataset
 from engine.data.sources.mnist import FashionMnistSample
-from engine.experiment import Execution
 from engine.models import MODELS
-from engine.record.canary import canary
 from engine.run.log import Messages
 from tests.support import own_prox
+from tests.support.canaries import one_canary
 from tests.support.command_line import fedskew
 from tests.support.tiny import TinyNorm
 
@@ -79,19 +77,8 @@ def _read_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_canary() -> Iterator[None]:
-    """A run names its machine by the results of some operations, ten milliseconds of them: once in a test process for
-    each arithmetic."""
-
-    found: dict[tuple[object, ...], str] = {}
-
-    def once(execution: Execution) -> str:
-        arithmetic = execution.device, execution.precision, execution.tf32, execution.autocast, torch.get_num_threads()
-        if arithmetic not in found:
-            found[arithmetic] = canary(execution)
-        return found[arithmetic]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("engine.record.numerics.canary", once)
+    """A run names its machine by the results of some operations: they are computed once in a test process."""
+    with one_canary():
         yield
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import torch
 
@@ -15,7 +13,7 @@ from algorithms import ALGORITHMS
 from algorithms.distillation import Distillation
 from engine.algorithm import PostTraining
 from engine.experiment import Execution, Experiment
-from engine.record.canary import canary
+from tests.support import canaries
 from tests.support.outcomes import SHORT, come_to
 from tests.support.pretended_card import Counts, card, why_not
 from tests.support.tiny import Driven, assignment, drive, experiment_of
@@ -58,13 +56,12 @@ def most(name: str, executor: str) -> float:
 
 @contextmanager
 def one_canary() -> Iterator[None]:
-    """A run names its device by the results of a few hundred operations; within, they are done once for all runs."""
-    once = cache(lambda device, precision: canary(Execution(device=device, precision=precision, actors=0)))
-    if not why_not():
-        with card():  # now, so that no run's counts have them
-            for precision in ("float32", "float64"):
-                once("cuda", precision)
-    with patch("engine.record.numerics.canary", lambda execution: once(execution.device, execution.precision)):
+    """Within, a run on the card has no canary of its own among its counts: those are computed at once."""
+    with canaries.one_canary() as canary:
+        if not why_not():
+            with card():
+                for precision in ("float32", "float64"):
+                    canary(Execution(device="cuda", precision=precision, actors=0))
         yield
 
 

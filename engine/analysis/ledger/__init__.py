@@ -12,8 +12,8 @@ from engine.analysis.ledger.entry import Entry, file_of, read, read_all, write
 from engine.analysis.ledger.headline import with_headlines
 from engine.analysis.ledger.page import page
 from engine.analysis.ledger.recording import record
-from engine.analysis.ledger.rows import Row, SweepRows, rows_of
-from engine.analysis.ledger.stated import Stated, without_seeds
+from engine.analysis.ledger.rows import Row, SweepRows, rows_of, without_seeds
+from engine.analysis.ledger.stated import Stated
 
 __all__ = [
     "Entry",

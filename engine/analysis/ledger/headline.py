@@ -44,8 +44,14 @@ def _table(sweeps: Iterable[SweepRows]) -> str:
         seeds = str(len(row.verdict.seeds)) if row.verdict else ""
         verdict = f"[{row.word}](docs/claims.md#{anchor(sweep)})"
         text = f"{escaped(row.claim.text)}{escaped(sweep.changed)}{profile}"
-        other = then.get(id(row))
-        untuned = sweep.entry is not None and not sweep.entry.definition.get("tuned")
-        second = f"{other.word}, {other.effect}" if other else "nothing tuned" if untuned else NOT_RUN
+        second = _second_best(sweep, then.get(id(row)))
         lines.append(f"| {paper} | {text} | {verdict} | {row.effect} | {seeds} | {second} |")
     return "\n".join(lines)
+
+
+def _second_best(sweep: SweepRows, row: Row | None) -> str:
+    """Tell what a claim came to with the second best choices; row: of it, None if there is none."""
+    if row is not None:
+        return ", ".join(filter(None, (row.word, row.effect)))
+    tuned = sweep.entry is None or sweep.entry.definition.get("tuned")
+    return NOT_RUN if tuned else "nothing tuned"

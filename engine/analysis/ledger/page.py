@@ -10,6 +10,7 @@ from engine.analysis.comparing.ranking import counted
 from engine.analysis.ledger.counting import counts
 from engine.analysis.ledger.entry import Entry
 from engine.analysis.ledger.rows import WORDS, Row, SweepRows
+from engine.analysis.ledger.sensitivity import pairs
 from engine.analysis.ledger.sensitivity import table as sensitivity
 from engine.analysis.report.sheets import escaped, seeds_text
 from engine.analysis.settings import label, names_oracle
@@ -42,8 +43,8 @@ Their claims are counted here as what the tables in this repository say of them,
 
 SENSITIVITY = """## With the second best settings
 
-Where sides were tuned, the same sweep was run with the second best of each side's candidates. A verdict that changes
-then hangs on the choice, and is worth less than one that stays. None of these is counted above."""
+These sweeps were also run with the second best of each side's candidates. A verdict that changes then hangs on the
+choice, and is worth less than one that stays. None of these is counted above."""
 
 HEADLINE = ".headline"  # ends the name of the sweep of what a paper claims first
 
@@ -52,8 +53,8 @@ def page(sweeps: Sequence[SweepRows], papers: Mapping[str, str]) -> str:
     """Return the page in Markdown; papers: by the module of its sweeps, the first sentence on each paper."""
     by_paper = {name: list(group) for name, group in groupby(_by_paper(sweeps, papers), lambda sweep: sweep.paper)}
     blocks = [ABOUT.rstrip(), _summary(by_paper, papers)]
-    second = sensitivity(sweep for found in by_paper.values() for sweep in found)
-    blocks += [SENSITIVITY, second] if second else []
+    second = [(_heading(best), best, other) for best, other in pairs(sweeps)]
+    blocks += [SENSITIVITY, sensitivity(second)] if second else []
     for name, found in by_paper.items():
         blocks += [f"## {_short(name, papers)}", escaped(papers.get(name, ""))]
         for sweep in found:

@@ -14,7 +14,7 @@ from engine.analysis.comparing.rests_on import rests_on
 from engine.analysis.comparing.verdicts import Verdict, judge
 from engine.analysis.coverage import lacks
 from engine.analysis.ledger.entry import Entry, file_of
-from engine.analysis.ledger.stated import Stated, without_seeds
+from engine.analysis.ledger.stated import Stated
 from engine.analysis.ledger.versions import change_of, changes
 from engine.analysis.quantities import quantity
 from engine.analysis.settings import key
@@ -192,6 +192,11 @@ def command_of(
     words += ["--profile", profile] * (profile != "laptop")
     words += ["--until-decided", "--most", str(most)] if most is not None else []
     return shlex.join(words + ["--second-best", second_best] * bool(second_best))
+
+
+def without_seeds(overrides: Iterable[str]) -> list[str]:
+    """Return the overrides of a sweep but that of its seeds, which a command has in words of its own."""
+    return [word for word in overrides if not word.startswith("seeds=")]
 
 
 def _setting(overrides: Iterable[str]) -> list[str]:

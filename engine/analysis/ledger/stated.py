@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,8 +28,3 @@ class Stated:
     settings: Callable[[], Sequence[Mapping[str, Any]]] = field(repr=False)
     sources: Callable[[], str] = field(repr=False)
     codes: Callable[[], frozenset[str]] = field(repr=False)
-
-
-def without_seeds(overrides: Iterable[str]) -> list[str]:
-    """Return the overrides of a sweep without that of its seeds: a command or a setting tells these by itself."""
-    return [word for word in overrides if not word.startswith("seeds=")]

@@ -10,8 +10,7 @@ from typing import Any
 
 from engine.analysis import tuning
 from engine.analysis.comparing.ranking import counted
-from engine.analysis.ledger.rows import command_of
-from engine.analysis.ledger.stated import without_seeds
+from engine.analysis.ledger.rows import command_of, without_seeds
 from engine.analysis.paper.evidence import Evidence, different
 from engine.analysis.paper.sources import SOURCES
 from engine.analysis.report.sheets import seeds_text
