@@ -438,7 +438,6 @@ def protocol(profile: str) -> Sweep:
 
 # --- where the effect can show ----------------------------------------------------------------------------
 
-RATES = (0.01, 0.03, 0.1)  # local.lr that is tried for each method on a seed that is not compared; the paper's is 0.01
 DECAY = 0.96  # of it from round to round: 9 % are left in round 60, whichever was chosen
 OTHERS = ("FedAvg", "FedProx", "MOON", "FedMix", "FedDC")
 ENCODER: Choice = {"name": "moon_cnn", "projection": True}
@@ -449,15 +448,16 @@ def headline(profile: str) -> Sweep:
 
     Laptop: 2,000 images, moved and mirrored, 2 local epochs in each of 60 rounds, and a rate that falls to a tenth, so
     that all methods come to an end; with ResNet-8 at a rate of 0.01 throughout, FedSER was 5 points behind FedAvg after
-    round 8 and level with it from round 36 on. Each method has the best of three rates by one seed held out. Beside
+    round 8 and level with it from round 36 on. Each method has the best of three rates by two seeds held out. Beside
     FedSER's n = 2 there are n = 1 (n = 0 is FedAvg) and mu = 0.5, which tells a slow start from a bad end. Images are
     few and steps many on purpose: a regulariser has something to do where clients learn their images by heart.
 
     The network is the text's, MOON's encoder (section 3.1): with ResNet-8 this takes four hours and more of two cores,
     and images of half the size, which a third of that would do for, are not to be had of the embedded ones. All of this
     was chosen by cost, before any accuracy of it was seen. A round takes 0.9 s of one core with FedAvg and 2.8 s with
-    FedSER, measured once on a busy machine; at the others' usual costs that makes about 45 minutes on two cores, half
-    of them the search. ``model.name=resnet8`` puts the tables' kind of network under it.
+    FedSER, measured once on a busy machine; all of it takes about an hour on two cores, three quarters of it the
+    search. ``model.name=resnet8`` puts the tables' kind of network under it. The encoder has no BatchNorm, so that a
+    rate is soon too low or too high for it: what is compared is also which rate a method bears.
 
     The paper's profile has the tables' setting and FedSER's own rate, and nothing is tuned there.
     """
@@ -470,7 +470,6 @@ def headline(profile: str) -> Sweep:
         start = base(profile, **longer, local__augment="crop_flip", model=ENCODER)
         fedser, arms = ONE_SIZE, [{**ONE_SIZE, "subnets": 1}, {**ONE_SIZE, "mu": 0.5}]
     methods = [*others.values(), fedser, *arms]
-    searched = {"local.lr": tune.grid_search(list(RATES))}
     scopes = {METRIC: "in its best round", "last10_accuracy": "in the last ten rounds"}
     leads = (
         Claim(f"FedSER is better than {name} {told}.", source, {"algorithm": fedser}, {"algorithm": one}, metric=metric)
@@ -482,14 +481,31 @@ def headline(profile: str) -> Sweep:
         space={"algorithm": tune.grid_search(methods)},
         seeds=(0, 1, 2),
         metric=METRIC,
-        tuned=() if paper else tuple(Tuned({"algorithm": method}, searched) for method in methods),
-        tuning_seeds=(1000,),
+        tuned=() if paper else tuple(Tuned({"algorithm": method}, _rates(method)) for method in methods),
+        tuning_seeds=(1000, 1001),
         tables=(
             PaperTable("Best accuracy", ("algorithm",), (), METRIC),
             PaperTable("Accuracy of the last ten rounds", ("algorithm",), ()),
         ),
         claims=(*leads, *(_of_arms(fedser, *arms) if arms else ())),
     )
+
+
+def _rates(method: Choice) -> dict[str, Any]:
+    """Return the three rates that are tried for a method, as many for each, around the best of a first search.
+
+    That had 0.01, 0.03 and 0.1 on one held-out seed: at 0.01, the paper's rate, all but FedDC and MOON stayed at
+    chance; 0.1 was the best of all others, at the edge, and too much for FedDC and for FedSER with two sub-networks.
+    """
+    if method["name"] == "feddc":
+        rates = [0.005, 0.01, 0.02]
+    elif method == ONE_SIZE:
+        rates = [0.02, 0.03, 0.055]
+    elif method["name"] == "fedser":
+        rates = [0.03, 0.055, 0.1]
+    else:
+        rates = [0.055, 0.1, 0.17]
+    return {"local.lr": tune.grid_search(rates)}
 
 
 def _of_arms(two: Choice, one: Choice, weak: Choice) -> tuple[Claim, ...]:

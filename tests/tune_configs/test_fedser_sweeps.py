@@ -207,14 +207,13 @@ def test_the_headline_is_long_enough_and_ends_slowly() -> None:
     """Kills: a claim on the beginning of a training; a rate that falls for some methods alone, or to the same one
     whatever was searched; a method that is given less than another; arms that are told apart by more than n and mu."""
     found = sweep("headline", "laptop")
-    budget = len(fedser.RATES)
-    assert [len(side.candidates()) for side in found.tuned] == [budget] * len(found.settings())
+    assert [len(side.candidates()) for side in found.tuned] == [3] * len(found.settings())
     for setting, side in zip(found.settings(), found.tuned, strict=True):
         assert side.picks(found.base.replace(setting), setting)
-        for rate, candidate in zip(fedser.RATES, side.candidates(), strict=True):
+        for candidate in side.candidates():
             trial = found.experiment({**setting, **candidate}, 0)
             assert (trial.rounds, trial.local.epochs, trial.local.augment) == (60, 2, "crop_flip")
-            assert (trial.local.lr, trial.schedule) == (rate, ())
+            assert (trial.local.lr, trial.schedule) == (candidate["local.lr"], ())
             assert trial.local.lr_decay ** (trial.rounds - 1) == pytest.approx(0.1, abs=0.02)
     names = [setting["algorithm"]["name"] for setting in found.settings()]
     assert names == ["fedavg", "fedprox", "moon", "fedmix", "feddc", "fedser", "fedser", "fedser"]
