@@ -772,10 +772,10 @@ def figure11(profile: str) -> Sweep:
     Once with the statistics of BatchNorm among the generator's aims, once without. The report has the pictures; of the
     distance the paper only says that images differ (E-19). ``fedskew images FOLDER/trials/00000`` looks at one run.
     """
-    data = "cinic10" if profile == "paper" else "fashion_mnist_sample"
-    own = cbfl(profile, data).get("gamma", 10.0)
+    experiment = base(profile, {"data.name": "cinic10"} if profile == "paper" else {})
+    own = experiment.value_of("gamma")
     return sweep(
-        base(profile, {"data.name": data}),
+        experiment,
         {"gamma": tune.grid_search([own, 0.0])},
         (
             PaperTable(

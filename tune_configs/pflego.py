@@ -311,7 +311,7 @@ def headline(profile: str) -> Sweep:
             _ahead(f"PFLEGO is better than {told}: {scope}.", ABSTRACT, pflego, other, metric, {})
             for metric, scope in SCOPES.items()
             for told, other in others.items()
-            if metric == PARTICIPANTS or other is not FEDAVG
+            if metric == PARTICIPANTS or other != FEDAVG
         ),
     )
 

@@ -230,10 +230,11 @@ def descendants(root: int) -> Iterator[tuple[int, str]]:
 @pytest.mark.faults
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
-def test_a_part_of_ray_that_dies(tmp_path: Path) -> None:
+@pytest.mark.parametrize("victim", ["gcs_server", "raylet/raylet"])
+def test_a_part_of_ray_that_dies(tmp_path: Path, victim: str) -> None:
     """Kills: an end without a sentence or an object, or with Ray's lines, an undocumented exit code, agents left."""
     words = [*SMALL[1:], "execution.actors=1", "execution.device=cpu", "rounds=100000", "checkpoint.every=5"]
-    environment = {**os.environ, "COLUMNS": "200"}
+    environment = {**os.environ, "COLUMNS": "200", "RAY_gcs_rpc_server_reconnect_timeout_s": "3"}
     command = [sys.executable, "-m", "engine.cli.entry", "run", *words, "--out", "run", "--json"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes) as process:  # type: ignore[call-overload]
@@ -242,7 +243,7 @@ def test_a_part_of_ray_that_dies(tmp_path: Path) -> None:
                 time.sleep(0.1)
             assert process.poll() is None, process.communicate()
             family = dict(descendants(process.pid))
-            named = [pid for pid, command in family.items() if command.partition(" ")[0].endswith("raylet/raylet")]
+            named = [pid for pid, command in family.items() if command.partition(" ")[0].endswith(victim)]
             os.kill(named[0], signal.SIGKILL)
             out, err = process.communicate()
         finally:
