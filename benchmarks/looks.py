@@ -1,9 +1,9 @@
 """How claims of the ledger are decided if their seeds are looked at one after the other, beside all seeds at once.
 
-``python -m benchmarks.looks`` computes no trial: it reads the tables in docs/claims, takes the seeds of each sweep in
-their order, and judges its claims after two of them, three, and so on, by the rule for repeated looks and by the t
-interval, which is right for one look alone. It writes two tables into docs/deciding.md: how many claims
-come to what, and the claims for which the ways differ.
+``python -m benchmarks.looks`` computes no trial: it reads the tables in docs/claims, without those with second best
+settings, which are counted nowhere. It takes the seeds of each sweep in their order, and judges its claims after two of
+them, three, and so on, by the rule for repeated looks and by the t interval, which is right for one look alone. It
+writes two tables into docs/deciding.md: how many claims come to what, and the claims for which the ways differ.
 """
 
 from __future__ import annotations
@@ -44,6 +44,11 @@ class Looked:
     naive: Stop  # the t interval after each seed
 
 
+def entries() -> list[entry.Entry]:
+    """Return the ledger's entries whose claims are counted."""
+    return [one for one in entry.read_all(LEDGER) if not one.choice]
+
+
 def looked_at(sweep: str, results: Results) -> Iterator[Looked]:
     """Judge each claim of a sweep after each of its seeds."""
     seeds = sorted({*results.trials["seed"].tolist()})
@@ -71,7 +76,7 @@ def _stop(words: Sequence[Word], counts: Sequence[int]) -> Stop:
 def page(text: str) -> str:
     """Return docs/deciding.md, whose text is given, with both tables as the ledger has them now."""
     before, rest = text.split(BEGIN)
-    looked = [look for one in entry.read_all(LEDGER) for look in looked_at(one.name, one.results(one.claims))]
+    looked = [look for one in entries() for look in looked_at(one.name, one.results(one.claims))]
     return f"{before}{BEGIN}{tables(looked)}\n{END}{rest.split(END)[1]}"
 
 
