@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from engine.algorithm import Net, ParamLayout, Statistics, Tensors
+from engine.client.alignment import is_readable
 from engine.client.drawing_modules import watch
 from engine.client.jvp import jvp
 from engine.models import Model, narrowed
@@ -45,7 +46,6 @@ class FlatNet:
         self.parameters: list[nn.Parameter] = body + head
         self.draws = watch(self.model)  # whether a module of it may draw random numbers
         self.tap_names = self.model.tap_names
-        self._convolves = any(isinstance(module, nn.Conv2d) for module in self.model.body.modules())
         self.norm_names = tuple(
             name for name, m in self.model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)
         )
@@ -78,6 +78,8 @@ class FlatNet:
             view.copy_(getattr(owner, name))
             setattr(owner, name, view)
             self.buffer_names.append(f"{path}.{name}")
+        convolves = any(isinstance(module, nn.Conv2d) for module in self.model.body.modules())
+        self._channels_last = convolves and all(is_readable(own) for own in self._of_norms())
 
     # --- vectors in and out ---------------------------------------------------------------------------
 
@@ -129,10 +131,10 @@ class FlatNet:
         """Images [B, C, H, W] as the network takes them fastest: in float32 with channels last in memory.
 
         On a CPU convolutions and pooling then take a tenth to a third less of a training step, and half of an
-        evaluation; a GPU's tensor cores take them so. A clone also where there is one channel: its strides
-        alone say which layout is meant.
+        evaluation; a GPU's tensor cores take them so, but not where a norm's vectors are not :func:`is_readable`. A
+        clone also where there is one channel: its strides alone say which layout is meant.
         """
-        if self._convolves and x.dim() == 4 and x.dtype == torch.float32:
+        if self._channels_last and x.dim() == 4 and x.dtype == torch.float32:
             return x.clone(memory_format=torch.channels_last)
         return x
 
@@ -171,6 +173,12 @@ class FlatNet:
         return NetAt(self, narrowed(self.model, width, divisor=divisor), train=train, frozen=False)
 
     # --- layout ---------------------------------------------------------------------------------------
+
+    def _of_norms(self) -> Iterator[Tensor]:
+        """Yield what BatchNorm layers hold, as views of the vectors."""
+        for module in self.model.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                yield from (own for own in (*module.parameters(), *module.buffers()) if own.is_floating_point())
 
     def _unit_ends(self, body: list[nn.Parameter]) -> tuple[int, ...]:
         """See :attr:`ParamLayout.units`: a unit ends with the last of its modules, in the order in which they come."""

@@ -295,7 +295,7 @@ def test_headline_sides_may_be_given_as_much() -> None:
     for profile in PROFILES:
         found = sweep("headline", profile)
         assert [(side.where, side.candidates()) for side in found.tuned] == [
-            ({cbfl.ROWS: name}, [{"local.lr": rate} for rate in (0.03, 0.1, 0.3)]) for name in ("cbfl", "fedavg")
+            ({cbfl.ROWS: name}, [{"local.lr": rate} for rate in (0.01, 0.03, 0.1)]) for name in ("cbfl", "fedavg")
         ]
         assert not {*found.seeds} & {*found.tuning_seeds}
     assert (cbfl.SMALL_CBFL["gamma"], cbfl.SMALL_CBFL["gen_steps"]) == (1.0, 400)

@@ -18,10 +18,11 @@ room for each in turn would be to capture nearly all again, and a capture takes 
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, Protocol, cast
@@ -85,11 +86,23 @@ class CudaRecorder:
         graph = torch.cuda.CUDAGraph()
         torch.clear_autocast_cache()  # casts made before are not of the weights as they will be
         try:
-            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+            with _nothing_collected(), torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
                 work()
         finally:
             torch.clear_autocast_cache()  # those made now lie in the pool
         return graph.replay
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Keep Python's garbage collector away: CUDA gives a capture up when another graph is destroyed during it."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 @cache

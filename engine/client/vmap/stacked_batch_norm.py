@@ -15,6 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._C._functorch import _add_batch_dim, get_unwrapped, maybe_get_bdim, maybe_get_level
 
+from engine.client.alignment import is_readable
+
 
 class Own(NamedTuple):
     """A tensor within ``vmap``: of all clients, or of one where all have the same."""
@@ -64,12 +66,12 @@ def batch_norm(
         return _add_batch_dim(out.unflatten(0, rows.shape[:2]), 0, level)
     clients = stacked[0].clients
     own = [None if one.tensor is None else one.rows(clients) for one in vectors]  # [K, C]
-    mean, var, scale, shift = (None if rows is None else rows.reshape(-1) for rows in own)
+    mean, var, scale, shift = (None if rows is None else _joined(rows) for rows in own)
     channels = images.rows(clients).movedim(0, 1).flatten(1, 2)  # [B, K C, ...], as a convolution of all has made them
     out = F.batch_norm(channels, mean, var, scale, shift, training, momentum, eps)
     if training:
         for rows, moved in ((own[0], mean), (own[1], var)):
-            if rows is not None and moved is not None and not rows.is_contiguous():  # joined by a copy, which has moved
+            if rows is not None and moved is not None and not _is_joined(rows):  # joined by a copy, which has moved
                 rows.copy_(moved.view(rows.shape))
     return _add_batch_dim(out.unflatten(1, (clients, -1)), 1, level)
 
@@ -79,3 +81,15 @@ def _out_of(tensor: Tensor | None, level: int) -> Own:
     if tensor is None or level < 0 or maybe_get_level(tensor) != level:
         return Own(tensor, -1)
     return Own(get_unwrapped(tensor), maybe_get_bdim(tensor))
+
+
+def _joined(rows: Tensor) -> Tensor:
+    """Return [K C] of rows [K, C], in the same memory if :func:`_is_joined`."""
+    joined = rows.reshape(-1)  # a copy of rows that lie apart
+    return joined.clone() if rows.is_contiguous() and not _is_joined(rows) else joined
+
+
+def _is_joined(rows: Tensor) -> bool:
+    """Return whether rows [K, C] lie one after the other, where a kernel can read them: those of one client need not,
+    whose weights follow others' in one matrix."""
+    return rows.is_contiguous() and is_readable(rows)

@@ -1,0 +1,16 @@
+"""Where a card's kernels can read.
+
+cuDNN's BatchNorm of images with channels last reads scales, shifts and means 16 bytes at once, and fails ("misaligned
+address") where they do not begin at a multiple of that. Memory begins at one; a view into a vector of weights need not.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+ALIGNED = 16  # bytes
+
+
+def is_readable(tensor: Tensor) -> bool:
+    """Return whether a tensor is not on a card, or begins at a multiple of :data:`ALIGNED` bytes."""
+    return not tensor.is_cuda or tensor.storage_offset() * tensor.element_size() % ALIGNED == 0
