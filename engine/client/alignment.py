@@ -6,7 +6,7 @@ address") where they do not begin at a multiple of that. Memory begins at one; a
 
 from __future__ import annotations
 
-from torch import Tensor
+from torch import Tensor, nn
 
 ALIGNED = 16  # bytes
 
@@ -14,3 +14,9 @@ ALIGNED = 16  # bytes
 def is_readable(tensor: Tensor) -> bool:
     """Return whether a tensor is not on a card, or begins at a multiple of :data:`ALIGNED` bytes."""
     return not tensor.is_cuda or tensor.storage_offset() * tensor.element_size() % ALIGNED == 0
+
+
+def norms_are_readable(model: nn.Module) -> bool:
+    """Return whether all that BatchNorm layers of a model hold :func:`is_readable`."""
+    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    return all(is_readable(own) for norm in norms for own in (*norm.parameters(), *norm.buffers()))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from engine.algorithm import Net, ParamLayout, Statistics, Tensors
-from engine.client.alignment import is_readable
+from engine.client.alignment import norms_are_readable
 from engine.client.drawing_modules import watch
 from engine.client.jvp import jvp
 from engine.models import Model, narrowed
@@ -79,7 +79,7 @@ class FlatNet:
             setattr(owner, name, view)
             self.buffer_names.append(f"{path}.{name}")
         convolves = any(isinstance(module, nn.Conv2d) for module in self.model.body.modules())
-        self._channels_last = convolves and all(is_readable(own) for own in self._of_norms())
+        self._channels_last = convolves and norms_are_readable(self.model)
 
     # --- vectors in and out ---------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ class FlatNet:
         """Images [B, C, H, W] as the network takes them fastest: in float32 with channels last in memory.
 
         On a CPU convolutions and pooling then take a tenth to a third less of a training step, and half of an
-        evaluation; a GPU's tensor cores take them so, but not where a norm's vectors are not :func:`is_readable`. A
+        evaluation; a GPU's tensor cores take them so, but not where :func:`norms_are_readable` says no. A
         clone also where there is one channel: its strides alone say which layout is meant.
         """
         if self._channels_last and x.dim() == 4 and x.dtype == torch.float32:
@@ -173,12 +173,6 @@ class FlatNet:
         return NetAt(self, narrowed(self.model, width, divisor=divisor), train=train, frozen=False)
 
     # --- layout ---------------------------------------------------------------------------------------
-
-    def _of_norms(self) -> Iterator[Tensor]:
-        """Yield what BatchNorm layers hold, as views of the vectors."""
-        for module in self.model.modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                yield from (own for own in (*module.parameters(), *module.buffers()) if own.is_floating_point())
 
     def _unit_ends(self, body: list[nn.Parameter]) -> tuple[int, ...]:
         """See :attr:`ParamLayout.units`: a unit ends with the last of its modules, in the order in which they come."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -393,3 +394,38 @@ def test_a_capture_over_several_streams_must_come_together(present: Card) -> Non
         forked(joins=False)
     forked(joins=True).replay()
     assert x.tolist() == [2.0] * 3
+
+
+# --- what a real card was seen to refuse ----------------------------------------------------------------
+
+
+def test_a_graph_that_is_destroyed_during_a_capture(present: Card) -> None:
+    """Kills: a card that lets the garbage collector into a capture."""
+
+    def captured(within: Callable[[], object]) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            within()
+        return graph
+
+    kept = [captured(lambda: ones(2) + 1)]
+    captured(lambda: ones(2) + 1)  # destroyed afterwards
+    with pytest.raises(RuntimeError, match="previous error during capture"):
+        captured(kept.clear)
+    captured(lambda: None)
+
+
+@pytest.mark.parametrize("which", [1, 2, 3, 4])
+def test_vectors_of_batchnorm_at_odd_places(present: Card, which: int) -> None:
+    """Kills: a card whose kernels read 16 bytes wherever they begin; one that refuses other layouts as well."""
+    vectors = [ones(16) for _ in range(4)]
+    odd = [*vectors[: which - 1], ones(18)[2:], *vectors[which:]]
+    scale, shift, mean, variance = odd
+    images = torch.randn(4, 16, 5, 5).to(CUDA)
+    last = images.to(memory_format=torch.channels_last)
+    norm = torch.nn.functional.batch_norm
+    norm(images, mean, variance, scale, shift, True)
+    norm(last.double(), *(one.double() for one in (mean, variance, scale, shift)), True)
+    refuses = pytest.raises(RuntimeError, match="misaligned address") if which != 4 else nullcontext()  # 4: variances
+    with refuses:
+        norm(last, mean, variance, scale, shift, True)

@@ -6,6 +6,7 @@ which finds in memory what a captured graph would find there.
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -651,7 +652,7 @@ def test_auto_captures_nothing() -> None:
 
 def test_cuda_is_asked_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a first run that does not wait for what it reads, or whose result is not waited for; a capture on another
-    stream than the first run's, or into a pool of its own."""
+    stream than the first run's, or into a pool of its own; garbage that is collected during it, or never again."""
     calls: list[Any] = []
 
     class Stream:
@@ -684,9 +685,9 @@ def test_cuda_is_asked_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     recorder.warm_up(lambda: calls.append("work"))
     assert calls == ["side waits for main", ("in", "side"), "work", "out", "main waits for side"]
     calls.clear()
-    replay = recorder.record(lambda: calls.append("work"))
+    replay = recorder.record(lambda: calls.append(gc.isenabled()))
     (_, of, pool, stream), *rest = calls
-    assert (of, pool, stream.name) == (replayed, "pool", "side") and rest == ["work", "out"]
+    assert (of, pool, stream.name) == (replayed, "pool", "side") and rest == [False, "out"] and gc.isenabled()
     calls.clear()
     replay()
     assert calls == ["replay"]

@@ -18,7 +18,7 @@ from tests.support.pretended_card.host_memory import HostMemory
 from tests.support.pretended_card.lowering import above, below
 from tests.support.pretended_card.operation import Operation, mapped, operation, tensors
 from tests.support.pretended_card.order import Clock, Order
-from tests.support.pretended_card.rules import check_devices
+from tests.support.pretended_card.rules import check_alignment, check_devices
 from tests.support.pretended_card.streams import Stream, Streams
 from tests.support.pretended_card.tape import Tape
 from tests.support.pretended_card.tensor import OnCard, block_of, wrapped
@@ -63,6 +63,7 @@ class Card(TorchDispatchMode):
             raise RuntimeError(f"the pretended card cannot do {func}, by which a tensor changes its form")
         if len(on_card) < len(given):
             check_devices(func, op, given, args)
+        check_alignment(op, args)
         has_generator = op.draws and self.generators.given(func, args, kwargs)
         crossing = self._crossing(op, on_card, args, kwargs)
         waits = self._waits(op, crossing, args, kwargs)

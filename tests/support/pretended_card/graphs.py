@@ -38,7 +38,14 @@ class Graph:
         card = Streams.card
         assert card.tape is not None
         self._tape, card.tape = card.tape, None
+        if self._tape.invalid:
+            raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
         self._tape.end()
+
+    def __del__(self) -> None:
+        card = getattr(Streams, "card", None)
+        if self._tape is not None and card is not None and card.tape is not None:
+            card.tape.invalid = True  # CUDA cannot destroy a graph while another one is captured
 
     def replay(self) -> None:
         card, tape = Streams.card, self._tape

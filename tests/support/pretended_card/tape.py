@@ -49,6 +49,7 @@ class Tape:
         self.order = Order()
         self.nodes: list[Node] = []
         self.draws = False  # random numbers
+        self.invalid = False  # CUDA has given it up
         self.held: dict[int, Held] = {}
         self.written: dict[int, Use] = {}
         self._made: dict[int, Block] = {}  # by the storage of its numbers
