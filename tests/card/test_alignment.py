@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from dataclasses import dataclass
-
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 from torch.func import vmap
 
 from engine.client.flat_net import FlatNet
 from engine.client.vmap.vmap_rules import StackedRules
-from engine.models import Model, ModelSpec
-from engine.models.layers import MeanPool
 from tests.support.pretended_card import card, why_not
+from tests.support.tiny import TwoNorms
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 CHANNELS = 16
@@ -34,19 +29,6 @@ def test_a_client_that_is_left_alone() -> None:
             vmap(lambda *given: F.batch_norm(*given, training=True))(images, *own)
         assert not torch.equal(means[1, :CHANNELS].cpu(), torch.ones(CHANNELS))
         assert means[0].cpu().tolist() == [1.0] * (CHANNELS + 1)
-
-
-@dataclass(frozen=True)
-class TwoNorms(ModelSpec):
-    """Norms of ``first`` and of 16 channels: where the first is odd, the second's vectors begin at odd places."""
-
-    first: int
-
-    def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
-        one, two = nn.Conv2d(shape[0], self.first, 3), nn.Conv2d(self.first, CHANNELS, 3)
-        norms = nn.BatchNorm2d(self.first), nn.BatchNorm2d(CHANNELS)
-        layers = OrderedDict(a=one, an=norms[0], b=two, bn=norms[1], pool=MeanPool())
-        return self.assemble(nn.Sequential(layers), CHANNELS, num_classes, ("body.bn",))
 
 
 @pytest.mark.parametrize(("first", "device", "last"), [(5, "cuda", False), (8, "cuda", True), (5, "cpu", True)])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from engine.base.imports import uncollected
 from tests.support.pretended_card import Card, Race, card, why_not
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
@@ -198,9 +200,16 @@ def test_a_download_that_nobody_waits_for(present: Card) -> None:
 # --- graphs -------------------------------------------------------------------------------------------
 
 
-def captured(work: Callable[[], Tensor | None]) -> tuple[torch.cuda.CUDAGraph, Tensor | None]:
+@contextmanager
+def capturing(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, **more: Any) -> Iterator[None]:
+    """Capture as the engine does: a collection of garbage may destroy another test's graph, which ends a capture."""
+    with uncollected(), torch.cuda.graph(graph, stream=stream, **more):
+        yield
+
+
+def captured(work: Callable[[], object]) -> tuple[torch.cuda.CUDAGraph, Any]:
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=torch.cuda.Stream()):
+    with capturing(graph, torch.cuda.Stream()):
         found = work()
     return graph, found
 
@@ -244,7 +253,7 @@ def test_what_a_capture_refuses(present: Card, work: Callable[[Tensor], object])
     """Kills: a wait, an upload, a draw of the CPU's, or work of another stream, that a capture lets pass."""
     x = ones(3)
     with pytest.raises(RuntimeError, match=r"capturing|found 'cpu'|uncaptured work"):
-        captured(lambda: work(x))  # type: ignore[arg-type,return-value]
+        captured(lambda: work(x))
     assert captured(lambda: x + 1)[1] is not None  # and the next one is none the worse
 
 
@@ -341,7 +350,7 @@ def test_graphs_of_one_pool_on_two_streams(present: Card) -> None:
         for x in own_memory:
             graphs.append(torch.cuda.CUDAGraph())
             own = pool if shares else torch.cuda.graph_pool_handle()
-            with torch.cuda.graph(graphs[-1], pool=own, stream=lanes[0]):
+            with capturing(graphs[-1], lanes[0], pool=own):
                 x.add_(x * 2)
         torch.cuda.synchronize()
         on(lanes[0], graphs[0].replay)
@@ -361,7 +370,7 @@ def test_lanes_side_by_side(present: Card) -> None:
     main, graphs = torch.cuda.current_stream(), []
     for lane, (weights, x) in zip(lanes, memory, strict=True):
         graphs.append(torch.cuda.CUDAGraph())
-        with torch.cuda.graph(graphs[-1], stream=lane):
+        with capturing(graphs[-1], lane):
             weights.sub_(x * 0.5)
     for step in range(4):
         begun = main.record_event()
@@ -383,7 +392,7 @@ def test_a_capture_over_several_streams_must_come_together(present: Card) -> Non
 
     def forked(joins: bool) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=main):
+        with capturing(graph, main):
             side.wait_stream(main)
             on(side, lambda: x.add_(1))
             if joins:
@@ -401,13 +410,6 @@ def test_a_capture_over_several_streams_must_come_together(present: Card) -> Non
 
 def test_a_graph_that_is_destroyed_during_a_capture(present: Card) -> None:
     """Kills: a card that lets the garbage collector into a capture."""
-
-    def captured(within: Callable[[], object]) -> torch.cuda.CUDAGraph:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            within()
-        return graph
-
     kept = [captured(lambda: ones(2) + 1)]
     captured(lambda: ones(2) + 1)  # destroyed afterwards
     with pytest.raises(RuntimeError, match="previous error during capture"):

@@ -5,22 +5,19 @@ Skipped where there is none, as on CI. ``pytest tests/card/test_real_card.py -n 
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from algorithms import ALGORITHMS
-from engine.models import MODELS, Model, ModelSpec
-from engine.models.layers import MeanPool
+from engine.models import MODELS
 from engine.studies.conformance.algorithm_runs import resumed_is_straight
 from engine.studies.conformance.small_data import dataset
 from tests.support.on_card import EXECUTORS, SIZES, execution_of, gap, on_cpu, settings
-from tests.support.tiny import Driven, assignment, drive
+from tests.support.tiny import Driven, TwoNorms, assignment, drive
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
@@ -97,21 +94,11 @@ def test_a_client_that_is_left_alone_in_its_block(tmp_path: Path, name: str, exe
     assert gap(*runs) <= 1e-2
 
 
-@dataclass(frozen=True)
-class Odd(ModelSpec):
-    """Norms whose vectors begin at odd places among the weights."""
-
-    def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
-        first, second = nn.Conv2d(shape[0], 5, 3, padding=1), nn.Conv2d(5, 16, 3, padding=1)
-        layers = OrderedDict(a=first, an=nn.BatchNorm2d(5), b=second, bn=nn.BatchNorm2d(16), pool=MeanPool())
-        return self.assemble(nn.Sequential(layers), 16, num_classes, ("body.bn",))
-
-
 @pytest.mark.parametrize("executor", [*EXECUTORS, "lanes"])
 def test_norms_at_odd_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: str) -> None:
     """Kills: images with channels last where cuDNN then fails to read a norm's vectors."""
-    monkeypatch.setitem(MODELS, "odd", Odd)
-    changes = {"model": {"name": "odd"}, "local": {"lr": 0.001}, "execution": PRECISIONS["float32"]}
+    monkeypatch.setitem(MODELS, "two_norms", TwoNorms)
+    changes = {"model": {"name": "two_norms"}, "local": {"lr": 0.001}, "execution": PRECISIONS["float32"]}
     images, parts = dataset(120, (3, 32, 32)), assignment(SIZES)
     runs = [
         drive(tmp_path / device, settings("fedavg", how, device, **changes), images, parts)

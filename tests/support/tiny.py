@@ -55,6 +55,19 @@ class TinyNorm(ModelSpec):
         return self.assemble(nn.Sequential(layers), 16, num_classes, ("body.relu",))
 
 
+@dataclass(frozen=True)
+class TwoNorms(ModelSpec):
+    """Norms of ``first`` and of 16 channels: where the first is odd, the second's vectors begin at odd places."""
+
+    first: int = 5
+
+    def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
+        one, two = nn.Conv2d(shape[0], self.first, 3, padding=1), nn.Conv2d(self.first, 16, 3, padding=1)
+        norms = nn.BatchNorm2d(self.first), nn.BatchNorm2d(16)
+        layers = OrderedDict(a=one, an=norms[0], b=two, bn=norms[1], pool=MeanPool())
+        return self.assemble(nn.Sequential(layers), 16, num_classes, ("body.bn",))
+
+
 BASE: dict[str, Any] = {
     "rounds": 3,
     "model": {"name": "mlp", "hidden": [12]},
