@@ -454,7 +454,8 @@ def headline(profile: str) -> Sweep:
 
     The network is the text's, MOON's encoder (section 3.1): with ResNet-8 this takes four hours and more of two cores,
     and images of half the size, which a third of that would do for, are not to be had of the embedded ones. All of this
-    was chosen by cost, before any accuracy of it was seen. A round takes 0.9 s of one core with FedAvg and 2.8 s with
+    was chosen by cost, before any accuracy of it was seen; the rates that are tried came after a first run on the same
+    seeds, see :func:`_rates`. A round takes 0.9 s of one core with FedAvg and 2.8 s with
     FedSER, measured once on a busy machine; all of it takes about an hour on two cores, three quarters of it the
     search. ``model.name=resnet8`` puts the tables' kind of network under it. The encoder has no BatchNorm, so that a
     rate is soon too low or too high for it: what is compared is also which rate a method bears.

@@ -482,8 +482,8 @@ def _target(profile: str) -> float:
 def curves(profile: str) -> Sweep:
     """Training loss of participants and accuracy of personal models over rounds, by method and degree.
 
-    A client's loss is of all its rows, before and after its work in a round: ``loss_before`` and ``loss_after`` of
-    ``rounds.parquet``, which each trial's page draws.
+    A client's loss is of all its rows, before and after its work in a round: ``loss_before`` and ``loss_after`` in each
+    trial's ``rounds.parquet``. The report draws accuracies alone.
     """
     paper = profile == "paper"
     data = ["mnist", "fashion_mnist", "cifar10"]
