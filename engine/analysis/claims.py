@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from engine.analysis.settings import better_way, key
 from engine.base.errors import require
 
 
@@ -23,9 +24,9 @@ class Claim:
 
     text: the claim, in our words. source: where it stands. better, worse: parts of a setting. where: restricts the
     cells; a list means any of its values. margin: in the unit of the metric. every: in every cell, or on average over
-    them. larger_is_better: False for a metric such as rounds_to_target. kind: "greater" (better exceeds worse by more
-    than the margin), "equal" (they differ by no more than the margin) or "above" (better's own value exceeds the
-    margin; worse stays empty).
+    them. kind: "greater" (better exceeds worse by more than the margin), "equal" (they differ by no more than the
+    margin) or "above" (better's own value exceeds the margin; worse stays empty). larger_is_better: False for a metric
+    such as rounds_to_target, so that "exceeds" is "lies below"; of "above" it is always True.
     """
 
     text: str
@@ -47,6 +48,26 @@ class Claim:
         require(alone, "worse", self.worse, "must be empty with kind=above", "leave it out")
         negative = self.kind == "equal" and self.margin < 0
         require(not negative, "margin", self.margin, "must not be negative with kind=equal", "for example margin=0.01")
+        same = self.kind != "above" and key(self.sides[0]) == key(self.sides[1])
+        rule = "comes to the same setting as better, since what one side names is given to both"
+        require(not same, "worse", self.worse, rule, "give both sides values of an axis, which differ")
+        larger, way = self.larger_is_better, better_way(self.metric)
+        two = larger or self.kind != "above"
+        require(two, "larger_is_better", larger, "is for two settings, and kind=above has one", "leave it out")
+        right = self.kind != "greater" or way in (None, "max" if larger else "min")
+        rule = f"is not the way to a better {self.metric}"
+        require(right, "larger_is_better", larger, rule, f"set larger_is_better={not larger}")
+
+    @property
+    def sides(self) -> tuple[dict[str, Any], ...]:
+        """The values that pick the trials of ``better`` and of ``worse``, by axis; with kind=above of ``better`` alone.
+
+        What one side alone names picks trials for both, and goes before what ``where`` says of that axis.
+        """
+        # In a list, so that a value that is a list is one value.
+        better, worse = ({name: [value] for name, value in side.items()} for side in (self.better, self.worse))
+        both = {**self.where, **better, **worse}
+        return ({**both, **better}, both)[: 1 if self.kind == "above" else 2]
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain data, for YAML."""

@@ -31,7 +31,7 @@ from engine.analysis.trials import (
     read_experiment,
     read_yaml,
 )
-from engine.base.errors import RunFolderError, one_line, require
+from engine.base.errors import ConfigError, RunFolderError, one_line, require
 from engine.base.files import write_atomically
 from engine.record import parts
 from engine.record.summary import read as read_summary
@@ -131,7 +131,7 @@ def _sweep(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         sweep["claims"] = tuple(map(Claim.from_mapping, values["claims"]))
         sweep["looks"] = values.get("looks", "once")
         _ = REACHES[sweep["looks"]]
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ConfigError) as error:
         raise RunFolderError(f"{path} is not a sweep of this version ({error!r})") from None
     return sweep, values
 

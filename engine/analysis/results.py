@@ -211,6 +211,7 @@ class Group:
     points: set[Hashable] = field(default_factory=set)  # of the averaged axes, whatever became of the trials
     values: dict[tuple[Hashable, int], float] = field(default_factory=dict)  # by point and seed: finished trials
     statuses: Counter[str] = field(default_factory=Counter)
+    failed: set[int] = field(default_factory=set)  # seeds of which a trial failed
 
     def by_seed(self) -> dict[int, float]:
         """The metric of each seed that is complete; NaN where a finished trial lacks it."""
@@ -250,6 +251,8 @@ def grouped(results: Results, names: Iterable[str], metric: str, where: Mapping[
         group.statuses[row["status"]] += 1
         if row["status"] == "finished":
             group.values[point, row["seed"]] = float(row[metric])
+        elif row["status"] == "failed":
+            group.failed.add(row["seed"])
     orders = {axis.name: [key(value) for value in axis.values or ()] for axis in results.axes}
     return sorted(groups.values(), key=lambda group: [_rank(group.setting[name], orders[name]) for name in names])
 

@@ -54,7 +54,7 @@ def _equal(confidence: float) -> int:
     return count
 
 
-anytime = Reach(_anytime, _equal, _equal)
+anytime = Reach(_anytime, _equal)
 
 
 def fewest(confidence: float) -> int:

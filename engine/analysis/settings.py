@@ -7,17 +7,24 @@ mapping (an algorithm with its fields) is compared field by field. True is not 1
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from engine.analysis.class_figures import STD
+from engine.analysis.class_figures import STD, is_class_figure
 from engine.experiment import CHOICES
 from engine.record import metrics
 
 MARK = "breaks-privacy"  # of an oracle, wherever it is named; one word, since labels name cells as well
 SMALLER_IS_BETTER = (*metrics.SMALLER_IS_BETTER, STD)
+
+
+def better_way(metric: str) -> Literal["max", "min"] | None:
+    """Return whether more or less of a metric is better; None if neither is by itself."""
+    if is_class_figure(metric):
+        return "min" if metric == STD else "max"
+    return metrics.METRICS[metric].better if metric in metrics.METRICS else None
 
 
 def key(value: Any) -> Hashable:

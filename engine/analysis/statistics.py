@@ -39,13 +39,12 @@ Values = Sequence[float] | np.ndarray
 class Reach:
     """How far an interval reaches to either side of the mean.
 
-    errors: numbers of values and a confidence -> standard errors. equal, zeros: a confidence -> how many values make an
-    interval where all of them are equal, or all of them 0, so that there is no standard error.
+    errors: numbers of values and a confidence -> standard errors. equal: a confidence -> how many values make an
+    interval where all of them are equal, so that there is no standard error.
     """
 
     errors: Callable[[np.ndarray, float], np.ndarray]
     equal: Callable[[float], int]
-    zeros: Callable[[float], int]
 
     def __call__(self, counts: np.ndarray, confidence: float) -> np.ndarray:
         return self.errors(counts, confidence)
@@ -60,8 +59,7 @@ def _seeds_of_one_sign(confidence: float) -> int:
     return math.ceil(1 - math.log2(1 - confidence))
 
 
-# Student's interval, which is right for one look. Two settings that are equal on two seeds are taken for the same.
-student = Reach(_student, _seeds_of_one_sign, lambda confidence: 2)
+student = Reach(_student, _seeds_of_one_sign)  # right for one look
 
 
 @dataclass(frozen=True)
@@ -140,17 +138,17 @@ def t_interval(differences: Values, confidence: float = CONFIDENCE) -> tuple[flo
 def interval(differences: Values, confidence: float, reach: Reach) -> tuple[float, float]:
     """Return the interval of the mean with that reach; NaN below 2 values, and where the reach is infinite.
 
-    Equal differences have no spread to make an interval from. If all are 0 the two settings are the same and the
-    interval is (0, 0) from ``reach.zeros`` seeds on (2). Otherwise equality is an accident of rounding (accuracies come
-    in steps of one test image), and the exact test takes over: the interval is that one value once n seeds of one sign
-    reject at this level (6 seeds at 95 %; ``reach.equal``), and NaN before.
+    Equal differences have no spread to make an interval from. That can be an accident of rounding (accuracies come in
+    steps of one test image), of zeros too: where half of all seeds are ties, two begin with ties in one sweep of four.
+    So the exact test takes over: the interval is that one value once n seeds of one sign reject at this level (6 seeds
+    at 95 %; ``reach.equal``), and NaN before.
     """
     sample = _numbers(differences)
     n = len(sample)
     if n < 2:
         return math.nan, math.nan
     if all_equal(sample):
-        value = _mean(sample) if n >= _fewest_equal(sample, confidence, reach) else math.nan
+        value = _mean(sample) if n >= reach.equal(confidence) else math.nan
         return value, value
     half = float(reach(np.asarray(n), confidence)) * _std(sample) / math.sqrt(n)
     if math.isinf(half):
@@ -215,21 +213,20 @@ def seeds_needed(
     """The smallest n at which the interval excludes ``margin``, if mean and spread stay what they are now.
 
     They will not stay exactly, so with that many seeds the chance of a decision is about one half: a lower bound for
-    planning. None below 2 values, for an effect on the margin, and if it would take more than 1,000 seeds.
+    planning. None below 2 values, for an effect on the margin, and if it would take more than 1,000 seeds. Differences
+    that are all equal need as many as make an interval, which decides on the margin, too.
     """
     sample = _numbers(differences)
-    if len(sample) < 2 or _on(_mean(sample), margin):
+    if len(sample) < 2:
         return None
     if all_equal(sample):
-        return _fewest_equal(sample, confidence, reach)
+        return reach.equal(confidence)
+    if _on(_mean(sample), margin):
+        return None
     ratio = _std(sample) / abs(_mean(sample) - margin)
     counts = np.arange(2, MOST_SEEDS + 1)
     enough = reach(counts, confidence) * ratio < np.sqrt(counts)
     return int(counts[np.argmax(enough)]) if enough.any() else None
-
-
-def _fewest_equal(sample: np.ndarray, confidence: float, reach: Reach) -> int:
-    return reach.zeros(confidence) if _on(sample[0], 0.0) else reach.equal(confidence)
 
 
 def _numbers(values: Values) -> np.ndarray:

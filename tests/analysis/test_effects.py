@@ -72,16 +72,16 @@ def test_practical_equivalence_is_that_of_baycomp(width: float, above: float, wi
 
 
 def test_practical_equivalence_of_seeds() -> None:
-    """Kills: seeds taken for folds; probability from one seed or two equal ones; shares that add up to more than 1."""
+    """Kills: seeds taken for folds; probability from one seed or few equal ones; shares that add up to more than 1."""
     differences = np.subtract(A, B)
     seeds, folds = practical(differences, 0.005), practical(differences, 0.005, correlation=1 / 6)
     assert seeds.above > folds.above  # less spread about a mean that is above the region
     t = (np.mean(differences) - 0.005) / (np.std(differences, ddof=1) / math.sqrt(6))
     assert seeds.above == pytest.approx(stats.t.cdf(t, 5))
     assert seeds.below + seeds.within + seeds.above == pytest.approx(1)
-    for little in ([], [0.1], [0.1, 0.1], [0.1, math.nan, 0.2]):
+    for little in ([], [0.1], [0.1, 0.1], [0.0] * 5, [0.1, math.nan, 0.2]):
         assert math.isnan(practical(little, 0.005).within)
-    assert practical([0.0, 0.0], 0.005).within == 1
+    assert practical([0.0] * 6, 0.005).within == 1
     assert practical([-0.01] * 6, 0.005).below == 1
 
 

@@ -167,6 +167,39 @@ def test_sweeps_without_a_common_cell_say_what_is_apart(tmp_path: Path) -> None:
     assert found.unpaired[-1] == f"no cell of s1 is one of s0: {told}"
 
 
+def test_a_figure_that_one_side_lacks_is_told(tmp_path: Path) -> None:
+    """Kills: a pair without the figure that is left out in silence; a seed that is said not to have finished; a
+    sentence for each figure, or on figures that neither of two runs has."""
+    one, two = (
+        make_sweep(
+            tmp_path / name,
+            axes=(TWO_MU,),
+            seeds=(0, 1, 2),
+            client_rows=False,
+            target_accuracy=0.6,
+            accuracy=lambda setting, seed, low=low: 0.4 if (setting["mu"], seed) in low else 0.8,
+        )
+        for name, low in (("one", [(0.1, 1)]), ("two", [(0.0, 0), (0.1, 1), (0.0, 2), (0.0, 1)]))
+    )
+    found = compared(one, two, metrics=("accuracy", "rounds_to_target"))
+    pairs = {(pair.metric, pair.cell): pair.seeds for pair in found.pairs}
+    assert pairs == {
+        ("accuracy", "mu=0"): (0, 1, 2),
+        ("accuracy", "mu=0.1"): (0, 1, 2),
+        ("rounds_to_target", "mu=0.1"): (0, 2),
+    }
+    assert found.unpaired == (
+        "two has no rounds_to_target on seeds 0, 1, 2 at mu=0, and is left out there",
+        "one has no rounds_to_target on seed 1 at mu=0.1, and is left out there",
+        "two has no rounds_to_target on seed 1 at mu=0.1, and is left out there",
+    )
+    plain = run_of(tmp_path / "plain", 0, 0.7)
+    own = make_run(tmp_path / "own", Experiment(**{**BASE, "rounds": 2}), 0.7, personal=("post_server",))
+    assert not compared(plain, run_of(tmp_path / "same", 0, 0.7)).unpaired
+    (told,) = compared(plain, own).unpaired
+    assert told.startswith("plain has no personal_accuracy, personal_last10_accuracy, ")
+
+
 def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     """Kills: a comparison of a folder with itself, of a metric that is none, with a sweep that has not begun."""
     one = run_of(tmp_path / "one", 0, 0.7)

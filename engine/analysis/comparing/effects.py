@@ -123,7 +123,7 @@ def practical(differences: Values, width: float, correlation: float = 0.0) -> Pr
 
     correlation: between differences. Runs of different seeds share none; those of folds of a cross validation with K
     folds do, 1 / K (Nadeau and Bengio 2003). Of differences that are all equal, and enough of them for an interval of
-    the verdicts' kind (6 at 95 %, or two zeros), all probability is where they are.
+    the verdicts' kind (6 at 95 %), all probability is where they are.
     """
     sample = np.asarray(differences, float)
     if not len(sample) or not np.isfinite(sample).all() or not math.isfinite(t_interval(sample)[0]):

@@ -29,11 +29,11 @@ from engine.analysis.coverage import named
 from engine.analysis.quantities import quantity
 from engine.analysis.results import Results, check_metric, larger_is_better
 from engine.analysis.sequential import INTERVALS, REACHES
-from engine.analysis.settings import key, label, setting_label
+from engine.analysis.settings import better_way, key, label, setting_label
 from engine.analysis.statistics import CONFIDENCE, Difference, difference, holm
 from engine.base.errors import RunFolderError, require
 from engine.base.opening import read_bytes
-from engine.record.metrics import METRICS, REPORTED
+from engine.record.metrics import REPORTED
 
 NONE = "none"  # the value of a key that a config does not have
 OF_RUNS = (*REPORTED, "rounds", "floats_up", "floats_down", "seconds")  # compared of single runs, where they have them
@@ -177,7 +177,7 @@ def compare(folders: Mapping[str, Results], metrics: Sequence[str] = (), rope: f
             check_metric(results, metric)
     first, *others = sides
     single = all(len(side.trials) == 1 for side in sides)
-    chosen = tuple(metrics) or (OF_RUNS if single else (first.metric,))
+    chosen = tuple(metrics) or (_had(sides) if single else (first.metric,))
     names = sorted({name for side in sides for trial in side.trials for name in trial.keys})
     within = [name for name in names if any(len(side.values(name)) > 1 for side in sides)]
     looks = "repeatedly" if any(side.looks == "repeatedly" for side in sides) else "once"
@@ -186,7 +186,7 @@ def compare(folders: Mapping[str, Results], metrics: Sequence[str] = (), rope: f
     pairs, unpaired = list[Pair](), [told for side in sides for told in side.lost]
     for side in others:
         made, told = _pairs(first, side, within, rules)
-        pairs += [pair for pair in made if not single or metrics or math.isfinite(pair.figures.mean)]
+        pairs += made
         unpaired += told
     versions = sorted({name for side in sides for trial in side.trials for name in trial.versions})
     return Comparison(
@@ -194,9 +194,15 @@ def compare(folders: Mapping[str, Results], metrics: Sequence[str] = (), rope: f
         config=_differing(names, [[trial.keys for trial in side.trials] for side in sides]),
         versions=_differing(versions, [[trial.versions for trial in side.trials] for side in sides]),
         pairs=tuple(pairs),
-        unpaired=tuple(unpaired),
+        unpaired=tuple(dict.fromkeys(unpaired)),
         interval=INTERVALS[looks],
     )
+
+
+def _had(sides: Iterable[Side]) -> tuple[str, ...]:
+    """Return the figures of a run that some trial has."""
+    rows = [trial.row for side in sides for trial in side.trials]
+    return tuple(name for name in OF_RUNS if any(math.isfinite(row.get(name, math.nan)) for row in rows))
 
 
 # --- sides --------------------------------------------------------------------------------------------------
@@ -272,8 +278,7 @@ class _Rules:
 
 def _direction(results: Results, metric: str) -> float:
     """Return 1 where more is better, -1 where less is; NaN where neither is by itself."""
-    known = METRICS.get(metric)
-    if known is not None and known.better is None and metric != results.metric:
+    if better_way(metric) is None and metric != results.metric:
         return math.nan
     return 1.0 if larger_is_better(results, metric) else -1.0
 
@@ -288,17 +293,23 @@ def _pairs(first: Side, second: Side, within: Sequence[str], rules: _Rules) -> t
             f"{name} ({_told(first, name)}; {_told(second, name)})" for name in _apart(first, second, within)
         )
         return [], [f"no cell of {second.name} is one of {first.name}: they have no common values of {varied}"]
+    finished = {place: _by_seed(mine[place]).keys() & _by_seed(theirs[place]).keys() for place in common}
+    told += [_no_seed(first, second, mine[place], theirs[place]) for place in common if not finished[place]]
     pairs: list[Pair] = []
+    lacking: dict[tuple[str, str, tuple[int, ...]], list[str]] = {}  # side, cell, seeds -> what these have not
     for metric in rules.directions:
         made = []
         for place in common:
             one = _pair(first, second, mine[place], theirs[place], metric, rules)
-            if one.seeds:
-                made.append(one)
-            elif metric == next(iter(rules.directions)):
-                told.append(_no_seed(first, second, mine[place], theirs[place]))
+            made += [one] if one.seeds else []
+            for side, trials in ((first, mine[place]), (second, theirs[place])):
+                if seeds := tuple(sorted(finished[place] - _by_seed(trials, metric).keys())):
+                    lacking.setdefault((side.name, one.cell, seeds), []).append(metric)
         adjusted = holm([one.figures.p for one in made])
         pairs += [Pair(**{**vars(one), "p_holm": float(p)}) for one, p in zip(made, adjusted, strict=True)]
+    for (side, cell, seeds), metrics in lacking.items():
+        where = f"seed{'s' * (len(seeds) > 1)} {named(map(str, seeds))}{f' at {cell}' if cell else ''}"
+        told.append(f"{side} has no {named(metrics)} on {where}, and is left out there")
     return pairs, told
 
 
@@ -355,11 +366,11 @@ def _pair(
     )
 
 
-def _by_seed(trials: Iterable[Trial], metric: str) -> dict[int, Trial]:
-    """The finished trials that have the metric; of a seed that was drawn twice the first."""
+def _by_seed(trials: Iterable[Trial], metric: str = "") -> dict[int, Trial]:
+    """The finished trials that have the metric, if one is named; of a seed that was drawn twice the first."""
     found: dict[int, Trial] = {}
     for trial in trials:
-        if trial.finished and math.isfinite(trial.row.get(metric, math.nan)):
+        if trial.finished and (not metric or math.isfinite(trial.row.get(metric, math.nan))):
             found.setdefault(int(trial.row["seed"]), trial)
     return found
 

@@ -18,10 +18,17 @@ until claims were decided. (Why t and neither the bootstrap nor the p-value: see
 - undecided: all else, and whatever rests on too little: a cell with fewer than two common seeds, or one in which a
   finished trial lacks the metric (a target that it never reached), for leaving it out would flatter its setting.
 
+A trial that failed (its training diverged) has no figure either, and speaks against its setting, whichever way the
+metric is better. So a failure of ``better`` forbids "held" in its cell, and one of ``worse`` forbids "not held". Two
+settings of which one failed are not equal: of kind="equal" a failure of either forbids "held". A seed on which both
+failed says nothing, and forbids both words. Effect, interval and p are of the pairs that ended; p, which is small for
+what speaks for the claim, is NaN where "held" is forbidden.
+
 A claim on average (``every=False``) has one interval: of the mean over the cells for each seed that has all of them.
 
-Failed trials are left out, and ``why`` says how many. Each claim is judged by itself: among forty wrong ones, one is
-"held" by luck, and ``p_holm`` is there to say which would survive. Both p are of one look, and NaN after many.
+Other trials that have not finished are left out, and ``why`` says how many. Each claim is judged by itself: among forty
+wrong ones, one is "held" by luck, and ``p_holm`` is there to say which would survive. Both p are of one look, and NaN
+after many.
 """
 
 from __future__ import annotations
@@ -35,6 +42,7 @@ from typing import Any, Literal
 import numpy as np
 
 from engine.analysis.claims import Claim
+from engine.analysis.coverage import named
 from engine.analysis.quantities import Quantity, quantity
 from engine.analysis.results import Group, Results, check_axes, check_metric, grouped
 from engine.analysis.sequential import REACHES
@@ -43,6 +51,7 @@ from engine.analysis.statistics import CONFIDENCE, all_equal, difference, holm, 
 from engine.base.errors import ConfigError
 
 Word = Literal["held", "not held", "undecided"]
+AGAIN = "mend the setting, or run fedskew resume FOLDER --retry-failed"  # of a sweep with failed trials
 
 
 @dataclass(frozen=True)
@@ -97,6 +106,7 @@ class Sample:
     cell: dict[str, Any]
     differences: dict[int, float]  # by seed; NaN where a finished trial has no such figure
     left_out: int  # trials without a value: failed, stopped or running
+    failed: tuple[frozenset[int], frozenset[int]]  # the seeds on which better failed, and on which worse did
     sides: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...] = ()  # of each cell: figures of better, of worse
 
 
@@ -129,37 +139,46 @@ def _judge(results: Results, claim: Claim) -> Verdict:
 def beyond_seeds(results: Results, claim: Claim) -> str:
     """Return why no number of seeds can decide the claim; "" if they can.
 
-    A cell without a figure at some seed, or without a pair, keeps a claim from being held, and more seeds do not mend
-    it. Then only a cell that speaks against the claim can still decide it.
+    A cell that lacks a figure or a pair, or has a failed trial, is kept from the word that its pairs speak for, and
+    more seeds do not mend it. Then only a cell that speaks against the claim, and may, can still decide it.
     """
     try:
         samples = samples_of(results, claim)
     except ConfigError as error:
         return f"this sweep cannot say: {error}"
-    cells = [(sample, _judge_cell(claim, sample, len(samples), results.looks)) for sample in samples]
-    stuck = [cell for sample, cell in cells if not _whole(sample)]
-    against = [cell for sample, cell in cells if _whole(sample) and not _speaks_for(claim, cell.effect)]
-    return stuck[0].why if stuck and not against else ""
+    stuck = []
+    for sample in samples:
+        cell = _judge_cell(claim, sample, len(samples), results.looks)
+        leaning = _leaning(claim, cell.effect)
+        if leaning in _forbidden(claim, sample):
+            stuck.append(cell)
+        elif leaning == "not held":
+            return ""
+    return stuck[0].why if stuck else ""
 
 
-def _whole(sample: Sample) -> bool:
-    return bool(sample.differences) and all(map(math.isfinite, sample.differences.values()))
+def _forbidden(claim: Claim, sample: Sample) -> tuple[Word, ...]:
+    """Return the words that a cell may not have, since what is left out of it would flatter one side."""
+    if not sample.differences or not all(map(math.isfinite, sample.differences.values())):
+        return "held", "not held"
+    against, in_favour = sample.failed
+    if claim.kind == "equal":
+        against, in_favour = against | in_favour, against & in_favour
+    seeds: dict[Word, frozenset[int]] = {"held": against, "not held": in_favour}
+    return tuple(word for word, failed in seeds.items() if failed)
 
 
 def _samples(results: Results, claim: Claim) -> list[Sample]:
     """The cells of a claim: every place at which one of its two settings has a trial."""
     check_metric(results, claim.metric)
     check_axes(results, [*claim.better, *claim.worse, *claim.where])
-    either = {**claim.better, **claim.worse}
-    shared = [name for name in either if name in claim.better and name in claim.worse]
+    shared = [name for name in claim.better if name in claim.worse]
     others = [axis.name for axis in results.axes if axis.name not in shared]
     sides: list[dict[Any, Group]] = []
-    for side in (claim.better,) if claim.kind == "above" else (claim.better, claim.worse):
-        # In a list, so that a value that is a list is one value. What one side alone names picks cells for both.
-        exact = {name: [value] for name, value in {**either, **side}.items()}
-        found = grouped(results, [*others, *shared], claim.metric, {**claim.where, **exact})
+    for picked, side in zip(claim.sides, (claim.better, claim.worse), strict=False):
+        found = grouped(results, [*others, *shared], claim.metric, picked)
         if not found:
-            wanted = setting_label({**claim.where, **either, **side})
+            wanted = setting_label({**claim.where, **claim.better, **claim.worse, **side})
             raise ConfigError("setting", wanted, "has no trial", "add it to the search space")
         sides.append({key([group.setting[name] for name in others]): group for group in found})
     better, worse = sides[0], sides[-1]
@@ -178,6 +197,7 @@ def _samples(results: Results, claim: Claim) -> list[Sample]:
                 cell,
                 {seed: sign * value for seed, value in finished.items()},
                 sum(group.statuses.total() - group.statuses["finished"] for group in pair),
+                (_failed(better, place), _failed(worse, place) if claim.kind != "above" else frozenset()),
                 () if claim.kind == "above" else ((_figures(better, place, sign), _figures(worse, place, sign)),),
             )
         )
@@ -188,12 +208,17 @@ def _figures(side: Mapping[Any, Group], place: Any, sign: int) -> tuple[float, .
     return tuple(sign * value for value in side[place].by_seed().values()) if place in side else ()
 
 
+def _failed(side: Mapping[Any, Group], place: Any) -> frozenset[int]:
+    return frozenset(side[place].failed if place in side else ())
+
+
 def _average(samples: list[Sample]) -> Sample:
     """Over the cells, for each seed that has all of them."""
     common = set.intersection(*(set(sample.differences) for sample in samples))
     means = {seed: float(np.mean([sample.differences[seed] for sample in samples])) for seed in sorted(common)}
     left_out, sides = sum(sample.left_out for sample in samples), tuple(side for one in samples for side in one.sides)
-    return Sample(f"on average over {len(samples)} cells", {}, means, left_out, sides)
+    better, worse = (frozenset[int]().union(*(sample.failed[side] for sample in samples)) for side in (0, 1))
+    return Sample(f"on average over {len(samples)} cells", {}, means, left_out, (better, worse), sides)
 
 
 def _judge_cell(claim: Claim, sample: Sample, chances: int, looks: str) -> CellVerdict:
@@ -211,19 +236,20 @@ def _judge_cell(claim: Claim, sample: Sample, chances: int, looks: str) -> CellV
             sign_flip(values, -margin, "greater"), sign_flip(values, margin, "less")
         )  # both sides must be ruled out
         border = math.copysign(margin, figures.mean)
-    whole = all(map(math.isfinite, values))
-    effect_level = CONFIDENCE if _speaks_for(claim, figures.mean) else level
+    forbidden, leaning = _forbidden(claim, sample), _leaning(claim, figures.mean)
+    effect_level = CONFIDENCE if leaning == "held" else level
+    word: Word = "held" if held else "not held" if contradicted else "undecided"
     verdict = CellVerdict(
         cell=sample.cell,
-        verdict="undecided" if not (whole and (held or contradicted)) else "held" if held else "not held",
+        verdict="undecided" if word in forbidden else word,
         effect=figures.mean,
         low=figures.low,
         high=figures.high,
         wide_low=wide_low,
         wide_high=wide_high,
-        p=p if whole and looks == "once" else math.nan,
+        p=p if "held" not in forbidden and looks == "once" else math.nan,
         seeds=tuple(sample.differences),
-        seeds_to_decide=seeds_needed(values, border, effect_level, reach) if whole else None,
+        seeds_to_decide=None if leaning in forbidden else seeds_needed(values, border, effect_level, reach),
         why="",
     )
     return dataclasses.replace(verdict, why=_reason(claim, sample, verdict, level))
@@ -233,8 +259,15 @@ def _speaks_for(claim: Claim, effect: float) -> bool:
     return abs(effect) <= claim.margin if claim.kind == "equal" else effect > claim.margin
 
 
+def _leaning(claim: Claim, effect: float) -> Word:
+    return "held" if _speaks_for(claim, effect) else "not held"
+
+
 def _reason(claim: Claim, sample: Sample, cell: CellVerdict, level: float) -> str:
     """One sentence for a reader, without full stop."""
+    if any(sample.failed) and _leaning(claim, cell.effect) in _forbidden(claim, sample):
+        said = f"{_failures(claim, sample)}, and to leave that out would flatter one side"
+        return f"{sample.place} {said}; {AGAIN}".strip()
     measured = quantity(claim.metric)
     pairs, margin, equal = len(sample.differences), _amount(measured, claim.margin), claim.kind == "equal"
     lacking = sum(not math.isfinite(value) for value in sample.differences.values())
@@ -259,6 +292,15 @@ def _reason(claim: Claim, sample: Sample, cell: CellVerdict, level: float) -> st
     trials = "1 trial that did not finish is" if sample.left_out == 1 else f"{sample.left_out} unfinished trials are"
     out = f" ({trials} left out)" if sample.left_out else ""
     return f"{sample.place} {said}{out}".strip()
+
+
+def _failures(claim: Claim, sample: Sample) -> str:
+    """Say which side failed on which seeds."""
+    told = []
+    for side, seeds in zip((claim.better, claim.worse), sample.failed, strict=True):
+        name = setting_label({axis: value for axis, value in side.items() if axis not in sample.cell}) or "the setting"
+        told += [f"{name} failed on seed{'s' * (len(seeds) > 1)} {named(map(str, sorted(seeds)))}"] if seeds else []
+    return " and ".join(told)
 
 
 def _range(measured: Quantity, low: float, high: float) -> str:

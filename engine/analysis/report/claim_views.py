@@ -33,7 +33,7 @@ from engine.analysis.report.sheets import (
 )
 from engine.analysis.results import Results
 from engine.analysis.sequential import INTERVALS
-from engine.analysis.settings import matches, names_oracle, setting_label
+from engine.analysis.settings import names_oracle, setting_label
 from engine.record.run_folder import BREAKS_PRIVACY
 
 
@@ -101,8 +101,10 @@ def _view(number: int, verdict: Verdict, results: Results, rope: float) -> Claim
     name = INTERVALS[results.looks]
     cells = _cells(number, verdict, measured, name) if verdict.cells else None
     drawing = figures.forest(number, verdict, name)
-    numbers = _numbers(verdict, measured) + (BREAKS_PRIVACY,) * _rests_on_oracle(results, verdict)
-    lacking = lacks(rests_on(results, verdict.claim), len(results.coverage.nameless))
+    trials = rests_on(results, verdict.claim)
+    oracle = names_oracle(verdict.claim.sides) or any(row["breaks_privacy"] == 1 for row in trials)
+    numbers = _numbers(verdict, measured) + (BREAKS_PRIVACY,) * oracle
+    lacking = lacks(trials, len(results.coverage.nameless))
     effects = effects_of(results, verdict.claim, rope)
     beside = _beside(effects, measured, len(verdict.cells) > 1)
     return ClaimView(number, verdict, effects, numbers, beside, _places(verdict), cells, drawing, lacking)
@@ -123,19 +125,6 @@ def _beside(effects: ClaimEffects, measured: Quantity, several: bool) -> str:
             f"within ±{width} {shares[1]:.2f}, below −{width} {shares[2]:.2f}"
         )
     return capitalised("; ".join(told))
-
-
-def _rests_on_oracle(results: Results, verdict: Verdict) -> bool:
-    """Return whether a side of the claim is an oracle, by its name or by the trials that it picks."""
-    claim = verdict.claim
-    sides = [{**claim.where, **side} for side in (claim.better, claim.worse) if side]
-    if names_oracle(sides):
-        return True
-    return any(
-        row["breaks_privacy"] == 1 and all(name in row and matches(row[name], side[name]) for name in side)
-        for row in results.trials.to_dict("records")
-        for side in sides
-    )
 
 
 def _numbers(verdict: Verdict, measured: Quantity) -> tuple[str, ...]:
