@@ -50,7 +50,7 @@ def sweep_command(
     until_decided: Annotated[
         bool, typer.Option("--until-decided", help="add seeds until each claim is held or not held")
     ] = False,
-    most: Annotated[int | None, typer.Option(min=2, help="seeds in all, with --until-decided; none: 20")] = None,
+    most: Annotated[int | None, typer.Option(min=4, help="seeds in all, with --until-decided; none: 20")] = None,
     second_best: Annotated[
         Path | None, typer.Option(help="this sweep's folder or ledger entry: run each side's second best candidate")
     ] = None,

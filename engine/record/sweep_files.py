@@ -20,6 +20,7 @@ from engine.record import fields
 
 PLAN = "plan.json"
 RECORD = "trial.json"
+BEGUN = "begun"  # in sweep.yaml: what was asked when the first trial began, as far as it is asked otherwise now
 MOST = 1_000_000  # planned trials
 Status = Literal["running", "finished", "stopped", "failed"]
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from engine.analysis.ledger import Entry, seed_of, without_seeds
-from engine.analysis.ledger.recording import ANY, HERE
+from engine.analysis.ledger.entry import ROOT
+from engine.analysis.ledger.recording import ANY
 from engine.base.errors import require
 from engine.sweeps.folder import SweepFolder
 from engine.sweeps.named import NamedSweep, load
@@ -21,7 +22,7 @@ def again(entry: Entry, how: How, sweeps: Mapping[str, tuple[str, ...]]) -> tupl
 
     The folder is of the present code, whose hash is in its name: trials that other code has left are none of its own.
     """
-    place = f"{HERE}{ANY}"
+    place = f"{ROOT}={ANY}"
     require(
         place not in entry.overrides, "--confirm", entry.name, f"was run with {place}", "run it again, and record it"
     )

@@ -45,6 +45,9 @@ def check(named: NamedSweep, most: int) -> None:
     for text in named.overrides:
         if parse_assignment(text)[0] == "seeds":
             raise ConfigError(OPTION, text, "names seeds that the option is to choose", "leave one of the two away")
+    least = fewest(CONFIDENCE)
+    rule = f"is below the {least} seeds from which on a claim can be decided"
+    require(most >= least, "--most", most, rule, f"set --most {MOST}")
     begun = len(sweep.seeds) - len(named.added)
     rule = f"is below the {begun} seeds that the sweep begins with"
     require(most >= begun, "--most", most, rule, f"set --most {max(begun, MOST)}")
@@ -105,11 +108,14 @@ def _told(seeds: tuple[int, ...]) -> str:
 
 def sentence(number: int, verdict: Verdict, never: str) -> str:
     """Say what has become of a claim; ``never``: why no number of seeds decides it, if that is so."""
-    seeds = f"{len(verdict.seeds)} seeds"
+    count = len(verdict.seeds)
+    seeds = f"{count} seed" if count == 1 else f"{count} seeds"
     if verdict.verdict != "undecided":
         said = f"{verdict.verdict} with {seeds}"
     elif never:
         said = f"undecided, and no number of seeds decides it ({never})"
+    elif all(len(cell.seeds) < 2 for cell in verdict.cells):
+        said = f"undecided after {seeds}, since {verdict.why}"
     elif verdict.seeds_to_decide is None:
         said = f"undecided after {seeds}, and so near the margin that 1,000 would not do"
     else:

@@ -32,7 +32,7 @@ from engine.record.numerics import UNKNOWN
 from engine.record.run_folder import RunFolder
 from engine.record.shapes import TRIAL_CHECKPOINT
 from engine.record.stage_hashes import CODE
-from engine.record.sweep_files import RECORD, PlannedTrial, Status, read_plan, read_record, write_plan
+from engine.record.sweep_files import BEGUN, RECORD, PlannedTrial, Status, read_plan, read_record, write_plan
 from engine.sweeps.named import NamedSweep
 
 log = logging.getLogger("fedskew")
@@ -120,11 +120,21 @@ class SweepFolder:
         """Return whether a trial has begun."""
         return self.is_sweep() and any((self.path / "trials").glob(f"*/{RECORD}"))
 
-    def create(self, named: NamedSweep, how: Mapping[str, Any], code: str = UNKNOWN) -> None:
+    def create(
+        self,
+        named: NamedSweep,
+        how: Mapping[str, Any],
+        code: str = UNKNOWN,
+        begun: Mapping[str, Any] | None = None,
+    ) -> None:
         """Write ``sweep.yaml``; ``how``: store, mode and what else a resume must know; ``code``: of its trials.
+
+        ``begun``: :meth:`asked_first`, of trials that come from elsewhere. Where it differs from what is asked now it
+        is kept, so that the ledger knows which claims were made with the outcome at hand.
 
         Raises :class:`WriteError` where the disk fails, as all that writes here does.
         """
+        begun = self.asked_first() if begun is None else begun
         values = {
             "name": named.name,
             "profile": named.profile,
@@ -140,6 +150,8 @@ class SweepFolder:
             values |= {"looks": "repeatedly", "until_decided": {"most": named.most, "added": list(named.added)}}
         if named.rank:
             values["tuned_rank"] = named.rank
+        if changed := {name: value for name, value in begun.items() if value != values[name]}:
+            values[BEGUN] = changed
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path / "sweep.yaml", yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
@@ -174,6 +186,19 @@ class SweepFolder:
             lacking = (wrong or ["overrides"])[0]
             raise RunFolderError(f"{self.path / 'sweep.yaml'} cannot be read as a sweep (it has no {lacking})")
         return values
+
+    def asked_first(self) -> dict[str, Any]:
+        """Return the claims and the target of when the first trial began; {} if none has."""
+        if not self.has_trials():
+            return {}
+        values = self.sweep()
+        begun = values.get(BEGUN, {})
+        known = {**values, **begun} if isinstance(begun, dict) else {}
+        if not isinstance(known.get("claims"), list):
+            raise RunFolderError(
+                f"{self.path / 'sweep.yaml'} cannot be read as a sweep (it has no claims to begin with)"
+            )
+        return {name: known.get(name) for name in ("claims", "target_accuracy")}
 
     def with_added(self, named: NamedSweep) -> NamedSweep:
         """Return ``named`` with the seeds that earlier processes have added, and with the folder's choice of rates."""

@@ -329,7 +329,7 @@ def _write(
     code: str,
 ) -> None:
     folder, first = SweepFolder(made), parts[0]
-    folder.create(named, replace(first.how, store=None).to_mapping(), code)
+    folder.create(named, replace(first.how, store=None).to_mapping(), code, _begun(parts, named))
     folder.write_plan([PlannedTrial(one.trial, one.seed, one.setting) for one in planned])
     for trial, one in chosen.items():
         shutil.copytree(one.place, made / "trials" / trial, ignore=shutil.ignore_patterns(".lock"))
@@ -341,6 +341,18 @@ def _write(
             shutil.copy2(first.path / name, made / name)
     came = {trial: {"folder": one.part.path.resolve().name, "trial": one.record.trial} for trial, one in chosen.items()}
     write_atomically(made / FILE, json.dumps({"trials": came}, indent=1) + "\n")
+
+
+def _begun(parts: Sequence[Part], named: NamedSweep) -> dict[str, Any]:
+    """Return the claims that every part had when its trials began, and a target that is not the present one, if any."""
+    first = [asked for part in parts if (asked := SweepFolder(part.path).asked_first())]
+    if not first:
+        return {}
+    now = named.sweep.target_accuracy
+    return {
+        "claims": [claim for claim in first[0]["claims"] if all(claim in one["claims"] for one in first)],
+        "target_accuracy": next((one["target_accuracy"] for one in first if one["target_accuracy"] != now), now),
+    }
 
 
 def _versions(chosen: Iterable[Found]) -> dict[str, tuple[str, ...]]:

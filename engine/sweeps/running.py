@@ -37,7 +37,7 @@ from engine.sweeps.options import How
 from engine.sweeps.planning import Mode, Planned, at_once, check_fit, choose_mode, plan
 from engine.sweeps.trial import Job, data_key
 from engine.sweeps.tuner import DEATHS, make_tuner
-from engine.sweeps.tuning import choices, with_choices
+from engine.sweeps.tuning import choices, forget_failed, with_choices
 from engine.worker.ray import cluster
 from engine.worker.ray.errors import first_line
 
@@ -93,7 +93,7 @@ def run_sweep(
     )
     store = _store(folder, how)
     search = partial(run_sweep, address=address, console=console, retry_failed=retry_failed, within=folder.path)
-    complete = _tuned(named, folder, how, search) if sweep.tuned else dict
+    complete = _tuned(named, folder, how, search, retry_failed) if sweep.tuned else dict
     if complete is None:
         return SweepResult(folder.path, 0, {}, 0, 0, True)
     planned = [] if isinstance(sweep.search, Optuna) else plan(sweep, complete)
@@ -198,7 +198,11 @@ def _trials(sweep: Sweep, planned: Sequence[Planned]) -> Sequence[PlannedTrial]:
 
 
 def _tuned(
-    named: NamedSweep, folder: SweepFolder, how: How, search: Callable[[NamedSweep, Path, How], SweepResult]
+    named: NamedSweep,
+    folder: SweepFolder,
+    how: How,
+    search: Callable[[NamedSweep, Path, How], SweepResult],
+    retry_failed: bool,
 ) -> Complete | None:
     """Return what gives a setting the values chosen for its side, searched for if need be; None if interrupted."""
     sweep = named.sweep
@@ -208,6 +212,8 @@ def _tuned(
     with locked(folder.path / ".lock"):
         if not folder.is_sweep():
             folder.create(named, how.to_mapping())
+        if retry_failed:
+            forget_failed(folder)
         sides = choices(named, folder, lambda side, path: not search(side, path, shared).interrupted)
     if sides is None:
         return None

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.analysis.settings import key, matches
+from engine.analysis.settings import key, matches, setting_label
 from engine.base.errors import require
 from engine.experiment import Experiment
-from engine.sweeps.space import is_grid
+from engine.sweeps.space import is_grid, plain_grids
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,9 @@ def check_tuned(
     seeds: Sequence[int],
     held_out: Sequence[int],
 ) -> None:
-    """Refuse sides that overlap, pick nothing, or are given unequal budgets; and tuning seeds that are the sweep's."""
+    """Refuse sides that overlap, pick nothing, leave settings untuned, or are given unequal budgets; and tuning seeds
+    that are the sweep's.
+    """
     whole = len(held_out) > 0 and all(type(seed) is int and seed >= 0 for seed in held_out)
     require(whole, "tuning_seeds", list(held_out), "must be whole numbers from 0 on", "for example (1000, 1001)")
     common = sorted({*seeds} & {*held_out})
@@ -60,6 +62,9 @@ def check_tuned(
     for number, side in enumerate(sides):
         grids = bool(side.space) and all(is_grid(value) for value in side.space.values())
         require(grids, "tuned", dict(side.space), "must be searched on a grid", "use tune.grid_search")
+        for name, values in plain_grids(side.space).items():
+            once = len({key(value) for value in values}) == len(values)
+            require(once, name, values, "names a candidate twice, which counts in the budget", "name each once")
         count = len(side.candidates())
         require(count > 1, "tuned", dict(side.space), "has nothing to choose from", "name two candidates or more")
         budget = math.prod(len(value["grid_search"]) for value in sides[0].space.values())
@@ -71,6 +76,9 @@ def check_tuned(
             other = picked.setdefault(key(setting), number)
             require(other == number, "tuned", dict(side.where), "picks settings of another side", "divide them")
             _check_free(side, setting, base)
+    untuned = [setting_label(setting) for setting in settings if key(setting) not in picked]
+    rule = "is of no side, so that it would be compared untuned with what was tuned"
+    require(not untuned, "tuned", "; ".join(untuned), rule, "name a side for it, with as many candidates")
 
 
 def _check_free(side: Tuned, setting: Mapping[str, Any], base: Experiment) -> None:

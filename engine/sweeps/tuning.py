@@ -7,6 +7,7 @@ like one, and none of its trials is among those that claims, tables and figures 
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -26,6 +27,8 @@ from engine.sweeps.folder import SweepFolder
 from engine.sweeps.named import NamedSweep
 from engine.sweeps.space import is_grid
 from engine.sweeps.tuned import Tuned
+
+log = logging.getLogger("fedskew")
 
 
 def choices(
@@ -56,6 +59,26 @@ def _check_same(folder: Path, sweep: Sweep, sides: Sequence[TunedSide]) -> None:
     asked = [(key(dict(side.where)), {*map(key, side.candidates())}) for side in sweep.tuned]
     if [(key(side.where), {key(one.values) for one in side.candidates}) for side in sides] != asked:
         raise RunFolderError(f"{folder / FILE} is of another search; delete it, and fedskew resume makes it anew")
+
+
+def forget_failed(folder: SweepFolder) -> None:
+    """Delete choices among candidates of which one has failed, so that those are searched again.
+
+    Of choices that come from elsewhere, as those of the second best do, there is no search here to be gone on with.
+    """
+    sides = read(folder.path)
+    failed = [setting_label(side.where) for side in sides if any(one.mean is None for one in side.candidates)]
+    if not failed or not (folder.path / SEARCHES).is_dir():
+        return
+    if folder.has_trials():
+        log.warning(
+            "%s has failed candidates of %s, which are not tried again: its trials have begun with the choice among "
+            "the others; for another choice run it as a new sweep with --out",
+            folder.path,
+            "; ".join(failed),
+        )
+    else:
+        (folder.path / FILE).unlink()
 
 
 def searching(named: NamedSweep, side: Tuned) -> NamedSweep:
@@ -131,6 +154,8 @@ def begin_second_best(named: NamedSweep, of: Path, out: Path | None, how: Mappin
         require(same, option, of, "is no folder of this sweep", "name the one in which it was tuned")
         sides = read(of)
         require(len(sides) > 0, option, of, f"has no {FILE} yet", "run that sweep first")
+    best = not any(side.rank for side in sides)
+    require(best, option, of, "is of the second best candidates itself", "name that of the best ones")
     for side in sides:
         has_one = side.candidates[1].mean is not None
         require(has_one, option, of, f"has one candidate of {setting_label(side.where)} that finished", "search more")

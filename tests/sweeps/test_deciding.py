@@ -12,9 +12,11 @@ import pytest
 import yaml
 
 from engine.analysis.claims import Claim
-from engine.analysis.comparing.verdicts import Verdict
+from engine.analysis.comparing.verdicts import Verdict, judge
 from engine.analysis.loading import load as load_results
 from engine.analysis.results import Results
+from engine.analysis.sequential import fewest
+from engine.analysis.statistics import CONFIDENCE
 from engine.base.errors import ConfigError, RunFolderError
 from engine.sweeps import deciding
 from engine.sweeps.deciding import run_until_decided, sentence
@@ -151,7 +153,7 @@ def test_python_goes_on_as_the_command_does(tmp_path: Path, monkeypatch: pytest.
 def test_what_seeds_cannot_decide_keeps_nothing_going(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: seeds added to the most for a claim that lacks its figure, its trials or its axis; a claim that can still
     be contradicted given up with it."""
-    lost: dict[str, Any] = {"metric": "rounds_to_target"}
+    lost: dict[str, Any] = {"metric": "rounds_to_target", "larger_is_better": False}
     for changes, seeds in (({"where": {"beta": 1}}, 2), (lost, 2)):
         machine = Machine(monkeypatch, clear)
         whole = machine.load
@@ -170,7 +172,8 @@ REFUSED: list[tuple[tuple[str, ...], dict[str, Any], int, str]] = [
     ((), {"claims": ()}, 8, "has no claim to decide; leave the option away"),
     ((), {"scheduler": Asha(grace=2)}, 8, "ends or changes trials by each other's figures"),
     (("seeds=[0,1]",), {}, 8, r"--until-decided=seeds=\[0,1\]: names seeds that the option is to choose"),
-    ((), {}, 1, "--most=1: is below the 2 seeds that the sweep begins with; set --most 20"),
+    ((), {}, 3, "--most=3: is below the 4 seeds from which on a claim can be decided; set --most 20"),
+    ((), {"seeds": tuple(range(5))}, 4, "--most=4: is below the 5 seeds that the sweep begins with; set --most 20"),
 ]
 
 
@@ -184,6 +187,23 @@ def test_what_does_not_go_together(
     with pytest.raises(ConfigError, match=message):
         run_until_decided(named, tmp_path / "none", How())
     assert not (tmp_path / "none").exists()
+
+
+def test_the_command_asks_for_as_many_as_can_decide(call: Any) -> None:
+    """Kills: help that offers a number of seeds that is refused, or never decides anything."""
+    code, out, _ = call("sweep", "--help")
+    assert code == 0 and f"x>={fewest(CONFIDENCE)}" in out
+
+
+def test_too_few_seeds_are_not_near_the_margin() -> None:
+    """Kills: a trial that failed told as an effect of nearly zero, with a thousand seeds that would not do; 1 seeds."""
+    (one,) = judge(replace(results({0: against([0.02])}, [CLAIM]), looks="repeatedly"))
+    told = "undecided after 1 seed, since at alpha=0 one seed has finished on both sides, and two are the least"
+    assert sentence(1, one, "") == f"claim 1    {told}: mu = 1 helps"
+    apart = replace(one, seeds=(0, 1), cells=one.cells * 2)  # each cell has another one
+    assert "undecided after 2 seeds, since at alpha=0 one seed has finished" in sentence(1, apart, "")
+    (margin,) = judge(replace(results({0: against([0.02, -0.02])}, [CLAIM]), looks="repeatedly"))
+    assert "undecided after 2 seeds, and so near the margin" in sentence(1, margin, "")
 
 
 def test_looks_are_read_from_the_folder(tmp_path: Path) -> None:

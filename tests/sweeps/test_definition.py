@@ -11,7 +11,8 @@ import pytest
 import yaml
 from ray import tune
 
-from engine.base.errors import ConfigError
+from engine.analysis.claims import Claim
+from engine.base.errors import ConfigError, RunFolderError
 from engine.cli.naming import cell
 from engine.sweeps import running
 from engine.sweeps.definition import Optuna, Pbt, Sweep
@@ -109,6 +110,31 @@ def test_an_old_folder_keeps_its_partitions(tmp_path: Path, monkeypatch: pytest.
             (folder.path / "sweep.yaml").write_text(yaml.safe_dump(values))
         _, resumed = running.resume_sweep(folder.path, {})
         assert set(drawn(cast(Any, resumed).sweep)) == of_seeds
+
+
+def test_a_folder_knows_the_claims_that_its_trials_began_with(tmp_path: Path) -> None:
+    """Kills: claims made after the outcome that a further start takes for those of the beginning, or a third one for
+    those of the second; a guard where nothing has changed, or has changed back; a target that is moved afterwards."""
+    found, folder = load(f"{small_sweeps.__file__}:claimed", "laptop", [], {}), SweepFolder(tmp_path)
+    first, *others = (replace(found.sweep.claims[0], margin=margin) for margin in (0.0, 0.1, 0.2))
+
+    def started(claim: Claim, target: float | None = 0.5) -> dict[str, Any]:
+        folder.create(replace(found, sweep=replace(found.sweep, claims=(claim,), target_accuracy=target)), {})
+        assert folder.sweep()["claims"] == [claim.to_mapping()]
+        return folder.sweep().get("begun", {})
+
+    assert [started(one) for one in (*others, first)] == [{}] * 3  # no trial has begun
+    folder.write(TrialRecord("00000", {"local.lr": 0.1}, 0))
+    then = {"claims": [first.to_mapping()]}
+    assert [started(one) for one in (first, *others, first)] == [{}, then, then, {}]
+    assert [started(others[0], 0.9), started(first, 0.9)] == [
+        {**then, "target_accuracy": 0.5},
+        {"target_accuracy": 0.5},
+    ]
+    for damaged in ({"begun": 3}, {"begun": {"claims": 3}}):
+        (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(folder.sweep() | damaged))
+        with pytest.raises(RunFolderError, match="it has no claims to begin with"):
+            started(first)
 
 
 def test_cells_of_an_oracle_say_so() -> None:

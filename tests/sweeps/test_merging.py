@@ -154,6 +154,18 @@ def test_the_ledger_takes_it(halves: tuple[Path, Path], tmp_path: Path) -> None:
     assert ours.overrides == ("mu=[0.0, 0.1]", "seeds=[0, 1]")
 
 
+def test_claims_are_those_that_every_part_began_with(mine: tuple[Path, Path], tmp_path: Path) -> None:
+    """Kills: claims made after the outcome that a merge takes for those of the beginning; one part alone that is asked,
+    whichever is first."""
+    claims = SweepFolder(mine[0]).sweep()["claims"]
+    for part, changed in zip(mine, ({"claims": claims[1:]}, {"begun": {"target_accuracy": 0.9}}), strict=True):
+        (part / "sweep.yaml").write_text(yaml.safe_dump(SweepFolder(part).sweep() | changed))
+    for number, parts in enumerate((mine, mine[::-1])):
+        values = SweepFolder(merge(tmp_path / f"merged{number}", parts, SWEEPS).folder).sweep()
+        assert values["claims"] == claims
+        assert values["begun"] == {"claims": claims[1:], "target_accuracy": 0.9}
+
+
 def same_seed(a: Path, b: Path) -> list[Path]:
     """Two parts with equal trials, one of whose bits are changed."""
     other = Path(shutil.copytree(a, a.parent / "other"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,13 @@ from engine.analysis.ledger.table import TrialTable
 from engine.analysis.results import Axis, Results
 from engine.analysis.tuning import read, to_mappings
 from engine.base.errors import ConfigError, RunError, RunFolderError
-from engine.sweeps import tuning
+from engine.sweeps import running, tuning
 from engine.sweeps.definition import Asha, Sweep
-from engine.sweeps.folder import SweepFolder
+from engine.sweeps.folder import SweepFolder, TrialRecord
 from engine.sweeps.named import NamedSweep, load
 from engine.sweeps.options import How
 from engine.sweeps.planning import plan
-from engine.sweeps.running import reopened
+from engine.sweeps.running import SweepResult, reopened
 from engine.sweeps.tuned import Tuned
 from engine.sweeps.tuning import begin_second_best, choices, searching, with_choices
 from tests.analysis.test_claims import results
@@ -115,6 +116,8 @@ def test_the_second_best_is_another_folder_of_the_same_sweep(tmp_path: Path, mon
     assert begin_second_best(named, first.path, second, how) == second  # it is gone on with
     with pytest.raises(ConfigError, match="is the folder of the best candidates; name another one"):
         begin_second_best(named, first.path, first.path, how)
+    with pytest.raises(ConfigError, match="first-second-best: is of the second best candidates itself; name that of"):
+        begin_second_best(named, second, None, how)
 
 
 def test_the_second_best_of_an_entry_of_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,6 +138,7 @@ def test_the_second_best_of_an_entry_of_the_ledger(tmp_path: Path, monkeypatch: 
     for changed, said in (
         (replace(entry, digest="0" * 12), "is no entry of this sweep"),
         (replace(entry, definition=named.sweep.to_mapping()), "has no candidates: it was recorded before"),
+        (replace(entry, definition={**definition, "searched": to_mappings(read(made))}), "is of the second best"),
     ):
         write(path.parent, changed)
         with pytest.raises(ConfigError, match=said):
@@ -166,6 +170,40 @@ def test_a_second_best_that_is_killed_is_still_one(tmp_path: Path, monkeypatch: 
         begin_second_best(named, first.path, tmp_path / "other", how)
 
 
+def test_failed_candidates_are_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kills: a candidate that ran out of memory once and is out for good; a search that is made again where all have
+    finished, or nobody asked for it; trials with two choices, or left so without a word; a search where none was."""
+    named, folder = small(), SweepFolder(tmp_path)
+    folder.create(named, How().to_mapping())
+
+    def tried(second: float, retry_failed: bool = True) -> tuple[int, float]:
+        searched = Searched(monkeypatch, (0.8, second), (0.4, 0.5))
+
+        def search(one: NamedSweep, path: Path, how: How) -> SweepResult:
+            path.mkdir(parents=True, exist_ok=True)
+            return SweepResult(path, 2, {}, 0, 0, interrupted=not searched(one, path))
+
+        running._tuned(named, folder, How(), search, retry_failed)
+        return len(searched.sweeps), read(tmp_path)[0].chosen.values["local.lr"]
+
+    assert [tried(math.nan), tried(0.9, retry_failed=False)] == [(2, RATES[0]), (0, RATES[0])]
+    assert [tried(0.9), tried(0.7)] == [(2, RATES[1]), (0, RATES[1])]
+    (tmp_path / "tuning.json").unlink()
+    tried(math.nan)
+    folder.write(TrialRecord("00000", {}, 0))
+    assert tried(0.9) == (0, RATES[0])
+    assert "has failed candidates of algorithm.name=fedavg, which are not tried again" in caplog.text
+    for path in (tmp_path / "tuning", tmp_path / "trials"):
+        shutil.rmtree(path)
+    assert tried(0.9) == (0, RATES[0])  # as of the second best, which were searched elsewhere
+    asked = list[bool]()
+    monkeypatch.setattr(running, "_tuned", lambda *words: asked.append(words[-1]))
+    running.run_sweep(named, tmp_path, How(), retry_failed=True)
+    assert asked == [True]
+
+
 def test_a_search_is_told_from_its_sweep(tmp_path: Path) -> None:
     """Kills: a search that is resumed, or recorded, as if it were the sweep that it is for."""
     sweep, search = SweepFolder(tmp_path / "sweep"), SweepFolder(tmp_path / "sweep" / "tuning" / "0")
@@ -188,6 +226,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"tuned": (Tuned({"mu": 0.0}, {"local.lr": tune.uniform(0, 1)}),)}, "must be searched on a grid"),
     ({"tuned": (Tuned({"mu": 0.0}, {"local.lr": tune.grid_search([1])}),)}, "has nothing to choose from"),
     ({"tuned": (Tuned({"mu": 0.0}, {"mu": tune.grid_search([1, 2])}),)}, "tuned=mu: is set by the sweep's own mu"),
+    (
+        {"tuned": (Tuned({"mu": 0.0}, {"local.lr": tune.grid_search([1, 0.1, 1.0])}),)},
+        r"local.lr=\[1, 0.1, 1.0\]: names a candidate twice",
+    ),
+    ({"tuned": (ONE,)}, r"tuned=mu=1: is of no side"),
     ({"tuned": (ONE,), "tuning_seeds": (3, 0)}, r"tuning_seeds=\[0\]: are seeds of the sweep, too"),
     ({"tuned": (ONE,), "tuning_seeds": ()}, "tuning_seeds=.*: must be whole numbers from 0 on"),
     ({"tuned": (ONE,), "scheduler": Asha(1)}, "is for sweeps of grids alone"),
@@ -197,7 +240,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("changes", "message"), BAD, ids=lambda value: str(value)[:30])
 def test_what_cannot_be_tuned(changes: dict[str, Any], message: str) -> None:
-    """Kills: one side that is searched more than the other; claims on seeds that chose; a wrong label."""
+    """Kills: one side that is searched more than the other, or alone; one candidate that counts as two; claims on seeds
+    that chose; a wrong label."""
     with pytest.raises(ConfigError, match=message):
         Sweep(**{"base": base(), "space": {"mu": tune.grid_search([0.0, 1.0])}, **changes})
 
