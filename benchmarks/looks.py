@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from engine.analysis.comparing.ranking import counted
 from engine.analysis.comparing.verdicts import Word, judge
 from engine.analysis.ledger import entry
 from engine.analysis.results import Results
@@ -29,7 +30,7 @@ class Stop:
     seeds: int
 
     def __str__(self) -> str:
-        return f"{self.verdict}, {self.seeds} seeds"
+        return f"{self.verdict}, {counted(self.seeds, 'seed')}"
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def entries() -> list[entry.Entry]:
 def looked_at(sweep: str, results: Results) -> Iterator[Looked]:
     """Judge each claim of a sweep after each of its seeds."""
     seeds = sorted({*results.trials["seed"].tolist()})
-    counts = range(FEWEST, len(seeds) + 1)
+    counts = range(min(FEWEST, len(seeds)), len(seeds) + 1)
     words: dict[str, list[list[Word]]] = {
         how: [[one.verdict for one in judge(_first(results, seeds[:count], how))] for count in counts]
         for how in ("once", "repeatedly")

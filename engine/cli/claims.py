@@ -109,7 +109,7 @@ def _record(folder: Path, root: Path) -> None:
         before = read(place) if place.exists() else None
     entry = record(folder, _now(name, profile, overrides), before)
     path = write(root / LEDGER, entry)
-    terminal.print(f"recorded   {entry.ended} trials in {path}", highlight=False, soft_wrap=True, markup=False)
+    terminal.print(f"recorded   {entry.ended} in {path}", highlight=False, soft_wrap=True, markup=False)
 
 
 def _confirm(place: Path, root: Path) -> None:
@@ -160,6 +160,7 @@ def _print(rows: Sequence[SweepRows]) -> None:
         table.add_column(name, no_wrap=name in ("sweep", "verdict"))
     for sweep in rows:
         name = sweep.name if sweep.profile == "laptop" else f"{sweep.name} ({sweep.profile})"
+        name += sweep.changed + ", second best" * bool(sweep.choice)
         for row in sweep.rows:
             seeds = str(len(row.verdict.seeds)) if row.verdict else ""
             table.add_row(name, row.claim.text, row.claim.source, row.word, row.effect, seeds)

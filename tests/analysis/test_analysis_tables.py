@@ -389,6 +389,10 @@ def test_folders_that_cannot_be_read(tmp_path: Path) -> None:
     (folder / "sweep.yaml").write_text(yaml.safe_dump({name: sweep[name] for name in ("name", "axes")}))
     with pytest.raises(RunFolderError, match="not a sweep of this version"):
         read(folder)
+    itself = {"text": "t", "source": "s", "better": {"alpha": 0.05}}  # which earlier versions let pass
+    (folder / "sweep.yaml").write_text(yaml.safe_dump({**sweep, "claims": [itself]}))
+    with pytest.raises(RunFolderError, match=r"s/sweep.yaml is not a sweep of this version .*worse=.*the same setting"):
+        read(folder)
     sweep["axes"][0]["name"] = "rounds"
     (folder / "sweep.yaml").write_text(yaml.safe_dump(sweep))
     with pytest.raises(ConfigError, match="give the axis another name"):

@@ -22,7 +22,8 @@ TWO = MU | {"values": [0.0, 0.1]}
 
 
 def claim(metric: str) -> dict[str, Any]:
-    return {"text": metric, "source": "", "metric": metric, "better": {"mu": 0.1}, "worse": {"mu": 0.0}}
+    sides = {"better": {"mu": 0.1}, "worse": {"mu": 0.0}, "larger_is_better": metric != "class_std"}
+    return {"text": metric, "source": "", "metric": metric, **sides}
 
 
 def drawn(folder: Path) -> dict[str, Any]:

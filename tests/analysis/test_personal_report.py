@@ -14,6 +14,7 @@ from engine.analysis import figures, load
 from engine.analysis.comparing.ranking import settings_of
 from engine.analysis.quantities import quantity
 from engine.analysis.report import write
+from engine.analysis.settings import better_way
 from engine.base.errors import RunFolderError
 from engine.record.metrics import PERSONAL as FIGURES
 from engine.record.personal_metrics import by_round
@@ -35,8 +36,8 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
         personal=POINTS,
         scope=lambda setting: "personal" if setting["mu"] else "global",
         metric="participants_accuracy",
-        claims=[{"text": "More", "source": "", "better": {"mu": 0.1}, "worse": {"mu": 0.0}, "metric": name}
-                for name in FIGURES],
+        claims=[{"text": "More", "source": "", "better": {"mu": 0.1}, "worse": {"mu": 0.0}, "metric": name,
+                 "larger_is_better": better_way(name) == "max"} for name in FIGURES],
         tables=[{"title": "T", "rows": ["mu"], "columns": [], "metric": "fine_tuned_client_accuracy"}],
     )  # fmt: skip
 

@@ -757,6 +757,26 @@ ANALYSIS = (
         "test_claims.py::test_claims_of_equality",
     ),
     mutant(
+        "failed trials that are left out",
+        "against, in_favour = sample.failed",
+        "against, in_favour = frozenset[int](), frozenset[int]()",
+        "test_claims.py::test_a_failed_trial_speaks_against_its_setting",
+        "test_claims.py::test_seeds_do_not_mend_a_failure",
+    ),
+    mutant(
+        "settings that are equal though one of them failed",
+        "against, in_favour = against | in_favour, against & in_favour",
+        "pass",
+        "test_claims.py::test_a_failed_trial_speaks_against_its_setting",
+    ),
+    mutant(
+        "two ties that decide a claim",
+        "value = _mean(sample) if n >= reach.equal(confidence) else math.nan",
+        "value = _mean(sample) if n >= reach.equal(confidence) or not sample.any() else math.nan",
+        "test_statistics.py::test_the_interval_of_equal_differences",
+        "test_claims.py::test_equal_settings_do_not_help",
+    ),
+    mutant(
         "the smallest p of many cells",
         "p=float(np.max([cell.p for cell in cells])),",
         "p=float(np.min([cell.p for cell in cells])),",
@@ -770,7 +790,7 @@ ANALYSIS = (
     ),
     mutant(
         "an entry of the ledger that other bits confirm",
-        'names = ("status", "partition", "weights", *entry.table.metrics)',
+        'names = ("status", "partition", "weights", *metrics)',
         'names = ("status", "partition")',
         "test_ledger.py::test_other_bits_confirm_nothing",
     ),

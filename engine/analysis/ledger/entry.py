@@ -20,7 +20,7 @@ import yaml
 
 from engine.analysis.claims import Claim
 from engine.analysis.coverage import ENDED, Coverage, counted
-from engine.analysis.ledger.table import TrialTable
+from engine.analysis.ledger.table import COST, TrialTable
 from engine.analysis.results import Axis, Results
 from engine.analysis.sequential import REACHES
 from engine.analysis.settings import setting_column
@@ -34,7 +34,7 @@ from engine.record import fields
 
 TRIALS = "trials"  # the table, last of all
 HASH = "sha256"  # of all lines below the first one
-OF_TABLE = "table_sha256"  # in an entry of before: of its table alone
+ROOT = "data.root"  # what an override sets that names a folder of one machine
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,18 @@ class Confirmation:
 
 
 @dataclass(frozen=True)
+class Outcome:
+    """What the claims of an entry came to that another one has taken the place of, so that its verdicts are not lost.
+
+    digest: of that sweep. verdicts: by the text of the claim.
+    """
+
+    digest: str
+    seeds: tuple[int, ...]
+    verdicts: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Entry:
     """What is kept of one sweep.
 
@@ -59,7 +71,7 @@ class Entry:
     sources, "" where these were gone when it was recorded. versions: what computed them beside that, one mapping for
     each mixture. machine: of the computer that it was recorded on, {} if that is not known to have computed it.
     search_seconds: of the trials by which sides were tuned; None if nothing was, or if the entry does not say.
-    confirmed: by which other code since.
+    confirmed: by which other code since. before: what entries came to that had other settings, the oldest first.
     """
 
     name: str
@@ -74,6 +86,7 @@ class Entry:
     table: TrialTable
     search_seconds: float | None = None
     confirmed: tuple[Confirmation, ...] = ()
+    before: tuple[Outcome, ...] = ()
 
     @cached_property
     def claims(self) -> tuple[Claim, ...]:
@@ -88,8 +101,7 @@ class Entry:
     @property
     def given(self) -> tuple[str, ...]:
         """What each side was given by its tuning, one sentence each; () if nothing was tuned."""
-        sentences = [side.sentence for side in self.searched]
-        return tuple(sentences or map(str, self.definition.get("given", ())))  # of an entry of before, these alone
+        return tuple(side.sentence for side in self.searched)
 
     @cached_property
     def searched(self) -> tuple[TunedSide, ...]:
@@ -99,7 +111,7 @@ class Entry:
     @property
     def seconds(self) -> float:
         """Seconds of computing, all trials added up, and those of the search where the entry has them."""
-        return sum(row["seconds"] or 0.0 for row in self.table.rows) + (self.search_seconds or 0.0)
+        return sum(row[COST] or 0.0 for row in self.table.rows) + (self.search_seconds or 0.0)
 
     @property
     def weights(self) -> str:
@@ -109,9 +121,12 @@ class Entry:
 
     @property
     def ended(self) -> str:
-        """How many trials have ended: ``24``, or ``18 of 24``."""
-        ended = sum(row["status"] in ENDED for row in self.table.rows)
-        return f"{ended:,}" if ended == len(self.table.rows) else f"{ended:,} of {len(self.table.rows):,}"
+        """How many trials have ended: ``24 trials``, or ``18 of 24 trials, 2 of them failed``."""
+        number = counted(row["status"] for row in self.table.rows)
+        ended, planned = sum(number.get(status, 0) for status in ENDED), len(self.table.rows)
+        of = "" if ended == planned else f" of {planned:,}"
+        failed = f", {number['failed']:,} of them failed" if number.get("failed") else ""
+        return f"{ended:,}{of} trials{failed}"
 
     def results(self, claims: tuple[Claim, ...]) -> Results:
         """Return the trials as what ``judge`` takes, with ``claims`` to be judged."""
@@ -167,15 +182,18 @@ def write(ledger: Path, entry: Entry) -> Path:
         "machine": dict(entry.machine),
         **({} if entry.search_seconds is None else {"search_seconds": entry.search_seconds}),
         **({"confirmed": [asdict(one) for one in entry.confirmed]} if entry.confirmed else {}),
+        **({"before": [asdict(one) | {"seeds": [*one.seeds]} for one in entry.before]} if entry.before else {}),
         "definition": dict(entry.definition),
         "metrics": list(entry.table.metrics),
     }
     text = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=120)
     text += f"{TRIALS}: |\n{textwrap.indent(entry.table.to_text(), '  ')}"
     path = file_of(ledger, entry.name, entry.profile, entry.choice)
+    text = f"{HASH}: {_hash(text)}\n{text}"
+    _checked(path, text)  # a folder may have been edited: what cannot be read again takes no entry's place
     try:
         ledger.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, f"{HASH}: {_hash(text)}\n{text}")
+        write_atomically(path, text)
     except OSError as error:
         raise ConfigError("--ledger", ledger, f"cannot be written ({error})", "name another folder") from None
     return path
@@ -190,8 +208,16 @@ def read(path: Path) -> Entry:
     """Read one entry; raises :class:`RunFolderError` for one that is damaged or was edited."""
     try:
         text = read_text(path)
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{path} cannot be read ({error}); record its sweep again") from None
+    return _checked(path, text)
+
+
+def _checked(path: Path, text: str) -> Entry:
+    """Return the entry that ``text`` is, of the file ``path``; raises :class:`RunFolderError`."""
+    try:
         return _entry(path, safe_yaml.parse(text), text.partition("\n")[2])
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         told = f"it has no {error}" if isinstance(error, KeyError) else error
         raise RunFolderError(f"{path} cannot be read as an entry of the ledger ({told}); record its sweep again") from (
             None
@@ -206,9 +232,9 @@ def _entry(path: Path, values: Any, below: str) -> Entry:
     """Make an entry of a file's values; below: its text without the first line."""
     if not isinstance(values, dict):
         raise ValueError("it holds no mapping")
-    texts, kept = fields.sequence(fields.text), OF_TABLE if HASH not in values and OF_TABLE in values else HASH
+    texts = fields.sequence(fields.text)
     checks: dict[str, fields.Check] = {
-        **dict.fromkeys(("sweep", "profile", "digest", "settings", kept, TRIALS), fields.text),
+        **dict.fromkeys(("sweep", "profile", "digest", "settings", HASH, TRIALS), fields.text),
         **dict.fromkeys(("overrides", "metrics"), texts),
         "codes": fields.mapping(fields.text),
         "versions": fields.sequence(fields.mapping(fields.text)),
@@ -217,8 +243,9 @@ def _entry(path: Path, values: Any, below: str) -> Entry:
     lacking = [name for name in checks if name not in values]
     if lacking:
         raise KeyError(lacking[0])
-    fields.check(values, checks | {"search_seconds": fields.number, "confirmed": fields.sequence(_confirmation)})
-    if _hash(below if kept == HASH else values[TRIALS]) != values[kept]:
+    lists = {"confirmed": fields.sequence(_confirmation), "before": fields.sequence(_outcome)}
+    fields.check(values, checks | lists | {"search_seconds": fields.number})
+    if _hash(below) != values[HASH]:
         raise ValueError("it is not what was recorded")
     definition = values["definition"]
     added = definition.get("until_decided")
@@ -239,6 +266,7 @@ def _entry(path: Path, values: Any, below: str) -> Entry:
         table=TrialTable.from_text(values[TRIALS], axes, values["metrics"]),
         search_seconds=values.get("search_seconds"),
         confirmed=tuple(Confirmation(**one) for one in values.get("confirmed", ())),
+        before=tuple(Outcome(**one | {"seeds": tuple(one["seeds"])}) for one in values.get("before", ())),
     )
     if path.name != file_of(path.parent, entry.name, entry.profile, entry.choice).name:
         raise ValueError(f"it is of {entry.name} in profile {entry.profile}")
@@ -251,6 +279,13 @@ def _confirmation(name: str, value: Any) -> None:
     fields.mapping(fields.anything)(name, value)
     numbers = dict.fromkeys(("seed", "trials"), fields.whole)
     fields.check(value, {"sources": fields.text, **numbers, "seconds": fields.number})
+
+
+def _outcome(name: str, value: Any) -> None:
+    """Check what an earlier entry came to."""
+    fields.mapping(fields.anything)(name, value)
+    seeds = fields.sequence(fields.whole)
+    fields.check(value, {"digest": fields.text, "seeds": seeds, "verdicts": fields.mapping(fields.text)})
 
 
 def _tuple(values: Any) -> tuple[Any, ...] | None:

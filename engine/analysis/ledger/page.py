@@ -21,11 +21,13 @@ ABOUT = """# What the papers claim, and what came of it
 Made by `fedskew claims` from the tables in [docs/claims](claims); edit neither by hand. Each sweep of `tune_configs`
 states, before it is run, which setting of a paper should be better than which other one, and by how much. A row is one
 such claim. **Held**: the 95 % interval of the effect, taken seed by seed, lies above what was asked for in every cell
-of the sweep. **Not held**: in some cell it lies nowhere above it. **Undecided**: the seeds so far say neither. **Of an
-earlier version**: there is a verdict, but the code that computes the trials, the setting or the claim has changed since
-they ran; it counts for nothing until it is run again, or until one of its seeds comes to the same bits by the code of
-today (`fedskew claims --confirm`). **Not yet run**: there are no trials of it here. An effect is
-counted so that more than 0 speaks for the claim, and where a claim has many cells it is that of the weakest one.
+of the sweep. **Not held**: in some cell the interval, widened for the number of cells, lies nowhere above it.
+**Undecided**: the seeds so far say neither. **Of an earlier version**: there is a verdict, but the code that computes
+the trials, the setting or the claim has changed since they ran; it counts for nothing until it is run again, or until
+one of its seeds comes to the same bits by the code of today (`fedskew claims --confirm`). **Not yet run**: there are no
+trials of it here. An effect is counted so that more than 0 speaks for the claim, and where a claim has many cells it is
+that of the weakest one. Each claim is judged by itself: of forty whose true effect is just what was asked for, one is
+held by chance, and one is not held.
 Partitions: how many different ways of dealing the data out to clients are among the seeds; 1 means that the verdict
 holds for that one division. The setting is the sweep's: `fedskew run SWEEP` lists its cells, and a sweep of the profile
 laptop is smaller than the paper's, which is the profile paper. A claim that both profiles state is one claim: it has a
@@ -100,7 +102,8 @@ def _sweep(sweep: SweepRows) -> list[str]:
     blocks = [f"### {_heading(sweep)}", title, _table(sweep), f"`{sweep.command}`"]
     if sweep.entry is not None:
         blocks[-1] += f": {_made_by(sweep.entry)}"
-        told = (*_tuning(sweep.entry), *_again(sweep.entry), *_tried(sweep, sweep.entry), *_remarks(sweep.rows))
+        told = [*_tuning(sweep.entry), *_again(sweep.entry), *_before(sweep, sweep.entry)]
+        told += [*_tried(sweep, sweep.entry), *_remarks(sweep.rows)]
         blocks.append("\n".join(f"- {one}" for one in told))
     return blocks
 
@@ -139,7 +142,7 @@ def _made_by(entry: Entry) -> str:
     search = "" if entry.search_seconds is None else f", of which search {entry.search_seconds / 60:.1f}"
     minutes = f"{entry.seconds / 60:.1f} minutes on {escaped(machine)}{search}"
     told = "; ".join(dict.fromkeys(versions)) or "no trial has ended"
-    return f"{entry.ended} trials, {minutes} ({told}); code {codes}; weights `{entry.weights}`."
+    return f"{entry.ended}, {minutes} ({told}); code {codes}; weights `{entry.weights}`."
 
 
 def _tuning(entry: Entry) -> Iterable[str]:
@@ -154,7 +157,18 @@ def _again(entry: Entry) -> Iterable[str]:
     """Say by which other code a seed was computed again."""
     for one in entry.confirmed:
         told = f"{counted(one.trials, 'trial')} of seed {one.seed}, equal to the bit ({one.seconds / 60:.1f} minutes)"
+        told += ", with the rates of the search, which was not run again" if entry.searched else ""
         yield f"Again by sources `{one.sources}`: {told}."
+
+
+def _before(sweep: SweepRows, entry: Entry) -> Iterable[str]:
+    """Say what the same claims came to in entries of other settings."""
+    for one in entry.before:
+        numbers: dict[str, list[str]] = {word: [] for word in WORDS}
+        for number, row in enumerate(sweep.rows, start=1):
+            numbers.get(one.verdicts.get(row.claim.text, ""), []).append(str(number))
+        told = "; ".join(f"{word}: {', '.join(found)}" for word, found in numbers.items() if found)
+        yield f"Run before with other settings (digest `{one.digest}`, seeds {seeds_text(one.seeds)}): {told}."
 
 
 def _tried(sweep: SweepRows, entry: Entry) -> Iterable[str]:

@@ -7,13 +7,16 @@ import os
 import platform
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from engine.analysis import tuning
-from engine.analysis.ledger.entry import Entry
+from engine.analysis.claims import Claim
+from engine.analysis.comparing.verdicts import judge
+from engine.analysis.ledger.entry import ROOT, Entry, Outcome
 from engine.analysis.ledger.stated import Stated
-from engine.analysis.ledger.table import TrialTable
+from engine.analysis.ledger.table import COST, TrialTable
 from engine.analysis.ledger.versions import settings_digest
 from engine.analysis.loading import load, trial_records
 from engine.analysis.results import Results
@@ -22,16 +25,17 @@ from engine.analysis.trials import of_schema, read_experiment, read_yaml
 from engine.base.devices import first_cpu
 from engine.base.errors import RunFolderError
 from engine.base.opening import read_bytes
+from engine.experiment.dotted_keys import parse_assignment
 from engine.record import parts
 from engine.record.numerics import UNKNOWN, processor
 from engine.record.stage_hashes import CODE
 from engine.record.summary import read as read_summary
-from engine.record.sweep_files import read_plan
+from engine.record.sweep_files import BEGUN, read_plan
 
-OF_FOLDER = ("name", "profile", "title", "digest", "reference", "overrides", "how", CODE, "tables")  # of sweep.yaml
+# Of sweep.yaml, and in no entry.
+OF_FOLDER = ("name", "profile", "title", "digest", "reference", "overrides", "how", CODE, "tables", BEGUN)
 VERSIONS = ("fedskew", "torch", "numpy", "device", "hardware", "processor", "settings")
-HERE = "data.root="  # begins an override that names a folder of one machine
-ANY = "FOLDER"
+ANY = "FOLDER"  # in the place of one that is of one machine
 
 
 def asked(folder: Path) -> tuple[str, str, tuple[str, ...]]:
@@ -43,6 +47,8 @@ def asked(folder: Path) -> tuple[str, str, tuple[str, ...]]:
     name, profile, overrides = (values.get(part) for part in ("reference", "profile", "overrides"))
     if not isinstance(name, str) or not isinstance(profile, str) or not isinstance(overrides, list):
         raise RunFolderError(f"{folder / 'sweep.yaml'} cannot be read as a sweep (it has no reference)")
+    if not isinstance(values.get("base"), dict):
+        raise RunFolderError(f"{folder / 'sweep.yaml'} cannot be read as a sweep (its base is no mapping)")
     if not re.fullmatch(r"\w+", profile):
         raise RunFolderError(f"{folder / 'sweep.yaml'} cannot be read as a sweep (its profile is {profile!r})")
     if not re.fullmatch(r"\w+\.\w+", name):
@@ -61,7 +67,8 @@ def record(folder: Path, stated: Stated | None, before: Entry | None = None) -> 
     """Read the folder of a sweep as an entry of the ledger.
 
     stated: the sweep as it is now, with the overrides of the folder; None if it is no more. before: its entry so far,
-    which knows the sources of trials that ran before the code was changed.
+    which knows the sources of trials that ran before the code was changed, and by which code they were confirmed. What
+    it came to is kept where it was of another setting.
     """
     name, profile, overrides = asked(folder)
     values = read_yaml(folder / "sweep.yaml")
@@ -70,6 +77,8 @@ def record(folder: Path, stated: Stated | None, before: Entry | None = None) -> 
     if own.files or own.others:  # a command of the ledger's page names none of them
         told = "; ".join(own.others) or f"of {', '.join(own.files)}"
         raise RunFolderError(f"{folder} has parts of your own ({told}): the ledger takes what fedskew alone computes")
+    begun = _begun(folder, values)
+    results = replace(results, claims=tuple(map(Claim.from_mapping, begun.get("claims", values["claims"]))))
     rows = _rows(results)
     searches = [path.parent for path in sorted(folder.glob(f"{tuning.SEARCHES}/*/sweep.yaml"))]
     searched = [row for path in searches for row in _rows(load(path))]
@@ -81,11 +90,13 @@ def record(folder: Path, stated: Stated | None, before: Entry | None = None) -> 
         if row["code"] and row["code"] not in sources:
             sources[row["code"]] = _sources(row["code"], stated, before)
     definition = {part: value for part, value in values.items() if part not in OF_FOLDER}
-    if definition["base"].get("data", {}).get("root") is not None:
-        definition["base"]["data"]["root"] = ANY
+    definition |= begun
+    data = definition["base"].get("data")
+    if isinstance(data, dict) and data.get("root") is not None:
+        data["root"] = ANY
     sides = tuning.read(folder)
     definition |= {"choice": choice_of(folder), "searched": tuning.to_mappings(sides)} if sides else {}
-    return Entry(
+    entry = Entry(
         name=name,
         profile=profile,
         overrides=overrides,
@@ -96,12 +107,42 @@ def record(folder: Path, stated: Stated | None, before: Entry | None = None) -> 
         versions=tuple(versions.values()),
         machine=_machine(list(versions.values())),
         table=TrialTable(tuple(axis.name for axis in results.axes), _metrics(results), tuple(rows)),
-        search_seconds=round(sum(row["seconds"] or 0.0 for row in searched), 3) if searches else None,
+        search_seconds=round(sum(row[COST] or 0.0 for row in searched), 3) if searches else None,
     )
+    return entry if before is None else replace(entry, **_kept(entry, before))
+
+
+def _begun(folder: Path, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what was asked when the first trial began and is asked otherwise now, see ``SweepFolder.create``."""
+    begun = values.get(BEGUN, {})
+    if "target_accuracy" in begun:  # the figures of the folder are of the present one
+        then, now = begun["target_accuracy"], values["target_accuracy"]
+        raise RunFolderError(
+            f"{folder} has target_accuracy={now}, and its trials began with {then}: the ledger takes what was asked "
+            f"first; set target_accuracy={then} in the sweep, and start it again"
+        )
+    return begun
+
+
+def _kept(entry: Entry, before: Entry) -> dict[str, Any]:
+    """Return what an entry keeps of the one whose place it takes."""
+    kept: dict[str, Any] = {"before": before.before}
+    if before.table.to_text() == entry.table.to_text():  # a figure that is not there is NaN in one, None in the other
+        kept["confirmed"] = before.confirmed
+    if before.digest != entry.digest:
+        kept["before"] += (outcome_of(before),)
+    return kept
+
+
+def outcome_of(entry: Entry) -> Outcome:
+    """Judge an entry for one that takes its place."""
+    seeds = tuple(sorted({row["seed"] for row in entry.table.rows}))
+    verdicts = {verdict.claim.text: verdict.verdict for verdict in judge(entry.results(entry.claims))}
+    return Outcome(entry.digest, seeds, verdicts)
 
 
 def _anywhere(override: str) -> str:
-    return f"{HERE}{ANY}" if override.replace(" ", "").startswith(HERE) else override
+    return f"{ROOT}={ANY}" if parse_assignment(override)[0] == ROOT else override
 
 
 def _metrics(results: Results) -> tuple[str, ...]:
@@ -116,7 +157,7 @@ def _rows(results: Results) -> list[dict[str, Any]]:
     for row in results.trials.to_dict("records"):
         folder = results.path / row["folder"]
         kept = {name: row[name] for name in ("trial", "status", *(axis.name for axis in results.axes), *metrics)}
-        kept |= {"seed": int(row["seed"]), "code": "", "partition": "", "partition_seed": None, "seconds": None}
+        kept |= {"seed": int(row["seed"]), "code": "", "partition": "", "partition_seed": None, COST: None}
         kept |= {"weights": (row["weights_sha256"] or "")[:16] if isinstance(row["weights_sha256"], str) else ""}
         found.append(kept | {"versions": {}} | (_of_folder(folder) if row["status"] in ("finished", "stopped") else {}))
     return found
@@ -136,7 +177,7 @@ def _of_folder(folder: Path) -> dict[str, Any]:
         "partition_seed": seed if type(seed) is int else None,
         "code": computed_by.get(CODE, UNKNOWN),
         "versions": {name: computed_by.get(name, UNKNOWN) for name in VERSIONS},
-        "seconds": _seconds(folder),
+        COST: _seconds(folder),
     }
 
 
@@ -159,7 +200,10 @@ def _settings(folder: Path, values: Mapping[str, Any], stated: Stated | None) ->
     """Return the digest of the sweep's settings, if those of the folder are the sweep's own still."""
     settings = stated.settings() if stated is not None else ()
     known = {key(setting) for setting in settings}
-    searched = {name for side in values.get("tuned") or () for name in side["space"]}  # chosen for a side since
+    try:
+        searched = {name for side in values.get("tuned") or () for name in side["space"]}  # chosen for a side since
+    except KeyError as error:
+        raise RunFolderError(f"{folder / 'sweep.yaml'} cannot be read as a sweep (it has no {error})") from None
     records, _ = trial_records(folder, read_plan(folder, values) or ())
     stated_part = ({name: one for name, one in record["setting"].items() if name not in searched} for record in records)
     return settings_digest(settings) if all(key(setting) in known for setting in stated_part) else ""

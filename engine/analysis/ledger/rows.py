@@ -13,11 +13,12 @@ from engine.analysis.claims import Claim
 from engine.analysis.comparing.rests_on import rests_on
 from engine.analysis.comparing.verdicts import Verdict, judge
 from engine.analysis.coverage import lacks
-from engine.analysis.ledger.entry import Entry, file_of
+from engine.analysis.ledger.entry import ROOT, Entry, file_of
 from engine.analysis.ledger.stated import Stated
 from engine.analysis.ledger.versions import change_of, changes
 from engine.analysis.quantities import quantity
 from engine.analysis.settings import key
+from engine.experiment.dotted_keys import parse_assignment
 
 Word = Literal["held", "not held", "undecided", "of an earlier version", "not yet run"]
 EARLIER: Word = "of an earlier version"
@@ -196,12 +197,12 @@ def command_of(
 
 def without_seeds(overrides: Iterable[str]) -> list[str]:
     """Return the overrides of a sweep but that of its seeds, which a command has in words of its own."""
-    return [word for word in overrides if not word.startswith("seeds=")]
+    return [word for word in overrides if parse_assignment(word)[0] != "seeds"]
 
 
 def _setting(overrides: Iterable[str]) -> list[str]:
     """Return those overrides that make the trials others: no seeds, no folder of data."""
-    return [word for word in without_seeds(overrides) if not word.startswith("data.root=")]
+    return [word for word in without_seeds(overrides) if parse_assignment(word)[0] != ROOT]
 
 
 def _mapping(row: Row) -> dict[str, Any]:

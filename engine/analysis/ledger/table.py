@@ -18,8 +18,10 @@ from typing import Any
 from engine.analysis.coverage import STATUSES
 from engine.base.csv_text import FORMULA, guarded, plain_text
 
-# Of each trial, beside its axes and its metrics.
+# Of each trial, beside its axes and its metrics. What it took stands under the heading "seconds"; in a row it is COST,
+# since a sweep may have seconds among its metrics, too.
 BEFORE = ("trial", "status", "seed", "partition_seed", "partition", "code", "weights", "seconds")
+COST = "took"
 LONGEST = 16 * 2**20  # characters of a table
 LONGEST_CELL = 20_000
 
@@ -29,7 +31,7 @@ class TrialTable:
     """The trials of a sweep: rows by column, in the order of the trials.
 
     Of a row, ``partition`` and ``weights`` are the first 16 hex digits of what was drawn and of what was trained,
-    ``code`` the hash of what computed it, and ``seconds`` those of the rounds that it computed itself. Metrics are
+    ``code`` the hash of what computed it, and ``took`` the seconds of the rounds that it computed itself. Metrics are
     numbers, or None where the trial has none.
     """
 
@@ -40,7 +42,7 @@ class TrialTable:
     def to_text(self) -> str:
         file = io.StringIO()
         writer = csv.writer(file, lineterminator="\n")
-        columns = [*BEFORE, *self.axes, *self.metrics]
+        columns = [*BEFORE[:-1], COST, *self.axes, *self.metrics]
         writer.writerow([*BEFORE, *map(guarded, self.axes), *self.metrics])
         for row in self.rows:
             writer.writerow([_cell(row.get(name), name in self.axes) for name in columns])
@@ -77,7 +79,7 @@ def _cell(value: Any, of_axis: bool) -> str:
 def _row(line: Sequence[str], columns: Sequence[str], axes: Iterable[str], metrics: Iterable[str]) -> dict[str, Any]:
     if len(line) != len(columns) or any(len(cell) > LONGEST_CELL for cell in line):
         raise ValueError(f"a line of its table has {len(line)} cells of {len(columns)}, or one that is too long")
-    cells = dict(zip(columns, line, strict=True))
+    cells = dict(zip([*BEFORE[:-1], COST, *columns[len(BEFORE) :]], line, strict=True))
     row: dict[str, Any] = {name: cells[name] for name in ("trial", "status", "partition", "code", "weights")}
     if row["status"] not in STATUSES:
         raise ValueError(f"trial {row['trial'][:20]} has no status that is known")
@@ -85,7 +87,7 @@ def _row(line: Sequence[str], columns: Sequence[str], axes: Iterable[str], metri
     if row["seed"] is None:
         raise ValueError(f"trial {row['trial'][:20]} has no seed")
     row |= {axis: _value(cells[axis]) for axis in axes}
-    return row | {name: _number(cells, name) for name in ("seconds", *metrics)}
+    return row | {name: _number(cells, name) for name in (COST, *metrics)}
 
 
 def _value(cell: str) -> Any:
