@@ -95,7 +95,7 @@ class Coverage:
         }
 
 
-def counted(statuses: Iterable[str]) -> dict[str, int]:
+def by_status(statuses: Iterable[str]) -> dict[str, int]:
     """Count trials by status, in the order of :data:`STATUSES`."""
     counts = Counter(statuses)
     return {status: counts[status] for status in STATUSES if counts[status]}

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from engine.analysis.claims import Claim, PaperTable
 from engine.analysis.class_figures import class_figure, class_figures
-from engine.analysis.coverage import Coverage, counted, named
+from engine.analysis.coverage import Coverage, by_status, named
 from engine.analysis.results import Axis, Results, check_metric
 from engine.analysis.sequential import REACHES
 from engine.analysis.settings import SMALLER_IS_BETTER, setting_column
@@ -186,7 +186,7 @@ def _covered(
         problem = f"trials/ has what the plan has not: {named(unplanned)}"
     coverage = Coverage(
         planned=None if plan is None else len(plan),
-        statuses=counted(statuses),
+        statuses=by_status(statuses),
         missing=tuple(one.trial for one in missing),
         nameless=(*nameless, *lost),
         damage=dict(sorted(damage.items())),

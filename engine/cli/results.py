@@ -203,7 +203,7 @@ def _laid_out(rows: Sequence[Mapping[str, str]], what: str = "") -> Table:
 
 def _show_bits(console: Console, cells: Sequence[Pair]) -> None:
     """Say how many pairs are equal to the bit, and how many are of other partitions, which a difference then holds."""
-    from engine.analysis.comparing.ranking import counted
+    from engine.analysis.wording import counted
 
     pairs = sum(len(cell.seeds) for cell in cells)
     equal, other = sum(cell.equal_weights for cell in cells), pairs - sum(cell.equal_partitions for cell in cells)

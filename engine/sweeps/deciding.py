@@ -21,6 +21,7 @@ from engine.analysis.comparing.verdicts import Verdict, beyond_seeds, judge
 from engine.analysis.loading import load
 from engine.analysis.sequential import fewest
 from engine.analysis.statistics import CONFIDENCE
+from engine.analysis.wording import counted
 from engine.base.errors import ConfigError, require
 from engine.experiment import parse_assignment
 from engine.sweeps.definition import Optuna
@@ -108,8 +109,7 @@ def _told(seeds: tuple[int, ...]) -> str:
 
 def sentence(number: int, verdict: Verdict, never: str) -> str:
     """Say what has become of a claim; ``never``: why no number of seeds decides it, if that is so."""
-    count = len(verdict.seeds)
-    seeds = f"{count} seed" if count == 1 else f"{count} seeds"
+    seeds = counted(len(verdict.seeds), "seed")
     if verdict.verdict != "undecided":
         said = f"{verdict.verdict} with {seeds}"
     elif never:

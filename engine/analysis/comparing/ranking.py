@@ -13,31 +13,8 @@ import numpy as np
 from engine.analysis import statistics
 from engine.analysis.quantities import Quantity
 from engine.analysis.results import Results
-from engine.analysis.settings import MARK, key, label, setting_label
-
-
-def counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' if count != 1 else ''}"
-
-
-def capitalised(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]
-
-
-def shortened(text: str, longest: int) -> str:
-    """The mark of an oracle is never cut off."""
-    longest = max(longest, text.rfind(MARK) + len(MARK) + 1) if MARK in text else longest
-    return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-def shown(value: Any, longest: int = 36) -> str:
-    """A hyper-parameter's value in a line that fits."""
-    return shortened(" ".join(label(_rounded(value)).split()), longest)
-
-
-def _rounded(value: Any) -> Any:
-    """A drawn number has 16 digits, and three of them tell it from the others."""
-    return float(f"{value:.3g}") if isinstance(value, float) and math.isfinite(value) else value
+from engine.analysis.settings import MARK, key, setting_label
+from engine.analysis.wording import counted, rounded
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +28,7 @@ class Setting:
 
     @cached_property
     def label(self) -> str:
-        text = setting_label({name: _rounded(value) for name, value in self.values.items()}) or "this run"
+        text = setting_label({name: rounded(value) for name, value in self.values.items()}) or "this run"
         return f"{text}, {MARK}" if self.breaks_privacy and MARK not in text else text
 
     @cached_property

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from engine.analysis.comparing.ranking import Setting, distinct, shown
+from engine.analysis.comparing.ranking import Setting, distinct
 from engine.analysis.results import Axis, Results
 from engine.analysis.settings import key
+from engine.analysis.wording import shown
 
 
 def _is_number(value: Any) -> bool:

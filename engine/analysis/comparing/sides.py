@@ -24,13 +24,13 @@ from engine.analysis.comparing.effects import (
     practical,
     probability_of_improvement,
 )
-from engine.analysis.comparing.ranking import counted
 from engine.analysis.coverage import named
 from engine.analysis.quantities import quantity
 from engine.analysis.results import Results, check_metric, larger_is_better
 from engine.analysis.sequential import INTERVALS, REACHES
 from engine.analysis.settings import better_way, key, label, setting_label
 from engine.analysis.statistics import CONFIDENCE, Difference, difference, holm
+from engine.analysis.wording import counted
 from engine.base.errors import RunFolderError, require
 from engine.base.opening import read_bytes
 from engine.record.metrics import REPORTED

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import matplotlib
 from matplotlib.ticker import MaxNLocator
 
-from engine.analysis.comparing.ranking import counted, spread_out
+from engine.analysis.comparing.ranking import spread_out
 from engine.analysis.drawing import CATEGORIES, MUTED, STYLE, Drawing, Sketch
 from engine.analysis.figures.panels import PANEL, name_rows
 from engine.analysis.quantities import quantity
 from engine.analysis.settings import setting_label
+from engine.analysis.wording import counted
 
 if TYPE_CHECKING:
     from engine.analysis.comparing.verdicts import CellVerdict, Verdict

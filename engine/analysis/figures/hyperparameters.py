@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import Normalize
 
-from engine.analysis.comparing.ranking import Setting, capitalised, distinct, ranked, shown, spread_out, varied
+from engine.analysis.comparing.ranking import Setting, distinct, ranked, spread_out, varied
 from engine.analysis.comparing.scales import Scale, by_value, scale_of
 from engine.analysis.drawing import CATEGORIES, INK, MUTED, PAPER, STYLE, Drawing, Sketch
 from engine.analysis.figures.colours import (
@@ -29,6 +29,7 @@ from engine.analysis.figures.colours import (
 from engine.analysis.figures.panels import MIDDLE, MOST_LINES, PANEL, WIDE, label_axis, limits, name_lines, slanted
 from engine.analysis.quantities import Quantity, quantity
 from engine.analysis.settings import key
+from engine.analysis.wording import capitalised, shown
 
 if TYPE_CHECKING:
     from engine.analysis.comparing.importance import Importance

@@ -6,12 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.analysis.comparing.ranking import Setting, ranked, shown, spread_out, varied
+from engine.analysis.comparing.ranking import Setting, ranked, spread_out, varied
 from engine.analysis.comparing.scales import by_value, scale_of
 from engine.analysis.drawing import MUTED, RAMP
 from engine.analysis.figures.colours import line_colours
 from engine.analysis.figures.panels import MOST_LINES
 from engine.analysis.settings import key
+from engine.analysis.wording import shown
 
 if TYPE_CHECKING:
     from engine.analysis.results import Results

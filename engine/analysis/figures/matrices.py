@@ -12,12 +12,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from engine.analysis.comparing.ranking import Setting, capitalised, counted, distinct, shortened
+from engine.analysis.comparing.ranking import Setting, distinct
 from engine.analysis.drawing import CATEGORIES, STYLE, Drawing, Sketch
 from engine.analysis.figures.cells import MOST_CELLS, coloured_cells, some_ticks, write_in_cells
 from engine.analysis.figures.colours import letter_size
 from engine.analysis.figures.panels import PANEL
 from engine.analysis.settings import setting_label
+from engine.analysis.wording import capitalised, counted, shortened
 from engine.record.matrices import COST, least_on_diagonal
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from engine.analysis.comparing.ranking import shortened
 from engine.analysis.comparing.scales import Scale
 from engine.analysis.drawing import MUTED
+from engine.analysis.wording import shortened
 
 PANEL, MIDDLE, WIDE = 4.2, 6.4, 8.8  # inches
 MOST_LINES, MOST_ROWS = 6, 12

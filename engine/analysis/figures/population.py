@@ -12,12 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from engine.analysis import statistics
-from engine.analysis.comparing.ranking import Setting, counted, describe, ranked, spread_out
+from engine.analysis.comparing.ranking import Setting, describe, ranked, spread_out
 from engine.analysis.drawing import CATEGORIES, GRID, MUTED, STYLE, Drawing, Sketch
 from engine.analysis.figures.colours import HEAT
 from engine.analysis.figures.lines import Line, panels_of_lines
 from engine.analysis.figures.panels import MIDDLE, MOST_ROWS, PANEL, limits, name_lines, name_rows
 from engine.analysis.quantities import percent, quantity
+from engine.analysis.wording import counted
 
 if TYPE_CHECKING:
     from engine.analysis.results import Results

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import matplotlib
 
-from engine.analysis.comparing.ranking import counted, shortened
 from engine.analysis.drawing import INK, MUTED, STYLE, Drawing, Sketch
 from engine.analysis.figures.panels import MIDDLE
+from engine.analysis.wording import counted, shortened
 
 if TYPE_CHECKING:
     from engine.analysis.comparing.ranks import Ranks

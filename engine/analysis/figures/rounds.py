@@ -13,12 +13,13 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from engine.analysis import statistics
-from engine.analysis.comparing.ranking import Setting, capitalised, counted, spread_out
+from engine.analysis.comparing.ranking import Setting, spread_out
 from engine.analysis.drawing import MUTED, STYLE, Drawing, Sketch
 from engine.analysis.figures.lines import Line, panels_of_lines
 from engine.analysis.figures.panels import PANEL, limits, name_lines
 from engine.analysis.quantities import Quantity, quantity, with_unit
 from engine.analysis.settings import setting_frame
+from engine.analysis.wording import capitalised, counted
 from engine.record.metrics import PERSONAL
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ from typing import Any
 import jinja2
 import yaml
 
-from engine.analysis.comparing.ranking import counted
 from engine.analysis.comparing.ranks import Ranks
 from engine.analysis.leaderboard.board import Board, Cell, Repetition, board_of, breaks_privacy
 from engine.analysis.pages.theme import dressing, part
 from engine.analysis.quantities import Quantity, quantity
 from engine.analysis.results import Results
+from engine.analysis.wording import counted
 from engine.base.errors import ConfigError
 from engine.base.files import refuse_links, write_atomically
 from engine.record.run_folder import BREAKS_PRIVACY

@@ -19,7 +19,7 @@ import pandas as pd
 import yaml
 
 from engine.analysis.claims import Claim
-from engine.analysis.coverage import ENDED, Coverage, counted
+from engine.analysis.coverage import ENDED, Coverage, by_status
 from engine.analysis.ledger.table import COST, TrialTable
 from engine.analysis.results import Axis, Results
 from engine.analysis.sequential import REACHES
@@ -122,7 +122,7 @@ class Entry:
     @property
     def ended(self) -> str:
         """How many trials have ended: ``24 trials``, or ``18 of 24 trials, 2 of them failed``."""
-        number = counted(row["status"] for row in self.table.rows)
+        number = by_status(row["status"] for row in self.table.rows)
         ended, planned = sum(number.get(status, 0) for status in ENDED), len(self.table.rows)
         of = "" if ended == planned else f" of {planned:,}"
         failed = f", {number['failed']:,} of them failed" if number.get("failed") else ""
@@ -140,7 +140,7 @@ class Entry:
         looks = self.definition.get("looks", "once")
         if looks not in REACHES:
             raise ValueError(f"its seeds were looked at {looks!r}")
-        coverage = Coverage(planned=len(rows), statuses=counted(row["status"] for row in rows))
+        coverage = Coverage(planned=len(rows), statuses=by_status(row["status"] for row in rows))
         return Results(
             path=Path(self.name),
             name=self.name,

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
-from engine.analysis.comparing.ranking import counted
 from engine.analysis.ledger.counting import counts
 from engine.analysis.ledger.entry import Entry
 from engine.analysis.ledger.rows import WORDS, Row, SweepRows
@@ -14,6 +13,7 @@ from engine.analysis.ledger.sensitivity import pairs
 from engine.analysis.ledger.sensitivity import table as sensitivity
 from engine.analysis.report.sheets import escaped, seeds_text
 from engine.analysis.settings import label, names_oracle
+from engine.analysis.wording import counted
 from engine.record.run_folder import BREAKS_PRIVACY
 
 ABOUT = """# What the papers claim, and what came of it

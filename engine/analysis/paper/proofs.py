@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from engine.analysis import tuning
-from engine.analysis.comparing.ranking import counted
 from engine.analysis.ledger.rows import command_of, without_seeds
 from engine.analysis.paper.evidence import Evidence, different
 from engine.analysis.paper.sources import SOURCES
 from engine.analysis.report.sheets import seeds_text
 from engine.analysis.settings import label, setting_label
 from engine.analysis.trials import of_schema
+from engine.analysis.wording import counted
 from engine.base.errors import FedskewError, RunFolderError
 from engine.data import Assignment
 from engine.record import parts

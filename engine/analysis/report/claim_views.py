@@ -11,7 +11,6 @@ import pandas as pd
 
 from engine.analysis import figures
 from engine.analysis.comparing.effects import ROPE, ClaimEffects, claim_values, effects_of
-from engine.analysis.comparing.ranking import capitalised
 from engine.analysis.comparing.rests_on import rests_on
 from engine.analysis.comparing.verdicts import Verdict
 from engine.analysis.coverage import lacks
@@ -34,6 +33,7 @@ from engine.analysis.report.sheets import (
 from engine.analysis.results import Results
 from engine.analysis.sequential import INTERVALS
 from engine.analysis.settings import names_oracle, setting_label
+from engine.analysis.wording import capitalised
 from engine.record.run_folder import BREAKS_PRIVACY
 
 

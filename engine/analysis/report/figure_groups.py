@@ -12,13 +12,14 @@ from safetensors import SafetensorError
 
 from engine.analysis import figures, round_folders
 from engine.analysis.comparing.importance import importance
-from engine.analysis.comparing.ranking import Setting, capitalised
+from engine.analysis.comparing.ranking import Setting
 from engine.analysis.drawing import Drawing
 from engine.analysis.quantities import quantity
 from engine.analysis.report.trial_sheets import schedules
 from engine.analysis.results import Results
 from engine.analysis.settings import key, setting_label
 from engine.analysis.trials import read_json
+from engine.analysis.wording import capitalised
 from engine.base.errors import FedskewError
 
 log = logging.getLogger("fedskew")

@@ -11,7 +11,7 @@ import pandas as pd
 
 from engine.analysis.claims import PaperTable
 from engine.analysis.comparing.comparisons import comparisons, paper_frame
-from engine.analysis.comparing.ranking import capitalised, counted, distinct, shown
+from engine.analysis.comparing.ranking import distinct
 from engine.analysis.comparing.ranks import Ranks, ranks_of
 from engine.analysis.coverage import OTHERS
 from engine.analysis.drawing import Drawing
@@ -32,6 +32,7 @@ from engine.analysis.report.sheets import (
 )
 from engine.analysis.results import Results
 from engine.analysis.settings import key, matches, names_oracle, setting_label
+from engine.analysis.wording import capitalised, counted, shown
 from engine.base.errors import ConfigError
 from engine.record.run_folder import BREAKS_PRIVACY
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from engine.analysis.comparing.ranking import shown
 from engine.analysis.quantities import Quantity
+from engine.analysis.wording import shown
 
 MOST_ROWS_MARKDOWN = 60
 
