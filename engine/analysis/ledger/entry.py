@@ -209,7 +209,7 @@ def read(path: Path) -> Entry:
     try:
         text = read_text(path)
     except (OSError, ValueError) as error:
-        raise RunFolderError(f"{path} cannot be read ({error}); record its sweep again") from None
+        raise _damaged(path, error) from None
     return _checked(path, text)
 
 
@@ -218,10 +218,12 @@ def _checked(path: Path, text: str) -> Entry:
     try:
         return _entry(path, safe_yaml.parse(text), text.partition("\n")[2])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        told = f"it has no {error}" if isinstance(error, KeyError) else error
-        raise RunFolderError(f"{path} cannot be read as an entry of the ledger ({told}); record its sweep again") from (
-            None
-        )
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: Path, error: Exception) -> RunFolderError:
+    told = f"it has no {error}" if isinstance(error, KeyError) else error
+    return RunFolderError(f"{path} cannot be read as an entry of the ledger ({told}); record its sweep again")
 
 
 def _hash(text: str) -> str:

@@ -47,14 +47,14 @@ def asked(folder: Path) -> tuple[str, str, tuple[str, ...]]:
     name, profile, overrides = (values.get(part) for part in ("reference", "profile", "overrides"))
     if not isinstance(name, str) or not isinstance(profile, str) or not isinstance(overrides, list):
         raise RunFolderError(f"{folder / 'sweep.yaml'} cannot be read as a sweep (it has no reference)")
-    if not isinstance(values.get("base"), dict):
-        raise RunFolderError(f"{folder / 'sweep.yaml'} cannot be read as a sweep (its base is no mapping)")
     if not re.fullmatch(r"\w+", profile):
         raise RunFolderError(f"{folder / 'sweep.yaml'} cannot be read as a sweep (its profile is {profile!r})")
     if not re.fullmatch(r"\w+\.\w+", name):
         raise RunFolderError(
             f"{folder} is a sweep of a file of your own: the ledger takes those of fedskew list sweeps"
         )
+    if not isinstance(values.get("base"), dict):
+        raise RunFolderError(f"{folder / 'sweep.yaml'} cannot be read as a sweep (its base is no mapping)")
     return name, profile, tuple(_anywhere(str(text)) for text in overrides)
 
 
