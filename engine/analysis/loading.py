@@ -20,7 +20,7 @@ from engine.analysis.class_figures import class_figure, class_figures
 from engine.analysis.coverage import Coverage, by_status, named
 from engine.analysis.results import Axis, Results, check_metric
 from engine.analysis.sequential import REACHES
-from engine.analysis.settings import SMALLER_IS_BETTER, setting_column
+from engine.analysis.settings import better_way, setting_column
 from engine.analysis.trials import (
     FIGURES,
     LAYER,
@@ -76,7 +76,7 @@ def load(folder: Path, metric: str | None = None) -> Results:
     results = Results(path=folder, trials=trials, coverage=coverage, **read, **sweep)
     if metric not in (None, results.metric):
         check_metric(results, metric)
-        results = replace(results, metric=metric, mode="min" if metric in SMALLER_IS_BETTER else "max")
+        results = replace(results, metric=metric, mode=better_way(metric) or "max")
     check_metric(results, results.metric)
     return results
 

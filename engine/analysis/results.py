@@ -28,7 +28,7 @@ from engine.analysis.claims import Claim, PaperTable
 from engine.analysis.class_figures import is_class_figure
 from engine.analysis.coverage import OTHERS, Coverage
 from engine.analysis.facts import Facts
-from engine.analysis.settings import SMALLER_IS_BETTER, key, label, matches, setting_column, setting_frame
+from engine.analysis.settings import better_way, key, label, matches, setting_column, setting_frame
 from engine.analysis.statistics import summarise
 from engine.analysis.trials import (
     LAYER,
@@ -280,7 +280,7 @@ def check_metric(results: Results, metric: str) -> None:
 
 
 def larger_is_better(results: Results, metric: str) -> bool:
-    return results.mode == "max" if metric == results.metric else metric not in SMALLER_IS_BETTER
+    return results.mode == "max" if metric == results.metric else better_way(metric) != "min"
 
 
 def _rank(value: Any, order: list[Hashable]) -> tuple[int, float, str]:

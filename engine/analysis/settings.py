@@ -17,7 +17,6 @@ from engine.experiment import CHOICES
 from engine.record import metrics
 
 MARK = "breaks-privacy"  # of an oracle, wherever it is named; one word, since labels name cells as well
-SMALLER_IS_BETTER = (*metrics.SMALLER_IS_BETTER, STD)
 
 
 def better_way(metric: str) -> Literal["max", "min"] | None:

@@ -407,7 +407,6 @@ OF_RUN = names("summary.json", "trial.json", "evaluations.parquet")  # that ever
 ON_REQUEST = names("fedskew diagnose", "fedskew images", "matrices.parquet")  # if the run has what they are made of
 REPORTED = by_column(metric for metric in ALL if metric.reported)  # by a sweep's trial while it runs
 PERSONAL = {metric.name: metric.curve for metric in ALL if metric.curve is not None}  # of clients' own models
-SMALLER_IS_BETTER = tuple(metric.name for metric in ALL if metric.better == "min")
 
 
 def markdown() -> str:

@@ -20,7 +20,7 @@ from ray.tune.search.variant_generator import generate_variants
 
 from engine.analysis.claims import Claim, PaperTable
 from engine.analysis.class_figures import EXAMPLES, class_figures, is_class_figure
-from engine.analysis.settings import SMALLER_IS_BETTER, setting_label
+from engine.analysis.settings import better_way, setting_label
 from engine.analysis.trials import LAYER, METRICS, ON_REQUEST, RESERVED
 from engine.base.errors import nearest, require
 from engine.experiment import Experiment
@@ -100,11 +100,11 @@ class Sweep:
             require(ok, name, value, "must be a whole number of at least 1", f"for example {name}=10")
         repair = nearest(self.metric, (*REPORTED, *EXAMPLES))
         require(_is_reported(self.metric), "metric", self.metric, "is not reported", repair)
-        mode = "min" if self.metric in SMALLER_IS_BETTER else "max"
+        mode = "min" if better_way(self.metric) == "min" else "max"
         require(self.mode == mode, "mode", self.mode, f"is not the way to a better {self.metric}", f"set mode={mode!r}")
-        rising = [name for name in (*REPORTED, *EXAMPLES) if name not in SMALLER_IS_BETTER]
+        rising = [name for name in (*REPORTED, *EXAMPLES) if better_way(name) != "min"]
         for name in self.stop:  # Tune ends a trial whose value is at least that
-            known = _is_reported(name) and name not in SMALLER_IS_BETTER
+            known = _is_reported(name) and better_way(name) != "min"
             require(known, "stop", name, "is no metric of which more is better", nearest(name, rising))
         rule = "is none of False, True, 'taps' and 'weights'"
         known = self.diagnose in (False, True, "taps", "weights")

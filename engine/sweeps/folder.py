@@ -22,6 +22,8 @@ from typing import Any
 
 import yaml
 
+from engine.analysis.sequential import fewest
+from engine.analysis.statistics import CONFIDENCE
 from engine.base import safe_yaml
 from engine.base.errors import ConfigError, RunFolderError
 from engine.base.files import refuse_links, write_atomically, writing
@@ -216,7 +218,8 @@ class SweepFolder:
             raise RunFolderError(f"{self.path / 'sweep.yaml'} cannot be read as a sweep (until_decided: {values})")
         if len(named.added) < len(added):
             named = named.grown(tuple(added))
-        return replace(named, most=most if named.most is None else named.most)
+        least = fewest(CONFIDENCE)  # of a folder of when fewer were allowed, and decided nothing
+        return replace(named, most=max(most, least) if named.most is None else named.most)
 
     # --- trials -----------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from engine.analysis.coverage import named
 from engine.analysis.settings import key, matches, setting_label
 from engine.base.errors import require
 from engine.experiment import Experiment
@@ -78,7 +79,7 @@ def check_tuned(
             _check_free(side, setting, base)
     untuned = [setting_label(setting) for setting in settings if key(setting) not in picked]
     rule = "is of no side, so that it would be compared untuned with what was tuned"
-    require(not untuned, "tuned", "; ".join(untuned), rule, "name a side for it, with as many candidates")
+    require(not untuned, "tuned", named(untuned), rule, "name a side for it, with as many candidates")
 
 
 def _check_free(side: Tuned, setting: Mapping[str, Any], base: Experiment) -> None:

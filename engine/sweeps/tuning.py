@@ -154,8 +154,8 @@ def begin_second_best(named: NamedSweep, of: Path, out: Path | None, how: Mappin
         require(same, option, of, "is no folder of this sweep", "name the one in which it was tuned")
         sides = read(of)
         require(len(sides) > 0, option, of, f"has no {FILE} yet", "run that sweep first")
-    best = not any(side.rank for side in sides)
-    require(best, option, of, "is of the second best candidates itself", "name that of the best ones")
+        best = not any(side.rank for side in sides)  # of an entry any will do: it makes no folder beside that one
+        require(best, option, of, "is of the second best candidates itself", "name that of the best ones")
     for side in sides:
         has_one = side.candidates[1].mean is not None
         require(has_one, option, of, f"has one candidate of {setting_label(side.where)} that finished", "search more")

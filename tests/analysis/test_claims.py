@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from engine.analysis.claims import Claim
+from engine.analysis.comparing.effects import effects_of
 from engine.analysis.comparing.rests_on import rests_on
 from engine.analysis.comparing.verdicts import Verdict, beyond_seeds, judge, samples_of
 from engine.analysis.report.claim_views import claim_views
@@ -272,6 +273,8 @@ def test_a_failed_trial_speaks_against_its_setting(
         if claim.kind != "above":
             assert one.seeds == (0, 1, 2)
             assert abs(one.effect) == pytest.approx(abs(np.mean(differences[:3])))
+            effects = effects_of(replace(found, trials=trials), claim)
+            assert math.isnan(effects.improvement.chance) and math.isnan(effects.weakest.above)
         if word == "undecided":
             names = {1: "the setting" if claim.kind == "above" else "mu=1", 0: "mu=0"}
             told = " and ".join(f"{names[mu]} failed on seed 3" for mu in lost if claim.worse or mu)
@@ -292,6 +295,8 @@ def test_failures_are_counted_where_they_are() -> None:
     assert found.verdict == "undecided" and "mu=1 failed on seed 3" in found.why and math.isnan(found.p)
     [found] = judge(failing({0.1: against(UP), 0.5: against(DOWN[:3])}, CLAIM, (0.1, 1, 3)))
     assert found.verdict == "not held"  # by the cell in which all have ended
+    [found] = judge(failing({0.1: against([0.02, -0.021, 0.022, 0.5])}, CLAIM, (0.1, 0, 3)))
+    assert found.verdict == "undecided" and found.why.endswith("contains 0; mu=0 failed on seed 3")
 
 
 @pytest.mark.parametrize(
@@ -304,6 +309,25 @@ def test_seeds_do_not_mend_a_failure(differences: list[float], mu: int, mended: 
         found = beyond_seeds(failing({**alone, 0.1: against(differences)}, CLAIM, (0.1, mu, 3)), CLAIM)
         assert found == "" if mended else f"mu={mu} failed on seed 3" in found
     assert not beyond_seeds(failing({0.1: against(UP), 0.5: against(DOWN[:3])}, CLAIM, (0.1, 1, 3)), CLAIM)
+
+
+@pytest.mark.parametrize("lost", [(0,), (1,), (0, 1)])
+def test_the_first_seed_may_fail(lost: tuple[int, ...]) -> None:
+    """Kills: a claim given up after its only seed failed on one side, though more seeds can still say the word that
+    this leaves open."""
+    trials = failing({0.1: against(UP[:1])}, CLAIM, *((0.1, mu, 0) for mu in lost))
+    assert bool(beyond_seeds(trials, CLAIM)) == (len(lost) == 2)
+    [found] = judge(trials)
+    assert "failed on seed 0, and to leave that out" in found.why
+
+
+def test_ties_in_several_cells() -> None:
+    """Kills: an interval without numbers in a sentence; six ties that contradict a claim of two cells, though its
+    intervals are wider."""
+    found = verdict({0.1: against([0.0] * 6), 0.5: against([0.0] * 6)})
+    assert found.verdict == "undecided"
+    assert found.why.endswith("at alpha=0.1 all 6 differences are 0, too few to know their spread")
+    assert verdict({0.1: against([0.0] * 7), 0.5: against([0.0] * 7)}).verdict == "not held"
 
 
 def test_a_contradiction_stands_whatever_is_missing() -> None:

@@ -387,8 +387,25 @@ def test_an_entry_keeps_what_the_one_before_it_knew(folder: Path, tmp_path: Path
     assert second.confirmed == ()
     assert [(one.digest, one.seeds) for one in second.before] == [("0123456789ab", (0, 1, 2))]
     told = page([judged(second, stated_of(folder))], PAPERS)
-    assert "- Run before with other settings (digest `0123456789ab`, seeds 0–2): held: 1, 2; not held: 3, 4" in told
+    assert "- Recorded before (digest `0123456789ab`, seeds 0–2): held: 1, 2; not held: 3, 4" in told
     assert record(folder, stated_of(folder), before=second).before == second.before
+    eased = [{**CLAIMS[3], "margin": -0.5}]  # of the same digest: claims are no part of it
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(values | {"digest": "fedcba987654", "claims": eased}))
+    third = record(folder, stated_of(folder), before=second)
+    assert [one.digest for one in third.before] == ["0123456789ab", "fedcba987654"]
+    others = replace(third, definition={**third.definition, "claims": [claim("another one", 0.1, 0.0)]})
+    assert "seeds 0–2): none of these claims." in page([judged(others, stated_of(folder, claims=()))], PAPERS)
+
+
+def test_what_is_of_one_machine_or_of_seeds_is_no_setting(folder: Path) -> None:
+    """Kills: seeds or a folder of data that are taken for a setting since they were typed with spaces."""
+    values = yaml.safe_load((folder / "sweep.yaml").read_text())
+    typed = {"overrides": ["seeds = [0,1,2]", "data.root = /somewhere", "rounds=3"]}
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(values | typed))
+    rows = judged(record(folder, None), None)
+    assert rows.entry is not None and rows.entry.overrides == ("seeds = [0,1,2]", "data.root=FOLDER", "rounds=3")
+    assert rows.changed == " (with rounds=3)"
+    assert rows.command == "fedskew sweep made.headline data.root=FOLDER rounds=3 'seeds=[0,1,2]'"
 
 
 def test_trials_that_failed_are_counted(folder: Path) -> None:
@@ -423,7 +440,13 @@ def test_seconds_are_a_metric_and_a_cost(folder: Path, tmp_path: Path) -> None:
     [
         ({"base": None}, "its base is no mapping"),
         ({"until_decided": [3]}, r"its until_decided is \[3\]"),
-        ({"tuned": [{"where": {}}]}, "it has no 'space'"),
+        ({"tuned": [{"where": {}}]}, r"tuned: KeyError\('space'\)"),
+        ({"tuned": 3}, r"sweep.yaml cannot be read as a sweep \(tuned: TypeError"),
+        ({"begun": None}, r"sweep.yaml cannot be read as a sweep \(begun: None\)"),
+        ({"begun": {"base": 3}}, r"\(begun: {'base': 3}\)"),
+        ({"begun": {"claims": 3}}, r"\(begun: TypeError"),
+        ({"begun": {"claims": [{"x": 1}]}}, r"\(begun: TypeError"),
+        ({"begun": {"claims": [{**CLAIMS[0], "worse": {}}]}}, r"began with a claim that is refused now \(worse={}: "),
     ],
 )
 def test_a_folder_that_was_damaged_takes_no_entrys_place(

@@ -77,7 +77,13 @@ def test_a_folder_is_recorded(call: Any, checkout: Path, tmp_path: Path) -> None
     assert rows[1]["command"] == f"fedskew sweep {name} rounds=3"
     code, out, _ = call("claims", "drift", "--root", str(checkout))
     assert code == 0
-    assert name in out and "ccvr" not in out
+    assert f"{name} (with rounds=3)" in out and "ccvr" not in out
+
+
+def test_a_row_with_second_best_settings_says_so(call: Any) -> None:
+    """Kills: one claim twice, with two effects, under one name."""
+    code, out, _ = call("claims", "ccvr.headline", "--root", str(ROOT))
+    assert (code, out.count("\n ccvr.headline "), out.count("\n ccvr.headline, second best ")) == (0, 5, 5)
 
 
 @pytest.mark.parametrize(

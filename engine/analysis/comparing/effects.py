@@ -65,12 +65,14 @@ _NONE, UNKNOWN = Improvement(math.nan, math.nan, math.nan), Practical(math.nan, 
 
 
 def effects_of(results: Results, claim: Claim, rope: float = ROPE) -> ClaimEffects:
-    """Return what is known of a claim beside its verdict; all NaN where the sweep cannot say."""
+    """Return what is known of a claim beside its verdict; all NaN where the sweep cannot say, or a trial failed."""
     width = rope if quantity(claim.metric).unit == "%" and claim.kind != "above" else math.nan
     try:
         samples = samples_of(results, claim)
     except ConfigError:
         return ClaimEffects(_NONE, width, (), UNKNOWN)
+    if any(any(sample.failed) for sample in samples):  # the pairs that ended would flatter the side that failed
+        return ClaimEffects(_NONE, width, (UNKNOWN,) * len(samples), UNKNOWN)
     differences = [list(sample.differences.values()) for sample in samples]
     cells = tuple(UNKNOWN if math.isnan(width) else practical(values, width) for values in differences)
     known = [(float(np.mean(values)), cell) for values, cell in zip(differences, cells, strict=True) if values]

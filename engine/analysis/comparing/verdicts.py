@@ -105,7 +105,7 @@ class Sample:
     place: str  # for the reader
     cell: dict[str, Any]
     differences: dict[int, float]  # by seed; NaN where a finished trial has no such figure
-    left_out: int  # trials without a value: failed, stopped or running
+    left_out: int  # trials that were stopped or are running
     failed: tuple[frozenset[int], frozenset[int]]  # the seeds on which better failed, and on which worse did
     sides: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...] = ()  # of each cell: figures of better, of worse
 
@@ -149,17 +149,20 @@ def beyond_seeds(results: Results, claim: Claim) -> str:
     stuck = []
     for sample in samples:
         cell = _judge_cell(claim, sample, len(samples), results.looks)
-        leaning = _leaning(claim, cell.effect)
-        if leaning in _forbidden(claim, sample):
+        possible: tuple[Word, ...] = (_leaning(claim, cell.effect),)
+        if not sample.differences:  # pairs may come where trials failed, and none where a side has no trial
+            possible = ("held", "not held") if any(sample.failed) else ()
+        possible = tuple(word for word in possible if word not in _forbidden(claim, sample))
+        if not possible:
             stuck.append(cell)
-        elif leaning == "not held":
+        elif "not held" in possible:
             return ""
     return stuck[0].why if stuck else ""
 
 
 def _forbidden(claim: Claim, sample: Sample) -> tuple[Word, ...]:
     """Return the words that a cell may not have, since what is left out of it would flatter one side."""
-    if not sample.differences or not all(map(math.isfinite, sample.differences.values())):
+    if not all(map(math.isfinite, sample.differences.values())):
         return "held", "not held"
     against, in_favour = sample.failed
     if claim.kind == "equal":
@@ -196,7 +199,7 @@ def _samples(results: Results, claim: Claim) -> list[Sample]:
                 f"at {setting_label(cell)}" if cell else "",
                 cell,
                 {seed: sign * value for seed, value in finished.items()},
-                sum(group.statuses.total() - group.statuses["finished"] for group in pair),
+                sum(group.statuses.total() - group.statuses["finished"] - group.statuses["failed"] for group in pair),
                 (_failed(better, place), _failed(worse, place) if claim.kind != "above" else frozenset()),
                 () if claim.kind == "above" else ((_figures(better, place, sign), _figures(worse, place, sign)),),
             )
@@ -265,11 +268,12 @@ def _leaning(claim: Claim, effect: float) -> Word:
 
 def _reason(claim: Claim, sample: Sample, cell: CellVerdict, level: float) -> str:
     """One sentence for a reader, without full stop."""
-    if any(sample.failed) and _leaning(claim, cell.effect) in _forbidden(claim, sample):
-        said = f"{_failures(claim, sample)}, and to leave that out would flatter one side"
+    pairs, failures = len(sample.differences), _failures(claim, sample)
+    if failures and (not pairs or _leaning(claim, cell.effect) in _forbidden(claim, sample)):
+        said = f"{failures}, and to leave that out would flatter one side"
         return f"{sample.place} {said}; {AGAIN}".strip()
     measured = quantity(claim.metric)
-    pairs, margin, equal = len(sample.differences), _amount(measured, claim.margin), claim.kind == "equal"
+    margin, equal = _amount(measured, claim.margin), claim.kind == "equal"
     lacking = sum(not math.isfinite(value) for value in sample.differences.values())
     interval = f"the {100 * CONFIDENCE:g} % interval {_range(measured, cell.low, cell.high)}"
     wide = f"the {100 * level:g} % interval {_range(measured, cell.wide_low, cell.wide_high)}"
@@ -284,14 +288,14 @@ def _reason(claim: Claim, sample: Sample, cell: CellVerdict, level: float) -> st
         said = f"{lacking} of {pairs} pairs have no {claim.metric}, and to leave them out would flatter one side"
     elif not all_equal(list(sample.differences.values())) and math.isnan(cell.wide_low):
         said = f"{pairs} seeds that are looked at one by one give no {100 * level:g} % interval yet"
-    elif math.isnan(cell.low):
+    elif math.isnan(cell.wide_low):
         said = f"all {pairs} differences are {_amount(measured, cell.effect)}, too few to know their spread"
     else:
         border = math.copysign(claim.margin, cell.effect) if equal else claim.margin
         said = f"{interval if _speaks_for(claim, cell.effect) else wide} contains {_amount(measured, border)}"
     trials = "1 trial that did not finish is" if sample.left_out == 1 else f"{sample.left_out} unfinished trials are"
     out = f" ({trials} left out)" if sample.left_out else ""
-    return f"{sample.place} {said}{out}".strip()
+    return f"{sample.place} {said}{out}{f'; {failures}' if failures else ''}".strip()
 
 
 def _failures(claim: Claim, sample: Sample) -> str:

@@ -1,8 +1,9 @@
 """An entry of the ledger: a sweep's trials as a small table, with what was asked and what computed them.
 
-An entry is one YAML file, docs/claims/<sweep>.<profile>.yaml, replaced as a whole. It keeps figures and never a
-verdict: those are judged anew from its table, whenever the page is made. Its first line is the hash of all lines below,
-so that an entry whose claims, settings or trials were edited, or badly merged, is refused.
+An entry is one YAML file, docs/claims/<sweep>.<profile>.yaml, replaced as a whole. It keeps figures, and verdicts of
+those entries alone whose place it took: its own are judged anew from its table, whenever the page is made. Its first
+line is the hash of all lines below, so that an entry whose claims, settings or trials were edited, or badly merged, is
+refused.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from engine.analysis.sequential import REACHES
 from engine.analysis.settings import setting_column
 from engine.analysis.trials import METRICS
 from engine.analysis.tuning import TunedSide, from_mappings
+from engine.analysis.wording import counted
 from engine.base import safe_yaml
 from engine.base.errors import ConfigError, RunFolderError
 from engine.base.files import write_atomically
@@ -33,6 +35,7 @@ from engine.base.opening import read_text
 from engine.record import fields
 
 TRIALS = "trials"  # the table, last of all
+RECORD = "record its sweep again"
 HASH = "sha256"  # of all lines below the first one
 ROOT = "data.root"  # what an override sets that names a folder of one machine
 
@@ -52,7 +55,7 @@ class Confirmation:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the claims of an entry came to that another one has taken the place of, so that its verdicts are not lost.
+    """What the claims of an entry came to whose place another one has taken: a second outcome hides no first one.
 
     digest: of that sweep. verdicts: by the text of the claim.
     """
@@ -71,7 +74,8 @@ class Entry:
     sources, "" where these were gone when it was recorded. versions: what computed them beside that, one mapping for
     each mixture. machine: of the computer that it was recorded on, {} if that is not known to have computed it.
     search_seconds: of the trials by which sides were tuned; None if nothing was, or if the entry does not say.
-    confirmed: by which other code since. before: what entries came to that had other settings, the oldest first.
+    confirmed: by which other code since. before: what earlier entries came to that
+    had other settings, seeds or claims, the oldest first.
     """
 
     name: str
@@ -124,9 +128,9 @@ class Entry:
         """How many trials have ended: ``24 trials``, or ``18 of 24 trials, 2 of them failed``."""
         number = by_status(row["status"] for row in self.table.rows)
         ended, planned = sum(number.get(status, 0) for status in ENDED), len(self.table.rows)
-        of = "" if ended == planned else f" of {planned:,}"
+        part = "" if ended == planned else f"{ended:,} of "
         failed = f", {number['failed']:,} of them failed" if number.get("failed") else ""
-        return f"{ended:,}{of} trials{failed}"
+        return f"{part}{counted(planned, 'trial')}{failed}"
 
     def results(self, claims: tuple[Claim, ...]) -> Results:
         """Return the trials as what ``judge`` takes, with ``claims`` to be judged."""
@@ -170,7 +174,10 @@ def file_of(ledger: Path, name: str, profile: str, choice: str = "") -> Path:
 
 
 def write(ledger: Path, entry: Entry) -> Path:
-    """Put an entry in the place of the one before it, and return its file; raises :class:`ConfigError`."""
+    """Put an entry in the place of the one before it, and return its file.
+
+    Raises :class:`ConfigError` where it cannot be written, :class:`RunFolderError` where it could not be read again.
+    """
     head = {
         "sweep": entry.name,
         "profile": entry.profile,
@@ -190,7 +197,7 @@ def write(ledger: Path, entry: Entry) -> Path:
     text += f"{TRIALS}: |\n{textwrap.indent(entry.table.to_text(), '  ')}"
     path = file_of(ledger, entry.name, entry.profile, entry.choice)
     text = f"{HASH}: {_hash(text)}\n{text}"
-    _checked(path, text)  # a folder may have been edited: what cannot be read again takes no entry's place
+    _checked(path, text, "mend its sweep.yaml")  # what was edited so takes no entry's place
     try:
         ledger.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text)
@@ -213,17 +220,17 @@ def read(path: Path) -> Entry:
     return _checked(path, text)
 
 
-def _checked(path: Path, text: str) -> Entry:
-    """Return the entry that ``text`` is, of the file ``path``; raises :class:`RunFolderError`."""
+def _checked(path: Path, text: str, repair: str = RECORD) -> Entry:
+    """Return the entry that ``text`` is, of the file ``path``; raises :class:`RunFolderError` with the ``repair``."""
     try:
         return _entry(path, safe_yaml.parse(text), text.partition("\n")[2])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise _damaged(path, error) from None
+        raise _damaged(path, error, repair) from None
 
 
-def _damaged(path: Path, error: Exception) -> RunFolderError:
+def _damaged(path: Path, error: Exception, repair: str = RECORD) -> RunFolderError:
     told = f"it has no {error}" if isinstance(error, KeyError) else error
-    return RunFolderError(f"{path} cannot be read as an entry of the ledger ({told}); record its sweep again")
+    return RunFolderError(f"{path} cannot be read as an entry of the ledger ({told}); {repair}")
 
 
 def _hash(text: str) -> str:

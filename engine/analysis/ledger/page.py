@@ -26,8 +26,9 @@ of the sweep. **Not held**: in some cell the interval, widened for the number of
 the trials, the setting or the claim has changed since they ran; it counts for nothing until it is run again, or until
 one of its seeds comes to the same bits by the code of today (`fedskew claims --confirm`). **Not yet run**: there are no
 trials of it here. An effect is counted so that more than 0 speaks for the claim, and where a claim has many cells it is
-that of the weakest one. Each claim is judged by itself: of forty whose true effect is just what was asked for, one is
-held by chance, and one is not held.
+that of the weakest one. A trial that failed speaks against its setting ([deciding.md](deciding.md)). Each claim is
+judged by itself: of forty whose true effect is just what was asked for, about one comes to "held", and one to "not
+held", by chance.
 Partitions: how many different ways of dealing the data out to clients are among the seeds; 1 means that the verdict
 holds for that one division. The setting is the sweep's: `fedskew run SWEEP` lists its cells, and a sweep of the profile
 laptop is smaller than the paper's, which is the profile paper. A claim that both profiles state is one claim: it has a
@@ -35,8 +36,8 @@ row in each that was run, and is counted by its verdict in the profile paper whe
 
 A verdict is no part of the tables: it is judged anew whenever this page is made, from one line for each trial.
 `fedskew claims --record FOLDER` puts the folder of a sweep there, and a command below computes it again: equal weights
-have an equal hash. Minutes are of computing, all trials added up. Where sides were tuned, the trials of their search
-are among them if it says "of which search"; a table that was recorded before these were counted does not.
+have an equal hash. Minutes are of computing, all trials added up, with those by which sides were tuned ("of which
+search"); a sweep with the second best settings had no search of its own.
 
 Earlier verdicts, of `benchmarks/results/balance.json`, `calibration.json`, `distillation.json` and `personal.json`, are
 left out: their trials were not kept, so that they cannot be judged anew, and all of their seeds shared one partition.
@@ -162,13 +163,14 @@ def _again(entry: Entry) -> Iterable[str]:
 
 
 def _before(sweep: SweepRows, entry: Entry) -> Iterable[str]:
-    """Say what the same claims came to in entries of other settings."""
+    """Say what the same claims came to in the entries before this one."""
     for one in entry.before:
         numbers: dict[str, list[str]] = {word: [] for word in WORDS}
         for number, row in enumerate(sweep.rows, start=1):
             numbers.get(one.verdicts.get(row.claim.text, ""), []).append(str(number))
         told = "; ".join(f"{word}: {', '.join(found)}" for word, found in numbers.items() if found)
-        yield f"Run before with other settings (digest `{one.digest}`, seeds {seeds_text(one.seeds)}): {told}."
+        seeds = seeds_text(one.seeds)
+        yield f"Recorded before (digest `{one.digest}`, seeds {seeds}): {told or 'none of these claims'}."
 
 
 def _tried(sweep: SweepRows, entry: Entry) -> Iterable[str]:

@@ -23,7 +23,7 @@ from engine.analysis.results import Results
 from engine.analysis.settings import key
 from engine.analysis.trials import of_schema, read_experiment, read_yaml
 from engine.base.devices import first_cpu
-from engine.base.errors import RunFolderError
+from engine.base.errors import ConfigError, RunFolderError
 from engine.base.opening import read_bytes
 from engine.experiment.dotted_keys import parse_assignment
 from engine.record import parts
@@ -78,7 +78,8 @@ def record(folder: Path, stated: Stated | None, before: Entry | None = None) -> 
         told = "; ".join(own.others) or f"of {', '.join(own.files)}"
         raise RunFolderError(f"{folder} has parts of your own ({told}): the ledger takes what fedskew alone computes")
     begun = _begun(folder, values)
-    results = replace(results, claims=tuple(map(Claim.from_mapping, begun.get("claims", values["claims"]))))
+    if "claims" in begun:
+        results = replace(results, claims=tuple(map(Claim.from_mapping, begun["claims"])))
     rows = _rows(results)
     searches = [path.parent for path in sorted(folder.glob(f"{tuning.SEARCHES}/*/sweep.yaml"))]
     searched = [row for path in searches for row in _rows(load(path))]
@@ -114,7 +115,17 @@ def record(folder: Path, stated: Stated | None, before: Entry | None = None) -> 
 
 def _begun(folder: Path, values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what was asked when the first trial began and is asked otherwise now, see ``SweepFolder.create``."""
-    begun = values.get(BEGUN, {})
+    begun, file = values.get(BEGUN, {}), folder / "sweep.yaml"
+    if not isinstance(begun, dict) or {*begun} - {"claims", "target_accuracy"}:
+        raise RunFolderError(f"{file} cannot be read as a sweep ({BEGUN}: {begun})")
+    try:
+        _ = [Claim.from_mapping(one) for one in begun.get("claims", ())]
+    except ConfigError as error:
+        raise RunFolderError(
+            f"{folder} began with a claim that is refused now ({error}); run it as a new sweep with --out"
+        ) from None
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise RunFolderError(f"{file} cannot be read as a sweep ({BEGUN}: {error!r})") from None
     if "target_accuracy" in begun:  # the figures of the folder are of the present one
         then, now = begun["target_accuracy"], values["target_accuracy"]
         raise RunFolderError(
@@ -129,7 +140,7 @@ def _kept(entry: Entry, before: Entry) -> dict[str, Any]:
     kept: dict[str, Any] = {"before": before.before}
     if before.table.to_text() == entry.table.to_text():  # a figure that is not there is NaN in one, None in the other
         kept["confirmed"] = before.confirmed
-    if before.digest != entry.digest:
+    if (before.digest, before.claims) != (entry.digest, entry.claims):
         kept["before"] += (outcome_of(before),)
     return kept
 
@@ -202,8 +213,8 @@ def _settings(folder: Path, values: Mapping[str, Any], stated: Stated | None) ->
     known = {key(setting) for setting in settings}
     try:
         searched = {name for side in values.get("tuned") or () for name in side["space"]}  # chosen for a side since
-    except KeyError as error:
-        raise RunFolderError(f"{folder / 'sweep.yaml'} cannot be read as a sweep (it has no {error})") from None
+    except (KeyError, TypeError) as error:
+        raise RunFolderError(f"{folder / 'sweep.yaml'} cannot be read as a sweep (tuned: {error!r})") from None
     records, _ = trial_records(folder, read_plan(folder, values) or ())
     stated_part = ({name: one for name, one in record["setting"].items() if name not in searched} for record in records)
     return settings_digest(settings) if all(key(setting) in known for setting in stated_part) else ""
