@@ -417,6 +417,30 @@ def test_trials_that_failed_are_counted(folder: Path) -> None:
     assert "`fedskew sweep made.headline`: 12 trials, 1 of them failed, 0.1 minutes on" in page([rows], PAPERS)
 
 
+def test_partitions_are_an_axis_and_are_drawn(tmp_path: Path) -> None:
+    """Kills: claims over an axis of partitions that find no trial, since the hash of what was drawn stands in its
+    place."""
+    ways = [{"name": "dirichlet", "alpha": 0.1}, {"name": "iid"}]
+    axis = {"name": "partition", "key": "partition", "kind": "grid", "values": ways, "log": False}
+    skewed = Claim("IID is better", "table 1", {"partition": ways[1]}, {"partition": ways[0]}).to_mapping()
+    folder = make_sweep(
+        tmp_path / "sweep",
+        axes=[axis],
+        rounds=2,
+        client_rows=False,
+        accuracy=lambda setting, seed: 0.8 + 0.01 * seed if setting["partition"]["name"] == "iid" else 0.6,
+        claims=[skewed],
+        reference=NAME,
+        name=NAME,
+        overrides=[],
+    )
+    entry = read(write(tmp_path / "ledger", record(folder, None)))
+    assert [row["partition"] for row in entry.table.rows] == [ways[0]] * 3 + [ways[1]] * 3
+    assert all(re.fullmatch(r"[0-9a-f]{16}", row["drawn partition"]) for row in entry.table.rows)
+    (row,) = judged(entry, None).rows
+    assert row.verdict is not None and (row.verdict.verdict, row.partitions) == ("held", 1)
+
+
 def test_seconds_are_a_metric_and_a_cost(folder: Path, tmp_path: Path) -> None:
     """Kills: a claim on time that is judged by what the trial cost here, or whose column is read in its place; an entry
     that can never be confirmed, since no time comes twice."""
@@ -424,9 +448,9 @@ def test_seconds_are_a_metric_and_a_cost(folder: Path, tmp_path: Path) -> None:
     sooner = claim("mu = 0.1 is quicker", 0.1, 0.0, metric="seconds", larger_is_better=False)
     (folder / "sweep.yaml").write_text(yaml.safe_dump(values | {"claims": [sooner]}))
     entry = read(write(tmp_path / "ledger", record(folder, stated_of(folder))))
-    both = TrialTable((), ("seconds",), ({**entry.table.rows[0], "took": 0.1, "seconds": 2.5},))
+    both = TrialTable((), ("seconds",), ({**entry.table.rows[0], "seconds taken": 0.1, "seconds": 2.5},))
     (row,) = TrialTable.from_text(both.to_text(), [], ["seconds"]).rows
-    assert (row["took"], row["seconds"]) == (0.1, 2.5)
+    assert (row["seconds taken"], row["seconds"]) == (0.1, 2.5)
     assert entry.table.rows[0]["seconds"] == load(folder).trials["seconds"][0]
     place = computed_again(folder, tmp_path / "again", "d" * 16)
     now = stated_of(folder, sources=lambda: "t" * 16, codes=lambda: frozenset({"d" * 16}))
@@ -591,7 +615,7 @@ def test_partitions_are_those_that_were_drawn(folder: Path) -> None:
     """Kills: seeds counted as partitions; the partitions of several settings added up."""
     entry = record(folder, stated_of(folder))
     assert {row.partitions for row in judged(entry, stated_of(folder)).rows} == {1}
-    rows = [{**row, "partition": f"{row['seed']}{row['alpha']}"} for row in entry.table.rows]
+    rows = [{**row, "drawn partition": f"{row['seed']}{row['alpha']}"} for row in entry.table.rows]
     drawn = replace(entry, table=replace(entry.table, rows=tuple(rows)))
     assert {row.partitions for row in judged(drawn, stated_of(folder)).rows} == {3}
 
@@ -608,11 +632,11 @@ def test_values_of_axes_come_back(value: Any) -> None:
         "status": "finished",
         "seed": 0,
         "partition_seed": None,
-        "partition": "",
+        "drawn partition": "",
         "code": "",
         "weights": "",
     }
-    table = TrialTable(("mu",), ("loss",), ({**row, "took": 0.1, "mu": value, "loss": 1 / 3},))
+    table = TrialTable(("mu",), ("loss",), ({**row, "seconds taken": 0.1, "mu": value, "loss": 1 / 3},))
     text = table.to_text()
     written = yaml.safe_load("trials: |\n" + "".join(f"  {line}\n" for line in text.split("\n")[:-1]))["trials"]
     assert TrialTable.from_text(written, ["mu"], ["loss"]) == table

@@ -790,7 +790,7 @@ ANALYSIS = (
     ),
     mutant(
         "an entry of the ledger that other bits confirm",
-        'names = ("status", "partition", "weights", *metrics)',
+        'names = ("status", DRAWN, "weights", *metrics)',
         'names = ("status", "partition")',
         "test_ledger.py::test_other_bits_confirm_nothing",
     ),

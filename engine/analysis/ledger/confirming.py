@@ -14,6 +14,7 @@ from typing import Any
 from engine.analysis.coverage import ENDED
 from engine.analysis.ledger.entry import Confirmation, Entry
 from engine.analysis.ledger.stated import Stated
+from engine.analysis.ledger.table import DRAWN
 from engine.analysis.quantities import quantity
 from engine.analysis.settings import key
 from engine.base.errors import RunError
@@ -66,7 +67,7 @@ def _differing(entry: Entry, row: dict[str, Any], other: dict[str, Any] | None) 
     if other is None or other["status"] not in ENDED:
         return ["has not ended"]
     metrics = [name for name in entry.table.metrics if quantity(name).unit != "s"]  # time is never the same
-    names = ("status", "partition", "weights", *metrics)
+    names = ("status", DRAWN, "weights", *metrics)
     return [f"its {name}" for name in names if _there(row.get(name)) != _there(other.get(name))][:1]
 
 

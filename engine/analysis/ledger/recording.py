@@ -16,7 +16,7 @@ from engine.analysis.claims import Claim
 from engine.analysis.comparing.verdicts import judge
 from engine.analysis.ledger.entry import ROOT, Entry, Outcome
 from engine.analysis.ledger.stated import Stated
-from engine.analysis.ledger.table import COST, TrialTable
+from engine.analysis.ledger.table import COST, DRAWN, TrialTable
 from engine.analysis.ledger.versions import settings_digest
 from engine.analysis.loading import load, trial_records
 from engine.analysis.results import Results
@@ -168,7 +168,7 @@ def _rows(results: Results) -> list[dict[str, Any]]:
     for row in results.trials.to_dict("records"):
         folder = results.path / row["folder"]
         kept = {name: row[name] for name in ("trial", "status", *(axis.name for axis in results.axes), *metrics)}
-        kept |= {"seed": int(row["seed"]), "code": "", "partition": "", "partition_seed": None, COST: None}
+        kept |= {"seed": int(row["seed"]), "code": "", DRAWN: "", "partition_seed": None, COST: None}
         kept |= {"weights": (row["weights_sha256"] or "")[:16] if isinstance(row["weights_sha256"], str) else ""}
         found.append(kept | {"versions": {}} | (_of_folder(folder) if row["status"] in ("finished", "stopped") else {}))
     return found
@@ -184,7 +184,7 @@ def _of_folder(folder: Path) -> dict[str, Any]:
         raise RunFolderError(f"{partition} cannot be read ({error})") from None
     seed = read_experiment(folder / "experiment.yaml").get("partition", {}).get("seed")
     return {
-        "partition": drawn,
+        DRAWN: drawn,
         "partition_seed": seed if type(seed) is int else None,
         "code": computed_by.get(CODE, UNKNOWN),
         "versions": {name: computed_by.get(name, UNKNOWN) for name in VERSIONS},

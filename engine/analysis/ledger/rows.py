@@ -15,6 +15,7 @@ from engine.analysis.comparing.verdicts import Verdict, judge
 from engine.analysis.coverage import lacks
 from engine.analysis.ledger.entry import ROOT, Entry, file_of
 from engine.analysis.ledger.stated import Stated
+from engine.analysis.ledger.table import DRAWN
 from engine.analysis.ledger.versions import change_of, changes
 from engine.analysis.quantities import quantity
 from engine.analysis.settings import key
@@ -170,8 +171,8 @@ def _partitions(entry: Entry, trials: Sequence[dict[str, Any]], verdict: Verdict
     drawn: dict[Any, set[str]] = {}
     for trial in trials:
         row = of_trial[trial["trial"]]
-        if row["partition"] and row["status"] == "finished" and row["seed"] in verdict.seeds:
-            drawn.setdefault(key([row[axis] for axis in entry.table.axes]), set()).add(row["partition"])
+        if row[DRAWN] and row["status"] == "finished" and row["seed"] in verdict.seeds:
+            drawn.setdefault(key([row[axis] for axis in entry.table.axes]), set()).add(row[DRAWN])
     return min(map(len, drawn.values()), default=0)
 
 

@@ -18,10 +18,11 @@ from typing import Any
 from engine.analysis.coverage import STATUSES
 from engine.base.csv_text import FORMULA, guarded, plain_text
 
-# Of each trial, beside its axes and its metrics. What it took stands under the heading "seconds"; in a row it is COST,
-# since a sweep may have seconds among its metrics, too.
+# Of each trial, beside its axes and its metrics: the headings of its columns, and the keys in a row, which are others
+# where a sweep may have an axis or a metric of that name.
 BEFORE = ("trial", "status", "seed", "partition_seed", "partition", "code", "weights", "seconds")
-COST = "took"
+DRAWN, COST = "drawn partition", "seconds taken"
+KEYS = ("trial", "status", "seed", "partition_seed", DRAWN, "code", "weights", COST)
 LONGEST = 16 * 2**20  # characters of a table
 LONGEST_CELL = 20_000
 
@@ -30,9 +31,9 @@ LONGEST_CELL = 20_000
 class TrialTable:
     """The trials of a sweep: rows by column, in the order of the trials.
 
-    Of a row, ``partition`` and ``weights`` are the first 16 hex digits of what was drawn and of what was trained,
-    ``code`` the hash of what computed it, and ``took`` the seconds of the rounds that it computed itself. Metrics are
-    numbers, or None where the trial has none.
+    Of a row, ``drawn partition`` and ``weights`` are the first 16 hex digits of what was drawn and of what was trained,
+    ``code`` the hash of what computed it, and ``seconds taken`` are those of the rounds that it computed itself.
+    Metrics are numbers, or None where the trial has none.
     """
 
     axes: tuple[str, ...]
@@ -42,7 +43,7 @@ class TrialTable:
     def to_text(self) -> str:
         file = io.StringIO()
         writer = csv.writer(file, lineterminator="\n")
-        columns = [*BEFORE[:-1], COST, *self.axes, *self.metrics]
+        columns = [*KEYS, *self.axes, *self.metrics]
         writer.writerow([*BEFORE, *map(guarded, self.axes), *self.metrics])
         for row in self.rows:
             writer.writerow([_cell(row.get(name), name in self.axes) for name in columns])
@@ -79,8 +80,8 @@ def _cell(value: Any, of_axis: bool) -> str:
 def _row(line: Sequence[str], columns: Sequence[str], axes: Iterable[str], metrics: Iterable[str]) -> dict[str, Any]:
     if len(line) != len(columns) or any(len(cell) > LONGEST_CELL for cell in line):
         raise ValueError(f"a line of its table has {len(line)} cells of {len(columns)}, or one that is too long")
-    cells = dict(zip([*BEFORE[:-1], COST, *columns[len(BEFORE) :]], line, strict=True))
-    row: dict[str, Any] = {name: cells[name] for name in ("trial", "status", "partition", "code", "weights")}
+    cells = dict(zip([*KEYS, *columns[len(KEYS) :]], line, strict=True))
+    row: dict[str, Any] = {name: cells[name] for name in ("trial", "status", DRAWN, "code", "weights")}
     if row["status"] not in STATUSES:
         raise ValueError(f"trial {row['trial'][:20]} has no status that is known")
     row |= {name: int(cells[name]) if cells[name] else None for name in ("seed", "partition_seed")}
