@@ -124,7 +124,7 @@ def test_residuals_are_of_the_geometric_mean() -> None:
 
 def test_turns_without_noise_have_an_interval_of_no_width() -> None:
     """Kills: an interval that comes from elsewhere than the turns."""
-    found = fit(turns(TRUE, COUNTS, 0.0, 4)).predict(32)
+    found = fit(turns(TRUE, COUNTS, 0.0, 6)).predict(32)
     assert found.value == pytest.approx(TRUE(32), rel=1e-9)
     assert found.high - found.low == pytest.approx(0, abs=1e-9)
 
