@@ -147,7 +147,7 @@ def accuracy_cells(pairs: Sequence[tuple[float | None, float | None]], is_baseli
     if is_baseline or not both:
         return [mean, ""]
     found = paired([100 * value for value, _ in both], [100 * base for _, base in both])
-    interval = f" ({found.low:+.2f} to {found.high:+.2f})" if len(both) > 1 else ""
+    interval = f" ({found.low:+.2f} to {found.high:+.2f})" if math.isfinite(found.low) else ""
     return [mean, f"{found.mean:+.2f}{interval}"]
 
 
