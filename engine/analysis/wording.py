@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
+from engine.analysis.coverage import named
 from engine.analysis.settings import MARK, label
 
 
 def counted(count: int, noun: str) -> str:
     """Name a count: ``1 seed``, ``1,200 seeds``."""
     return f"{count:,} {noun}{'s' if count != 1 else ''}"
+
+
+def numbered(noun: str, numbers: Sequence[int]) -> str:
+    """Name things by their numbers: ``seed 3``, ``seeds 1, 3``."""
+    return f"{noun}{'s' if len(numbers) > 1 else ''} {named(map(str, numbers))}"
 
 
 def capitalised(sentence: str) -> str:

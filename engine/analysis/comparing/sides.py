@@ -30,7 +30,7 @@ from engine.analysis.results import Results, check_metric, larger_is_better
 from engine.analysis.sequential import INTERVALS, REACHES
 from engine.analysis.settings import better_way, key, label, setting_label
 from engine.analysis.statistics import CONFIDENCE, Difference, difference, holm
-from engine.analysis.wording import counted
+from engine.analysis.wording import counted, numbered
 from engine.base.errors import RunFolderError, require
 from engine.base.opening import read_bytes
 from engine.record.metrics import REPORTED
@@ -308,7 +308,7 @@ def _pairs(first: Side, second: Side, within: Sequence[str], rules: _Rules) -> t
         adjusted = holm([one.figures.p for one in made])
         pairs += [Pair(**{**vars(one), "p_holm": float(p)}) for one, p in zip(made, adjusted, strict=True)]
     for (side, cell, seeds), metrics in lacking.items():
-        where = f"seed{'s' * (len(seeds) > 1)} {named(map(str, seeds))}{f' at {cell}' if cell else ''}"
+        where = f"{numbered('seed', seeds)}{f' at {cell}' if cell else ''}"
         told.append(f"{side} has no {named(metrics)} on {where}, and is left out there")
     return pairs, told
 

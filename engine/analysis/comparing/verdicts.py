@@ -42,12 +42,12 @@ from typing import Any, Literal
 import numpy as np
 
 from engine.analysis.claims import Claim
-from engine.analysis.coverage import named
 from engine.analysis.quantities import Quantity, quantity
 from engine.analysis.results import Group, Results, check_axes, check_metric, grouped
 from engine.analysis.sequential import REACHES
 from engine.analysis.settings import key, setting_label
 from engine.analysis.statistics import CONFIDENCE, all_equal, difference, holm, interval, seeds_needed, sign_flip
+from engine.analysis.wording import numbered
 from engine.base.errors import ConfigError
 
 Word = Literal["held", "not held", "undecided"]
@@ -303,7 +303,7 @@ def _failures(claim: Claim, sample: Sample) -> str:
     told = []
     for side, seeds in zip((claim.better, claim.worse), sample.failed, strict=True):
         name = setting_label({axis: value for axis, value in side.items() if axis not in sample.cell}) or "the setting"
-        told += [f"{name} failed on seed{'s' * (len(seeds) > 1)} {named(map(str, sorted(seeds)))}"] if seeds else []
+        told += [f"{name} failed on {numbered('seed', sorted(seeds))}"] if seeds else []
     return " and ".join(told)
 
 

@@ -103,9 +103,9 @@ class Entry:
         return str(self.definition.get("choice", ""))
 
     @property
-    def given(self) -> tuple[str, ...]:
-        """What each side was given by its tuning, one sentence each; () if nothing was tuned."""
-        return tuple(side.sentence for side in self.searched)
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of its trials, whatever became of them."""
+        return tuple(sorted({row["seed"] for row in self.table.rows}))
 
     @cached_property
     def searched(self) -> tuple[TunedSide, ...]:

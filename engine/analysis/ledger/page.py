@@ -148,8 +148,8 @@ def _made_by(entry: Entry) -> str:
 
 def _tuning(entry: Entry) -> Iterable[str]:
     """Say what each side was given by a search, or that there was none."""
-    if entry.given:
-        return (f"Tuned: {escaped(side)}." for side in entry.given)
+    if entry.searched:
+        return (f"Tuned: {escaped(side.sentence)}." for side in entry.searched)
     tuned = entry.definition.get("tuned")
     return ["Sides are not tuned yet." if tuned else "Nothing was tuned: each side has what the sweep sets."]
 
@@ -178,7 +178,7 @@ def _tried(sweep: SweepRows, entry: Entry) -> Iterable[str]:
     refused = [str(number) for number, row in enumerate(sweep.rows, start=1) if row.word == "not held"]
     if not refused or not sweep.name.endswith(HEADLINE):
         return
-    seeds = seeds_text(sorted({row["seed"] for row in entry.table.rows}))
+    seeds = seeds_text(entry.seeds)
     tried = ((axis["name"], axis["values"] or ["drawn"]) for axis in entry.definition["axes"])
     told = "; ".join(f"{name}: {', '.join(map(label, values))}" for name, values in tried)
     yield escaped(f"Not held: {', '.join(refused)}. Tried on seeds {seeds}: {told}.")

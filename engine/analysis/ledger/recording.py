@@ -78,8 +78,7 @@ def record(folder: Path, stated: Stated | None, before: Entry | None = None) -> 
         told = "; ".join(own.others) or f"of {', '.join(own.files)}"
         raise RunFolderError(f"{folder} has parts of your own ({told}): the ledger takes what fedskew alone computes")
     begun = _begun(folder, values)
-    if "claims" in begun:
-        results = replace(results, claims=tuple(map(Claim.from_mapping, begun["claims"])))
+    results = replace(results, claims=_claims_of(folder, begun, results.claims))
     rows = _rows(results)
     searches = [path.parent for path in sorted(folder.glob(f"{tuning.SEARCHES}/*/sweep.yaml"))]
     searched = [row for path in searches for row in _rows(load(path))]
@@ -115,17 +114,9 @@ def record(folder: Path, stated: Stated | None, before: Entry | None = None) -> 
 
 def _begun(folder: Path, values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what was asked when the first trial began and is asked otherwise now, see ``SweepFolder.create``."""
-    begun, file = values.get(BEGUN, {}), folder / "sweep.yaml"
+    begun = values.get(BEGUN, {})
     if not isinstance(begun, dict) or {*begun} - {"claims", "target_accuracy"}:
-        raise RunFolderError(f"{file} cannot be read as a sweep ({BEGUN}: {begun})")
-    try:
-        _ = [Claim.from_mapping(one) for one in begun.get("claims", ())]
-    except ConfigError as error:
-        raise RunFolderError(
-            f"{folder} began with a claim that is refused now ({error}); run it as a new sweep with --out"
-        ) from None
-    except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise RunFolderError(f"{file} cannot be read as a sweep ({BEGUN}: {error!r})") from None
+        raise RunFolderError(f"{folder / 'sweep.yaml'} cannot be read as a sweep ({BEGUN}: {begun})")
     if "target_accuracy" in begun:  # the figures of the folder are of the present one
         then, now = begun["target_accuracy"], values["target_accuracy"]
         raise RunFolderError(
@@ -133,6 +124,18 @@ def _begun(folder: Path, values: Mapping[str, Any]) -> Mapping[str, Any]:
             f"first; set target_accuracy={then} in the sweep, and start it again"
         )
     return begun
+
+
+def _claims_of(folder: Path, begun: Mapping[str, Any], now: tuple[Claim, ...]) -> tuple[Claim, ...]:
+    """Return the claims that a sweep began with; ``now``: those that it has."""
+    try:
+        return tuple(map(Claim.from_mapping, begun["claims"])) if "claims" in begun else now
+    except ConfigError as error:
+        raise RunFolderError(
+            f"{folder} began with a claim that is refused now ({error}); run it as a new sweep with --out"
+        ) from None
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise RunFolderError(f"{folder / 'sweep.yaml'} cannot be read as a sweep ({BEGUN}: {error!r})") from None
 
 
 def _kept(entry: Entry, before: Entry) -> dict[str, Any]:
@@ -147,9 +150,8 @@ def _kept(entry: Entry, before: Entry) -> dict[str, Any]:
 
 def outcome_of(entry: Entry) -> Outcome:
     """Judge an entry for one that takes its place."""
-    seeds = tuple(sorted({row["seed"] for row in entry.table.rows}))
     verdicts = {verdict.claim.text: verdict.verdict for verdict in judge(entry.results(entry.claims))}
-    return Outcome(entry.digest, seeds, verdicts)
+    return Outcome(entry.digest, entry.seeds, verdicts)
 
 
 def _anywhere(override: str) -> str:

@@ -150,14 +150,14 @@ def _of_entry(entry: Entry, stated: Stated | None, plain: Stated | None) -> Swee
                 lacks=lacks(trials, 0),
             )
         )
-    seeds, added = sorted({row["seed"] for row in entry.table.rows}), entry.definition.get("until_decided")
-    own = plain is not None and seeds == sorted(plain.definition["seeds"])
+    added = entry.definition.get("until_decided")
+    own = plain is not None and [*entry.seeds] == sorted(plain.definition["seeds"])
     second = file_of(PLACE, entry.name, entry.profile, entry.choice).as_posix() if entry.searched else "FOLDER"
     command = command_of(
         entry.name,
         entry.profile,
         entry.overrides,
-        () if own or added else seeds,
+        () if own or added else entry.seeds,
         added["most"] if added else None,
         second if entry.choice else "",
     )
