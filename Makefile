@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo sweep test test-fast mutants site check balance bench learning bits sweeps methods calibration personal distillation inaturalist
+.PHONY: demo sweep test test-long test-fast mutants site check balance bench learning bits sweeps methods calibration personal distillation inaturalist
 .PHONY: beside many first trackers memory audit clean
 
 demo: $(VENV)/installed  ## a federated run on real images, on Ray
@@ -12,13 +12,16 @@ demo: $(VENV)/installed  ## a federated run on real images, on Ray
 sweep: $(VENV)/installed  ## 24 trials of FedProx and their report: a few minutes
 	$(BIN)/fedskew sweep drift.fedprox_mu
 
-test: check  ## everything CI runs
-	$(BIN)/python -m pytest
+test: $(VENV)/installed-test  ## the tests, but for the long ones
+	$(BIN)/python -m pytest -m "not long"
 	$(BIN)/python -m pytest --numprocesses=2 examples/fedskew-more/tests -c examples/fedskew-more/pyproject.toml
+
+test-long: $(VENV)/installed-test  ## the long ones; tests of the pretended card need a torch without CUDA (.ci/constraints.txt)
+	$(BIN)/python -m pytest -m long
 
 test-fast: $(VENV)/installed-test  ## the loop of work: no Ray, nothing slow (3 minutes on two cores)
 	$(BIN)/ruff check .
-	$(BIN)/python -m pytest -m "not ray and not slow and not faults"
+	$(BIN)/python -m pytest -m "not long and not ray and not slow and not faults"
 
 mutants: $(VENV)/installed-test  ## wrong code that named tests must notice
 	$(BIN)/python -m tests.mutants
@@ -26,7 +29,7 @@ mutants: $(VENV)/installed-test  ## wrong code that named tests must notice
 site: $(VENV)/installed-docs  ## the documentation, into site/: tutorials are run, links checked; needs no network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
-check: $(VENV)/installed-test
+check: $(VENV)/installed-test  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m pyright --pythonpath $(BIN)/python

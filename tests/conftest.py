@@ -23,6 +23,7 @@ os.fsync = lambda descriptor: None
 pytest_plugins = ["tests.support.fixtures"]
 STARTUP = Path(__file__).parent / "support" / "startup"
 
+LONG = (Path(__file__).parent / "card",)  # folders whose tests are of the long tier, whole
 LONGEST_FIRST = ("ray", "faults", "slow")  # so that what is short fills the time of the last process
 
 
@@ -37,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark whatever asks for the Ray session, and sort files: those with Ray first, then those with slow tests.
+    """Mark whatever asks for the Ray session or is of the long tier, and sort files: those with Ray first, then those with slow tests.
 
     With several test processes a whole file goes to one of them (``--dist=loadfile``), in this order.
     """
@@ -45,6 +46,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "ray_session" in getattr(item, "fixturenames", ()):
             item.add_marker("ray")
+        if any(folder in item.path.parents for folder in LONG):
+            item.add_marker("long")
         marks = {mark.name for mark in item.iter_markers()}
         rank = next((n for n, mark in enumerate(LONGEST_FIRST) if mark in marks), len(LONGEST_FIRST))
         ranks[str(item.path)] = min(rank, ranks.get(str(item.path), rank))

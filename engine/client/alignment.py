@@ -13,7 +13,8 @@ ALIGNED = 16  # bytes
 
 def is_readable(tensor: Tensor) -> bool:
     """Return whether a tensor is not on a card, or begins at a multiple of :data:`ALIGNED` bytes."""
-    return not tensor.is_cuda or tensor.storage_offset() * tensor.element_size() % ALIGNED == 0
+    # Some versions of torch say that the offset may be a symbol, which it is in a traced graph alone.
+    return not tensor.is_cuda or tensor.storage_offset() * tensor.element_size() % ALIGNED == 0  # pyright: ignore
 
 
 def norms_are_readable(model: nn.Module) -> bool:
