@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark whatever asks for the Ray session or is of the long tier, and sort files: those with Ray first, then those with slow tests.
+    """Mark what asks for the Ray session or is of the long tier, and sort files: with Ray first, then with slow tests.
 
     With several test processes a whole file goes to one of them (``--dist=loadfile``), in this order.
     """
