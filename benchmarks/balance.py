@@ -22,7 +22,7 @@ from typing import Any
 from ray import tune
 
 from benchmarks import claims
-from engine.analysis.claims import Claim
+from engine.results.claims import Claim
 from engine.sweeps.definition import Sweep
 from tune_configs import cbfl as cbfl_tables
 from tune_configs import fedser as fedser_tables

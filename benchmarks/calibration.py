@@ -18,7 +18,7 @@ from rich.console import Console
 
 from benchmarks import claims
 from benchmarks.common import RESULTS, save
-from engine.analysis.claims import Claim, PaperTable
+from engine.results.claims import Claim, PaperTable
 from engine.sweeps.definition import Sweep
 from tune_configs import ccvr
 

@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.common import RESULTS, save
-from engine.analysis import load as load_results
-from engine.analysis.comparing.verdicts import judge
-from engine.cli import sweep as cli_sweep
+from engine.results import load as load_results
 from engine.sweeps.options import How
+from fedskew.cli import sweep as cli_sweep
+from fedskew.lab.comparing.verdicts import judge
 
 
 def measure(

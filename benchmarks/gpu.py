@@ -40,7 +40,7 @@ from benchmarks.common import RESULTS, load, save, verdict
 from engine.base.errors import FedskewError
 from engine.experiment import Execution, Experiment
 from engine.run.run import Run
-from engine.studies.floor.measured import measure_floor
+from fedskew.lab.floor.measured import measure_floor
 from tune_configs.quickstart import cifar10
 
 PARTITIONS: dict[str, dict[str, Any]] = {

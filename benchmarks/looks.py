@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from engine.analysis.comparing.verdicts import Word, judge
-from engine.analysis.ledger import entry
-from engine.analysis.results import Results
-from engine.analysis.wording import counted
+from engine.results.results import Results
+from fedskew.lab.comparing.verdicts import Word, judge
+from fedskew.lab.ledger import entry
+from fedskew.lab.wording import counted
 
 LEDGER, PAGE = Path("docs/claims"), Path("docs/deciding.md")
 BEGIN, END = "<!-- made by python -m benchmarks.looks -->\n", "<!-- end of what it made -->\n"

@@ -146,7 +146,7 @@ class Door:
         return [*CLI, "resume", str(out), *given]
 
 
-CLI = [sys.executable, "-m", "engine.cli.entry"]
+CLI = [sys.executable, "-m", "fedskew.cli.entry"]
 
 
 def ended(command: Sequence[str], door: Door) -> None:

@@ -41,7 +41,7 @@ from benchmarks.peers import launch
 from benchmarks.peers.given import Given
 from benchmarks.workloads import WORKLOADS, Inputs, Workload
 from engine.experiment import Experiment
-from engine.studies.floor.measured import measure_floor
+from fedskew.lab.floor.measured import measure_floor
 
 MEMORY_LIMIT = 1024.0  # MB: of the engine in process, and of its processes on Ray beyond an idle Ray
 PICKS = 0.05  # by how much the setting that the default picks may be slower than the better one: less is noise

@@ -124,7 +124,7 @@ def until(condition: Callable[[], object], seconds: float = 300.0) -> None:
 
 def sweep(file: Path, out: Path, *words: str) -> subprocess.Popen[str]:
     """Begin a sweep by the command, with a store of its own."""
-    command = [sys.executable, "-m", "engine.cli.main", "sweep", f"{file}:small", "--out", str(out)]
+    command = [sys.executable, "-m", "fedskew.cli.main", "sweep", f"{file}:small", "--out", str(out)]
     command += ["--store", f"{out}-store", *words]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
@@ -314,7 +314,7 @@ def ended(folder: Path) -> int:
 
 def export(folder: Path, server: Server) -> None:
     """Export a sweep to the server by the command."""
-    words = [sys.executable, "-m", "engine.cli.main", "export", str(folder), "--to", "mlflow", "--uri", server.uri]
+    words = [sys.executable, "-m", "fedskew.cli.main", "export", str(folder), "--to", "mlflow", "--uri", server.uri]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr)

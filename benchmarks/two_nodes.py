@@ -27,8 +27,8 @@ from rich.table import Table
 
 from benchmarks.common import RESULTS, save, verdict
 from benchmarks.speed import busy_cores
-from engine.studies.scaling.law import fit
 from engine.worker.ray import cluster as _cluster  # noqa: F401  # before ray: it sets what Ray reads at import
+from fedskew.lab.scaling.law import fit
 
 from ray.cluster_utils import Cluster  # isort: skip
 
@@ -41,7 +41,7 @@ EXPERIMENT = ["participation.count=48", "partition.clients=200", "execution.bloc
 
 def study(address: str, folder: Path, options: argparse.Namespace) -> dict[int, list[float]]:
     """Measure strong scaling: rounds per second of each turn, by actors."""
-    command = [sys.executable, "-m", "engine.cli.main", "scale", *EXPERIMENT, *options.overrides]
+    command = [sys.executable, "-m", "fedskew.cli.main", "scale", *EXPERIMENT, *options.overrides]
     command += ["--address", address, "--output", str(folder), "--actors", ",".join(map(str, ACTORS))]
     command += ["--models", "mlp", "--clients-per-round", "48", "--blocks", "4"]
     subprocess.run([*command, "--turns", str(options.turns), "--seconds", str(options.seconds)], check=True)

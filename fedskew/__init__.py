@@ -41,11 +41,6 @@ if TYPE_CHECKING:
     from engine.algorithm import Setting as Setting
     from engine.algorithm import Tensors as Tensors
     from engine.algorithm import TrainingTools as TrainingTools
-    from engine.analysis.claims import Claim as Claim
-    from engine.analysis.claims import PaperTable as PaperTable
-    from engine.analysis.frames.frames import Frames as Frames
-    from engine.analysis.frames.frames import load_results as load_results
-    from engine.analysis.results import Results as Results
     from engine.base.errors import ConfigError as ConfigError
     from engine.base.errors import FedskewError as FedskewError
     from engine.base.errors import require as require
@@ -63,15 +58,20 @@ if TYPE_CHECKING:
     from engine.models import ModelSpec as ModelSpec
     from engine.models.splitting import split_model as split_model
     from engine.record.run_folder import RunFolder as RunFolder
+    from engine.results.claims import Claim as Claim
+    from engine.results.claims import PaperTable as PaperTable
+    from engine.results.frames.frames import Frames as Frames
+    from engine.results.frames.frames import load_results as load_results
+    from engine.results.results import Results as Results
     from engine.run.run import Run as Run
-    from engine.run.run import run as run
     from engine.sweeps.definition import Asha as Asha
     from engine.sweeps.definition import Optuna as Optuna
     from engine.sweeps.definition import Pbt as Pbt
     from engine.sweeps.definition import Sweep as Sweep
-    from engine.sweeps.from_python import sweep as sweep
     from engine.sweeps.tuned import Tuned as Tuned
-    from fedskew.resuming import resume as resume
+    from fedskew.lab.sweeping.from_python import sweep as sweep
+    from fedskew.running import resume as resume
+    from fedskew.running import run as run
 
 _PLACES = {
     "algorithms.fedavg": ("FedAvg",),
@@ -93,9 +93,9 @@ _PLACES = {
         *("Local", "LocalRun", "ModelState", "Net", "ParamLayout", "Personalised", "Phase", "PhaseResult", "Pooled"),
         *("PostTraining", "Requires", "Scalar", "Setting", "Tensors", "TrainingTools"),
     ),
-    "engine.analysis.claims": ("Claim", "PaperTable"),
-    "engine.analysis.frames.frames": ("Frames", "load_results"),
-    "engine.analysis.results": ("Results",),
+    "engine.results.claims": ("Claim", "PaperTable"),
+    "engine.results.frames.frames": ("Frames", "load_results"),
+    "engine.results.results": ("Results",),
     "engine.base.errors": ("ConfigError", "FedskewError", "require"),
     "engine.data": ("Assignment", "Dataset", "Partition", "Source", "Split"),
     "engine.experiment": ("Experiment",),
@@ -103,11 +103,11 @@ _PLACES = {
     "engine.models": ("Model", "ModelSpec"),
     "engine.models.splitting": ("split_model",),
     "engine.record.run_folder": ("RunFolder",),
-    "engine.run.run": ("Run", "run"),
+    "engine.run.run": ("Run",),
     "engine.sweeps.definition": ("Asha", "Optuna", "Pbt", "Sweep"),
     "engine.sweeps.tuned": ("Tuned",),
-    "engine.sweeps.from_python": ("sweep",),
-    "fedskew.resuming": ("resume",),
+    "fedskew.lab.sweeping.from_python": ("sweep",),
+    "fedskew.running": ("resume", "run"),
 }
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
 

@@ -14,7 +14,7 @@ from pydantic_core import PydanticUndefined
 
 from engine.algorithm import Kind
 from engine.experiment import CHOICES, IDENTITY, SECTIONS, Experiment, keys
-from engine.studies.conformance.checks import CHECKS
+from fedskew.testing.checks import CHECKS
 from tune_configs import SWEEPS
 
 PAGE = (Path(__file__).parents[1] / "docs" / "config.md").read_text(encoding="utf-8")

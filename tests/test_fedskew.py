@@ -58,7 +58,7 @@ data = {{"name": "fashion_mnist_sample", "train_samples": 200, "test_samples": 5
 experiment = Experiment(rounds=1, data=data, execution={{"actors": 0, "device": "cpu"}})
 Run.open(experiment, "run").advance()
 from fedskew import load_results
-unused = ("ray", "torch._dynamo", "sympy", "scipy.stats", "matplotlib", "engine.export")
+unused = ("ray", "torch._dynamo", "sympy", "scipy.stats", "matplotlib", "fedskew.trackers")
 late = [name for name in unused if name in sys.modules]
 print(light, early, late)
 """

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from algorithms import ALGORITHMS
-from engine.cli.listing import LISTS
-from engine.cli.naming import cell, find_experiment
 from engine.data import PARTITIONS, SOURCES
 from engine.models import MODELS
 from engine.sweeps.named import load
 from engine.sweeps.planning import plan
+from fedskew.cli.listing import LISTS
+from fedskew.cli.naming import cell, find_experiment
 from tune_configs import EXPERIMENTS, SWEEPS
 
 ROOT = Path(__file__).parent.parent

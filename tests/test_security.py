@@ -734,7 +734,7 @@ LOADS = re.compile(
 ALLOWED = {
     ("engine/data/sources/pickled.py", "pickle.Unpickler"),  # restricted: see there
     ("engine/base/parquet.py", "pq.ParquetFile"),
-    ("engine/studies/conformance/algorithm_values.py", "pickle.loads"),  # of what it has just pickled
+    ("fedskew/testing/algorithm_values.py", "pickle.loads"),  # of what it has just pickled
     ("engine/base/safe_yaml.py", "yaml.load"),  # with the safe loader, see below
 }
 
@@ -762,16 +762,16 @@ ITS_OWN = {  # opened otherwise, each with its reason
     ("engine/base/devices.py", "cpuinfo.read_text"),  # of /proc
     ("engine/base/devices.py", "Path('/proc/self/statm').read_text"),
     ("engine/base/devices.py", "Path('/sys/fs/cgroup/memory.max').read_text"),
-    ("engine/cli/orphans.py", "status.read_text"),  # of /proc
-    ("engine/cli/stopping.py", "os.open"),  # os.devnull
-    ("engine/cli/show.py", "open"),  # a descriptor
-    ("engine/cli/tracebacks.py", "open"),  # a descriptor
-    ("engine/analysis/paper/sources.py", "bibliography.read_text"),  # this code
-    ("engine/cli/completion.py", "FILE.read_text"),  # installed beside it; it imports next to nothing
-    ("engine/cli/key_meanings.py", "FILE.read_text"),  # the same
-    ("engine/cli/key_meanings.py", "PAGE.read_text"),  # docs/config.md of a checkout
-    ("engine/cli/doctor.py", "path.read_text"),  # pyproject.toml of this code
-    ("engine/analysis/pages/theme.py", "resources.files(package).joinpath(name).read_text"),  # this code
+    ("fedskew/cli/orphans.py", "status.read_text"),  # of /proc
+    ("fedskew/cli/stopping.py", "os.open"),  # os.devnull
+    ("fedskew/cli/show.py", "open"),  # a descriptor
+    ("fedskew/cli/tracebacks.py", "open"),  # a descriptor
+    ("fedskew/lab/paper/sources.py", "bibliography.read_text"),  # this code
+    ("fedskew/cli/completion.py", "FILE.read_text"),  # installed beside it; it imports next to nothing
+    ("fedskew/cli/key_meanings.py", "FILE.read_text"),  # the same
+    ("fedskew/cli/key_meanings.py", "PAGE.read_text"),  # docs/config.md of a checkout
+    ("fedskew/cli/doctor.py", "path.read_text"),  # pyproject.toml of this code
+    ("fedskew/lab/pages/theme.py", "resources.files(package).joinpath(name).read_text"),  # this code
     ("engine/data/sources/formats.py", "Image.open"),  # of bytes
     ("engine/data/sources/formats.py", "gzip.open"),  # of a file that is open
     ("engine/data/sources/cifar.py", "tarfile.open"),  # of a file that is open

@@ -14,8 +14,8 @@ from docs.site import claims, costs, facts, links
 from docs.site.comments import comment_of
 from docs.site.examples import small
 from docs.site.included import with_parts
-from engine.analysis.ledger.counting import counted_rows
 from engine.models.cost import model_cost
+from fedskew.lab.ledger.counting import counted_rows
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

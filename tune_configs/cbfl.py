@@ -54,8 +54,8 @@ from typing import Any
 
 from ray import tune
 
-from engine.analysis.claims import Claim, PaperTable, Published
 from engine.experiment import Experiment
+from engine.results.claims import Claim, PaperTable, Published
 from engine.sweeps.definition import Sweep
 from engine.sweeps.tuned import Tuned
 from tune_configs import cbfl_published as printed

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from engine.analysis.claims import Published
+from engine.results.claims import Published
 
 SLOWER = "its rate was 0.01 without decay in the published code, against the text"
 DOUBTS = {

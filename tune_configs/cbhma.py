@@ -33,8 +33,8 @@ from typing import Any
 
 from ray import tune
 
-from engine.analysis.claims import Claim, PaperTable
 from engine.experiment import Experiment
+from engine.results.claims import Claim, PaperTable
 from engine.sweeps.definition import Sweep
 from engine.sweeps.tuned import Tuned
 from tune_configs.quickstart import small_cbhma

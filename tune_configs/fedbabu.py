@@ -21,8 +21,8 @@ from typing import Any
 
 from ray import tune
 
-from engine.analysis.claims import Claim, PaperTable
 from engine.experiment import Experiment
+from engine.results.claims import Claim, PaperTable
 from engine.sweeps.definition import Sweep
 
 PAPER = "Oh et al. 2022, tables of personalised accuracy"

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from ray import tune
 
-from engine.analysis.claims import Claim, PaperTable
 from engine.experiment import Experiment
+from engine.results.claims import Claim, PaperTable
 from engine.sweeps.definition import Sweep
 
 FEDPER = {"name": "fedper"}

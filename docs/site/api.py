@@ -8,8 +8,12 @@ import fedskew
 
 # Where names come from, the first that fits -> the page, its title and its first sentence.
 GROUPS: Mapping[tuple[str, ...], tuple[str, str, str]] = {
-    ("engine.analysis",): ("results", "Results and claims", "What a finished run or sweep came to, as tables."),
-    ("engine.sweeps",): ("sweeps", "Sweeps", "Many runs over axes and seeds, with the claims that they test."),
+    ("engine.results",): ("results", "Results and claims", "What a finished run or sweep came to, as tables."),
+    ("engine.sweeps", "fedskew.lab.sweeping"): (
+        "sweeps",
+        "Sweeps",
+        "Many runs over axes and seeds, with the claims that they test.",
+    ),
     ("engine.algorithm", "algorithms"): (
         "algorithms",
         "Writing an algorithm",

@@ -7,12 +7,12 @@ from typing import Any
 
 from algorithms import ALGORITHMS
 from docs.site.place import ROOT
-from engine.analysis.ledger.counting import counted_rows
-from engine.analysis.ledger.page import anchor
-from engine.analysis.ledger.rows import Row, SweepRows
-from engine.analysis.report.sheets import escaped
-from engine.cli.claims import ledger
 from engine.sweeps.named import load
+from fedskew.cli.claims import ledger
+from fedskew.lab.ledger.counting import counted_rows
+from fedskew.lab.ledger.page import anchor
+from fedskew.lab.ledger.rows import Row, SweepRows
+from fedskew.lab.report.sheets import escaped
 from tune_configs import SWEEPS
 
 Found = tuple[SweepRows, Row]

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer.main
 
-from engine.cli.main import app
+from fedskew.cli.main import app
 
 
 def page() -> str:

@@ -1,7 +1,7 @@
 """The last word of a command to the process that started it: how to go on after it, and that it has come to its end.
 
-The parent (``engine/cli/entry.py``) is told through pipes, and so it knows these whatever becomes of this process.
-Without one (``python -m engine.cli.main``, a notebook, tests) nobody is told, and nothing is changed.
+The parent (``fedskew/cli/entry.py``) is told through pipes, and so it knows these whatever becomes of this process.
+Without one (``python -m fedskew.cli.main``, a notebook, tests) nobody is told, and nothing is changed.
 
 Imports next to nothing, as the parent does.
 """

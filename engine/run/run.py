@@ -1,21 +1,23 @@
-"""One run from an experiment to its folder: data, checks, driver, pictures. What the command line calls.
+"""One run from an experiment to its folder: data, checks, driver. What the command line calls.
 
 run = Run.open(experiment)            # or Run.open(experiment, out=Path("somewhere"))
 while not run.finished:
     progress = run.advance(seconds=0.5)
 summary = run.close()
+
+Pictures, trackers and progress bars are observers of a run, see :class:`RunObserver`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from engine.base.allocator import give_back_freed_memory
-from engine.base.errors import FedskewError
+from engine.base.errors import FedskewError, one_line
 from engine.base.files import writing
 from engine.experiment import Experiment
 from engine.record.store import StageStore
@@ -25,10 +27,24 @@ from engine.run.preparing import Prepared, check_place, prepare
 log = logging.getLogger("fedskew")
 
 
+class RunObserver:
+    """Does nothing at each event; pictures and trackers override what they need. One that raises costs a log line."""
+
+    def on_start(self, run: Run) -> None:
+        """Called when the run's folder is there and nothing has been computed by this process."""
+
+    def on_round(self, run: Run, progress: Progress) -> None:
+        """Called after some rounds, with what their evaluations came to."""
+
+    def on_end(self, run: Run, summary: Mapping[str, Any]) -> None:
+        """Called when all is on disk: at the run's end, or where it was stopped."""
+
+
 class Run:
     """A run that is under way."""
 
-    def __init__(self, prepared: Prepared, driver: DriverLike) -> None:
+    def __init__(self, prepared: Prepared, driver: DriverLike, observers: Sequence[RunObserver] = ()) -> None:
+        self._observers = list(observers)
         self.experiment = prepared.experiment
         self.folder = prepared.folder
         self.assignment = prepared.assignment
@@ -47,6 +63,7 @@ class Run:
         address: str | None = None,
         overwrite: bool = False,
         store: StageStore | None = None,
+        observers: Sequence[RunObserver] = (),
     ) -> Run:
         """Everything that can be refused is refused before the folder is made.
 
@@ -74,8 +91,9 @@ class Run:
                 from engine.run.driver_actor import RemoteDriver
 
                 driver = RemoteDriver(prepared, reference, store)
-        run = cls(prepared, driver)
+        run = cls(prepared, driver, observers)
         run._note(driver.opened)
+        run._tell("on_start")
         return run
 
     @property
@@ -84,23 +102,23 @@ class Run:
 
     def advance(self, seconds: float = 0.0, until: int | None = None) -> Progress:
         """Rounds for about ``seconds``, at least one, none beyond ``until`` (global)."""
-        return self._note(self.driver.advance(seconds, until))
+        progress = self._note(self.driver.advance(seconds, until))
+        self._tell("on_round", progress)
+        return progress
 
-    def close(self, then: Callable[[], None] | None = None) -> dict[str, Any]:
-        """Write everything; the summary. The folder can be resumed if the run was not finished.
-
-        ``then``: called when all is computed, before the pictures are drawn.
-        """
+    def close(self) -> dict[str, Any]:
+        """Write everything; the summary. The folder can be resumed if the run was not finished."""
         summary = self.driver.close()
-        if then is not None:
-            then()
-        counts = self.assignment.class_counts(self.labels, len(self.classes))
-        with writing(self.folder.path):
-            # Here, since matplotlib takes a second to import, and only ends need it.
-            from engine.analysis.run_pictures import draw_pictures
-
-            draw_pictures(self.experiment, self.folder, counts, self.classes)
+        self._tell("on_end", summary)
         return summary
+
+    def _tell(self, event: str, *values: Any) -> None:
+        for observer in self._observers:
+            try:
+                getattr(observer, event)(self, *values)
+            except Exception as error:  # of a picture or a tracker, without which the run is whole
+                name, text = type(observer).__name__, one_line(str(error))
+                log.warning("%s failed in %s (%s: %s)", name, event, type(error).__name__, text)
 
     def _note(self, progress: Progress) -> Progress:
         self.round, self.done, self.finished = progress.round, progress.done, progress.finished
@@ -113,32 +131,18 @@ def run(
     address: str | None = None,
     store: StageStore | None = None,
     overwrite: bool = False,
-    track: str | Sequence[str] = (),
+    observers: Sequence[RunObserver] = (),
 ) -> dict[str, Any]:
     """Run to the end and return the summary. After an error the folder holds what was done before it.
 
-    An unfinished run of the same experiment in the folder is continued. ``track``: a tracker that follows it, such as
-    ``"mlflow:http://127.0.0.1:5000"``, or several; see docs/trackers.md.
+    An unfinished run of the same experiment in the folder is continued.
     """
-    followed = _trackers(track)
-    under_way = Run.open(experiment, out, address, overwrite, store)
-    with followed(under_way.folder.path, under_way.experiment.digest):
-        try:
-            while not under_way.finished:
-                under_way.advance(seconds=1.0)
-        except BaseException:
-            with suppress(FedskewError):  # of two errors the first one counts
-                under_way.close()
-            raise
-        return under_way.close()
-
-
-def _trackers(track: str | Sequence[str]) -> Callable[[Path, str], AbstractContextManager[None]]:
-    """Return what lets trackers follow a folder; refuses those that there are not."""
-    if not track:
-        return lambda folder, digest: nullcontext()
-    from engine.export.beside import beside
-    from engine.export.targets import parsed
-
-    targets = parsed([track] if isinstance(track, str) else track, "track")
-    return lambda folder, digest: beside(targets, folder, log.log, digest)
+    under_way = Run.open(experiment, out, address, overwrite, store, observers)
+    try:
+        while not under_way.finished:
+            under_way.advance(seconds=1.0)
+    except BaseException:
+        with suppress(FedskewError):  # of two errors the first one counts
+            under_way.close()
+        raise
+    return under_way.close()

@@ -6,8 +6,6 @@ It offers ``Sweep`` and its searchers and schedulers for those who define one, `
 definition.py   what a sweep is: base experiment, search space, seeds, scheduler, claims
 space.py        search spaces: what is a grid, what is drawn, an axis as data
 named.py        sweeps by their names, or of a user's own file
-stated.py       a sweep by name as the ledger of claims takes it
-from_python.py  a sweep that a script or a notebook begins
 options.py      what a user chooses of how a sweep runs
 folder.py       what is on disk: sweep.yaml, and a record for each trial
 planning.py     arithmetic before anything starts: trials, their order, where they run, whether they fit
@@ -18,12 +16,8 @@ tuner.py        a sweep in Tune's terms: searcher, scheduler, limits
 portions.py     one Tune after another, since each keeps all its trials
 running.py      all of it together, until the last trial has ended; and again after a crash
 tuned.py        which sides are tuned, over what
-tuning.py       the search of each side, and what it chose
-deciding.py     seeds added until each claim is decided
-measuring.py    figures that claims rest on and trials do not report
-live.py         one table on the terminal
+observers.py    who is told of trials as they begin, report and end
 callbacks.py    Tune callbacks of a sweep's author
-last_trials.py  what is done while the last trials run
 """
 
 from __future__ import annotations
@@ -33,7 +27,7 @@ import os
 # Read by Ray when it is imported or when a sweep starts.
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")  # an actor without a GPU share sees no GPU
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # Tune's own tables are off: live.py shows one
+os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # Tune's own tables are off: an observer may show one
 # Of a Ray that is started here: processes that it starts for tasks at once. Trials take none of them, since Tune gives
 # theirs an environment of their own, so they are started, waited for and ended for nothing.
 os.environ.setdefault("RAY_prestart_worker_first_driver", "0")

@@ -18,13 +18,13 @@ import numpy as np
 from ray.tune import Callback
 from ray.tune.search.variant_generator import generate_variants
 
-from engine.analysis.claims import Claim, PaperTable
-from engine.analysis.class_figures import EXAMPLES, class_figures, is_class_figure
-from engine.analysis.settings import better_way, setting_label
-from engine.analysis.trials import LAYER, METRICS, ON_REQUEST, RESERVED
 from engine.base.errors import nearest, require
 from engine.experiment import Experiment
 from engine.record.metrics import PERSONAL, REPORTED
+from engine.results.claims import Claim, PaperTable
+from engine.results.class_figures import EXAMPLES, class_figures, is_class_figure
+from engine.results.settings import better_way, setting_label
+from engine.results.trials import LAYER, METRICS, ON_REQUEST, RESERVED
 from engine.sweeps.space import axis, drawn_from, is_drawn, is_empty, is_grid, plain, plain_grids
 from engine.sweeps.tuned import Tuned, check_tuned
 

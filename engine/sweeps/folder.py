@@ -4,8 +4,8 @@
     plan.json          which trials there are to be, see engine/record/sweep_files.py
     trials/00000/      a run's folder, and trial.json: setting, seed, status, schedule
     tune/              Ray Tune's own results; never read
-    report/            see engine/analysis
-    log.txt            what trackers met that were asked for, see engine/export
+    report/            see fedskew/lab/report
+    log.txt            what trackers met that were asked for, see fedskew/trackers
 
 Everything that ``fedskew resume`` and ``fedskew report`` need is here, in YAML, JSON, parquet and safetensors.
 """
@@ -22,8 +22,6 @@ from typing import Any
 
 import yaml
 
-from engine.analysis.sequential import fewest
-from engine.analysis.statistics import CONFIDENCE
 from engine.base import safe_yaml
 from engine.base.errors import ConfigError, RunFolderError
 from engine.base.files import refuse_links, write_atomically, writing
@@ -218,8 +216,7 @@ class SweepFolder:
             raise RunFolderError(f"{self.path / 'sweep.yaml'} cannot be read as a sweep (until_decided: {values})")
         if len(named.added) < len(added):
             named = named.grown(tuple(added))
-        least = fewest(CONFIDENCE)  # of a folder of when fewer were allowed, and decided nothing
-        return replace(named, most=max(most, least) if named.most is None else named.most)
+        return replace(named, most=most if named.most is None else named.most)
 
     # --- trials -----------------------------------------------------------------------------------------
 

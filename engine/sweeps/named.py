@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from engine.analysis.settings import key as key_of_value
-from engine.analysis.settings import label
 from engine.base import own_modules
 from engine.base.errors import ConfigError, FedskewError, nearest, require
 from engine.experiment import parse_assignment
+from engine.results.settings import key as key_of_value
+from engine.results.settings import label
 from engine.sweeps.definition import Sweep
 from engine.sweeps.space import is_grid
 

@@ -9,16 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
 import ray
-from rich.console import Console
-from rich.text import Text
 
-from engine.analysis.tuning import tuned_by
 from engine.base import last_word, own_modules
 from engine.base.errors import RunFolderError, WriteError, require
 from engine.base.files import locked, not_written, writing
@@ -28,16 +24,16 @@ from engine.record.numerics import UNKNOWN, mixed
 from engine.record.stage_hashes import CODE, code_of
 from engine.record.store import StageStore
 from engine.record.sweep_files import PlannedTrial, numbered
+from engine.results.tuning import tuned_by
 from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep
 from engine.sweeps.folder import TUNE, SweepFolder, TrialRecord
-from engine.sweeps.live import LiveTable
 from engine.sweeps.mending import Left, left_behind, with_settings
 from engine.sweeps.named import NamedSweep, load
+from engine.sweeps.observers import Observers, SweepObserver, SweepStart, TrialEvents
 from engine.sweeps.options import How
 from engine.sweeps.planning import Mode, Planned, at_once, check_fit, choose_mode, plan
 from engine.sweeps.trial import Job, data_key
 from engine.sweeps.tuner import DEATHS, make_tuner
-from engine.sweeps.tuning import choices, forget_failed, with_choices
 from engine.worker.ray import cluster
 from engine.worker.ray.errors import first_line
 
@@ -72,18 +68,20 @@ def run_sweep(
     out: Path | None,
     how: How,
     address: str | None = None,
-    console: Console | None = None,
+    observers: Sequence[SweepObserver] = (),
     retry_failed: bool = False,
     within: Path | None = None,
+    complete: Complete | None = None,
 ) -> SweepResult:
     """Run every trial that has not ended yet. After a crash or Ctrl-C, call it again.
 
-    ``retry_failed``: those that have failed, too. ``within``: the folder to go on with, of a sweep that this tunes.
+    observers: told of trials as they begin, report and end. retry_failed: trials that have failed run again, too.
+    within: the folder to go on with, of a sweep that this tunes. complete: gives each setting what was chosen for its
+    side; a sweep with tuned sides cannot be run without, see ``fedskew/lab/sweeping/tuning.py``.
 
     Raises :class:`FedskewError` for what can be refused before anything starts: an invalid cell, missing data, a trial
     that fits no node.
     """
-    console = console or Console(stderr=True, quiet=True)
     folder = SweepFolder.for_sweep(named, out)
     named = folder.with_added(named)
     sweep = named.sweep
@@ -91,64 +89,85 @@ def run_sweep(
     require(
         not (pbt and how.concurrent), "--concurrent", how.concurrent, "is not for PBT", "its trials take turns anyway"
     )
+    rule = "has sides that are tuned first"
+    require(complete is not None or not sweep.tuned, "sweep", named.name, rule, "run it by fedskew.sweep")
     store = _store(folder, how)
-    search = partial(run_sweep, address=address, console=console, retry_failed=retry_failed, within=folder.path)
-    complete = _tuned(named, folder, how, search, retry_failed) if sweep.tuned else dict
-    if complete is None:
-        return SweepResult(folder.path, 0, {}, 0, 0, True)
-    planned = [] if isinstance(sweep.search, Optuna) else plan(sweep, complete)
+    planned = [] if isinstance(sweep.search, Optuna) else plan(sweep, complete or dict)
     trials = _trials(sweep, planned)
-    total = len(trials)
     code, codes = _code(folder, sweep, planned)
+    told = Observers(observers)
+    told.tell("on_prepare")
+    try:
+        mode, places, references = _place(sweep, planned, len(trials), how, address)
+        with writing(folder.path):
+            folder.path.mkdir(parents=True, exist_ok=True)
+        with locked(folder.path / ".lock"):
+            before = folder.plan()
+            left = left_behind(folder, trials, before) if folder.is_sweep() else Left()
+            records = [_again(folder, record) if retry_failed else record for record in left.records]
+            trials = with_settings(trials, before, records)
+            folder.create(named, how.to_mapping(), code)
+            folder.write_plan(trials)
+            last_word.again(last_word.resume_command(within or folder.path, address))
+            asked = trials
+            if named.most is not None:  # nothing is to be told again of seeds that were looked at
+                planned, asked = _unfinished(planned, trials, records, left)
+            start = SweepStart(named, folder, len(trials), left.whole, places, mode, len(asked))
+            told.tell("on_start", start)
+            if left.damaged or sum(record.ended for record in records) < len(trials):
+                job = _job(folder, sweep, planned, references, mode, store, left, codes)
+                _run(start, job, planned, asked, records, how, told)
+            return _result(folder, trials, places)
+    finally:
+        told.tell("on_end")
+
+
+def _place(
+    sweep: Sweep, planned: Sequence[Planned], trials: int, how: How, address: str | None
+) -> tuple[Mode, int, dict[str, ray.ObjectRef]]:
+    """Connect to Ray and load the data; return where trials run, how many at a time, and the data sets in its store."""
     sections = _data_sections(sweep, planned)
-    with console.status("data and Ray"):
-        cluster.connect(sweep.base.execution, address, crowd=False)
-        cluster.check_resources(sweep.base.execution)
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        share = cluster.gpu_share(sweep.base.execution.gpus_per_actor)
-        mode = choose_mode(total, sweep.base.execution, share, nodes, how.mode)
-        check_fit(mode, nodes)
-        most = at_once(mode, nodes, how.concurrent)
-        references = {key: _shared(experiment) for key, experiment in sections.items()}
-    with writing(folder.path):
-        folder.path.mkdir(parents=True, exist_ok=True)
-    with locked(folder.path / ".lock"):
-        before = folder.plan()
-        left = left_behind(folder, trials, before) if folder.is_sweep() else Left()
-        records = [_again(folder, record) if retry_failed else record for record in left.records]
-        trials = with_settings(trials, before, records)
-        folder.create(named, how.to_mapping(), code)
-        folder.write_plan(trials)
-        last_word.again(last_word.resume_command(within or folder.path, address))
-        _announce(console, named, folder, mode, total, left, most)
-        if sum(record.ended for record in records) == total and not left.damaged:
-            return _result(folder, trials, most)
-        asked = trials
-        if named.most is not None:  # nothing is to be told again of seeds that were looked at
-            planned, asked = _unfinished(planned, trials, records, left)
-        job = _job(folder, sweep, planned, references, mode, store, left, codes)
-        stopper = {Asha: "ASHA", Pbt: "PBT"}.get(type(sweep.scheduler), "the stopping rule")
-        live = LiveTable(console, folder, len(asked), sweep, stopper)
-        with _writing_in_tune(folder.path):
-            remove(folder.tune, TUNE)  # of an earlier process: its trials report again
-            with live:
-                grid = make_tuner(sweep, job, mode, planned, asked, records, live, how, most).fit()
-            for result in grid:
-                if result.error is not None:
-                    _end(folder, Path(result.path).name, result.error)
-        return _result(folder, trials, most)
+    execution = sweep.base.execution
+    cluster.connect(execution, address, crowd=False)
+    cluster.check_resources(execution)
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    mode = choose_mode(trials, execution, cluster.gpu_share(execution.gpus_per_actor), nodes, how.mode)
+    check_fit(mode, nodes)
+    places = at_once(mode, nodes, how.concurrent)
+    return mode, places, {key: _shared(experiment) for key, experiment in sections.items()}
+
+
+def _run(
+    start: SweepStart,
+    job: Job,
+    planned: Sequence[Planned],
+    asked: Sequence[PlannedTrial],
+    records: Sequence[TrialRecord],
+    how: How,
+    told: Observers,
+) -> None:
+    """Run the trials that have not ended, and record the end of those that died."""
+    folder, sweep = start.folder, start.named.sweep
+    stopper = {Asha: "ASHA", Pbt: "PBT"}.get(type(sweep.scheduler), "the stopping rule")
+    events = TrialEvents(start, stopper, told)
+    with _writing_in_tune(folder.path):
+        remove(folder.tune, TUNE)  # of an earlier process: its trials report again
+        tuner = make_tuner(sweep, job, start.mode, planned, asked, records, events, how, start.places)
+        for result in tuner.fit():
+            if result.error is not None:
+                _end(folder, Path(result.path).name, result.error)
 
 
 def resume_sweep(
     path: Path,
     sweeps: Mapping[str, tuple[str, ...]],
     address: str | None = None,
-    console: Console | None = None,
+    observers: Sequence[SweepObserver] = (),
     retry_failed: bool = False,
 ) -> tuple[NamedSweep, SweepResult]:
     """Go on with the sweep in ``path``; ended trials are kept, and told to the searcher and the scheduler again."""
     named, how = reopened(path, sweeps)
-    return named, run_sweep(named, path, how, address, console, retry_failed)
+    return named, run_sweep(named, path, how, address, observers, retry_failed)
 
 
 def reopened(path: Path, sweeps: Mapping[str, tuple[str, ...]]) -> tuple[NamedSweep, How]:
@@ -195,29 +214,6 @@ def _trials(sweep: Sweep, planned: Sequence[Planned]) -> Sequence[PlannedTrial]:
     if not planned:
         return numbered(sweep.samples * len(sweep.seeds), sweep.seeds, innermost=True)
     return [PlannedTrial(trial.trial, trial.seed, trial.setting) for trial in planned]
-
-
-def _tuned(
-    named: NamedSweep,
-    folder: SweepFolder,
-    how: How,
-    search: Callable[[NamedSweep, Path, How], SweepResult],
-    retry_failed: bool,
-) -> Complete | None:
-    """Return what gives a setting the values chosen for its side, searched for if need be; None if interrupted."""
-    sweep = named.sweep
-    shared = replace(how, store=how.store or folder.path.parent / "store")
-    with writing(folder.path):
-        folder.path.mkdir(parents=True, exist_ok=True)
-    with locked(folder.path / ".lock"):
-        if not folder.is_sweep():
-            folder.create(named, how.to_mapping())
-        if retry_failed:
-            forget_failed(folder)
-        sides = choices(named, folder, lambda side, path: not search(side, path, shared).interrupted)
-    if sides is None:
-        return None
-    return lambda setting: with_choices(sweep, sides, sweep.base.replace(dict(setting)), setting)
 
 
 def _shared(experiment: Experiment) -> ray.ObjectRef:
@@ -352,28 +348,6 @@ def _store(folder: SweepFolder, how: How) -> StageStore | None:
         return None
     path = how.store or folder.path.parent / "store"
     return StageStore(path.resolve(), limit_bytes=int(how.limit_gb * 2**30))
-
-
-def _announce(
-    console: Console,
-    named: NamedSweep,
-    folder: SweepFolder,
-    mode: Mode,
-    total: int,
-    left: Left,
-    most: int,
-) -> None:
-    sweep = named.sweep
-    ended = left.whole
-    where = "each in a process of its own" if mode.kind == "inside" else f"each on {mode.actors} client actors"
-    lines = [
-        named.title,
-        f"trials     {total}: {total // len(sweep.seeds)} settings x {len(sweep.seeds)} seeds"
-        + (f"; {ended} have ended already" if ended else ""),
-        f"where      {min(most, total)} at a time, {where} ({mode.reason}; --mode changes it)",
-    ]
-    console.print(Text.assemble((named.name, "bold"), f" ({named.profile})  {folder.path}"), highlight=False)
-    console.print("\n".join(lines), highlight=False, markup=False)
 
 
 def _result(folder: SweepFolder, trials: Sequence[PlannedTrial], places: int) -> SweepResult:

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.analysis.coverage import named
-from engine.analysis.settings import key, matches, setting_label
 from engine.base.errors import require
 from engine.experiment import Experiment
+from engine.results.coverage import named
+from engine.results.settings import key, matches, setting_label
 from engine.sweeps.space import is_grid, plain_grids
 
 

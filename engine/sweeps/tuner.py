@@ -16,8 +16,7 @@ from engine.record.sweep_files import PlannedTrial
 from engine.sweeps.callbacks import guarded, tunes_own
 from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
-from engine.sweeps.last_trials import LastTrials
-from engine.sweeps.live import LiveTable
+from engine.sweeps.observers import TrialEvents
 from engine.sweeps.options import How
 from engine.sweeps.planning import Mode, Planned, order
 from engine.sweeps.portions import Portions, portion_for
@@ -52,7 +51,7 @@ def make_tuner(
     planned: Sequence[Planned],
     trials: Sequence[PlannedTrial],
     records: Sequence[TrialRecord],
-    live: LiveTable,
+    events: TrialEvents,
     how: How,
     most: int,
 ) -> Portions:
@@ -88,7 +87,7 @@ def make_tuner(
     trainable = tune.with_resources(trainable, tune.PlacementGroupFactory([dict(b) for b in mode.bundles]))
     scheduler = _scheduler(sweep, planned)
 
-    of_author = guarded(sweep.callbacks, live.say)
+    of_author = guarded(sweep.callbacks, events.say)
 
     def make(samples: int) -> tune.Tuner:
         return tune.Tuner(
@@ -109,7 +108,7 @@ def make_tuner(
                 stop=dict(sweep.stop) or None,
                 failure_config=tune.FailureConfig(max_failures=DEATHS),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # the run's folder holds its end
-                callbacks=[live, LastTrials(len(trials)), *of_author, *tunes_own(sweep.callbacks)],
+                callbacks=[events, *of_author, *tunes_own(sweep.callbacks)],
                 verbose=0,
             ),
         )

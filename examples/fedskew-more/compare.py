@@ -29,7 +29,7 @@ from fedskew_more import METHODS
 from torch import nn
 
 import fedskew
-from engine.analysis.statistics import paired
+from engine.results.statistics import paired
 from fedskew import Experiment, run
 
 MLP, NORMALISED = {"name": "mlp"}, {"name": "mlp_with_norms"}

@@ -23,9 +23,9 @@ from engine.client.client_round import Streams
 from engine.client.flat_net import NetAt
 from engine.data import Assignment
 from engine.experiment import Experiment
-from engine.studies.conformance.algorithm_runs import resumed_is_straight
-from engine.studies.conformance.algorithm_values import is_a_frozen_value
-from engine.studies.conformance.parametrised import parametrize_with_checks
+from fedskew.testing.algorithm_runs import resumed_is_straight
+from fedskew.testing.algorithm_values import is_a_frozen_value
+from fedskew.testing.parametrised import parametrize_with_checks
 from tests.support.outcomes import SHORT, come_to, variance_mask
 from tests.support.tiny import (
     CLASSES,

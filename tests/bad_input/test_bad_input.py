@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from engine.base.files import locked
-from engine.cli import main as cli
 from engine.data import SOURCES
 from engine.data.sources import cifar, mnist
 from engine.record.checkpoints import Checkpoints
 from engine.record.run_folder import RunFolder
 from engine.worker.ray import cluster
+from fedskew.cli import main as cli
 from tests.bad_input import datasets, experiments, folders, partitions, sweeps
 from tests.bad_input.case import Case
 from tests.support.command_line import fedskew
@@ -114,7 +114,7 @@ def test_bad_input_of_a_real_command(name: str, begun: dict[str, Path], tmp_path
     case.prepare(tmp_path)
     before = content(tmp_path)
     done = subprocess.run(
-        [sys.executable, "-m", "engine.cli.main", *case.words],
+        [sys.executable, "-m", "fedskew.cli.main", *case.words],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -17,13 +17,13 @@ import pytest
 
 from engine.base.files import locked, write_atomically, writing
 from engine.base.opening import NotAFile, check_file, read_bytes, read_text, regular
-from engine.cli import main as cli
-from engine.cli.tracebacks import unforeseen
 from engine.data import ClientTable
 from engine.data.sources.cifar import Cifar100
 from engine.data.sources.formats import read_idx
 from engine.data.sources.pickled import read_pickled
 from engine.record.store import StageStore
+from fedskew.cli import main as cli
+from fedskew.cli.tracebacks import unforeseen
 from tests.support.command_line import SMALL
 from tests.support.sweep_folders import MU, make_sweep
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import engine
-from engine.analysis.report import write
 from engine.base.csv_text import csv_text, guarded, plain_text
-from engine.studies.diagnosis.page import write_frame
+from fedskew.lab.diagnosis.page import write_frame
+from fedskew.lab.report import write
 from tests.support.report_pages import small
 
 FORMULAS = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "'=1", "=HYPERLINK(A1)"]

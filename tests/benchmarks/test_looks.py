@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from benchmarks import looks
 from benchmarks.looks import Stop, looked_at
-from engine.analysis.comparing.verdicts import judge
-from engine.analysis.ledger import entry
+from fedskew.lab.comparing.verdicts import judge
+from fedskew.lab.ledger import entry
 from tests.analysis.test_claims import against, results
 
 

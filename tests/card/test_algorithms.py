@@ -9,8 +9,8 @@ import pytest
 
 from algorithms import ALGORITHMS
 from algorithms.scaffold import Scaffold
-from engine.studies.conformance.algorithm_runs import same_on_a_gpu
-from engine.studies.conformance.failure import NotConforming
+from fedskew.testing.algorithm_runs import same_on_a_gpu
+from fedskew.testing.failure import NotConforming
 from tests.support.on_card import CAPTURING, gap, most, on_card, on_cpu
 from tests.support.planted import planted
 from tests.support.pretended_card import card, why_not

@@ -14,8 +14,8 @@ import torch
 
 from algorithms import ALGORITHMS
 from engine.models import MODELS
-from engine.studies.conformance.algorithm_runs import resumed_is_straight
-from engine.studies.conformance.small_data import dataset
+from fedskew.testing.algorithm_runs import resumed_is_straight
+from fedskew.testing.small_data import dataset
 from tests.support.on_card import EXECUTORS, SIZES, execution_of, gap, on_cpu, settings
 from tests.support.tiny import Driven, TwoNorms, assignment, drive
 

@@ -1,1 +1,1 @@
-"""Tests of `engine/cli/`."""
+"""Tests of `fedskew/cli/`."""

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.studies.conformance.beginnings import PART
-from engine.studies.conformance.checks import CHECKS, cause_of
+from fedskew.testing.beginnings import PART
+from fedskew.testing.checks import CHECKS, cause_of
 
 ROOT = Path(__file__).parents[2]
 Call = Callable[..., tuple[int, str, str]]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from engine.analysis.claims import Claim
-from engine.cli.claims import LEDGER, PAGE, README, ledger
+from engine.results.claims import Claim
+from fedskew.cli.claims import LEDGER, PAGE, README, ledger
 from tests.support.sweep_folders import make_sweep
 from tune_configs import SWEEPS
 

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from engine.base.errors import ResourceError
-from engine.cli import listing
 from engine.record.run_folder import RunFolder
+from fedskew.cli import listing
 from tests.support.command_line import SMALL, weights_of
 
 
@@ -97,7 +97,7 @@ def test_list_alone_says_what_can_be_listed(call: Any) -> None:
 
 def test_few_clients_need_no_count_of_their_own(call: Any, tmp_path: Path) -> None:
     """Kills: the quickstart's count, which nobody typed, asked for of fewer clients; a count that fits, changed."""
-    from engine.cli.naming import overridden
+    from fedskew.cli.naming import overridden
 
     assert call("run", "partition.clients", "=", "3", "execution.actors=0", "rounds=1", "--out", "few")[0] == 0
     assert pd.read_parquet(tmp_path / "few" / "rounds.parquet")["clients"].tolist() == [3]
@@ -225,7 +225,7 @@ def environment() -> dict[str, str]:
 @pytest.mark.slow
 def test_ctrl_c_keeps_everything_and_says_how_to_go_on(call: Any, tmp_path: Path) -> None:
     """Kills: Ctrl-C that loses rounds, ends in a traceback, or leaves a folder that cannot be resumed."""
-    command = [sys.executable, "-m", "engine.cli.main"]
+    command = [sys.executable, "-m", "fedskew.cli.main"]
     words = [*SMALL, "rounds=150", "evaluation.every=1", "checkpoint.every=7"]
     process = subprocess.Popen(
         [*command, "run", *words, "--out", "run"],
@@ -253,7 +253,7 @@ def test_ctrl_c_keeps_everything_and_says_how_to_go_on(call: Any, tmp_path: Path
 def test_bad_input_as_a_real_command(tmp_path: Path) -> None:
     """Kills: an entry point that behaves otherwise than in these tests; Ray started before the refusal."""
     done = subprocess.run(
-        [sys.executable, "-m", "engine.cli.main", "run", "execution.gpus_per_actor=0.3"],
+        [sys.executable, "-m", "fedskew.cli.main", "run", "execution.gpus_per_actor=0.3"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

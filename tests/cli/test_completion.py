@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import typer.main
 
-from engine.cli import completion
-from engine.cli.completion import FILE, answer
-from engine.cli.completion_words import to_text, words
-from engine.cli.main import app
+from fedskew.cli import completion
+from fedskew.cli.completion import FILE, answer
+from fedskew.cli.completion_words import to_text, words
+from fedskew.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 BASH = shutil.which("bash")
@@ -83,12 +83,12 @@ def test_whatever_else_is_typers(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_words_are_todays() -> None:
     """Kills: a command, an option, a key or a name that the Tab key does not know."""
-    assert FILE.read_text(encoding="utf-8") == to_text(words()), "python -m engine.cli.completion_words"
+    assert FILE.read_text(encoding="utf-8") == to_text(words()), "python -m fedskew.cli.completion_words"
 
 
 def test_it_is_light() -> None:
     """Kills: torch, typer or another thing that takes long in the process that answers."""
-    text = "import sys, engine.cli.entry, engine.cli.completion\nprint(*{one.split('.')[0] for one in sys.modules})"
+    text = "import sys, fedskew.cli.entry, fedskew.cli.completion\nprint(*{one.split('.')[0] for one in sys.modules})"
     loaded = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "ray", "typer", "click", "rich", "numpy", "pydantic", "pyarrow"} & {*loaded}
 
@@ -101,7 +101,7 @@ def test_in_a_real_bash(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
         command.main(["--show-completion", "bash"], prog_name="fedskew")
     script = capsys.readouterr().out
     program = tmp_path / "fedskew"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m engine.cli.entry "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m fedskew.cli.entry "$@"\n')
     program.chmod(0o755)
     asked = "COMP_WORDS=(fedskew tune); COMP_CWORD=1; _fedskew_completion fedskew; echo ${COMPREPLY[@]}"
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}

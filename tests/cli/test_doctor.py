@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from engine.cli import doctor
-from engine.cli.main import app
 from engine.data import SOURCES
+from fedskew.cli import doctor
+from fedskew.cli.main import app
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -89,7 +89,7 @@ def test_a_check_that_fails_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> N
 def test_nothing_is_imported_that_takes_long() -> None:
     """Kills: a doctor, or a command line, that imports Ray or matplotlib; one that leaves files."""
     code = (
-        "import sys; from engine.cli import doctor, main; list(doctor.examine()); "
+        "import sys; from fedskew.cli import doctor, main; list(doctor.examine()); "
         "print(*{'ray', 'matplotlib', 'optuna', 'sklearn', 'torchvision'} & {*sys.modules})"
     )
     done = subprocess.run(

@@ -20,7 +20,7 @@ from tests.support.command_line import SMALL
 HEAD = """
 import atexit, os, signal, subprocess, sys, time
 from engine.base import last_word
-from engine.cli.entry import SAME, guarded
+from fedskew.cli.entry import SAME, guarded
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests may run under nohup
 signal.signal(signal.SIGINT, signal.default_int_handler)  # or in the background of a shell, which ignores it
 def wait():
@@ -88,7 +88,7 @@ def test_a_process_that_dies_has_an_object_for_scripts() -> None:
     error = json.loads(out)["error"]
     assert (code, error["exit_code"], error["kind"], error["field"]) == (137, 137, "ProcessDied", None)
     assert err == f"\nerror: {error['message']}\n"
-    says = "from engine.cli import json_output as o\nwith o.alone_on_stdout(sys.argv):\n    o.print_json({})"
+    says = "from fedskew.cli import json_output as o\nwith o.alone_on_stdout(sys.argv):\n    o.print_json({})"
     assert ends(f"{says}\nos._exit(1)", "--json")[:2] == (3, "{}\n")
 
 
@@ -191,7 +191,7 @@ def test_nothing_is_left_running(end: str) -> None:
 
 def test_the_parent_is_light() -> None:
     """Kills: torch, Ray or typer in the parent, which would take a second and a quarter of a gigabyte more."""
-    text = "import sys, engine.cli.entry\nprint(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    text = "import sys, fedskew.cli.entry\nprint(*sorted({name.partition('.')[0] for name in sys.modules}))"
     loaded = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "ray", "typer", "rich", "numpy", "pyarrow", "asyncio"} & {*loaded}
 
@@ -235,7 +235,7 @@ def test_a_part_of_ray_that_dies(tmp_path: Path, victim: str) -> None:
     """Kills: an end without a sentence or an object, or with Ray's lines, an undocumented exit code, agents left."""
     words = [*SMALL[1:], "execution.actors=1", "execution.device=cpu", "rounds=100000", "checkpoint.every=5"]
     environment = {**os.environ, "COLUMNS": "200", "RAY_gcs_rpc_server_reconnect_timeout_s": "3"}
-    command = [sys.executable, "-m", "engine.cli.entry", "run", *words, "--out", "run", "--json"]
+    command = [sys.executable, "-m", "fedskew.cli.entry", "run", *words, "--out", "run", "--json"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes) as process:  # type: ignore[call-overload]
         try:

@@ -12,12 +12,12 @@ import pytest
 import typer.main
 
 from engine.base import errors
-from engine.cli import listing, sweep
-from engine.cli.documents import CELLS, CLAIM, DOCUMENTS, ERROR, PAIR, RANKED, RANKS
-from engine.cli.exit_codes import EXIT_CODES
-from engine.cli.json_output import alone_on_stdout, plain, print_json
-from engine.cli.main import app
-from engine.cli.stopping import exit_code
+from fedskew.cli import listing, sweep
+from fedskew.cli.documents import CELLS, CLAIM, DOCUMENTS, ERROR, PAIR, RANKED, RANKS
+from fedskew.cli.exit_codes import EXIT_CODES
+from fedskew.cli.json_output import alone_on_stdout, plain, print_json
+from fedskew.cli.main import app
+from fedskew.cli.stopping import exit_code
 from tests.support.command_line import SMALL
 from tests.support.sweep_folders import ALPHA, MU, make_sweep
 
@@ -167,7 +167,7 @@ def test_ctrl_c_is_an_object_too(call: Call, monkeypatch: pytest.MonkeyPatch) ->
     def stopped() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("engine.cli.doctor.examine", stopped)
+    monkeypatch.setattr("fedskew.cli.doctor.examine", stopped)
     code, out, _ = call("doctor", "--json")
     error = one_object(out)["error"]
     assert (code, error["kind"], error["exit_code"]) == (130, "Stopped", 130)

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from rich.text import Text
 
-from engine.cli import naming, show
-from engine.cli.plain import plain_console
 from engine.sweeps.folder import SweepFolder
-from engine.sweeps.live import LiveTable
-from engine.sweeps.mending import Left
 from engine.sweeps.named import NamedSweep
+from engine.sweeps.observers import SweepStart
 from engine.sweeps.planning import Mode
-from engine.sweeps.running import _announce
+from fedskew.cli import naming, show
+from fedskew.cli.plain import plain_console
+from fedskew.lab.sweeping.live import LiveTable
 from tests.support.command_line import SMALL
 from tests.support.house import SOURCES, name
 from tests.support.small_sweeps import grid
@@ -44,13 +43,13 @@ def test_a_sweep_with_such_names(capsys: pytest.CaptureFixture[str], tmp_path: P
     console = plain_console(stderr=True, width=200, force_terminal=False)
     named = NamedSweep("own[bold] :red_circle:", "laptop", (), ODD, grid("laptop"))
     folder = SweepFolder(tmp_path / "v[" / "red]")
-    _announce(console, named, folder, Mode("inside", 0, ({"CPU": 1.0},), 1, ODD), 8, Left(), 1)
+    mode = Mode("inside", 0, ({"CPU": 1.0},), 1, ODD)
+    live = LiveTable(console)
+    live.on_start(SweepStart(named, folder, 8, 0, 1, mode, 8))
     err = capsys.readouterr().err
     assert named.name in err and str(folder.path) in err and err.count(ODD) == 2
-    live = LiveTable(console, folder, 1, named.sweep, "ASHA")
     live._running["00000"] = ({"mu": "[/red]:red_circle:"}, {"round": 1})
-    with live:
-        pass
+    live.on_end()
     assert "mu=[/red]:red_circle:" in capsys.readouterr().err
 
 
@@ -89,8 +88,8 @@ def readers_of_markup(text: str) -> list[str]:
 def test_no_text_is_read_as_markup() -> None:
     """Kills: another console, a status or a column of a progress bar that reads a name."""
     allowed = {
-        "engine/cli/plain.py": ["Console"],
-        "engine/cli/floor.py": ["console.status(f'{rounds} rounds, then the machine')"],
+        "fedskew/cli/plain.py": ["Console"],
+        "fedskew/cli/floor.py": ["console.status(f'{rounds} rounds, then the machine')"],
     }
     found = {name(path): readers_of_markup(path.read_text()) for path in SOURCES}
     assert {file: lines for file, lines in found.items() if lines} == allowed

@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 from engine.base.errors import ConfigError
-from engine.cli import key_meanings
-from engine.cli.json_output import plain
-from engine.cli.schema import DIALECT, _numbers, schema
 from engine.experiment import CHOICES, Experiment, keys
 from engine.sweeps.named import load
+from fedskew.cli import key_meanings
+from fedskew.cli.json_output import plain
+from fedskew.cli.schema import DIALECT, _numbers, schema
 from tune_configs import EXPERIMENTS, SWEEPS
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +41,7 @@ def wrong(values: Any) -> list[str]:
 def test_it_is_a_schema(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: what no validator reads; a command that prints something else."""
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    monkeypatch.setattr("engine.cli.schema.schema", lambda: SCHEMA)
+    monkeypatch.setattr("fedskew.cli.schema.schema", lambda: SCHEMA)
     code, out, err = call("schema")
     assert (code, err) == (0, "") and json.loads(out) == SCHEMA == json.loads(call("schema", "--json")[1])
     assert SCHEMA["$schema"] == DIALECT
@@ -124,7 +124,7 @@ def test_every_key_is_explained() -> None:
     """Kills: a key without title or meaning; the file of meanings that is older than the page."""
     assert key_meanings.FILE.read_text() == key_meanings.to_text(
         key_meanings.of_page((ROOT / key_meanings.PAGE).read_text(encoding="utf-8"))
-    ), "python -m engine.cli.key_meanings"
+    ), "python -m fedskew.cli.key_meanings"
     told = set()
     for name, one in SCHEMA["$defs"].items():
         told |= {part["title"] for part in one.get("properties", {}).values() if part.get("description")}

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from engine.cli import stopping
+from fedskew.cli import stopping
 from tests.support.command_line import fedskew
 
 
@@ -37,6 +37,6 @@ def test_a_sentence_is_ours_and_not_typers(
     def raises(*_: object) -> None:
         raise raised
 
-    monkeypatch.setattr("engine.cli.listing.plain_console", raises)
+    monkeypatch.setattr("fedskew.cli.listing.plain_console", raises)
     found, _, err = fedskew(monkeypatch, capsys, "list")
     assert found == code and err.startswith(told) and "Abort" not in err

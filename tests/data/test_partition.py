@@ -15,8 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from engine.analysis.run_pictures import partition as partition_picture
-from engine.analysis.run_pictures.partition import draw_partition
 from engine.base.errors import ConfigError, DataError
 from engine.data import PARTITIONS, Assignment, CbflCode, Dataset, Iid, Natural, Partition, Personalised, Split
 from engine.data.assignment import Parts
@@ -24,6 +22,8 @@ from engine.data.dataset import AS_IS, largest_remainder
 from engine.data.partitions.dealing import deal
 from engine.data.partitions.partition import _repaired
 from engine.run.preparing import prepare
+from fedskew.lab.run_pictures import partition as partition_picture
+from fedskew.lab.run_pictures.partition import draw_partition
 from tests.support.tiny import experiment
 
 CIFAR10_LABELS = np.repeat(np.arange(10), 5000)  # the true counts; no rule but `iid` and `natural` sees the order

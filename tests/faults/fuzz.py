@@ -153,7 +153,6 @@ def _of_runs() -> list[Reader]:
     import safetensors.torch
     import torch
 
-    from engine.analysis.trials import columns_of, read_experiment
     from engine.data import ClientTable
     from engine.data.assignment import Assignment
     from engine.experiment import Experiment
@@ -163,6 +162,7 @@ def _of_runs() -> list[Reader]:
     from engine.record.states import MemoryStore
     from engine.record.store import StageStore
     from engine.record.tables import Table
+    from engine.results.trials import columns_of, read_experiment
 
     found = Checkpoint(
         Position(0, 2), {"weights": torch.arange(6.0), "buffers": torch.zeros(0)}, {1: "ab" * 32}, {"torch": "2"}

@@ -124,7 +124,7 @@ def _role() -> Role | None:
     words = " ".join(sys.orig_argv)
     if "default_worker.py" in words:
         return "worker"
-    return "command" if "engine.cli" in words else None
+    return "command" if "fedskew.cli" in words else None
 
 
 class _Process:

@@ -86,7 +86,7 @@ def launch(
     if fault is not None:
         fault.arm()
         environment |= fault.environment()
-    command = [sys.executable, "-m", "engine.cli.entry", *words]
+    command = [sys.executable, "-m", "fedskew.cli.entry", *words]
     began, happened, in_time = time.monotonic(), False, True
     with open(said, "w+", errors="replace") as output:
         # Through a pipe: a limit to the length of files is not one to what is said.
@@ -189,7 +189,7 @@ def command_of(process: Process) -> int:
     """Return the process that does a launch's work, which the one that was started waits for."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     for pid in map(int, children.read_text().split()):
-        if b"engine.cli" in Path(f"/proc/{pid}/cmdline").read_bytes():
+        if b"fedskew.cli" in Path(f"/proc/{pid}/cmdline").read_bytes():
             return pid
     return process.pid
 

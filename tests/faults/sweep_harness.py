@@ -25,8 +25,8 @@ from typing import Any
 
 import pandas as pd
 
-from engine.analysis import load as load_results
 from engine.record.run_folder import RunFolder
+from engine.results import load as load_results
 from engine.run.local_driver import LocalDriver
 from engine.run.recording import weights_sha256
 from engine.run.run import Run
@@ -242,7 +242,7 @@ class _Course:
         if fault.kind == "stop trial":
             return launching.stopped(there, STOP)
         if fault.kind == "stop command":
-            return launching.stopped([pid for pid, w in processes_of(self.events).items() if "engine.cli" in w], STOP)
+            return launching.stopped([pid for pid, w in processes_of(self.events).items() if "fedskew.cli" in w], STOP)
         return self._happens_to_files(fault, waiting)
 
     def _happens_to_files(self, fault: Fault, waiting: int | None) -> bool:

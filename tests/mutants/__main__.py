@@ -28,7 +28,7 @@ import pytest
 from tests.mutants.table import MUTANTS, RENAMED, Mutant
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("engine", "algorithms", "tune_configs")
+SOURCES = ("engine", "algorithms", "tune_configs", "fedskew")
 COPIED = (*SOURCES, "tests", "benchmarks", "docs", "pyproject.toml", "README.md", "CONTRIBUTING.md", "Makefile")
 WARM = ("numpy", "torch", "pandas", "pyarrow.parquet", "scipy.stats", "pydantic", "yaml", "matplotlib", "ray")
 LIMIT = 300  # seconds of one mutant

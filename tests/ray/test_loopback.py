@@ -68,7 +68,7 @@ def test_a_command_that_starts_its_own_ray(call: Any, tmp_path: Path) -> None:
     words = ["data.train_samples=400", "data.test_samples=100", "rounds=80", "execution.actors=1", "checkpoint.every=2"]
     words.append("execution.device=cpu")
     child = subprocess.Popen(
-        [sys.executable, "-m", "engine.cli.main", "run", *words, "--out", "run"],
+        [sys.executable, "-m", "fedskew.cli.main", "run", *words, "--out", "run"],
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,

@@ -15,8 +15,8 @@ from engine.experiment import Experiment
 from engine.record import parts
 from engine.run.run import run
 from engine.sweeps.definition import Sweep
-from engine.sweeps.from_python import sweep
 from engine.sweeps.options import How
+from fedskew.lab.sweeping.from_python import sweep
 from tests.support import own_prox
 
 pytestmark = pytest.mark.usefixtures("ray_session")

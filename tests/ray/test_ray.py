@@ -357,9 +357,9 @@ def test_a_trial_before_and_blocks_that_wait_for_room(
 
 def test_drivers_that_share_a_pool_keep_to_their_part(tmp_path: Path) -> None:
     """Kills: a driver of one actor that uses both; bits that depend on it; an idle actor that outlives its pool."""
-    from engine.studies.scaling.measure import Runner
     from engine.worker.ray.cluster import share
     from engine.worker.ray.pool import RayPool
+    from fedskew.lab.scaling.measure import Runner
 
     ready = {count: prepare(cell(count).resolve(), tmp_path / str(count), False) for count in (1, 2)}
     pool = RayPool(ready[2].experiment, share(ready[2].dataset), ready[2].assignment)

@@ -53,7 +53,7 @@ def test_two_runs_and_a_sweep_on_one_ray(tmp_path: Path) -> None:
     environment.pop("RAY_ADDRESS", None)
     started = {
         out: subprocess.Popen(
-            [sys.executable, "-m", "engine.cli.main", "run", "run.yaml", "--out", out, "--address", address],
+            [sys.executable, "-m", "fedskew.cli.main", "run", "run.yaml", "--out", out, "--address", address],
             cwd=tmp_path,
             env=environment,
             stderr=subprocess.PIPE,

@@ -49,7 +49,7 @@ def test_each_write_that_fails(
     goes on to other bits or rows; half a file."""
     experiment = short(workload)
     monkeypatch.setitem(WORKLOADS, workload, experiment)
-    monkeypatch.setattr("engine.analysis.run_pictures.draw_pictures", lambda *args: None)
+    monkeypatch.setattr("fedskew.lab.run_pictures.RunPictures.on_end", lambda *args: None)
     undisturbed = reference(workload, tmp_path)
     at = 0
     while True:

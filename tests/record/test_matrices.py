@@ -18,16 +18,17 @@ from PIL import Image
 
 from algorithms import ALGORITHMS
 from engine.algorithm import Clients, Compute, Context, Kind, PostTraining, Tensors
-from engine.analysis import judge, load
-from engine.analysis.drawing import Sketch
-from engine.analysis.quantities import quantity
-from engine.analysis.run_pictures import classes as class_pictures
-from engine.analysis.run_pictures import draw_pictures
 from engine.base.errors import RunFolderError
 from engine.experiment import Experiment
 from engine.record import matrices
 from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
+from engine.results import load
+from fedskew.lab.comparing.verdicts import judge
+from fedskew.lab.drawing import Sketch
+from fedskew.lab.quantities import quantity
+from fedskew.lab.run_pictures import classes as class_pictures
+from fedskew.lab.run_pictures.folder import draw_pictures
 from tests.support.report_pages import small
 from tests.support.sweep_folders import MU, save_matrices
 from tests.support.tiny import CLASSES, drive, drive_with_store, experiment, open_driver

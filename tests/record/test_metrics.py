@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.analysis.loading import load
 from engine.record import metrics
 from engine.record.metrics import ALL, METRICS, PERSONAL
 from engine.record.summary import CHECKS
-from engine.studies.diagnosis.diagnosis import Diagnosis
-from engine.studies.images.generated import Generated
+from engine.results.loading import load
+from fedskew.lab.diagnosis.diagnosis import Diagnosis
+from fedskew.lab.images.generated import Generated
 from tests.support.sweep_folders import POINTS, make_sweep
 
 FACTS = {"label_entropy", "step_label_entropy"}  # what a driver adds to a summary

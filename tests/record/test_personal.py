@@ -15,9 +15,7 @@ import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from engine.analysis.run_pictures import curves
 from engine.base.errors import ConfigError
-from engine.cli import show
 from engine.experiment import Experiment
 from engine.record.checkpoints import Position
 from engine.record.metrics import METRICS, REPORTED
@@ -28,6 +26,8 @@ from engine.record.schemas import SCHEMAS
 from engine.server.evaluation import Evaluation
 from engine.sweeps.definition import Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
+from fedskew.cli import show
+from fedskew.lab.run_pictures import curves
 from tests.support.small_sweeps import Alone, base
 from tests.support.sweep_folders import BASE, POINTS, WARM_UP, make_run
 

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from engine.analysis import load
 from engine.record import communication
+from engine.results import load
 from tests.support.tiny import drive, experiment
 
 ORDER = {"warm-up": 0, "main": 2}  # of a lineage; stage 1 is a branch

@@ -16,10 +16,10 @@ from engine.record.store import StageStore
 from engine.run.replay import until as until_round
 from engine.run.run import run
 from engine.server.stopping import Ended, Stopping
-from engine.studies.diagnosis.embedding import embed
-from engine.studies.floor.measured import cut_short
-from engine.studies.scaling.plan import Wanted, make_plan
 from engine.sweeps.folder import SweepFolder, TrialRecord
+from fedskew.lab.diagnosis.embedding import embed
+from fedskew.lab.floor.measured import cut_short
+from fedskew.lab.scaling.plan import Wanted, make_plan
 from tests.support.small_sweeps import Alone, base
 from tests.support.tiny import Driven, drive, drive_with_store, experiment, open_driver
 

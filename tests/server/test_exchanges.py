@@ -16,10 +16,10 @@ import yaml
 from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Algorithm, Clients, ClientView, Compute, Context, Kind, Tensors
-from engine.analysis import load
 from engine.base.errors import RunError
 from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore
+from engine.results import load
 from engine.server.client_map import EveryClient
 from tests.support.tiny import (
     CLASSES,

@@ -15,11 +15,11 @@ from torch import Tensor
 from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Generative, ParamLayout, Tensors
-from engine.analysis import load
-from engine.analysis.run_pictures.partition import draw_steps
 from engine.experiment import Experiment, Local
+from engine.results import load
 from engine.run.run import run
 from engine.server.class_balance import balance, changes_classes, label_entropies, last_trained, step_classes
+from fedskew.lab.run_pictures.partition import draw_steps
 from tests.support.tiny import CLASSES, assignment, dataset, drive, experiment
 
 
@@ -126,9 +126,9 @@ def test_what_the_picture_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """Kills: before and after swapped; rows in another order above and below; samples for shares."""
     drawn = []
     monkeypatch.setattr(
-        "engine.analysis.run_pictures.partition._stacked", lambda axes, values, colours: drawn.append(values)
+        "fedskew.lab.run_pictures.partition._stacked", lambda axes, values, colours: drawn.append(values)
     )
-    monkeypatch.setattr("engine.analysis.run_pictures.partition._class_key", lambda *_: None)
+    monkeypatch.setattr("fedskew.lab.run_pictures.partition._class_key", lambda *_: None)
     counts = np.array([[1, 1], [6, 2]])
     expected = torch.tensor([[3.0, 1.0], [4.0, 4.0]]).numpy()
     draw_steps(counts, expected, ("a", "b"), tmp_path / "sampler.png")

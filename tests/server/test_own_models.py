@@ -12,10 +12,7 @@ import pandas as pd
 import pytest
 import torch
 
-from engine.analysis import report
-from engine.analysis.run_pictures.curves import draw_curves
 from engine.base.errors import DataError
-from engine.cli import show
 from engine.client.entries import opened
 from engine.record.checkpoints import Position
 from engine.record.run_folder import RunFolder
@@ -23,6 +20,9 @@ from engine.record.store import StageStore
 from engine.run.preparing import check_against_data
 from engine.server.cohort import draw_cohort
 from engine.server.evaluation_schedule import EvaluationSchedule
+from fedskew.cli import show
+from fedskew.lab import report
+from fedskew.lab.run_pictures.curves import draw_curves
 from tests.support.tiny import (
     SIZES,
     Driven,

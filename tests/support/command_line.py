@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from engine.cli import main as cli
+from fedskew.cli import main as cli
 
 SMALL = [
     "execution.actors=0",

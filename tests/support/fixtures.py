@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.analysis.drawing import Drawing, Sketch
 from engine.data import Dataset
 from engine.data.sources.mnist import FashionMnistSample
 from engine.models import MODELS
 from engine.run.log import Messages
+from fedskew.lab.drawing import Drawing, Sketch
 from tests.support import own_prox
 from tests.support.canaries import one_canary
 from tests.support.command_line import fedskew
@@ -43,8 +43,8 @@ def _nothing_drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     """Runs in this process draw no pictures, which takes longer than a small run, and reports no PDFs, which is half of
     what a report takes; but for tests marked ``pictures``."""
     if "pictures" not in request.keywords:
-        monkeypatch.setattr("engine.analysis.run_pictures.draw_pictures", lambda *_: None)
-        monkeypatch.setattr("engine.analysis.drawing.Drawing.pdf", b"%PDF not drawn")
+        monkeypatch.setattr("fedskew.lab.run_pictures.RunPictures.on_end", lambda *_: None)
+        monkeypatch.setattr("fedskew.lab.drawing.Drawing.pdf", b"%PDF not drawn")
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def _one_canary() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """24 trials, one of which failed, with their report; written once, for all tests that only read."""
-    from engine.analysis.report import write
+    from fedskew.lab.report import write
     from tests.support.report_pages import ATTACK, CLAIMS, FAILED, TABLE
     from tests.support.sweep_folders import make_sweep
 

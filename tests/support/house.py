@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("engine", "algorithms", "tune_configs", "fedskew")
+IN_FEDSKEW = ("testing", "trackers", "lab", "cli")  # the folders there; its own modules are the face
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
@@ -95,8 +96,10 @@ class House:
 
 
 def room(module: str) -> str:
-    """``client`` of ``engine.client.trainer``; the first name of what is not in the engine."""
+    """``client`` of ``engine.client.trainer``, ``fedskew.lab`` of what is in it; else the first name."""
     parts = module.split(".")
+    if parts[0] == "fedskew":
+        return ".".join(parts[:2]) if len(parts) > 1 and parts[1] in IN_FEDSKEW else "fedskew"
     return parts[1] if parts[0] == "engine" and len(parts) > 1 else parts[0]
 
 

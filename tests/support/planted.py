@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.support.house import ROOT
 
-SOURCES = ("engine", "algorithms")
+SOURCES = ("engine", "algorithms", "fedskew")
 
 
 @contextmanager

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from engine.experiment import Experiment
-from engine.studies.scaling.law import Law
-from engine.studies.scaling.plan import Plan, Setting, Wanted, make_plan
-from engine.studies.scaling.study import Turn
+from fedskew.lab.scaling.law import Law
+from fedskew.lab.scaling.plan import Plan, Setting, Wanted, make_plan
+from fedskew.lab.scaling.study import Turn
 
 LAW = Law(40.0, 0.05, 0.002)
 MACHINE = {"nodes": 1, "cpus": 8.0, "gpus": 0.0, "hardware": "AVX2", "torch": "2.0", "fedskew": "0"}

@@ -8,11 +8,11 @@ from typing import Any
 
 from ray import tune
 
-from engine.analysis.claims import Claim, PaperTable
 from engine.data import Dataset
 from engine.experiment import Experiment
 from engine.record.stage_hashes import code_of
 from engine.record.sweep_files import PlannedTrial
+from engine.results.claims import Claim, PaperTable
 from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
 from engine.sweeps.named import load

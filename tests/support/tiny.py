@@ -23,9 +23,9 @@ from engine.record.store import StageStore
 from engine.run.driver import Driver
 from engine.run.reuse import Reuse
 from engine.server.client_map import EveryClient
-from engine.studies.conformance import small_data, small_runs
-from engine.studies.conformance.small_data import CLASSES, assignment, dataset
-from engine.studies.conformance.small_runs import Driven
+from fedskew.testing import small_data, small_runs
+from fedskew.testing.small_data import CLASSES, assignment, dataset
+from fedskew.testing.small_runs import Driven
 
 
 def with_public(parts: Assignment, data: Dataset, per_class: int = 3) -> Assignment:

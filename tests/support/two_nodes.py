@@ -29,7 +29,6 @@ from ray.cluster_utils import Cluster  # isort: skip
 
 import numpy as np
 
-from engine.analysis import run_pictures
 from engine.data import Dataset
 from engine.data.dataset import Source
 from engine.experiment import Experiment
@@ -44,6 +43,7 @@ from engine.sweeps.named import NamedSweep
 from engine.sweeps.options import How
 from engine.sweeps.running import run_sweep
 from engine.sweeps.trial import Job, Trial
+from fedskew.lab import run_pictures
 from tests.faults.cluster import NOTICE
 
 TABLES = ("rounds", "clients", "evaluations")
@@ -241,7 +241,7 @@ def is_itself(folder: Path, trial: str) -> bool:
 
 
 def main(folder: Path) -> dict[str, Any]:
-    run_pictures.draw_pictures = lambda *_: None  # of the trials by themselves
+    run_pictures.RunPictures.on_end = lambda *_: None  # of the trials by themselves
     small: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
     head = {**small, "include_dashboard": False, "_system_config": NOTICE}
     cluster = Cluster(initialize_head=True, head_node_args=head)

@@ -11,9 +11,8 @@ import pytest
 import yaml
 from ray import tune
 
-from engine.analysis.claims import Claim
 from engine.base.errors import ConfigError, RunFolderError
-from engine.cli.naming import cell
+from engine.results.claims import Claim
 from engine.sweeps import running
 from engine.sweeps.definition import Optuna, Pbt, Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
@@ -21,6 +20,7 @@ from engine.sweeps.named import NamedSweep, load
 from engine.sweeps.options import How
 from engine.sweeps.planning import plan
 from engine.sweeps.trial import Trial
+from fedskew.cli.naming import cell
 from tests.support import small_sweeps
 from tests.support.small_sweeps import base
 from tune_configs import SWEEPS

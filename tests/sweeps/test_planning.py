@@ -13,9 +13,9 @@ from torch import nn
 
 from algorithms import ALGORITHMS
 from algorithms.fedprox import FedProx
-from engine.analysis.claims import Claim, PaperTable
 from engine.base.errors import ConfigError, ResourceError
 from engine.experiment import Execution, Experiment
+from engine.results.claims import Claim, PaperTable
 from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep
 from engine.sweeps.folder import TrialRecord
 from engine.sweeps.named import known, load

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from fedskew.lab.sweeping.last_trials import LastTrials
 
-from engine.sweeps.last_trials import LastTrials
 from engine.sweeps.portions import Portions, portion_for
 
 
@@ -77,12 +77,12 @@ def test_portions_grow_with_what_runs_at_a_time() -> None:
 
 def test_a_report_is_got_ready_when_no_trial_is_left_to_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: imports for the report while a trial waits for the core, or after the last trial alone."""
-    monkeypatch.delitem(sys.modules, "engine.analysis.report", raising=False)
+    monkeypatch.delitem(sys.modules, "fedskew.lab.report", raising=False)
     last = LastTrials(2)
     last.on_trial_start(0, [], "00000")
     last.on_trial_complete(0, [], "00000")
-    assert "engine.analysis.report" not in sys.modules
+    assert "fedskew.lab.report" not in sys.modules
     last.on_trial_start(1, [], "00001")
-    assert "engine.analysis.report" not in sys.modules
+    assert "fedskew.lab.report" not in sys.modules
     last.on_trial_complete(1, [], "00000")
-    assert "engine.analysis.report" in sys.modules
+    assert "fedskew.lab.report" in sys.modules

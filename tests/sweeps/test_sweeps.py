@@ -22,29 +22,29 @@ from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
 from rich.console import Console
 
 from benchmarks.memory import descendants
-from engine.analysis import load as load_results
 from engine.base.errors import ConfigError, ResourceError
 from engine.base.own_modules import import_file
 from engine.base.owned import owned
-from engine.cli import sweep as cli_sweep
-from engine.export.exporting import exported
 from engine.record.run_folder import RunFolder
+from engine.results import load as load_results
 from engine.run.run import Run
-from engine.sweeps.deciding import run_until_decided
 from engine.sweeps.folder import TUNE, SweepFolder
-from engine.sweeps.live import LiveTable
-from engine.sweeps.merging import merge
 from engine.sweeps.named import NamedSweep, load
 from engine.sweeps.options import How
 from engine.sweeps.running import SweepResult, reopened, resume_sweep, run_sweep
 from engine.sweeps.trial import Trial
+from fedskew.cli import sweep as cli_sweep
+from fedskew.lab.sweeping.deciding import run_until_decided
+from fedskew.lab.sweeping.live import LiveTable, on_terminal
+from fedskew.lab.sweeping.merging import merge
+from fedskew.trackers.exporting import exported
 from tests.support import small_sweeps
 from tests.support.foreign import ANYWHERE, Foreign
 from tests.support.waiting import settle
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 SMALL = str(Path(small_sweeps.__file__))
-COMMAND = [sys.executable, "-m", "engine.cli.main"]
+COMMAND = [sys.executable, "-m", "fedskew.cli.main"]
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"} | {"RAY_AUTH_MODE": "disabled"}
 TWO_PLACES = ("execution.threads=4", "execution.cpus_per_actor=4")  # of the session's eight CPUs
 OWN = ["seconds", "folder", "rounds_computed"]  # columns of the trials table that may differ between equal sweeps
@@ -54,9 +54,9 @@ def named(function: str, *overrides: str) -> NamedSweep:
     return load(f"{SMALL}:{function}", "laptop", overrides, {})
 
 
-def swept(function: str, out: Path, *overrides: str, **how: Any) -> SweepResult:
+def swept(function: str, out: Path, *overrides: str, observers: Any = (), **how: Any) -> SweepResult:
     how = {"concurrent": 1, "mode": "inside", "store": out.parent / f"store-{out.name}", **how}
-    return run_sweep(named(function, *overrides), out, How(**how))
+    return run_sweep(named(function, *overrides), out, How(**how), observers=observers)
 
 
 def summaries(folder: Path) -> dict[str, dict[str, Any]]:
@@ -202,9 +202,9 @@ def test_seeds_are_added_and_no_trial_runs_again(tmp_path: Path, monkeypatch: py
         run_until_decided(replace(named("claimed"), most=4), folder, how, measure=dies)
     before = {path: path.stat().st_mtime_ns for path in folder.glob("trials/*/*.json")}
     begun: list[str] = []
-    monkeypatch.setattr(LiveTable, "on_trial_start", lambda self, iteration, trials, trial: begun.append(str(trial)))
+    monkeypatch.setattr(LiveTable, "on_trial_start", lambda self, trial, config: begun.append(trial))
     again, given = reopened(folder, {})
-    _, outcome, verdicts = run_until_decided(again, folder, given)
+    _, outcome, verdicts = run_until_decided(again, folder, given, observers=on_terminal(Console(file=StringIO())))
     assert sorted(begun) == ["00004", "00005", "00006", "00007"]
     assert all(path.stat().st_mtime_ns == time for path, time in before.items())
     assert (outcome.trials, outcome.statuses, outcome.rounds_computed) == (8, {"finished": 8}, 8)
@@ -256,9 +256,10 @@ def test_pbt_copies_and_perturbs_with_the_right_weights(tmp_path: Path, monkeypa
     """Kills: a copy that keeps its old weights, state or hyper-parameters; a schedule that hides it."""
     reports: list[tuple[str, int]] = []
     monkeypatch.setattr(
-        LiveTable, "on_trial_result", lambda *_, trial, result, **__: reports.append((str(trial), result["round"]))
+        LiveTable, "on_trial_result", lambda self, trial, config, result: reports.append((trial, result["round"]))
     )
-    outcome = swept("pbt", tmp_path / "pbt", *TWO_PLACES, concurrent=None)
+    observers = on_terminal(Console(file=StringIO()))
+    outcome = swept("pbt", tmp_path / "pbt", *TWO_PLACES, observers=observers, concurrent=None)
     assert outcome.statuses == {"finished": 4}
     assert outcome.rounds_asked == 32
     found, folder = weights(tmp_path / "pbt"), SweepFolder(tmp_path / "pbt")
@@ -319,7 +320,7 @@ def test_a_goal_that_is_reached_counts(tmp_path: Path) -> None:
     loggers = JsonLoggerCallback(), CSVLoggerCallback()
     asked = replace(asked, sweep=replace(asked.sweep, callbacks=(meddling, *loggers)))
     how = How(concurrent=1, mode="inside", store=tmp_path / "store")
-    outcome = run_sweep(asked, tmp_path / "goal", how, console=console)
+    outcome = run_sweep(asked, tmp_path / "goal", how, observers=on_terminal(console))
     assert meddling.asked[:2] == ["00000", "result"] and meddling.asked[-1] == "00001"
     assert "callback Meddling raised in on_trial_start (ConnectionError: no server)" in console.export_text()
     assert outcome.statuses == {"finished": 2}

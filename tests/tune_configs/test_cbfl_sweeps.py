@@ -16,14 +16,14 @@ import yaml
 from algorithms import ALGORITHMS
 from algorithms.cbfl import Cbfl
 from algorithms.scaffold import Scaffold
-from engine.analysis.claims import PaperTable, Published
-from engine.analysis.quantities import quantity
 from engine.experiment import Experiment
 from engine.record.store import StageStore
+from engine.results.claims import PaperTable, Published
 from engine.server.class_balance import label_entropies
 from engine.sweeps.definition import Sweep
 from engine.sweeps.named import PROFILES, known, load
 from engine.sweeps.planning import Planned, order, plan
+from fedskew.lab.quantities import quantity
 from tests.support.tiny import drive_with_store
 from tune_configs import EXPERIMENTS, SWEEPS, cbfl, cbfl_published, drift
 

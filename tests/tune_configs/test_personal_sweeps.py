@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from benchmarks import personal
-from engine.analysis.claims import Claim
-from engine.analysis.settings import matches
+from engine.results.claims import Claim
+from engine.results.settings import matches
 from engine.sweeps.definition import Sweep
 from engine.sweeps.named import PROFILES, known, load
 from engine.sweeps.planning import Planned, plan

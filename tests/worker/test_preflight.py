@@ -149,7 +149,7 @@ def test_a_trial_changes_nothing(
     model = {"name": "resnet8"} if name in ("fedavg", "scaffold") else BASE["model"]
     config = experiment_of(name, rounds=2, model=model, local={"epochs": 1, "batch_size": 8})
     plain = drive(tmp_path / "plain", config)
-    monkeypatch.setattr("engine.studies.conformance.small_runs.InProcessPool", Crowded)
+    monkeypatch.setattr("fedskew.testing.small_runs.InProcessPool", Crowded)
     crowded = config.replace({"execution.actors": 2})  # as on Ray
     with caplog.at_level(logging.INFO, "fedskew"):
         tried = drive(tmp_path / "tried", crowded)
@@ -163,7 +163,7 @@ def test_a_trial_is_made_once_a_stage(tmp_path: Path, monkeypatch: pytest.Monkey
     """Of the client with most rows. Kills: the first client; one trial for algorithms that differ."""
     stages = [{"name": "one", "rounds": 2, "algorithm": {"name": "fedavg"}}]
     stages.append({"name": "two", "rounds": 2, "needs": ["one"], "algorithm": {"name": "scaffold"}})
-    monkeypatch.setattr("engine.studies.conformance.small_runs.InProcessPool", Crowded)
+    monkeypatch.setattr("fedskew.testing.small_runs.InProcessPool", Crowded)
     calls: list[tuple[str, tuple[Any, ...]]] = []
     run = InProcessPool.run
 
@@ -179,7 +179,7 @@ def test_a_trial_is_made_once_a_stage(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_trial_is_of_as_many_clients_as_a_pass_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: one client's memory taken for a stack's; the loop's trial of clients that are stacked."""
-    monkeypatch.setattr("engine.studies.conformance.small_runs.InProcessPool", Crowded)
+    monkeypatch.setattr("fedskew.testing.small_runs.InProcessPool", Crowded)
     sizes: list[list[int]] = []
     together = Trainer.train_together
 

@@ -8,6 +8,6 @@ import sys
 from types import ModuleType
 
 os.fsync = lambda descriptor: None
-undrawn = ModuleType("engine.analysis.run_pictures")
+undrawn = ModuleType("fedskew.lab.run_pictures.folder")
 undrawn.draw_pictures = lambda *_: None  # type: ignore[attr-defined]
 sys.modules[undrawn.__name__] = undrawn

@@ -1,0 +1,371 @@
+"""A trial's folder as one row of figures.
+
+Its metrics, their sources and what they mean are those of :mod:`engine.record.metrics`: those of summary.json and
+trial.json are taken over, those to the target, of the worst tenth of clients and of the cost matrix are made here from
+the run's tables. Accuracies are fractions. Beside them a row has
+
+scope                     what accuracies without a further word are of: "global", the global model on the test set;
+                          "personal", the personal models of an algorithm that has no global one, each on its client's
+                          own test rows, the rows of all clients together. Where stages differ, that of the last one.
+class_accuracy            after the last round, of each class
+class_accuracy[1], class_accuracy[2,4,6], class_std   on one class, on some, and how far classes are apart: see
+                          class_figures.py; of a sweep that asks for them
+breaks_privacy            whether a stage of the lineage is an oracle that no client would take part in
+
+A trial that failed has its reason and no figures (NaN); so has one that was killed or is under way: its status is
+"running". One that a scheduler stopped early has the figures it had reached. A trial whose files are damaged, or have
+lost rows, has neither: its status is "damaged", and its reason says what is wrong. So is, as "missing", one that was
+planned and of which there is nothing: see coverage.py.
+
+Tables are read by column and YAML without building experiments, so that 500 trials take seconds; clients.parquet and
+personal.parquet, the large ones, are not read at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import os
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from engine.base import parquet, safe_yaml
+from engine.base.errors import DataError, FedskewError, RunFolderError, one_line
+from engine.base.opening import read_bytes
+from engine.data import SOURCES, Assignment
+from engine.experiment import lineage_of
+from engine.record import communication, fields, metrics
+from engine.record.last_rounds import comparable
+from engine.record.matrices import COST, least_on_diagonal, load
+from engine.record.personal_metrics import of_stages, tenth
+from engine.record.schemas import SCHEMAS
+from engine.record.summary import read as read_summary
+from engine.record.wholeness import check_rows
+from engine.results import round_folders
+from engine.results.class_figures import STD
+from engine.results.coverage import STATUSES
+from engine.results.facts import Facts, facts_of
+
+log = logging.getLogger("fedskew")
+READ = ("rounds", "evaluations", "exchanges")  # the tables that a report is made of; clients.parquet is not
+MOST_COUNTS = 64  # partitions whose counts are kept in memory
+
+SUMMARY = metrics.names("summary.json")  # what a trial's row has from its summary.json
+METRICS = metrics.OF_RUN
+_COSTS = METRICS.index("seconds")  # the first of those that close the row
+FIGURES = (
+    *METRICS[:_COSTS],
+    "class_accuracy",
+    *METRICS[_COSTS:],
+    "scope",
+    "breaks_privacy",
+    "weights_sha256",
+    "folder",
+)
+GENERATED = metrics.names("fedskew images")
+ON_REQUEST = metrics.ON_REQUEST  # columns of a sweep that has a trial with what they are made of
+LAYER = "cka_of_"  # and a layer's name: its mean CKA between clients, of a trial that was diagnosed
+RESERVED = (  # columns of the frames of this package, which no axis can be named after
+    *(
+        "trial",
+        "status",
+        "reason",
+        "seed",
+        *FIGURES,
+        *ON_REQUEST,
+        STD,
+        "stage",
+        "round",
+        "point",
+        "client",
+        "samples",
+        "client_accuracy",
+        "setting",
+        "reference",
+        "p",
+        "p_holm",
+    ),
+    *("mean", "std", "low", "high", "n", "seeds", *STATUSES),
+    *("averaged", "published", "same_setting", "note", "difference"),
+    *("source", "sweep", "digest", "experiment", "code", "profile"),  # of the frames of several folders
+    *("data_name", "partition_name", "model_name", "algorithm_name"),
+)
+
+
+class TrialReader:
+    """The reader that makes rows of trials; what trials share is read once."""
+
+    def __init__(self, folder: Path, target: float | None) -> None:
+        self.folder = folder
+        self.target = target
+        self.evaluations: dict[str, pa.Table] = {}
+        self.facts: dict[str, Facts] = {}  # by trial, as far as its experiment can be read
+        self.damage: dict[str, str] = {}  # trial -> what of it cannot be read
+        self.without_partition: list[str] = []  # why, for each trial that has no worst_decile_accuracy for it
+
+    def row(self, record: Mapping[str, Any], axes: list[str]) -> dict[str, Any]:
+        """Make the row of a trial; of one that is damaged, the row says so."""
+        counts = {name: record.get(name) or 0 for name in ("rounds", "rounds_asked", "rounds_computed")}
+        row = {"trial": record["trial"], "status": record["status"], "reason": record["reason"], "seed": record["seed"]}
+        row |= {axis: record["setting"].get(axis) for axis in axes} | counts | {"folder": record["folder"]}
+        try:
+            return row | self._figures(self.folder / record["folder"], record)
+        except RunFolderError as error:
+            if record["folder"] == ".":  # a run by itself: there is nothing else to report
+                raise
+            return row | self.lost(record["trial"], error)
+
+    def lost(self, trial: str, error: Exception | str) -> dict[str, Any]:
+        """Note a trial that cannot be read; what its row says of it."""
+        self.evaluations.pop(trial, None)
+        self.damage[trial] = one_line(str(error))
+        return {"status": "damaged", "reason": self.damage[trial]}
+
+    def _figures(self, folder: Path, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Read what a trial has come to, as far as it has ended; :class:`RunFolderError` where that is damaged."""
+        ended = record["status"] in ("finished", "stopped")
+        summary = read_summary(folder)
+        if ended and not summary:
+            raise RunFolderError(f"{folder / 'summary.json'} is gone")
+        figures: dict[str, Any] = {}
+        if not os.path.lexists(folder / "experiment.yaml"):
+            if ended:
+                raise RunFolderError(f"{folder / 'experiment.yaml'} is gone")
+            return figures
+        experiment = read_experiment(folder / "experiment.yaml")
+        self.facts[record["trial"]] = facts_of(experiment, summary if ended else {}, _lineage(experiment))
+        table = self._evaluations(folder, experiment)
+        if table is not None:
+            self.evaluations[record["trial"]] = table
+        if table is not None and len(table):
+            figures["scope"] = table["scope"][-1].as_py()
+        if ended and summary:
+            check_rows(folder, summary, READ)
+            figures |= {name: summary.get(name) for name in (*SUMMARY, "breaks_privacy", "weights_sha256")}
+            figures["rounds"] = summary.get("rounds", record.get("rounds") or 0)
+            if table is not None and len(table):
+                by_class = table["class_accuracy"][-1].as_py()
+                figures["class_accuracy"] = by_class
+                if figures["scope"] == "global" and by_class is not None:
+                    figures["worst_decile_accuracy"] = self._worst_decile(folder, experiment, by_class)
+                figures |= self._to_target(folder, experiment, table)
+            figures |= _on_request(folder) | _of_matrices(folder)
+        return figures
+
+    @staticmethod
+    def _evaluations(folder: Path, experiment: Mapping[str, Any]) -> pa.Table | None:
+        """Read the evaluations along the lineage; None where there are none."""
+        if not os.path.lexists(folder / "evaluations.parquet"):
+            return None
+        table = of_schema(folder, "evaluations", ["stage", "round", "scope", "accuracy", "loss", "class_accuracy"])
+        lineage = _lineage(experiment)
+        keep = [stage in lineage for stage in table["stage"].to_pylist()]
+        return table.filter(pa.array(keep, pa.bool_()))
+
+    def _to_target(self, folder: Path, experiment: Mapping[str, Any], evaluations: pa.Table) -> dict[str, int]:
+        if self.target is None:
+            return {}
+        names = [stage["name"] for stage in experiment["stages"]] or ["train"]  # a stage comes after what it needs
+        order = {name: number for number, name in enumerate(names) if name in _lineage(experiment)}
+        rows = evaluations.select(["stage", "round", "scope", "accuracy"]).to_pylist()
+        known = [row for row in comparable(rows) if row["accuracy"] is not None]
+        reached = [(order[row["stage"]], row["round"]) for row in known if row["accuracy"] >= self.target]
+        if not reached:
+            return {}
+        place, round = min(reached)
+        tables = ["rounds", *["exchanges"] * (folder / "exchanges.parquet").exists()]
+        sent = (of_schema(folder, name, ["stage", "round", *communication.BOTH_WAYS]).to_pandas() for name in tables)
+        floats = sum(communication.of_all(communication.until(rows, order, names[place], round)) for rows in sent)
+        size = 8 if experiment["execution"]["precision"] == "float64" else 4
+        return {"rounds_to_target": round, "bytes_to_target": size * floats}
+
+    def _worst_decile(self, folder: Path, experiment: Mapping[str, Any], by_class: list[float | None]) -> float | None:
+        try:
+            counts = class_counts(folder / "partition.parquet", experiment["data"])
+        except FedskewError as error:  # the table does without: the data may be on another machine
+            self.without_partition.append(str(error))
+            return None
+        if counts.shape[1] != len(by_class):
+            raise RunFolderError(
+                f"{folder / 'evaluations.parquet'} is of {len(by_class)} classes, not {counts.shape[1]}"
+            )
+        return worst_decile(counts, by_class)
+
+
+def _on_request(folder: Path) -> dict[str, float]:
+    """Return the metrics of the last round that was diagnosed, and of the last whose images were; {} without any."""
+    figures: dict[str, float] = {}
+    for kind in round_folders.KINDS:
+        found = round_folders.latest(folder, kind)
+        if found is None:
+            continue
+        try:
+            summary, layers = read_json(found / "summary.json"), found / "layers.parquet"
+            rows = columns_of(layers, ["layer", "cka"]).to_pylist() if layers.exists() else []
+        except RunFolderError as error:  # another command's: the trial's own figures stand
+            log.warning("left out: %s", error)
+            continue
+        figures |= {name: summary[name] for name in ON_REQUEST if type(summary.get(name)) in (int, float)}
+        figures |= {f"{LAYER}{row['layer']}": row["cka"] for row in rows if isinstance(row["cka"], float)}
+    return figures
+
+
+def _of_matrices(folder: Path) -> dict[str, float]:
+    """Return the metrics of the matrices that the server ended with."""
+    found = load(folder, COST)
+    return {"cost_row_minimum": float(least_on_diagonal(found[COST]).mean())} if found else {}
+
+
+def worst_decile(class_counts: np.ndarray, class_accuracy: list[float | None]) -> float:
+    """Compute worst_decile_accuracy. Classes without test data have no accuracy, and do not count in the shares.
+
+    class_counts: int64 [K, C]. class_accuracy: [C]. NaN if no client holds data of a tested class.
+    """
+    accuracy = np.array(class_accuracy, dtype=float)
+    tested = np.isfinite(accuracy)
+    counts = class_counts[:, tested]
+    counts = counts[counts.sum(axis=1) > 0]
+    if not len(counts):
+        return math.nan
+    by_client = np.sort(counts @ accuracy[tested] / counts.sum(axis=1))
+    return float(by_client[: tenth(len(by_client))].mean())
+
+
+def personal_rows(folder: Path) -> pd.DataFrame:
+    """Read personal.parquet along the lineage of the run in ``folder``, in the file's order; empty if it has none."""
+    path = folder / "personal.parquet"
+    names = ["stage", "round", "point", "client", "samples", "accuracy"]
+    if not path.exists():
+        return SCHEMAS["personal"].empty_table().select(names).to_pandas()
+    rows = of_schema(folder, "personal", names).to_pandas()
+    return of_stages(rows, _lineage(read_experiment(folder / "experiment.yaml")))
+
+
+def local_rows(folder: Path) -> pd.DataFrame:
+    """Read stage, round and local_accuracy of the rounds that measured it, along the lineage of the run in ``folder``.
+
+    Empty if none did: then the experiment, which takes longer to read, is left alone.
+    """
+    path = folder / "rounds.parquet"
+    names = ["stage", "round", "local_accuracy"]
+    there = path.exists()
+    rows = (of_schema(folder, "rounds", names) if there else SCHEMAS["rounds"].empty_table().select(names)).to_pandas()
+    measured = rows.dropna(subset=["local_accuracy"])
+    return of_stages(measured, _lineage(read_experiment(folder / "experiment.yaml"))) if len(measured) else measured
+
+
+# --- the data behind them -----------------------------------------------------------------------------
+
+
+def class_counts(partition: Path, data: Mapping[str, Any]) -> np.ndarray:
+    """Count the samples of each client and class, int64 [K, C]; :class:`DataError` if partition or data are not there.
+
+    A partition's file names rows of the data set, so the labels are read from that: once, and the counts of trials
+    that share a partition are made once.
+    """
+    if not partition.exists():
+        raise DataError(f"{partition}: there is no such partition")
+    section = json.dumps(data, sort_keys=True)
+    try:
+        key = hashlib.sha256(read_bytes(partition)).hexdigest(), section
+    except OSError as error:
+        raise DataError(f"{partition}: cannot be read ({error})") from None
+    if key not in _counts:
+        found = _labels(section)
+        if isinstance(found, Exception):
+            raise DataError(f"data.name={data['name']}: cannot be read ({found})")
+        labels, classes, fingerprint = found
+        assignment = Assignment.load(partition)
+        if assignment.data != fingerprint:
+            raise DataError(f"{partition}: was drawn from other data than data.name={data['name']} gives now")
+        if len(_counts) >= MOST_COUNTS:
+            _counts.clear()
+        _counts[key] = assignment.class_counts(labels, classes)
+    return _counts[key]
+
+
+_counts: dict[tuple[str, str], np.ndarray] = {}  # by the partition's bytes and the data section
+
+
+@lru_cache(maxsize=8)
+def _labels(section: str) -> tuple[np.ndarray, int, str] | Exception:
+    """Read the labels of the training split, the number of classes and the data's fingerprint; or return the error.
+
+    An error is kept too, so that a sweep whose data are elsewhere does not look for them once a trial.
+    """
+    try:
+        dataset = SOURCES.build(json.loads(section)).load()
+    except (FedskewError, OSError) as error:
+        return error
+    return dataset.train.labels.copy(), len(dataset.classes), dataset.fingerprint
+
+
+def _lineage(experiment: Mapping[str, Any]) -> set[str]:
+    """Find the lineage of an experiment as data: to build one takes longer than all else for 500 trials."""
+    return lineage_of({stage["name"]: stage["needs"] for stage in experiment["stages"]} or {"train": ()})
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        values = safe_yaml.read(path)
+    except (OSError, safe_yaml.NotYaml) as error:
+        raise RunFolderError(f"{path} cannot be read ({error})") from None
+    if not isinstance(values, dict):
+        raise RunFolderError(f"{path} cannot be read (it holds no mapping)")
+    return values
+
+
+def read_experiment(path: Path) -> dict[str, Any]:
+    """Read an experiment as data; :class:`RunFolderError` if it lacks the sections that are read of it."""
+    values = read_yaml(path)
+    data, stages, execution = values.get("data"), values.get("stages"), values.get("execution")
+    sections = isinstance(data, dict) and "name" in data and isinstance(execution, dict) and "precision" in execution
+    if not sections or not isinstance(stages, list) or not _are_stages(stages):
+        raise RunFolderError(f"{path} cannot be read (it is not an experiment of this version)")
+    return values
+
+
+def _are_stages(stages: list[Any]) -> bool:
+    """Return whether each stage has a name and needs none but those before it."""
+    known: set[str] = set()
+    for stage in stages:
+        if not isinstance(stage, dict) or not isinstance(stage.get("name"), str):
+            return False
+        needs = stage.get("needs")
+        if not isinstance(needs, list) or not all(isinstance(name, str) and name in known for name in needs):
+            return False
+        known.add(stage["name"])
+    return True
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read the mapping in a JSON file; :class:`RunFolderError` if it cannot be read, or holds none."""
+    try:
+        return fields.load(path)
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{path} cannot be read ({error})") from None
+
+
+def of_schema(folder: Path, name: str, columns: list[str]) -> pa.Table:
+    """Read columns of a run's table; :class:`RunFolderError` if it is damaged, or if they are of another type."""
+    path = folder / f"{name}.parquet"
+    wanted = pa.schema([SCHEMAS[name].field(column) for column in columns])
+    try:
+        return columns_of(path, columns).select(columns).cast(wanted)
+    except (pa.ArrowException, ValueError) as error:
+        raise RunFolderError(f"{path} cannot be read ({error})") from None
+
+
+def columns_of(path: Path, names: list[str] | None = None) -> pa.Table:
+    try:
+        return parquet.read(path, names)
+    except (OSError, pa.ArrowException) as error:
+        raise RunFolderError(f"{path} cannot be read ({error})") from None

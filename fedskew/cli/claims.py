@@ -1,0 +1,168 @@
+"""The ledger of claims: ``fedskew claims``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from engine.base.errors import ConfigError, FedskewError, RunFolderError, nearest, require
+from engine.base.files import write_atomically
+from engine.base.opening import read_text
+from fedskew.cli import stopping
+from fedskew.cli.json_output import Json, print_json
+from fedskew.cli.plain import plain_console
+from fedskew.cli.show import console as terminal
+from tune_configs import SWEEPS
+
+if TYPE_CHECKING:
+    from fedskew.lab.ledger import Entry, Stated, SweepRows
+
+LEDGER, PAGE, README = Path("docs/claims"), Path("docs/claims.md"), Path("README.md")
+
+
+def claims_command(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="a paper (ccvr) or a sweep (ccvr.main): print its rows alone; "
+            "with --record folders, with --confirm entries"
+        ),
+    ] = None,
+    record: Annotated[bool, typer.Option("--record", help="put these sweeps' folders into the ledger first")] = False,
+    confirm: Annotated[
+        bool, typer.Option("--confirm", help="run one seed of these entries again: equal bits, and they count again")
+    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="write nothing; exit 1 if the page is not up to date")] = False,
+    as_json: Json = False,
+    root: Annotated[Path, typer.Option(help="the checkout of fedskew whose docs/claims.md is written")] = Path("."),
+) -> None:
+    """Write docs/claims.md: each claim of each paper with its verdict, from the tables in docs/claims."""
+    for word, writes in {"--record": record, "--confirm": confirm}.items():
+        require(not (writes and check), "--check", "true", f"writes nothing, and {word} does", "choose one of the two")
+    require(not (record and confirm), "--confirm", "true", "is not for what --record adds", "choose one of the two")
+    named = ", ".join(what or ())
+    require(not (check and what), "--check", "true", f"is of the whole page, not of {named} alone", "name nothing")
+    for path in (root / PAGE.parent, root / README):
+        require(path.exists(), "--root", root, f"is no checkout of fedskew (it has no {path.name})", "name one")
+    if record:
+        require(bool(what), "--record", "true", "needs the folder of a sweep", "fedskew claims --record runs/SWEEP")
+        for folder in what or ():
+            _record(Path(folder), root)
+    if confirm:
+        rule = "needs entries of the ledger"
+        require(bool(what), "--confirm", "true", rule, f"fedskew claims --confirm {LEDGER}/ENTRY.yaml")
+        for entry in what or ():
+            _confirm(Path(entry), root)
+    wanted = [] if record or confirm else list(what or ())
+    rows = ledger(root, wanted)
+    if wanted and not as_json:
+        _print(rows)
+        return
+    stale = [] if wanted else _pages(root, rows, check)
+    if as_json:
+        from fedskew.lab.ledger import counts, to_mappings
+
+        print_json({"counts": counts(rows), "claims": to_mappings(rows), "stale": stale if check else []})
+    if check and stale:
+        raise typer.Exit(1)
+
+
+def ledger(root: Path, wanted: Sequence[str] = ()) -> list[SweepRows]:
+    """Judge the claims of all named sweeps, or of the papers and sweeps that are ``wanted``."""
+    from engine.sweeps.named import PROFILES, load  # with Ray Tune
+    from fedskew.lab.ledger import read_all, rows_of
+    from fedskew.lab.sweeping.stated import as_stated
+
+    names = [f"{module}.{name}" for module, functions in SWEEPS.items() for name in functions]
+    for one in wanted:
+        require(one in {*names, *SWEEPS}, "claims", one, "is no paper and no sweep", nearest(one, [*SWEEPS, *names]))
+    chosen = [name for name in names if not wanted or {name, name.partition(".")[0]} & {*wanted}]
+    stated = [as_stated(load(name, profile, [], SWEEPS)) for name in chosen for profile in PROFILES]
+    entries = [entry for entry in read_all(root / LEDGER) if not wanted or entry.name in chosen]
+    return rows_of(stated, entries, lambda entry: _now(entry.name, entry.profile, entry.overrides))
+
+
+def _now(name: str, profile: str, overrides: Sequence[str]) -> Stated | None:
+    """Return the sweep as it is now; None if there is none of that name any more, or none with these overrides."""
+    from engine.sweeps.named import load
+    from fedskew.lab.sweeping.stated import as_stated
+
+    try:
+        return as_stated(load(name, profile, overrides, SWEEPS))
+    except FedskewError:
+        return None
+
+
+def _record(folder: Path, root: Path) -> None:
+    from fedskew.lab.ledger import file_of, read, record, write
+    from fedskew.lab.ledger.recording import asked, choice_of
+
+    name, profile, overrides = asked(folder)
+    place = file_of(root / LEDGER, name, profile, choice_of(folder))
+    before: Entry | None = None
+    with suppress(RunFolderError):  # a damaged one is replaced
+        before = read(place) if place.exists() else None
+    entry = record(folder, _now(name, profile, overrides), before)
+    path = write(root / LEDGER, entry)
+    terminal.print(f"recorded   {entry.ended} in {path}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _confirm(place: Path, root: Path) -> None:
+    """Run one seed of an entry again, and write down that it came to the same bits."""
+    from engine.sweeps.options import How
+    from engine.worker.ray import cluster
+    from fedskew.lab.ledger import confirmed, read, record, write
+    from fedskew.lab.sweeping.confirming import again
+    from fedskew.lab.sweeping.from_python import run_and_measure
+    from fedskew.lab.sweeping.live import on_terminal
+    from fedskew.lab.sweeping.stated import as_stated
+
+    entry, how = read(place), How()
+    named, folder = again(entry, how, SWEEPS)
+    outcome = run_and_measure(named, folder, how, None, on_terminal(terminal))
+    if outcome.interrupted:
+        terminal.print("continue with the same command", highlight=False)
+        raise typer.Exit(stopping.exit_code())
+    cluster.leave()
+    stated = as_stated(named)
+    path = write(root / LEDGER, confirmed(entry, record(folder, stated), stated))
+    terminal.print(f"confirmed  {path}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _pages(root: Path, rows: Sequence[SweepRows], check: bool) -> list[Path]:
+    """Write the page and the README's rows, or with ``check`` compare them; return those that were not up to date."""
+    from engine.sweeps.named import papers
+    from fedskew.lab.ledger import counts, page, with_headlines
+
+    made = {PAGE: page(rows, papers(SWEEPS)), README: with_headlines(read_text(root / README), rows)}
+    old = [path for path, text in made.items() if not (root / path).exists() or read_text(root / path) != text]
+    if check:
+        for path in old:
+            terminal.print(f"{path} is not up to date; run fedskew claims", highlight=False, markup=False)
+        return old
+    for path in old:
+        try:
+            write_atomically(root / path, made[path])
+        except OSError as error:
+            raise ConfigError("--root", root, f"cannot be written ({error})", "name another one") from None
+    told = ", ".join(f"{count} {word}" for word, count in counts(rows).items())
+    terminal.print(f"{root / PAGE}: {told}", highlight=False, soft_wrap=True, markup=False)
+    return old
+
+
+def _print(rows: Sequence[SweepRows]) -> None:
+    table = Table(box=None)
+    for name in ("sweep", "claim", "source", "verdict", "effect, 95 % interval", "seeds"):
+        table.add_column(name, no_wrap=name in ("sweep", "verdict"))
+    for sweep in rows:
+        name = sweep.name if sweep.profile == "laptop" else f"{sweep.name} ({sweep.profile})"
+        name += sweep.changed + ", second best" * bool(sweep.choice)
+        for row in sweep.rows:
+            seeds = str(len(row.verdict.seeds)) if row.verdict else ""
+            table.add_row(name, row.claim.text, row.claim.source, row.word, row.effect, seeds)
+    plain_console().print(table)

@@ -1,0 +1,345 @@
+"""A look at the machine before anything runs: ``fedskew doctor``.
+
+Each check is a function that returns findings, one line each. None of them downloads, decodes an image, imports Ray or
+starts one; the only connection made is to a Ray that is named by ``RAY_ADDRESS`` or was begun here by ``ray start``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import re
+import shutil
+import socket
+import tempfile
+import tomllib
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import typer
+from rich.text import Text
+
+import engine
+from engine.base.devices import cards, cores, cpu_name, memory
+from engine.base.errors import ConfigError, DataError, one_line
+from engine.base.opening import read_text
+from engine.base.writable import check_writable, nearest_existing
+from engine.data import SOURCES
+from engine.data.sources.finding import cache_folder
+from engine.record.numerics import NOTHING, settings
+from engine.worker.thread_count import MOST
+from fedskew.cli.json_output import Json, print_json
+from fedskew.cli.plain import plain_console
+from fedskew.cli.sweep import STORE_GB
+
+RUNS = Path("runs")  # the default place of run folders, sweep folders and scaling studies
+GB = 1e9
+LITTLE = 1.0  # GB free, below which a folder for runs is too full to be left unsaid
+STYLES = {"ok": "green", "warn": "yellow", "wrong": "bold red"}
+REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*\(?([^;()]*)\)?\s*(?:;(.*))?")
+EXTRA = "search"  # the extra of pyproject.toml that users install
+RAY_STORE = 10 * GB  # to which Ray lowers its objects' room by itself where shared memory is small, and no further
+CURRENT_CLUSTER = "ray_current_cluster"  # the file in which `ray start` leaves its address
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """A line of the report; ``repair`` is in the text."""
+
+    mark: Literal["ok", "warn", "wrong"]
+    topic: str
+    name: str
+    text: str
+
+
+def doctor_command(as_json: Json = False) -> None:
+    """Say what is installed, what a run here would use, which data sets are found, and what is wrong."""
+    findings = list(examine())
+    wrong = sum(found.mark == "wrong" for found in findings)
+    if as_json:
+        print_json({"ok": not wrong, "findings": [dataclasses.asdict(found) for found in findings]})
+    else:
+        _show(findings, wrong)
+    raise typer.Exit(1 if wrong else 0)
+
+
+def _show(findings: Sequence[Finding], wrong: int) -> None:
+    out, width = plain_console(), max(len(found.name) for found in findings)
+    topic = ""
+    for found in findings:
+        if found.topic != topic:
+            topic = found.topic
+            out.print(topic, style="bold", highlight=False)
+        line = Text.assemble("  ", (f"{found.mark:<5}", STYLES[found.mark]), f"  {found.name:<{width}}  {found.text}")
+        out.print(line, soft_wrap=True, highlight=False)
+    out.print({0: "nothing is wrong", 1: "one thing is wrong"}.get(wrong, f"{wrong} things are wrong"), highlight=False)
+
+
+def examine() -> Iterator[Finding]:
+    """Yield the findings of all checks; a check that fails is a finding, too."""
+    checks: Mapping[str, Callable[[], Sequence[Finding]]] = {
+        "installed": check_installed,
+        "machine": check_machine,
+        "Ray": check_ray,
+        "folders": check_folders,
+        "data sets": check_data_sets,
+    }
+    for topic, check in checks.items():
+        try:
+            yield from check()
+        except Exception as error:
+            told = one_line(f"cannot be checked ({type(error).__name__}: {error})")
+            yield Finding("wrong", topic, topic, told)
+
+
+# --- what is installed --------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Declared:
+    """The versions that fedskew is made for, as specifiers such as ``>=2.11,<2.14``."""
+
+    python: str
+    packages: Mapping[str, str]
+    optional: Mapping[str, str]
+
+
+def declared(root: Path | None = None) -> Declared:
+    """Return what ``pyproject.toml`` in ``root`` declares, or the installed package, where there is no such file."""
+    path = (root or Path(engine.__file__).parent.parent) / "pyproject.toml"
+    try:
+        project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+        python, needs = project["requires-python"], project["dependencies"]
+        needs = [*needs, *(f'{need}; extra == "{EXTRA}"' for need in project["optional-dependencies"][EXTRA])]
+    except (OSError, ValueError, KeyError):
+        python = str(metadata.metadata("fedskew")["Requires-Python"])
+        needs = metadata.requires("fedskew") or []
+    parsed = [requirement(need) for need in needs]
+    packages = {name: tested for name, tested, condition in parsed if not condition}
+    return Declared(python, packages, {name: tested for name, tested, condition in parsed if f'"{EXTRA}"' in condition})
+
+
+def requirement(text: str) -> tuple[str, str, str]:
+    """Return the name, the version specifiers and the condition of a requirement such as ``ray[tune]>=2.55; ...``."""
+    found = REQUIREMENT.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no requirement")
+    return found[1], found[2].replace(" ", ""), (found[3] or "").strip()
+
+
+def release(version: str) -> tuple[int, ...]:
+    """Return the numbers that a version begins with, without zeros at the end: (2, 13) for ``2.13.0+cpu``."""
+    numbers = [int(part) for part in re.findall(r"\d+", re.match(r"[\d.]*", version)[0])]  # pyright: ignore[reportOptionalSubscript]
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def is_within(version: str, specifiers: str) -> bool:
+    """Return whether a version fulfils all of ``>=``, ``<`` and ``==`` specifiers, by its release numbers alone."""
+    compare: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
+        ">=": lambda there, bound: there >= bound,
+        "==": lambda there, bound: there == bound,
+        "<": lambda there, bound: there < bound,
+    }
+    there = release(version)
+    return all(compare[how](there, release(bound)) for how, bound in re.findall(r"(>=|==|<)([\d.]+)", specifiers))
+
+
+def check_installed() -> list[Finding]:
+    """Check the versions of fedskew, Python and all packages against those that are declared."""
+    tested = declared()
+    return [
+        _installed("ok", "fedskew", f"{engine.__version__}, in {Path(engine.__file__).parent}"),
+        check_version("Python", platform.python_version(), tested.python),
+        *(check_version(name, installed(name), specifiers) for name, specifiers in tested.packages.items()),
+        *(check_version(name, installed(name), specifiers, EXTRA) for name, specifiers in tested.optional.items()),
+        *check_pair(installed("torch"), installed("torchvision")),
+    ]
+
+
+def check_version(name: str, there: str | None, tested: str, extra: str | None = None) -> Finding:
+    """Check one version; a package of an ``extra`` may be missing."""
+    repair = f"pip install '{name}{tested}'"
+    if there is None:
+        if extra is not None:
+            return _installed("ok", name, f"not installed; only the extra {extra!r} needs it: {repair}")
+        return _installed("wrong", name, f"is missing; {repair}")
+    if not is_within(there, tested):
+        return _installed("wrong", name, f"{there} is outside of the range {tested}; {repair}")
+    return _installed("ok", name, f"{there} ({tested})")
+
+
+def check_pair(torch_version: str | None, torchvision_version: str | None) -> list[Finding]:
+    """Check that torchvision is the one that was built for this torch; nothing is found where it is."""
+    if torch_version is None or torchvision_version is None:
+        return []
+    needs = (requirement(need) for need in metadata.requires("torchvision") or ())
+    built_for = next((tested for name, tested, _ in needs if name == "torch"), "")
+    if is_within(torch_version, built_for):
+        return []
+    repair = "install both from the same place, at once"
+    return [_installed("wrong", "torchvision", f"is built for torch{built_for}, not {torch_version}; {repair}")]
+
+
+def installed(name: str) -> str | None:
+    """Return the version of an installed package, or None, without importing it."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _installed(mark: Literal["ok", "warn", "wrong"], name: str, text: str) -> Finding:
+    return Finding(mark, "installed", name, text)
+
+
+# --- what would be used -------------------------------------------------------------------------------------
+
+
+def check_machine() -> list[Finding]:
+    """Check what rounds would be computed on: cores, memory, cards, the processor's vector instructions."""
+    there, all_of_them = cores(), os.cpu_count() or 1
+    of = "" if there == all_of_them else f" of {all_of_them}"
+    return [
+        Finding("ok", "machine", "cores", f"{there}{of}; up to {min(there, MOST)} workers in one process"),
+        Finding("ok", "machine", "memory", f"{memory('cpu') / GB:.1f} GB"),
+        *check_cards(),
+        check_kernels(torch.backends.cpu.get_cpu_capability()),
+        check_settings(settings(os.environ)),
+    ]
+
+
+def check_cards(driver: Path = Path("/proc/driver/nvidia/version")) -> list[Finding]:
+    """Check the cards that torch can use, and whether there is a driver whose cards it cannot use."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = cards()
+    if found:
+        lines = [f"{name}, {size / GB:.1f} GB" for name, size in found]
+        return [Finding("ok", "machine", f"card {number}", line) for number, line in enumerate(lines)]
+    if not driver.exists():
+        return [Finding("ok", "machine", "cards", "none; everything is computed on the CPU")]
+    reason = one_line(str(told[0].message)) if told else "no card is visible to this process"
+    if torch.version.cuda is None:
+        reason = "this torch is built without CUDA; install one that has it"
+    return [Finding("warn", "machine", "cards", f"there is an NVIDIA driver, but torch can use no card: {reason}")]
+
+
+def check_kernels(capability: str) -> Finding:
+    """Check the instructions that torch has chosen, on which bits depend, and the libraries that it computes with."""
+    libraries = {"MKL": torch.backends.mkl.is_available(), "oneDNN": torch.backends.mkldnn.is_available()}
+    has = ", ".join(name for name, there in libraries.items() if there) or "neither MKL nor oneDNN"
+    text = f"{capability}, with {has}, on {cpu_name()}"
+    if capability in ("DEFAULT", "NO AVX"):
+        return Finding("warn", "machine", "arithmetic", f"{text}; without vector instructions: slow, and other bits")
+    return Finding("ok", "machine", "arithmetic", f"{text} (bits are those of this capability)")
+
+
+def check_settings(steering: str) -> Finding:
+    """Check whether variables or flags of torch steer the libraries that compute: bits are then of those as well."""
+    if steering == NOTHING:
+        return Finding("ok", "machine", "settings", "no variable or flag steers the libraries that compute")
+    return Finding("warn", "machine", "settings", f"{steering}: perhaps other bits, and stored rounds of their own")
+
+
+def check_ray(patience: float = 2.0) -> list[Finding]:
+    """Check which Ray a run with actors would use, and that it answers within ``patience`` seconds."""
+    asked = os.environ.get("RAY_ADDRESS", "")
+    running = current_cluster()
+    if asked in ("", "local"):
+        beside = f"; the one at {running} is used with --address auto" if running and answers(running, patience) else ""
+        text = f"a run with actors starts one here, with {cores()} CPUs, on loopback alone{beside}"
+        return [Finding("ok", "Ray", "Ray", text), *check_shared_memory()]
+    repair = "unset RAY_ADDRESS, or start that Ray"
+    address = running if asked == "auto" else asked.removeprefix("ray://")
+    if address is None:
+        return [Finding("wrong", "Ray", "Ray", f"RAY_ADDRESS={asked}: no 'ray start' has begun one here; {repair}")]
+    if not answers(address, patience):
+        return [Finding("wrong", "Ray", "Ray", f"RAY_ADDRESS={one_line(asked)}: nothing answers there; {repair}")]
+    return [Finding("ok", "Ray", "Ray", f"RAY_ADDRESS={asked} answers; a run with actors uses it")]
+
+
+def current_cluster() -> str | None:
+    """Return the address of the Ray that ``ray start`` has begun on this machine, if any."""
+    try:
+        folder = Path(os.environ.get("RAY_TMPDIR", tempfile.gettempdir())) / "ray"
+        return read_text(folder / CURRENT_CLUSTER).strip() or None
+    except (OSError, ValueError):
+        return None
+
+
+def answers(address: str, patience: float) -> bool:
+    """Return whether something listens at ``host:port``."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        return False
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), patience):
+            return True
+    except (OSError, UnicodeError):
+        return False
+
+
+def check_shared_memory(folder: Path = Path("/dev/shm")) -> list[Finding]:
+    """Check that the objects of a Ray begun here fit into shared memory; nothing is found where they do."""
+    wanted = min(0.3 * memory("cpu"), RAY_STORE)  # Ray's default share
+    if not folder.is_dir() or shutil.disk_usage(folder).total >= wanted:
+        return []
+    size = shutil.disk_usage(folder).total / GB
+    text = f"{folder} has {size:.1f} GB and Ray wants {wanted / GB:.1f}: it takes {tempfile.gettempdir()}, slower"
+    return [Finding("warn", "Ray", "shared memory", f"{text}; in a container set --shm-size")]
+
+
+# --- where files go -----------------------------------------------------------------------------------------
+
+
+def check_folders() -> list[Finding]:
+    """Check the folders that are written to by default: runs, the store of sweeps, downloads, temporary files."""
+    return [
+        check_folder("runs", RUNS, LITTLE),
+        check_folder("store", RUNS / "store", STORE_GB, f"; it may grow to {STORE_GB:g} GB, see --store-limit"),
+        check_folder("downloads", cache_folder(), LITTLE),
+        check_folder("temporary", Path(tempfile.gettempdir()), LITTLE),
+    ]
+
+
+def check_folder(name: str, folder: Path, least: float, told: str = "") -> Finding:
+    """Check that ``folder`` can be written, and that ``least`` GB are free."""
+    try:
+        check_writable(folder, name)
+    except ConfigError as error:
+        return Finding("wrong", "folders", name, f"{folder.absolute()} {error.rule}")
+    free = shutil.disk_usage(nearest_existing(folder)).free / GB
+    text = f"{folder.absolute()}, {free:.1f} GB free{told}"
+    return Finding("ok" if free >= least else "warn", "folders", name, text)
+
+
+# --- data sets ----------------------------------------------------------------------------------------------
+
+
+def check_data_sets() -> list[Finding]:
+    """Check where the files of each data set of ``fedskew list datasets`` lie."""
+    return [check_data_set(name, choice) for name, choice in SOURCES.items()]
+
+
+def check_data_set(name: str, choice: type[Any]) -> Finding:
+    """Check one data set; one that is missing is wrong only if it is a part of this package."""
+    root = {field.name: field for field in dataclasses.fields(choice)}.get("root")
+    if root is not None and root.default is dataclasses.MISSING:
+        return Finding("ok", "data sets", name, "your own images: give their folder as data.root")
+    try:
+        folder = choice().folder()
+    except DataError as error:
+        if choice.downloads:
+            text = f"not here yet; the first run downloads it into {cache_folder()}"
+            return Finding("ok", "data sets", name, text)
+        return Finding("wrong" if root is None else "warn", "data sets", name, str(error))
+    except OSError as error:
+        return Finding("wrong", "data sets", name, one_line(f"cannot be looked for ({error})"))
+    return Finding("ok", "data sets", name, "drawn, without files" if folder is None else str(folder))

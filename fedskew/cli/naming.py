@@ -1,0 +1,175 @@
+"""The words of the command line: what a name stands for, and the arguments that several commands share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from engine.base import own_modules
+from engine.base.errors import ConfigError, nearest, require
+from engine.data import PARTITIONS
+from engine.experiment import Experiment, parse_assignment
+from engine.experiment.dotted_keys import assigned
+from fedskew.cli.json_output import print_json
+from fedskew.cli.plain import plain_console
+from tune_configs import EXPERIMENTS, SWEEPS
+
+
+def joined(words: list[str] | None) -> list[str] | None:
+    """Return the words of a command with ``key = value``, ``key= value`` and ``key =value`` as one word each."""
+    if words is None:
+        return None
+    found: list[str] = []
+    for word in words:
+        before = found[-1] if found else ""
+        if (word.startswith("=") and before and "=" not in before) or (before.endswith("=") and "=" not in word):
+            found[-1] += word
+        else:
+            found.append(word)
+    return found
+
+
+What = Annotated[
+    list[str] | None,
+    typer.Argument(
+        callback=joined,
+        help="a YAML file, a name (see 'fedskew list experiments'), a sweep's cell SWEEP:CELL or a trial "
+        "FOLDER:NUMBER, then key=value pairs; without a name, the quickstart",
+    ),
+]
+
+
+def _load(files: list[Path] | None) -> list[Path] | None:
+    """Load a user's own files, before anything else of the command is looked at."""
+    for path in files or ():
+        own_modules.import_file(path, "--with")
+    return files
+
+
+With = Annotated[
+    list[Path] | None,
+    typer.Option("--with", callback=_load, is_eager=True, help="a Python file with parts of your own; may be repeated"),
+]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(callback=joined, help="dotted key=value pairs, e.g. partition.alpha=0.1")
+]
+Rope = Annotated[float, typer.Option(help="points by which accuracies may differ and be worth the same")]
+Profile = Annotated[str, typer.Option(help="of a sweep: laptop (minutes) or paper (the real one)")]
+Address = Annotated[str | None, typer.Option(help="a Ray cluster to use, e.g. auto; none: start Ray on this machine")]
+
+
+def check_rope(rope: float) -> None:
+    """Raise :class:`ConfigError` unless ``--rope`` is a difference in points."""
+    require(0 <= rope < 100, "--rope", rope, "is no difference in points", "for example --rope 0.5")
+
+
+def is_name(word: str) -> bool:
+    """Return whether the first word is no key=value pair; a cell's name has such pairs behind its colon."""
+    return ":" in word.partition("=")[0] or "=" not in word
+
+
+def overridden(what: list[str] | None, profile: str) -> Experiment | None:
+    """Return what was typed as one experiment, or None where the cells of a sweep were printed instead."""
+    experiment, words, _ = named(what or [], profile)
+    return None if experiment is None else experiment.override(words)
+
+
+def named(what: list[str], profile: str) -> tuple[Experiment | None, list[str], int | None]:
+    """Return the experiment that was typed, the key=value pairs behind it, and the round of :func:`find_experiment`."""
+    if profile != "laptop":
+        from engine.sweeps.named import PROFILES  # with Ray Tune
+
+        require(profile in PROFILES, "--profile", profile, "is not a profile", nearest(profile, PROFILES))
+    has_name = bool(what) and is_name(what[0])
+    name, words = (what[0], what[1:]) if has_name else ("quickstart", what)
+    experiment, stopped = find_experiment(name, profile, words)
+    if experiment is not None and name in EXPERIMENTS:
+        words = [*words, *_cohort_of(experiment, words)]
+    return experiment, words, stopped
+
+
+def _cohort_of(experiment: Experiment, words: Sequence[str]) -> list[str]:
+    """Return the word by which every client takes part, where ``words`` leave fewer clients than a round is to have.
+
+    For experiments whose cohort is ours; one that the user has typed is refused if it is too large.
+    """
+    changes = dict(map(parse_assignment, words))
+    values = assigned(experiment.to_mapping(), changes)
+    partition, count = values["partition"], values["participation"]["count"]
+    clients = partition.get("clients", PARTITIONS.fields(partition["name"])["clients"].default)
+    fits = not isinstance(clients, int) or clients == 0 or count is None or count <= clients
+    return [] if fits or "participation.count" in changes else ["participation.count=null"]
+
+
+def find_experiment(name: str, profile: str, overrides: Sequence[str] = ()) -> tuple[Experiment | None, int | None]:
+    """Return the experiment that a name stands for, and the round after which it was stopped, if it is such a trial.
+
+    Prints the cells of a sweep, for which ``overrides`` have no meaning, and returns None; others leave ``overrides``
+    to the caller. Raises :class:`ConfigError` for an unknown name.
+    """
+    if name in EXPERIMENTS:
+        return EXPERIMENTS[name](), None
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml") or os.path.exists(path):
+        return Experiment.from_yaml(path), None
+    reference = name.partition(":")[0]
+    if ":" in name or reference.partition(".")[0] in SWEEPS:
+        return trial(name) or (cell(name, profile, overrides), None)
+    names = [*EXPERIMENTS, *(f"{module}.{sweep}" for module, sweeps in SWEEPS.items() for sweep in sweeps)]
+    raise ConfigError("experiment", name, "is neither a file nor a known name", nearest(name, names))
+
+
+def cell(name: str, profile: str, overrides: Sequence[str] = ()) -> Experiment | None:
+    """Return the experiment of ``SWEEP:CELL``, without ``overrides``; where no cell is named, print all of them and
+    return None.
+    """
+    from engine.sweeps.definition import Optuna  # with Ray Tune
+    from engine.sweeps.named import load
+
+    reference, cell = _parted(name)
+    named = load(reference, profile, [], SWEEPS)
+    if isinstance(named.sweep.search, Optuna):
+        raise ConfigError("cell", name, "belongs to a searcher, which has no cells before it runs", "run the sweep")
+    cells = {named.sweep.label(setting): setting for setting in named.sweep.settings()}
+    if not cell:
+        known_as = f"name one as {reference}:{next(iter(cells))}"
+        names = [f"{reference}:{text}" for text in cells]
+        require(not overrides, "overrides", " ".join(overrides), "are for one cell", known_as)
+        table = Table("cell", box=None, title=f"{named.title}; seeds {list(named.sweep.seeds)}", title_justify="left")
+        for text in names:
+            table.add_row(text)
+        plain_console().print(table)
+        print_json({"sweep": reference, "title": named.title, "seeds": named.sweep.seeds, "cells": names})
+        return None
+    if cell not in cells:
+        raise ConfigError("cell", cell, f"is not in {reference}", nearest(cell, cells))
+    return named.sweep.experiment(cells[cell], named.sweep.seeds[0])
+
+
+def _parted(name: str) -> tuple[str, str]:
+    """Return sweep and cell: the cell is behind the last colon, but for that of ``FILE.py:function``."""
+    if ".py:" in name:
+        path, _, rest = name.partition(".py:")
+        function, _, cell = rest.partition(":")
+        return f"{path}.py:{function}", cell
+    reference, _, cell = name.partition(":")
+    return reference, cell
+
+
+def trial(name: str) -> tuple[Experiment, int | None] | None:
+    """Return ``FOLDER:TRIAL`` as (its experiment with its schedule, the round after which it was stopped); None if
+    the name is of another kind.
+    """
+    from engine.sweeps.folder import SweepFolder  # with Ray Tune
+
+    path, colon, number = name.rpartition(":")
+    if not colon or not SweepFolder(Path(path)).is_sweep():
+        folder_meant = "/" in path and ".py" not in path
+        require(not folder_meant, "folder", path, "is not a sweep's folder", "name a trial as FOLDER:NUMBER")
+        return None
+    return SweepFolder(Path(path)).experiment(number)

@@ -1,0 +1,383 @@
+"""Runs and sweeps beside each other: in which keys of their configs they differ, and their results paired by seed.
+
+A side is a sweep, or a run; runs that differ in nothing but their seeds are one side. A *cell* of a side are its trials
+of equal config. Cells of two sides are paired where they agree in every key that varies within a side; a key that
+differs between whole sides is what is compared. Within a pair of cells trials are paired by seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from engine.base.errors import RunFolderError, require
+from engine.base.opening import read_bytes
+from engine.record.metrics import REPORTED
+from engine.results.coverage import named
+from engine.results.results import Results, check_metric, larger_is_better
+from engine.results.settings import better_way, key, label, setting_label
+from engine.results.statistics import CONFIDENCE, Difference, difference, holm
+from fedskew.lab.comparing.config_keys import keys_of_trials
+from fedskew.lab.comparing.effects import (
+    ROPE,
+    UNKNOWN,
+    Improvement,
+    Practical,
+    practical,
+    probability_of_improvement,
+)
+from fedskew.lab.quantities import quantity
+from fedskew.lab.sequential import INTERVALS, REACHES
+from fedskew.lab.wording import counted, numbered
+
+NONE = "none"  # the value of a key that a config does not have
+OF_RUNS = (*REPORTED, "rounds", "floats_up", "floats_down", "seconds")  # compared of single runs, where they have them
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial that has an experiment."""
+
+    name: str
+    row: Mapping[str, Any]  # of the trials table
+    keys: Mapping[str, Any]
+    versions: Mapping[str, str]
+    setting: str  # readable
+    folder: Path
+
+    @property
+    def finished(self) -> bool:
+        return self.row["status"] == "finished"
+
+    @cached_property
+    def partition(self) -> str:
+        """A hash of which client has which rows; "" where that cannot be read."""
+        try:
+            return hashlib.sha256(read_bytes(self.folder / "partition.parquet")).hexdigest()
+        except OSError:
+            return ""
+
+
+@dataclass(frozen=True)
+class Side:
+    """A sweep, a run, or runs that differ in seeds alone."""
+
+    name: str
+    trials: tuple[Trial, ...]
+    metric: str
+    looks: str
+    lost: tuple[str, ...]  # sentences on trials without an experiment or a figure
+
+    def values(self, name: str) -> dict[Hashable, Any]:
+        """The values of a key among the trials, each once."""
+        return {key(trial.keys.get(name, NONE)): trial.keys.get(name, NONE) for trial in self.trials}
+
+    def cells(self, names: Sequence[str]) -> dict[Hashable, list[Trial]]:
+        """The trials by their values of the keys ``names``."""
+        found: dict[Hashable, list[Trial]] = {}
+        for trial in self.trials:
+            found.setdefault(key([trial.keys.get(name, NONE) for name in names]), []).append(trial)
+        return found
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A cell of two sides: the second less the first, seed by seed."""
+
+    first: str
+    second: str
+    cell: str  # readable; "" where there is one
+    metric: str
+    means: tuple[float, float]  # over the paired seeds
+    seeds: tuple[int, ...]  # those that both have finished
+    figures: Difference
+    improvement: Improvement  # of the second on the first; NaN where neither more nor less is better
+    rope: float  # half the width of the region of practical equivalence; NaN of a metric that is no share
+    practical: Practical  # where the mean difference lies against that region
+    p_holm: float  # over all cells of the two sides
+    equal_weights: int  # of the pairs
+    equal_partitions: int
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        figures = {"difference": self.figures.mean, "low": self.figures.low, "high": self.figures.high}
+        return {
+            "first": self.first,
+            "second": self.second,
+            "cell": self.cell,
+            "metric": self.metric,
+            "mean_first": self.means[0],
+            "mean_second": self.means[1],
+            **figures,
+            "p": self.figures.p,
+            "p_holm": self.p_holm,
+            "improvement": self.improvement.chance,
+            "improvement_low": self.improvement.low,
+            "improvement_high": self.improvement.high,
+            "rope": self.rope,
+            "below": self.practical.below,
+            "within": self.practical.within,
+            "above": self.practical.above,
+            "seeds": list(self.seeds),
+            "equal_weights": self.equal_weights,
+            "equal_partitions": self.equal_partitions,
+        }
+
+
+@dataclass(frozen=True)
+class Differs:
+    """A name whose values differ between sides."""
+
+    name: str
+    values: tuple[tuple[str, ...], ...]  # readable; of each side, which may have several
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What several sides differ in, and by how much."""
+
+    sides: tuple[Side, ...]
+    config: tuple[Differs, ...]  # dotted keys
+    versions: tuple[Differs, ...]  # of libraries, machine and code
+    pairs: tuple[Pair, ...]
+    unpaired: tuple[str, ...]  # why what is not paired is not, in sentences
+    interval: str  # the kind of the intervals
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain data, for JSON; what is no number is null."""
+        names = [side.name for side in self.sides]
+        plain = {
+            "sides": {side.name: [trial.name for trial in side.trials] for side in self.sides},
+            "config": {one.name: dict(zip(names, map(list, one.values), strict=True)) for one in self.config},
+            "versions": {one.name: dict(zip(names, map(list, one.values), strict=True)) for one in self.versions},
+            "interval": self.interval,
+            "pairs": [pair.to_mapping() for pair in self.pairs],
+            "unpaired": list(self.unpaired),
+        }
+        plain["pairs"] = [{name: _number(value) for name, value in one.items()} for one in plain["pairs"]]
+        return plain
+
+
+def compare(folders: Mapping[str, Results], metrics: Sequence[str] = (), rope: float = ROPE) -> Comparison:
+    """Compare the folders with the first of them.
+
+    metrics: columns of the trials; none: the first side's own, or a run's figures where every side is a single run.
+    rope: half the width of the region of practical equivalence, of metrics that are shares.
+    """
+    sides = _sides(folders)
+    count = "are one side" if len(folders) > 1 else "is one folder"
+    require(len(sides) > 1, "folders", ", ".join(folders), count, "name two or more that are not the same")
+    for results in folders.values():
+        for metric in metrics:
+            check_metric(results, metric)
+    first, *others = sides
+    single = all(len(side.trials) == 1 for side in sides)
+    chosen = tuple(metrics) or (_had(sides) if single else (first.metric,))
+    names = sorted({name for side in sides for trial in side.trials for name in trial.keys})
+    within = [name for name in names if any(len(side.values(name)) > 1 for side in sides)]
+    looks = "repeatedly" if any(side.looks == "repeatedly" for side in sides) else "once"
+    directions = {metric: _direction(next(iter(folders.values())), metric) for metric in chosen}
+    rules = _Rules(looks, rope, directions)
+    pairs, unpaired = list[Pair](), [told for side in sides for told in side.lost]
+    for side in others:
+        made, told = _pairs(first, side, within, rules)
+        pairs += made
+        unpaired += told
+    versions = sorted({name for side in sides for trial in side.trials for name in trial.versions})
+    return Comparison(
+        sides=tuple(sides),
+        config=_differing(names, [[trial.keys for trial in side.trials] for side in sides]),
+        versions=_differing(versions, [[trial.versions for trial in side.trials] for side in sides]),
+        pairs=tuple(pairs),
+        unpaired=tuple(dict.fromkeys(unpaired)),
+        interval=INTERVALS[looks],
+    )
+
+
+def _had(sides: Iterable[Side]) -> tuple[str, ...]:
+    """Return the figures of a run that some trial has."""
+    rows = [trial.row for side in sides for trial in side.trials]
+    return tuple(name for name in OF_RUNS if any(math.isfinite(row.get(name, math.nan)) for row in rows))
+
+
+# --- sides --------------------------------------------------------------------------------------------------
+
+
+def _sides(folders: Mapping[str, Results]) -> list[Side]:
+    """Make the sides; runs are put together if that leaves two sides or more, and no seed stands twice."""
+    alone = [_side(source, results) for source, results in folders.items()]
+    together: dict[Hashable, list[Side]] = {}
+    for number, side in enumerate(alone):
+        is_run = folders[side.name].profile is None and len(side.trials) == 1
+        together.setdefault(key(side.trials[0].keys) if is_run else number, []).append(side)
+    twice = any(
+        len({side.trials[0].row["seed"] for side in group}) < len(group)
+        for group in together.values()
+        if len(group) > 1
+    )
+    return alone if twice or len(together) < 2 else [_joined(group) for group in together.values()]
+
+
+def _joined(group: Sequence[Side]) -> Side:
+    if len(group) == 1:
+        return group[0]
+    trials = tuple(trial for side in group for trial in side.trials)
+    name = f"{group[0].name} and {len(group) - 1} more"
+    return Side(name, trials, group[0].metric, group[0].looks, tuple(told for side in group for told in side.lost))
+
+
+def _side(source: str, results: Results) -> Side:
+    axes = [axis.name for axis in results.axes]
+    trials, lost = [], []
+    rows = results.trials.to_dict("records")
+    whole = {row["trial"] for row in rows if row["status"] != "damaged"}
+    keys_of = keys_of_trials({name: one.values for name, one in results.facts.items() if name in whole})
+    for row in rows:
+        facts, keys = results.facts.get(row["trial"]), keys_of.get(row["trial"])
+        if facts is not None and keys is not None:
+            setting = setting_label({name: row[name] for name in axes})
+            folder = results.path / row["folder"]
+            trials.append(Trial(row["trial"], row, keys, facts.versions, setting, folder))
+        if row["status"] in ("failed", "stopped", "damaged"):
+            lost.append(f"trial {row['trial']} of {source} is {row['status']} ({row['reason']})")
+    for status in ("running", "missing"):
+        names = [row["trial"] for row in rows if row["status"] == status]
+        if names:
+            lost.append(f"{counted(len(names), 'trial')} of {source}: {status} ({named(names)})")
+    if not trials:
+        raise RunFolderError(f"{results.path} has no trial that has begun, so there is nothing to compare")
+    return Side(source, tuple(trials), results.metric, results.looks, tuple(lost))
+
+
+def _differing(names: Iterable[str], sides: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[Differs, ...]:
+    """Return the names whose values differ between sides; what a trial without any values has does not count."""
+    found = []
+    for name in names:
+        values = [{key(one.get(name, NONE)): one.get(name, NONE) for one in side if one} for side in sides]
+        if any(set(one) != set(values[0]) for one in values):
+            found.append(Differs(name, tuple(tuple(map(label, one.values())) for one in values)))
+    return tuple(found)
+
+
+# --- pairs --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """By what the sides are compared."""
+
+    looks: str
+    rope: float
+    directions: Mapping[str, float]  # of each metric that is compared, see _direction
+
+
+def _direction(results: Results, metric: str) -> float:
+    """Return 1 where more is better, -1 where less is; NaN where neither is by itself."""
+    if better_way(metric) is None and metric != results.metric:
+        return math.nan
+    return 1.0 if larger_is_better(results, metric) else -1.0
+
+
+def _pairs(first: Side, second: Side, within: Sequence[str], rules: _Rules) -> tuple[list[Pair], list[str]]:
+    """Pair the cells of two sides, and say why others are not."""
+    mine, theirs = first.cells(within), second.cells(within)
+    common = [place for place in mine if place in theirs]
+    told = [*_alone(first, second, mine, theirs), *_alone(second, first, theirs, mine)]
+    if not common:
+        varied = ", ".join(
+            f"{name} ({_told(first, name)}; {_told(second, name)})" for name in _apart(first, second, within)
+        )
+        return [], [f"no cell of {second.name} is one of {first.name}: they have no common values of {varied}"]
+    finished = {place: _by_seed(mine[place]).keys() & _by_seed(theirs[place]).keys() for place in common}
+    told += [_no_seed(first, second, mine[place], theirs[place]) for place in common if not finished[place]]
+    pairs: list[Pair] = []
+    lacking: dict[tuple[str, str, tuple[int, ...]], list[str]] = {}  # side, cell, seeds -> what these have not
+    for metric in rules.directions:
+        made = []
+        for place in common:
+            one = _pair(first, second, mine[place], theirs[place], metric, rules)
+            made += [one] if one.seeds else []
+            for side, trials in ((first, mine[place]), (second, theirs[place])):
+                if seeds := tuple(sorted(finished[place] - _by_seed(trials, metric).keys())):
+                    lacking.setdefault((side.name, one.cell, seeds), []).append(metric)
+        adjusted = holm([one.figures.p for one in made])
+        pairs += [Pair(**{**vars(one), "p_holm": float(p)}) for one, p in zip(made, adjusted, strict=True)]
+    for (side, cell, seeds), metrics in lacking.items():
+        where = f"{numbered('seed', seeds)}{f' at {cell}' if cell else ''}"
+        told.append(f"{side} has no {named(metrics)} on {where}, and is left out there")
+    return pairs, told
+
+
+def _apart(first: Side, second: Side, within: Sequence[str]) -> list[str]:
+    """Name the keys of which the sides have no value in common; all of them if there is none."""
+    found = [name for name in within if not set(first.values(name)) & set(second.values(name))]
+    return found or list(within)
+
+
+def _told(side: Side, name: str) -> str:
+    return f"{side.name}: {', '.join(map(label, side.values(name).values()))}"
+
+
+def _alone(
+    side: Side, other: Side, mine: Mapping[Hashable, list[Trial]], theirs: Mapping[Hashable, list[Trial]]
+) -> list[str]:
+    cells = [trials[0].setting or "its trials" for place, trials in mine.items() if place not in theirs]
+    many = f"{len(cells)} cells are" if len(cells) > 1 else "1 cell is"
+    return [f"{many} in {side.name} and not in {other.name}: {named(cells)}"] if cells else []
+
+
+def _no_seed(first: Side, second: Side, mine: Sequence[Trial], theirs: Sequence[Trial]) -> str:
+    seeds = [sorted({int(trial.row["seed"]) for trial in trials if trial.finished}) for trials in (mine, theirs)]
+    cell = f" at {mine[0].setting}" if mine[0].setting else ""
+    told = ", ".join(f"{side.name}: {seeds or 'none'}" for side, seeds in zip((first, second), seeds, strict=True))
+    return f"no seed has finished in both{cell} ({told})"
+
+
+def _pair(
+    first: Side, second: Side, mine: Sequence[Trial], theirs: Sequence[Trial], metric: str, rules: _Rules
+) -> Pair:
+    one, two = _by_seed(mine, metric), _by_seed(theirs, metric)
+    seeds = tuple(sorted(one.keys() & two.keys()))
+    both = [(one[seed], two[seed]) for seed in seeds]
+    values = [[float(trial.row[metric]) for trial in side] for side in zip(*both, strict=True)] or [[], []]
+    differences = [b - a for a, b in zip(*values, strict=True)]
+    rope = rules.rope if quantity(metric).unit == "%" else math.nan
+    better, worse = ([rules.directions[metric] * value for value in side] for side in reversed(values))
+    same = [(a.row["weights_sha256"], b.row["weights_sha256"]) for a, b in both]
+    return Pair(
+        first=first.name,
+        second=second.name,
+        cell=mine[0].setting or theirs[0].setting,
+        metric=metric,
+        means=(_mean(values[0]), _mean(values[1])),
+        seeds=seeds,
+        figures=difference(differences, CONFIDENCE, REACHES[rules.looks]),
+        improvement=probability_of_improvement([(better, worse)]),
+        rope=rope,
+        practical=practical(differences, rope) if math.isfinite(rope) else UNKNOWN,
+        p_holm=math.nan,
+        equal_weights=sum(a == b and isinstance(a, str) for a, b in same),
+        equal_partitions=sum(a.partition == b.partition != "" for a, b in both),
+    )
+
+
+def _by_seed(trials: Iterable[Trial], metric: str = "") -> dict[int, Trial]:
+    """The finished trials that have the metric, if one is named; of a seed that was drawn twice the first."""
+    found: dict[int, Trial] = {}
+    for trial in trials:
+        if trial.finished and (not metric or math.isfinite(trial.row.get(metric, math.nan))):
+            found.setdefault(int(trial.row["seed"]), trial)
+    return found
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan
+
+
+def _number(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,59 @@
+"""Client drift in the settings of a sweep whose trials have been diagnosed."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.ticker import MaxNLocator
+
+from engine.results.trials import columns_of
+from fedskew.lab.drawing import CATEGORIES, INK, STYLE, Drawing, Sketch
+
+TABLE = "cka"  # of a sweep's folder: .parquet and .csv, one row per trial and layer
+
+
+def cka_means(folder: Path) -> dict[str, dict[str, list[float]]]:
+    """Setting -> layer -> the mean CKA of each seed, of a sweep that has been diagnosed; empty for any other."""
+    path = folder / f"{TABLE}.parquet"
+    found: dict[str, dict[str, list[float]]] = {}
+    if path.exists():
+        for row in columns_of(path, ["setting", "layer", "cka"]).to_pylist():
+            found.setdefault(row["setting"], {}).setdefault(row["layer"], []).append(row["cka"])
+    return found
+
+
+@matplotlib.rc_context(STYLE)
+def drift(means: dict[str, dict[str, list[float]]]) -> Drawing:
+    """CKA of each layer in each setting of a sweep: setting -> layer -> a value for each seed."""
+    sketch = Sketch(6.4, 3.0)
+    axes = sketch.figure.subplots()
+    names = list(dict.fromkeys(layer for by_layer in means.values() for layer in by_layer))
+    for number, (setting, by_layer) in enumerate(means.items()):
+        colour = CATEGORIES[number % len(CATEGORIES)]
+        places = [names.index(layer) for layer in by_layer]
+        values = [float(np.nanmean(seeds)) if np.isfinite(seeds).any() else math.nan for seeds in by_layer.values()]
+        line = (0, (4, 2)) if number >= len(CATEGORIES) else "-"
+        axes.plot(places, values, color=colour, linestyle=line, label=setting)
+        for place, mean, seeds in zip(places, values, by_layer.values(), strict=True):
+            mark = axes.scatter([place], [mean], s=26, color=colour, linewidths=0, zorder=3)
+            each = ", ".join(map(cka_text, seeds))
+            sketch.tip(mark, [f"{setting or 'all'}, {names[place]}: {cka_text(mean)}\nseeds: {each}"])
+    axes.set_xticks(range(len(names)), names)
+    if sum(map(len, names)) > 60:
+        axes.tick_params(axis="x", labelrotation=30)
+    axes.grid(axis="x", visible=False)
+    axes.yaxis.set_major_locator(MaxNLocator(6))
+    axes.set_ylabel("linear CKA between clients", color=INK)
+    if any(means):
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    return sketch.finish(
+        "drift", "Linear CKA between the local models of the last round, mean over pairs of clients and over seeds."
+    )
+
+
+def cka_text(value: float) -> str:
+    """Write a similarity, or a correlation, with three digits."""
+    return f"{value:.3f}" if math.isfinite(value) else "–"

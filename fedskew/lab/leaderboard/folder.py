@@ -1,0 +1,160 @@
+"""The files of a leaderboard: the page, the same as JSON, and a config for every run behind it.
+
+The same folders give the same bytes.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import yaml
+
+from engine.base.errors import ConfigError
+from engine.base.files import refuse_links, write_atomically
+from engine.record.run_folder import BREAKS_PRIVACY
+from engine.results.results import Results
+from fedskew.lab.comparing.ranks import Ranks
+from fedskew.lab.leaderboard.board import Board, Cell, Repetition, board_of, breaks_privacy
+from fedskew.lab.pages.theme import dressing, part
+from fedskew.lab.quantities import Quantity, quantity
+from fedskew.lab.wording import counted
+
+PAGE, DATA, CONFIGS = "leaderboard.html", "leaderboard.json", "configs"
+_UNKNOWN = "the code that computed it was not written down"
+
+
+def write(folders: Mapping[str, Results], out: Path, metric: str | None = None) -> Path:
+    """Write the leaderboard of the folders into ``out``; the path of the page."""
+    board = board_of(folders, metric)
+    runs = [run for cell in board.cells.values() for run in cell.runs]
+    files = {f"{CONFIGS}/{run.experiment}.yaml": _config(run) for run in runs}
+    files |= {DATA: _data(board), PAGE: _page(board, folders)}
+    try:
+        (out / CONFIGS).mkdir(parents=True, exist_ok=True)
+        refuse_links(out)
+        for name, text in files.items():
+            write_atomically(out / name, text)
+    except OSError as error:
+        raise ConfigError("--out", out, f"cannot be written ({error.strerror})", "name another folder") from None
+    return out / PAGE
+
+
+def command(run: Repetition) -> str:
+    """Return the command that computes a run again, from the leaderboard's folder."""
+    return shlex.join(["fedskew", "run", f"{CONFIGS}/{run.experiment}.yaml", *run.needs.words])
+
+
+def _config(run: Repetition) -> str:
+    return yaml.safe_dump(dict(run.values), sort_keys=False, allow_unicode=True)
+
+
+def _data(board: Board) -> str:
+    cells = [
+        {
+            "method": board.rows[row],
+            "task": board.columns[column],
+            "mean": cell.mean,
+            "low": cell.low if math.isfinite(cell.low) else None,
+            "high": cell.high if math.isfinite(cell.high) else None,
+            "best": cell.best,
+            "runs": [
+                {
+                    **{name: getattr(run, name) for name in ("seed", "value", "source", "trial")},
+                    **{name: getattr(run, name) for name in ("experiment", "code", "weights")},
+                    "config": f"{CONFIGS}/{run.experiment}.yaml",
+                    "command": command(run),
+                    "needs": list(run.needs.others),
+                }
+                for run in cell.runs
+            ],
+        }
+        for (row, column), cell in sorted(board.cells.items())
+    ]
+    found = {"metric": board.metric, "cells": cells, "ranks": _ranks(board.ranks)}
+    return json.dumps(found, indent=1, allow_nan=False) + "\n"
+
+
+def _ranks(ranks: Ranks | None) -> dict[str, Any] | None:
+    if ranks is None:
+        return None
+    methods = zip(ranks.settings, ranks.average, strict=True)
+    return {
+        "methods": [{"method": method, "rank": rank} for method, rank in methods],
+        "tasks": list(ranks.blocks),
+        "critical_difference": ranks.critical,
+        "p": ranks.p if math.isfinite(ranks.p) else None,
+    }
+
+
+def _page(board: Board, folders: Mapping[str, Results]) -> str:
+    measured = quantity(board.metric)
+    rows = [
+        (name, [_shown(board.cells.get((row, column)), measured) for column in range(len(board.columns))])
+        for row, name in enumerate(board.rows)
+    ]
+    runs = sum(len(cell.runs) for cell in board.cells.values())
+    facts = [
+        ("methods", f"{len(board.rows):,}", ""),
+        ("tasks", f"{len(board.columns):,}", ""),
+        ("runs", f"{runs:,}", f"of {counted(len(folders), 'folder')}"),
+    ]
+    sources = [[name, one.title, one.profile or "", f"{len(one.trials):,}"] for name, one in folders.items()]
+    return _template().render(
+        metric=measured.title,
+        facts=facts,
+        head=board.columns,
+        rows=rows,
+        sources=sources,
+        left_out=board.left_out,
+        ranks=board.ranks,
+        several=any(len(cell.runs) > 1 for cell in board.cells.values()),
+        **dressing(),
+    )
+
+
+def _shown(cell: Cell | None, measured: Quantity) -> dict[str, Any] | None:
+    """Return what the page says of a cell."""
+    if cell is None:
+        return None
+    bounds = f"{measured.text(cell.low)} to {measured.text(cell.high)}" if math.isfinite(cell.low) else "no interval"
+    return {
+        "text": measured.text(cell.mean),
+        "sorted": repr(cell.mean),
+        "bounds": bounds,
+        "seeds": counted(len(cell.runs), "seed"),
+        "best": cell.best,
+        "mark": BREAKS_PRIVACY if breaks_privacy(cell) else "",
+        "codes": ", ".join(_codes(cell.runs)),
+        "runs": [
+            {
+                "seed": run.seed,
+                "value": measured.text(run.value),
+                "place": f"{run.source}:{run.trial}",
+                "config": f"{CONFIGS}/{run.experiment}.yaml",
+                "experiment": run.experiment,
+                "weights": run.weights[:16],
+                "command": command(run),
+                "needs": run.needs.others,
+            }
+            for run in cell.runs
+        ],
+    }
+
+
+def _codes(runs: Iterable[Repetition]) -> list[str]:
+    return sorted({_UNKNOWN if run.code == "unknown" else run.code for run in runs})
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    return environment.from_string(part("board.html.j2", "fedskew.lab.leaderboard"))

@@ -1,0 +1,219 @@
+"""Each claim with what it came to: the rows of the ledger."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from engine.experiment.dotted_keys import parse_assignment
+from engine.results.claims import Claim
+from engine.results.coverage import lacks
+from engine.results.settings import key
+from fedskew.lab.comparing.rests_on import rests_on
+from fedskew.lab.comparing.verdicts import Verdict, judge
+from fedskew.lab.ledger.entry import ROOT, Entry, file_of
+from fedskew.lab.ledger.stated import Stated
+from fedskew.lab.ledger.table import DRAWN
+from fedskew.lab.ledger.versions import change_of, changes
+from fedskew.lab.quantities import quantity
+
+Word = Literal["held", "not held", "undecided", "of an earlier version", "not yet run"]
+EARLIER: Word = "of an earlier version"
+NOT_RUN: Word = "not yet run"
+WORDS: tuple[Word, ...] = ("held", "not held", "undecided", EARLIER, NOT_RUN)
+PLACE = Path("docs/claims")  # of the entries in a checkout, for commands
+
+
+@dataclass(frozen=True)
+class Row:
+    """A claim, and what it came to.
+
+    verdict: as its trials have it, None if it has none. earlier: what has changed since they ran; () if nothing has.
+    partitions: the fewest distinct partitions among the seeds of a setting that it rests on. lacks: what is not there
+    of the trials that it rests on.
+    """
+
+    claim: Claim
+    target: float | None  # the target accuracy of its sweep
+    verdict: Verdict | None = None
+    earlier: tuple[str, ...] = ()
+    partitions: int = 0
+    lacks: str = ""
+
+    @property
+    def word(self) -> Word:
+        """What the ledger counts the claim as: a verdict of other code or of another setting is none of this one."""
+        if self.verdict is None:
+            return NOT_RUN
+        return EARLIER if self.earlier else self.verdict.verdict
+
+    @property
+    def effect(self) -> str:
+        """The effect with its 95 % interval, in the unit of the metric; "" where there is none."""
+        if self.verdict is None or not math.isfinite(self.verdict.effect):
+            return ""
+        measured = quantity(self.claim.metric, self.target)
+        told = measured.difference(self.verdict.effect, unit=True)
+        if not math.isfinite(self.verdict.low):
+            return told
+        return f"{told} ({measured.difference(self.verdict.low)} to {measured.difference(self.verdict.high)})"
+
+
+@dataclass(frozen=True)
+class SweepRows:
+    """The claims of one sweep and profile; entry: its trials, None if there are none.
+
+    choice: as of :class:`Entry`. What has one is shown beside the sweep, and counted nowhere.
+    """
+
+    name: str
+    profile: str
+    title: str
+    entry: Entry | None
+    rows: tuple[Row, ...]
+    command: str
+    choice: str = ""
+
+    @property
+    def paper(self) -> str:
+        """The module that states the sweep, one for each paper."""
+        return self.name.partition(".")[0]
+
+    @property
+    def changed(self) -> str:
+        """Where the trials have another setting than the sweep's own, say so: `` (with rounds=2)``."""
+        return f" (with {', '.join(words)})" if self.entry and (words := _setting(self.entry.overrides)) else ""
+
+    def to_mappings(self) -> list[dict[str, Any]]:
+        """The rows as plain data, for JSON; None for what is not known."""
+        about: dict[str, Any] = {"paper": self.paper, "sweep": self.name, "profile": self.profile}
+        about |= {"choice": self.choice}
+        about |= {"command": self.command, "codes": [], "weights": None, "machine": {}}
+        about |= {"minutes": None, "search_minutes": None}
+        if self.entry is not None:
+            about |= {"codes": list(self.entry.codes), "weights": self.entry.weights}
+            about |= {"minutes": round(self.entry.seconds / 60, 2), "machine": dict(self.entry.machine)}
+            search = self.entry.search_seconds
+            about |= {"search_minutes": None if search is None else round(search / 60, 2)}
+        return [about | _mapping(row) for row in self.rows]
+
+
+def rows_of(
+    stated: Iterable[Stated], entries: Iterable[Entry], again: Callable[[Entry], Stated | None]
+) -> list[SweepRows]:
+    """Judge every claim that a sweep states or that an entry was recorded with.
+
+    stated: named sweeps, each profile of a sweep by itself; of a profile whose claims another one of the sweep states
+    too, only what is recorded is a row. again: the sweep of an entry as it is now, with the entry's overrides.
+    """
+    recorded = {(entry.name, entry.profile, entry.choice): entry for entry in entries}
+    found = []
+    told: set[tuple[str, str, str]] = set()  # name, text and source of the claims of a sweep's profiles before
+    for one in stated:
+        entry = recorded.pop((one.name, one.profile, ""), None)
+        if entry is not None:
+            found.append(_of_entry(entry, again(entry), one))
+        else:
+            claims = [claim for claim in one.claims if (one.name, claim.text, claim.source) not in told]
+            rows = tuple(Row(claim, one.definition["target_accuracy"]) for claim in claims)
+            if rows:
+                command = command_of(one.name, one.profile, ())
+                found.append(SweepRows(one.name, one.profile, one.title, None, rows, command))
+        second = recorded.pop((one.name, one.profile, "second-best"), None)
+        found += [_of_entry(second, again(second), one)] if second is not None else []
+        told |= {(one.name, claim.text, claim.source) for claim in one.claims}
+    return found + [_of_entry(entry, None, None) for entry in recorded.values()]
+
+
+def _of_entry(entry: Entry, stated: Stated | None, plain: Stated | None) -> SweepRows:
+    """Judge an entry; stated, plain: its sweep as it is now, with the entry's overrides and without."""
+    now = stated.claims if stated is not None else ()
+    claims = (*now, *(claim for claim in entry.claims if claim not in now))
+    results = entry.results(claims)
+    since = changes(entry, stated)
+    rows = []
+    for verdict in judge(results):
+        claim = verdict.claim
+        trials = rests_on(results, claim)
+        begun = any(trial["status"] not in ("missing", "running") for trial in trials)
+        rows.append(
+            Row(
+                claim=claim,
+                target=results.target_accuracy,
+                verdict=verdict if begun else None,
+                earlier=(*since, *change_of(claim, entry, stated)) if begun else (),
+                partitions=_partitions(entry, trials, verdict),
+                lacks=lacks(trials, 0),
+            )
+        )
+    added = entry.definition.get("until_decided")
+    own = plain is not None and [*entry.seeds] == sorted(plain.definition["seeds"])
+    second = file_of(PLACE, entry.name, entry.profile, entry.choice).as_posix() if entry.searched else "FOLDER"
+    command = command_of(
+        entry.name,
+        entry.profile,
+        entry.overrides,
+        () if own or added else entry.seeds,
+        added["most"] if added else None,
+        second if entry.choice else "",
+    )
+    title = plain.title if plain is not None else entry.name
+    return SweepRows(entry.name, entry.profile, title, entry, tuple(rows), command, entry.choice)
+
+
+def _partitions(entry: Entry, trials: Sequence[dict[str, Any]], verdict: Verdict) -> int:
+    """Count the distinct partitions of each setting among the seeds that count; the fewest of all settings."""
+    of_trial = {row["trial"]: row for row in entry.table.rows}
+    drawn: dict[Any, set[str]] = {}
+    for trial in trials:
+        row = of_trial[trial["trial"]]
+        if row[DRAWN] and row["status"] == "finished" and row["seed"] in verdict.seeds:
+            drawn.setdefault(key([row[axis] for axis in entry.table.axes]), set()).add(row[DRAWN])
+    return min(map(len, drawn.values()), default=0)
+
+
+def command_of(
+    name: str,
+    profile: str,
+    overrides: Sequence[str],
+    seeds: Sequence[int] = (),
+    most: int | None = None,
+    second_best: str = "",
+) -> str:
+    """Return what computes a sweep again.
+
+    seeds: those that it does not have by itself. most: seeds of one whose seeds were added until claims were decided.
+    second_best: where its choices are, of one that has the second best setting of each side.
+    """
+    words = ["fedskew", "sweep", name, *without_seeds(overrides)]
+    words += [f"seeds=[{','.join(map(str, seeds))}]"] if seeds else []
+    words += ["--profile", profile] * (profile != "laptop")
+    words += ["--until-decided", "--most", str(most)] if most is not None else []
+    return shlex.join(words + ["--second-best", second_best] * bool(second_best))
+
+
+def without_seeds(overrides: Iterable[str]) -> list[str]:
+    """Return the overrides of a sweep but that of its seeds, which a command has in words of its own."""
+    return [word for word in overrides if parse_assignment(word)[0] != "seeds"]
+
+
+def _setting(overrides: Iterable[str]) -> list[str]:
+    """Return those overrides that make the trials others: no seeds, no folder of data."""
+    return [word for word in without_seeds(overrides) if parse_assignment(word)[0] != ROOT]
+
+
+def _mapping(row: Row) -> dict[str, Any]:
+    claim, verdict = row.claim, row.verdict
+    values: dict[str, Any] = {name: getattr(claim, name) for name in ("text", "source", "metric", "margin", "kind")}
+    values |= {"verdict": row.word, "earlier": list(row.earlier), "partitions": row.partitions, "lacks": row.lacks}
+    values |= dict.fromkeys(("judged", "effect", "low", "high", "seeds_to_decide", "why")) | {"seeds": []}
+    if verdict is not None:
+        numbers = {name: getattr(verdict, name) for name in ("effect", "low", "high")}
+        values |= {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+        values |= {"judged": verdict.verdict, "seeds": list(verdict.seeds), "why": verdict.why}
+        values["seeds_to_decide"] = verdict.seeds_to_decide
+    return values

@@ -1,0 +1,181 @@
+"""Claims with their verdicts: as sentences, on a line, cell by cell."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from engine.record.run_folder import BREAKS_PRIVACY
+from engine.results.coverage import lacks
+from engine.results.results import Results
+from engine.results.settings import names_oracle, setting_label
+from fedskew.lab import figures
+from fedskew.lab.comparing.effects import ROPE, ClaimEffects, claim_values, effects_of
+from fedskew.lab.comparing.rests_on import rests_on
+from fedskew.lab.comparing.verdicts import Verdict
+from fedskew.lab.drawing import Drawing
+from fedskew.lab.quantities import Quantity, quantity, with_unit
+from fedskew.lab.report.sheets import (
+    NO_P,
+    Cell,
+    Sheet,
+    count_cell,
+    difference_cells,
+    interval_text,
+    long_cell,
+    p_cell,
+    p_text,
+    seeds_cell,
+    seeds_text,
+    word_cell,
+)
+from fedskew.lab.sequential import INTERVALS
+from fedskew.lab.wording import capitalised
+
+
+@dataclass(frozen=True)
+class ClaimView:
+    number: int
+    verdict: Verdict
+    effects: ClaimEffects
+    numbers: tuple[str, ...]
+    beside: str  # the verdict: how large and how sure the effect is; "" where nothing is known
+    places: Mapping[str, float] | None  # of the small picture, in percent of its width
+    cells: Sheet | None
+    drawing: Drawing | None
+    lacks: str  # of the trials that it rests on; "" if all are there
+
+    @property
+    def style(self) -> str:
+        return _style(self.verdict.verdict)
+
+
+def claim_views(results: Results, verdicts: Sequence[Verdict], rope: float = ROPE) -> list[ClaimView]:
+    """``rope``: half the width of the region of practical equivalence, of metrics that are shares."""
+    return [_view(number, verdict, results, rope) for number, verdict in enumerate(verdicts, start=1)]
+
+
+def claims_frame(views: Sequence[ClaimView]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {"claim": view.number} | claim_values(view.verdict, view.effects) | {"lacks": view.lacks} for view in views
+    )
+
+
+def claims_sheet(views: Sequence[ClaimView], looks: str) -> Sheet:
+    """Make the table of claims for a paper; the page has them as sentences. looks: as of :class:`Results`."""
+    head = ("", "claim", "verdict", "effect", "95 % interval", "p, Holm", "P(improvement)", "seeds")
+    rows = []
+    for view in views:
+        one = view.verdict
+        measured = quantity(one.claim.metric)
+        rows.append(
+            [
+                count_cell(view.number),
+                long_cell(f"{one.claim.text}{f' ({one.claim.source})' if one.claim.source else ''}"),
+                word_cell(one.verdict),
+                Cell(measured.difference(one.effect, unit=True), one.effect),
+                Cell(interval_text(measured, one.low, one.high), one.low),
+                p_cell(one.p_holm),
+                _chance_cell(view.effects.improvement.chance),
+                seeds_cell(one.seeds),
+            ]
+        )
+    test = "p: exact sign-flip test, one-sided; the verdict ignores it." if looks == "once" else NO_P
+    note = (
+        "Effects, of the weakest cell, count in favour of the claim. Held: the interval lies above the margin in every "
+        f"cell. {test} P(improvement): that a run of the first setting beats one of the second (Agarwal et al. 2021)."
+    )
+    return Sheet("claims", "Claims", note, head, rows, claims_frame(views))
+
+
+def _chance_cell(chance: float) -> Cell:
+    return Cell("–" if math.isnan(chance) else f"{chance:.2f}", chance)
+
+
+def _view(number: int, verdict: Verdict, results: Results, rope: float) -> ClaimView:
+    measured = quantity(verdict.claim.metric, results.target_accuracy)
+    name = INTERVALS[results.looks]
+    cells = _cells(number, verdict, measured, name) if verdict.cells else None
+    drawing = figures.forest(number, verdict, name)
+    trials = rests_on(results, verdict.claim)
+    oracle = names_oracle(verdict.claim.sides) or any(row["breaks_privacy"] == 1 for row in trials)
+    numbers = _numbers(verdict, measured) + (BREAKS_PRIVACY,) * oracle
+    lacking = lacks(trials, len(results.coverage.nameless))
+    effects = effects_of(results, verdict.claim, rope)
+    beside = _beside(effects, measured, len(verdict.cells) > 1)
+    return ClaimView(number, verdict, effects, numbers, beside, _places(verdict), cells, drawing, lacking)
+
+
+def _beside(effects: ClaimEffects, measured: Quantity, several: bool) -> str:
+    told = []
+    one = effects.improvement
+    if math.isfinite(one.chance):
+        reach = f" (95 % interval {one.low:.2f} to {one.high:.2f})" if math.isfinite(one.low) else ""
+        told.append(f"Probability of improvement {one.chance:.2f}{reach}")
+    if math.isfinite(effects.weakest.within):
+        width = measured.text(effects.rope, unit=True).replace(" %", " points")
+        where = " in the weakest cell" if several else ""
+        shares = (effects.weakest.above, effects.weakest.within, effects.weakest.below)
+        told.append(
+            f"the mean difference{where} is above +{width} with probability {shares[0]:.2f}, "
+            f"within ±{width} {shares[1]:.2f}, below −{width} {shares[2]:.2f}"
+        )
+    return capitalised("; ".join(told))
+
+
+def _numbers(verdict: Verdict, measured: Quantity) -> tuple[str, ...]:
+    claim, numbers = verdict.claim, []
+    if math.isfinite(verdict.effect):
+        where = " in the weakest cell" if len(verdict.cells) > 1 else ""
+        effect = f"Effect{where} {measured.difference(verdict.effect, unit=True)}"
+        if math.isfinite(verdict.low):
+            effect += f", 95 % interval {interval_text(measured, verdict.low, verdict.high)}"
+        numbers.append(effect)
+    if claim.margin:
+        kind = "within ±" if claim.kind == "equal" else "more than "
+        numbers.append(f"asked for {kind}{measured.difference(claim.margin, unit=True).lstrip('+')}")
+    if not math.isnan(verdict.p):
+        numbers.append(f"p {p_text(verdict.p)} (Holm {p_text(verdict.p_holm)})")
+    numbers.append(f"seeds {seeds_text(verdict.seeds)}" if verdict.seeds else "no common seed")
+    if verdict.seeds_to_decide is not None:
+        numbers.append(f"about {verdict.seeds_to_decide} seeds would decide it")
+    return tuple(numbers)
+
+
+def _places(verdict: Verdict) -> dict[str, float] | None:
+    """Return where zero, margin, interval and effect of the weakest cell lie along a line."""
+    marks = {"zero": 0.0, "margin": verdict.claim.margin, "effect": verdict.effect}
+    if math.isfinite(verdict.low) and math.isfinite(verdict.high):
+        marks |= {"low": verdict.low, "high": verdict.high}
+    if verdict.claim.kind == "equal":
+        marks["other_margin"] = -verdict.claim.margin
+    if not all(map(math.isfinite, marks.values())):
+        return None
+    low, high = min(marks.values()), max(marks.values())
+    if low == high:
+        return None
+    return {name: round(4 + 92 * (value - low) / (high - low), 2) for name, value in marks.items()}
+
+
+def _cells(number: int, verdict: Verdict, measured: Quantity, interval: str) -> Sheet:
+    effect = with_unit("effect", measured.unit_of_difference)
+    wanted = [cell.seeds_to_decide if cell.verdict == "undecided" else None for cell in verdict.cells]
+    decide = ["would decide it"] * any(wanted)
+    head = ("cell", "verdict", effect, f"95 % {interval}", "p", "seeds", *decide, "why")
+    rows = []
+    for cell, seeds in zip(verdict.cells, wanted, strict=True):
+        row = [word_cell(setting_label(cell.cell) or "all"), Cell(cell.verdict, style=f"word {_style(cell.verdict)}")]
+        row += [*difference_cells(measured, cell.effect, cell.low, cell.high), p_cell(cell.p), seeds_cell(cell.seeds)]
+        if decide:
+            row.append(Cell(f"{seeds} seeds" if seeds else "", float(seeds or math.nan)))
+        rows.append([*row, long_cell(cell.why)])
+    frame = pd.DataFrame({"claim": number, **dataclasses.asdict(cell)} for cell in verdict.cells)
+    return Sheet(f"claim-{number}-cells", "Cells", "", head, rows, frame, tall=len(rows) > 14)
+
+
+def _style(verdict: str) -> str:
+    return verdict.replace(" ", "-")

@@ -1,0 +1,125 @@
+"""Sections of a report, as the page and its Markdown twin show them, made from the results."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from engine.record.run_folder import BREAKS_PRIVACY
+from engine.results import tuning
+from engine.results.coverage import Coverage
+from engine.results.results import Results
+from engine.results.settings import setting_label
+from engine.results.trials import read_yaml
+from fedskew.lab.comparing.effects import ROPE
+from fedskew.lab.comparing.ranking import Setting, ranked, settings_of
+from fedskew.lab.comparing.verdicts import judge
+from fedskew.lab.drawing import Drawing
+from fedskew.lab.quantities import percent, quantity
+from fedskew.lab.report.claim_views import ClaimView, claim_views, claims_frame
+from fedskew.lab.report.figure_groups import Group, figure_groups
+from fedskew.lab.report.paper_tables import TableView, paper_tables
+from fedskew.lab.report.sheets import Sheet, seeds_text, spread_text
+from fedskew.lab.report.trial_sheets import best_settings, failures, trials_sheet
+
+FEWEST_RANKED = 13  # settings; fewer are told apart in the tables alone
+
+
+@dataclass(frozen=True, eq=False)
+class Sections:
+    facts: list[tuple[str, str, str]]
+    claims: list[ClaimView]
+    tables: list[TableView]
+    best: Sheet | None
+    groups: list[Group]
+    failures: list[tuple[str, str]]
+    trials: Sheet
+    frames: dict[str, pd.DataFrame]  # by the name of the file
+    coverage: Coverage  # what of the plan is there
+    ledger: str  # where these claims stand among all others; "" of a sweep that is none of fedskew's
+
+    @property
+    def drawings(self) -> list[Drawing]:
+        of_claims = [view.drawing for view in self.claims if view.drawing]
+        of_tables = [view.diagram for view in self.tables if view.diagram]
+        return [drawing for group in self.groups for drawing in group.drawings] + of_claims + of_tables
+
+
+def sections_of(results: Results, rope: float = ROPE) -> Sections:
+    """``rope``: half the width of the region of practical equivalence, of metrics that are shares."""
+    settings = settings_of(results)
+    claims = claim_views(results, judge(results), rope)
+    tables = paper_tables(results)
+    rank = len(settings) >= FEWEST_RANKED or not any(view.sheet for view in tables)
+    best = best_settings(results, settings) if rank else None
+    groups, frames = figure_groups(results, settings)
+    trials = trials_sheet(results)
+    sheets = [sheet for view in tables for sheet in view.sheets]
+    sheets += [sheet for sheet in (*(view.cells for view in claims), best, trials) if sheet]
+    frames |= {sheet.name: sheet.frame for sheet in sheets}
+    if claims:
+        frames["claims"] = claims_frame(claims)
+    # Now that every table has been read: what of them was damaged is known.
+    coverage = replace(results.coverage, damage={**results.coverage.damage, **results.unread})
+    facts = _facts(results, settings)
+    failed, ledger = failures(results), ledger_note(results)
+    return Sections(facts, claims, tables, best, groups, failed, trials, frames, coverage, ledger)
+
+
+def ledger_note(results: Results) -> str:
+    """Say which row of the ledger of claims is that of a named sweep."""
+    from fedskew.lab.ledger.page import anchor  # not above: the ledger's page is made with this package's sheets
+    from fedskew.lab.ledger.recording import choice_of
+    from fedskew.lab.ledger.rows import SweepRows
+
+    path = results.path / "sweep.yaml"
+    reference = read_yaml(path).get("reference") if results.claims and path.exists() else None
+    if not isinstance(reference, str) or not re.fullmatch(r"\w+\.\w+", reference):
+        return ""
+    row = SweepRows(reference, str(results.profile), results.title, None, (), "", choice_of(results.path))
+    return (
+        f"What the ledger says of them: docs/claims.md#{anchor(row)} in fedskew's repository; "
+        "fedskew claims --record with this folder puts these trials there."
+    )
+
+
+def _facts(results: Results, settings: list[Setting]) -> list[tuple[str, str, str]]:
+    """Return what was done, in figures: label, figure, detail."""
+    trials: list[dict[str, Any]] = results.trials.to_dict("records")
+    asked, computed = (sum(row[name] for row in trials) for name in ("rounds_asked", "rounds_computed"))
+    measured = quantity(results.metric, results.target_accuracy)
+    best = ranked(settings, results.mode)
+    rows = []
+    if results.axes or len(trials) != 1:
+        rows.append(("trials", results.coverage.figure, results.coverage.counts))
+        rows.append(("seeds", f"{len(results.seeds)}", seeds_text(results.seeds)))
+    else:
+        rows.append(("status", trials[0]["status"], trials[0]["reason"] or ""))
+        rows.append(("seed", seeds_text(results.seeds), ""))
+    rows.append(("rounds asked for", f"{asked:,}", ""))
+    saved = sum(row["rounds_asked"] - row["rounds_computed"] for row in trials if row["status"] == "finished")
+    rows.append(
+        ("rounds computed", f"{computed:,}", f"reuse saved {saved:,} ({percent(saved / asked)})" if saved else "")
+    )
+    oracles = sum(row["breaks_privacy"] == 1 for row in trials)
+    if oracles:
+        rows.append(("privacy", BREAKS_PRIVACY, f"{oracles:,} of {len(trials):,} trials" if results.axes else ""))
+    evaluated = [row for row in trials if row["scope"]]
+    personal = sum(row["scope"] == "personal" for row in evaluated)
+    if personal:
+        detail = "each client's on its own test rows"
+        if personal < len(evaluated):
+            detail += f", in {personal:,} of {len(evaluated):,} trials; not to be compared with the others', "
+            detail += "of the global model on the whole test set"
+        rows.append(("accuracy", "of personal models", detail))
+    rows += [("tuned", setting_label(side.chosen.values), side.sentence) for side in tuning.read(results.path)]
+    if best and results.axes:
+        rows.append(("best", measured.text(best[0].mean, unit=True), best[0].label))
+    elif best:
+        s = best[0].summary
+        figure = measured.text(s.mean, unit=True) + spread_text(measured, s.std, s.n)
+        rows.append((measured.short.partition(" (")[0], figure, measured.label))
+    return rows

@@ -1,0 +1,120 @@
+"""Tables of trials: the settings by rank, every trial, the failures by reason."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from engine.base.errors import RunFolderError
+from engine.record.metrics import by_column
+from engine.record.sweep_files import RECORD, read_record
+from engine.results.results import Results
+from engine.results.settings import MARK, setting_label
+from fedskew.lab.comparing.ranking import Setting, ranked
+from fedskew.lab.quantities import quantity
+from fedskew.lab.report.sheets import (
+    Cell,
+    Sheet,
+    count_cell,
+    interval_text,
+    long_cell,
+    spread_text,
+    value_cell,
+    word_cell,
+)
+
+MOST_SETTINGS = 15
+COLUMNS = by_column()
+
+
+def best_settings(results: Results, settings: list[Setting]) -> Sheet | None:
+    """Rank the settings: for a sweep whose hyper-parameters are drawn, and for a grid too large for a table."""
+    finished = ranked(settings, results.mode)
+    if not results.axes or not finished:
+        return None
+    measured = quantity(results.metric, results.target_accuracy)
+    oracles = any(setting.breaks_privacy for setting in finished)
+    rows = []
+    for rank, setting in enumerate(finished[:MOST_SETTINGS], start=1):
+        s = setting.summary
+        rows.append(
+            [
+                count_cell(rank),
+                *(value_cell(setting.values[axis.name]) for axis in results.axes),
+                *[word_cell(MARK if setting.breaks_privacy else "")] * oracles,
+                Cell(measured.text(s.mean) + spread_text(measured, s.std, s.n), s.mean),
+                Cell(interval_text(measured, s.low, s.high, signed=False), s.low),
+                count_cell(s.n),
+            ]
+        )
+    axes = [axis.name for axis in results.axes]
+    head = ("rank", *axes, *["privacy"] * oracles, measured.short, "95 % interval", "seeds")
+    some = f"The best {len(rows)} of {len(settings)} settings" if len(rows) < len(settings) else "All settings by rank"
+    lucky = "Being the best of many, the first is partly lucky."
+    note = f"{some}: {measured.title}, mean ± standard deviation over seeds. {lucky}"
+    return Sheet("settings", "Best settings", note, head, rows, results.settings())
+
+
+def trials_sheet(results: Results) -> Sheet:
+    trials: list[dict[str, Any]] = results.trials.to_dict("records")
+    names = [axis.name for axis in results.axes]
+    columns = [quantity(name) for name in COLUMNS if any(math.isfinite(row[name]) for row in trials)]
+    changes = schedules(results)
+    reasons = any(row["reason"] for row in trials)
+    oracles = any(row["breaks_privacy"] == 1 for row in trials)
+    personal = any(row["scope"] == "personal" for row in trials)
+    head = ["trial", "status", *names, "seed", *["privacy"] * oracles, *["scope"] * personal]
+    head += [one.short for one in columns]
+    head += ["schedule"] * bool(changes) + ["weights"] + ["reason"] * bool(reasons)
+    rows = []
+    for row in trials:
+        cells = [word_cell(row["trial"]), Cell(row["status"], style=f"word {row['status']}")]
+        cells += [*(value_cell(row[name]) for name in names), count_cell(row["seed"])]
+        if oracles:
+            cells.append(word_cell(MARK if row["breaks_privacy"] == 1 else ""))
+        if personal:
+            cells.append(word_cell(row["scope"] or ""))
+        for one in columns:
+            value = float(row[one.column])
+            cells.append(Cell("" if math.isnan(value) else one.text(value), value))
+        if changes:
+            cells.append(long_cell(changes.get(row["trial"], "")))
+        cells.append(word_cell((row["weights_sha256"] or "")[:12]))
+        if reasons:
+            cells.append(long_cell(row["reason"] or ""))
+        rows.append(cells)
+    note = "A click on a header sorts. trials.parquet beside this folder has all columns."
+    if personal:
+        note += " Accuracy and loss without a further word are of what the scope says."
+    return Sheet("trials", "Trials", note, head, rows, results.trials, tall=len(rows) > 16)
+
+
+def schedules(results: Results) -> dict[str, str]:
+    """Describe what changed in mid-run, for trials in which something did (population-based training)."""
+    found = {}
+    for trial, folder in zip(results.trials["trial"], results.trials["folder"], strict=True):
+        path = results.path / folder / RECORD
+        try:
+            changes = read_record(path).get("schedule", [])[1:] if path.exists() else []
+        except RunFolderError:  # it is named as damaged
+            changes = []
+        if changes:
+            found[trial] = "; ".join(
+                f"from round {change['first_round']}: {setting_label(change['set'])}" for change in changes
+            )
+    return found
+
+
+def failures(results: Results) -> list[tuple[str, str]]:
+    """List each reason with the trials that failed for it."""
+    by_reason: dict[str, list[str]] = {}
+    names = [*(axis.name for axis in results.axes), "seed"]
+    for row in results.trials.to_dict("records"):
+        if row["status"] == "failed":
+            setting = setting_label({name: row[name] for name in names})
+            by_reason.setdefault(row["reason"] or "no reason was recorded", []).append(f"{row['trial']} ({setting})")
+    found = []
+    for reason, trials in by_reason.items():
+        more = f" and {len(trials) - 3} more" if len(trials) > 4 else ""
+        found.append((reason, ", ".join(trials[:3] if more else trials) + more))
+    return found

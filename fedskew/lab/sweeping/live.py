@@ -1,0 +1,153 @@
+"""One table on the terminal while a sweep runs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from engine.results.settings import setting_label
+from engine.sweeps.observers import SweepObserver, SweepStart
+from fedskew.lab.quantities import quantity
+
+REFRESH = 0.5  # seconds
+ROWS = 12  # trials shown; more than run at once on most machines
+
+
+class LiveTable(SweepObserver):
+    """Shows counts, the best trial so far, and those that run now."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._running: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}  # trial -> its config, last report
+        self._status = console.status("data and Ray")
+        self._live: Live | None = None  # until trials run
+
+    def on_prepare(self) -> None:
+        self._status = self._console.status("data and Ray")
+        self._status.start()
+
+    def on_start(self, start: SweepStart) -> None:
+        self._status.stop()
+        self._announce(start)
+        sweep = start.named.sweep
+        self._metric = sweep.metric
+        self._sign = 1 if sweep.mode == "max" else -1
+        self._running.clear()
+        self._best: tuple[float, str] = (-math.inf, "")
+        self._counts = {"finished": 0, "stopped": 0, "failed": 0}
+        self._drawn = 0.0
+        self._bar = Progress(
+            TextColumn("trials"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=self._console
+        )
+        self._task = self._bar.add_task("trials", total=start.to_report)
+        self._live = Live(console=self._console, auto_refresh=False)
+        self._live.start()
+
+    def _announce(self, start: SweepStart) -> None:
+        named, mode, seeds = start.named, start.mode, len(start.named.sweep.seeds)
+        where = "each in a process of its own" if mode.kind == "inside" else f"each on {mode.actors} client actors"
+        lines = [
+            named.title,
+            f"trials     {start.trials}: {start.trials // seeds} settings x {seeds} seeds"
+            + (f"; {start.ended} have ended already" if start.ended else ""),
+            f"where      {min(start.places, start.trials)} at a time, {where} ({mode.reason}; --mode changes it)",
+        ]
+        title = Text.assemble((named.name, "bold"), f" ({named.profile})  {start.folder.path}")
+        self._console.print(title, highlight=False)
+        self._console.print("\n".join(lines), highlight=False, markup=False)
+
+    def on_trial_start(self, trial: str, config: Mapping[str, Any]) -> None:
+        self._running.setdefault(trial, (config, {}))
+        self._redraw()
+
+    def on_trial_result(self, trial: str, config: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+        self._running[trial] = (config, result)
+        value = result[self._metric]
+        if math.isfinite(value) and not result["failed"]:
+            self._best = max(self._best, (self._sign * value, trial))
+        self._redraw()
+
+    def on_trial_end(self, trial: str, status: str, reason: str | None) -> None:
+        self._running.pop(trial, None)
+        self._counts[status] = self._counts.get(status, 0) + 1
+        self._bar.advance(self._task)
+        self._redraw()
+        if reason is not None:
+            self._console.print(f"trial {trial} failed: ", style="red", end="", highlight=False)
+            self._console.print(reason, highlight=False, markup=False, soft_wrap=True)
+
+    def on_message(self, text: str) -> None:
+        self._console.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
+
+    def on_end(self) -> None:
+        self._status.stop()
+        if self._live is None:
+            return
+        self._draw()
+        self._live.stop()
+        self._live = None
+        if not self._console.is_terminal:  # where Rich does not end the table's last line
+            self._console.line()
+
+    # --- the table ------------------------------------------------------------------------------------------
+
+    def _redraw(self) -> None:
+        if time.monotonic() - self._drawn > REFRESH:
+            self._draw()
+
+    def _draw(self) -> None:
+        if self._live is None:
+            return
+        self._drawn = time.monotonic()
+        table = Table("trial", "setting", "seed", "round", "accuracy", "loss", box=None, title_justify="left")
+        for name, (config, result) in sorted(self._running.items())[:ROWS]:
+            setting = {key: value for key, value in config.items() if key not in ("trial", "seed")}
+            table.add_row(
+                name,
+                Text(setting_label(setting).replace(" ", "")),
+                str(config.get("seed", "")),
+                str(result.get("round", "starting")),
+                _figure(100 * result.get("accuracy", math.nan), "%"),
+                _figure(result.get("loss", math.nan)),
+            )
+        counts = ", ".join(f"{count} {status}" for status, count in self._counts.items() if count)
+        value, name = self._best
+        scale, unit = (100, " %") if quantity(self._metric).unit == "%" else (1, "")
+        best = f"   best {self._metric}: {self._sign * scale * value:.4g}{unit} (trial {name})" if name else ""
+        self._live.update(Group(self._bar, Text(f"{counts}{best}"), table), refresh=True)
+
+
+def _figure(value: float, unit: str = "") -> str:
+    return f"{value:.4g} {unit}".rstrip() if math.isfinite(value) else "-"
+
+
+class ReportImports(SweepObserver):
+    """Imports what a report is drawn with, which takes more than a second, while the last trials run: then a core is
+    idle as a rule, for which there is no other trial.
+    """
+
+    def on_start(self, start: SweepStart) -> None:
+        self._total = start.to_report
+        self._begun = set[str]()
+
+    def on_trial_start(self, trial: str, config: Mapping[str, Any]) -> None:
+        self._begun.add(trial)
+
+    def on_trial_end(self, trial: str, status: str, reason: str | None) -> None:
+        if len(self._begun) == self._total:
+            import scipy.stats  # noqa: F401
+
+            import fedskew.lab.report  # noqa: F401
+
+
+def on_terminal(console: Console) -> list[SweepObserver]:
+    """Return the observers of a sweep that somebody watches."""
+    return [LiveTable(console), ReportImports()]

@@ -1,0 +1,190 @@
+"""Figures of a report: the numbers behind the marks, colours, scales, units; and which hyper-parameter matters."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.results.loading import load
+from engine.results.results import Axis
+from fedskew.lab import figures
+from fedskew.lab.comparing.importance import importance
+from fedskew.lab.comparing.ranking import settings_of
+from fedskew.lab.comparing.scales import Scale
+from fedskew.lab.drawing import CATEGORIES, INK, STYLE, THEME, Sketch
+from fedskew.lab.quantities import quantity
+from tests.support.report_pages import ATTACK, small, tips_of
+from tests.support.sweep_folders import ALPHA, EPOCHS, MU
+
+pytestmark = pytest.mark.slow
+
+
+def test_figures_tell_the_numbers_behind_them(sweep: Path) -> None:
+    """Kills: tips in another order than the marks, a mean over other trials, a band of one seed."""
+    results = load(sweep)
+    settings = settings_of(results)
+    drawings, frame = figures.curves(results, settings)
+    curves = results.curves()
+    wanted = curves[(curves["mu"] == 0.1) & (curves["alpha"] == 0.5) & (curves["round"] == 6)]["accuracy"]
+    drawn = frame[(frame["mu"] == 0.1) & (frame["alpha"] == 0.5) & (frame["round"] == 6)]
+    assert drawn[drawn["quantity"] == "accuracy"]["mean"].item() == pytest.approx(wanted.mean())
+    assert drawn["seeds"].item() == 3
+    (panel,) = [one for one in drawings if "alpha=0.5" in one.caption]
+    assert f"mu=0.1, alpha=0.5\nround 6: {100 * wanted.mean():.1f} %" in panel.svg.replace("&#10;", "\n")
+
+    (heat,) = figures.heat_maps(results, settings)
+    for setting in settings:
+        mean = np.mean([row["last10_accuracy"] for row in setting.finished])
+        told = f"{setting.label}\n{100 * mean:.1f} %"
+        (tip,) = [tip for tip in tips_of(heat.svg) if tip.startswith(told)]
+        assert tip.endswith("2 seeds" if setting.values == {"mu": 0.01, "alpha": 0.05} else "3 seeds")
+        assert f">{100 * mean:.1f}</text>" in heat.svg
+
+    first, _ = figures.sensitivity(results, settings)
+    places = [(float(x), tip) for x, tip in re.findall(r'<use [^>]*x="([\d.]+)"[^>]*data-tip="(mu=[^"]*)"', first.svg)]
+    assert len(places) == 23
+    by_mu = {mu: [x for x, tip in places if tip.startswith(f"mu={mu},")] for mu in ("0", "0.01", "0.1", "1")}
+    assert [len(by_mu[mu]) for mu in by_mu] == [6, 5, 6, 6]
+    assert max(by_mu["0"]) < min(by_mu["0.01"]) < max(by_mu["0.01"]) < min(by_mu["0.1"]) < min(by_mu["1"])
+
+
+def test_local_models_stand_beside_the_global_one(tmp_path: Path) -> None:
+    """Kills: rounds without a measurement as 0; another scale than the global model's; panels that lack them; a loss.
+
+    sweep_folders has the local models at half of what the global one has grown to, every second round.
+    """
+    base = {"evaluation": {"local_every": 2}}
+    results = load(small(tmp_path / "one", axes=(MU,), rounds=6, base=base))
+    drawings, frame = figures.curves(results, settings_of(results))
+    assert [one.name for one in drawings] == ["curves-accuracy", "curves-local", "curves-loss"]
+    local = results.local_curves()
+    assert sorted(set(local["round"])) == [2, 4, 6]
+    drawn = frame[(frame["quantity"] == "local") & (frame["mu"] == 0.1)]
+    assert drawn["round"].tolist() == [2, 4, 6]
+    wanted = local[(local["mu"] == 0.1) & (local["round"] == 4)]["local_accuracy"].mean()
+    assert drawn["mean"].iloc[1] == pytest.approx(wanted) and 0.2 < wanted < 0.45
+    assert f"round 4: {100 * wanted:.1f} %" in drawings[1].svg
+    assert "before aggregation over rounds" in drawings[1].caption
+    scales = [re.findall(r">([\d.]+)</text>", one.svg) for one in drawings[:2]]
+    assert {tick for tick in scales[0] if float(tick) > 20} <= set(scales[1])
+
+    two = load(small(tmp_path / "two", axes=(MU, ALPHA), base=base))
+    names = [one.name for one in figures.curves(two, settings_of(two))[0]]
+    assert names == ["curves-accuracy-1", "curves-accuracy-2", "curves-local-1", "curves-local-2"]
+
+
+def test_local_models_of_a_branch_are_left_out(tmp_path: Path) -> None:
+    """Kills: rounds of a stage that the last one does not come from."""
+    stages = [
+        {"name": "first", "rounds": 2},
+        {"name": "aside", "rounds": 2, "needs": ["first"]},
+        {"name": "main", "rounds": 2, "needs": ["first"]},
+    ]
+    base = {"evaluation": {"local_every": 1}, "stages": stages}
+    results = load(small(tmp_path / "s", axes=(), rounds=6, base=base))
+    local = results.local_curves()
+    assert local[local["seed"] == 0][["stage", "round"]].to_numpy().tolist() == [
+        ["first", 1], ["first", 2], ["main", 3], ["main", 4],
+    ]  # fmt: skip
+
+
+def test_a_figure_takes_the_colours_of_the_page() -> None:
+    """Kills: black letters on a dark page, text drawn as curves, a tip that breaks out of its attribute."""
+    with matplotlib.rc_context(STYLE):
+        sketch = Sketch(3, 2)
+        axes = sketch.figure.subplots()
+        axes.set_xlabel(f'{ATTACK} $x$ {INK} "')
+        marks = axes.scatter([1, 2, 3], [1, 2, 3], color=CATEGORIES[0])
+        sketch.tip(marks, ['one"><script>', "two", "three"])
+        drawing = sketch.finish("plain", "A <b>figure</b>.")
+    outside_text = re.sub(r">[^<]*</text>", "", drawing.svg)
+    assert not [colour for colour in THEME if colour in outside_text]
+    assert "var(--ink)" in drawing.svg and "var(--category-0)" in drawing.svg
+    assert f'&lt;script&gt;alert(1)&lt;/script&gt; $x$ {INK} "</text>' in drawing.svg
+    assert "<script" not in drawing.svg and "<b>" not in drawing.svg
+    assert tips_of(drawing.svg) == ["one&quot;&gt;&lt;script&gt;", "two", "three"]
+    assert "http" not in drawing.svg
+    with Image.open(io.BytesIO(drawing.png)) as image:
+        assert image.size == (600, 400)
+
+
+def test_zero_has_a_place_on_a_logarithmic_axis() -> None:
+    """Kills: log(0), values at equal distances, a tick for a value that is not there."""
+    axis = Axis("mu", "algorithm.mu", "grid", (0.0, 0.001, 0.1, 1.0), True)
+    scale = Scale.of(axis, [0.0, 0.001, 0.1, 1, 1.0])
+    assert [scale[value] for value in (0.001, 0.1, 1)] == pytest.approx([-3, -1, 0])
+    assert scale[0] < -3 and math.isfinite(scale[0])
+    assert [name for _, name in scale.ticks] == ["0", "0.001", "0.1", "1"]
+    drawn = Scale.of(axis, list(np.geomspace(1e-3, 10, 40)))
+    assert [name for _, name in drawn.ticks] == ["0.001", "0.01", "0.1", "1", "10"]
+    words = Scale.of(Axis("option", "k", "grid", ("II", "I", True, [1, 2]), False), ["I", "II", True, [1, 2]])
+    assert [words[value] for value in ("II", "I", True, [1, 2])] == [0, 1, 2, 3]
+    assert not words.ordered
+
+
+def test_quantities_are_written_with_their_units() -> None:
+    """Kills: a fraction for a percentage, a percentage for a difference of points, 1e9 bytes."""
+    accuracy = quantity("last10_accuracy")
+    assert accuracy.text(0.81249, unit=True) == "81.2 %"
+    assert accuracy.difference(-0.0123, unit=True) == "−1.2 points"
+    assert accuracy.difference(0.0123) == "+1.2"
+    assert accuracy.difference(-0.00001) == "0.0"
+    assert accuracy.text(math.nan) == "–"
+    assert quantity("bytes_to_target", 0.7).text(2_500_000, unit=True) == "2.5 MB"
+    assert quantity("bytes_to_target", 0.7).title == "traffic to 70 % accuracy (MB)"
+    assert quantity("rounds_to_target", 0.7).text(12.0) == "12"
+    assert quantity("loss").text(0.123456) == "0.1235"
+    assert quantity("client_floats_to_best").text(584_400_000, unit=True) == "584.4 M"
+    assert quantity("last10_std").difference(0.004, unit=True) == "+0.4 points"
+    assert quantity("local_last10_accuracy").text(0.5) == "50.0"
+    assert quantity("step_label_entropy").text(0.85161) == "0.8516"
+
+
+def test_partitions_of_many_clients_are_a_picture() -> None:
+    """Kills: 100,000 bubbles."""
+    counts = np.random.default_rng(0).integers(0, 20, (400, 100))
+    drawing = figures.partition("partition-1", "alpha=0.1", counts)
+    assert len(drawing.svg) < 150_000
+    assert 'href="data:image/png;base64,' in drawing.svg
+    few = figures.partition("partition-2", "", np.array([[3, 0], [1, 40]]))
+    assert tips_of(few.svg) == [
+        "client 0, class 0: 3 samples",
+        "client 1, class 0: 1 sample",
+        "client 1, class 1: 40 samples",
+    ]
+
+
+def test_importance_finds_what_matters(tmp_path: Path) -> None:
+    """Kills: seeds as a hyper-parameter, an order by name, a forest on nothing, praise for one that knows nothing."""
+    axes = (MU, EPOCHS | {"values": [1, 2, 4]})
+    told = small(tmp_path / "told", axes=axes, accuracy=lambda s, seed: 0.5 + 0.05 * s["epochs"])
+    results = load(told)
+    worth = importance(results, settings_of(results))
+    assert worth is not None
+    assert worth.frame["axis"].tolist() == ["epochs", "mu"]
+    shares = worth.frame["share"].tolist()
+    assert shares[0] > 0.95 and sum(shares) == pytest.approx(1)
+    assert worth.unseen > 0.8 and worth.settings == 12 and worth.trials == 24
+    assert "R² = 0.9" in worth.note or "R² = 1.0" in worth.note
+
+    luck = small(tmp_path / "luck", axes=axes, accuracy=lambda s, seed: 0.5 + 0.1 * (hash_of(s, seed) % 97) / 97)
+    results = load(luck)
+    worth = importance(results, settings_of(results))
+    assert worth is not None and worth.out_of_bag < 0.3
+    assert "do not read anything into the order" in worth.note
+
+    few = load(small(tmp_path / "few", axes=(MU, ALPHA)))
+    assert importance(few, settings_of(few)) is None
+
+
+def hash_of(setting: dict[str, Any], seed: int) -> int:
+    return int(hashlib.sha256(repr((sorted(setting.items()), seed)).encode()).hexdigest(), 16)

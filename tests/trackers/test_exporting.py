@@ -1,0 +1,84 @@
+"""Results as files, and what cannot be exported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from engine.base import parquet
+from engine.base.errors import ConfigError
+from engine.results.frames import load_results
+from engine.results.frames.columns import TABLES
+from fedskew.trackers import exporting, optuna_study
+from fedskew.trackers.exporting import exported
+from tests.support.sweep_folders import MU, make_run, make_sweep
+
+
+def test_tables_as_files(tmp_path: Path) -> None:
+    """Kills: a table that is left out, or that has other columns or values than load_results; a second export that
+    writes other bytes."""
+    sweep = make_sweep(tmp_path / "sweep", axes=[MU], seeds=(0,), rounds=2, failed=[1], personal=["received"])
+    frames = load_results(sweep)
+    assert exported(sweep, "parquet", str(tmp_path / "a"))[0] == str(tmp_path / "a")
+    exported(sweep, "csv")
+    for name in TABLES:
+        assert parquet.read(tmp_path / "a" / f"{name}.parquet").equals(frames.arrow(name).replace_schema_metadata({}))
+        text = (sweep / "tables" / f"{name}.csv").read_text()
+        found = pd.read_csv(StringIO(text))
+        assert list(found) == frames.arrow(name).schema.names and len(found) == len(frames.arrow(name))
+    trials = pd.read_csv(sweep / "tables" / "trials.csv", dtype={"trial": str})
+    assert trials["accuracy"].tolist() == pytest.approx(frames.trials["accuracy"].tolist(), nan_ok=True, abs=1e-12)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()}
+    exported(sweep, "parquet", str(tmp_path / "a"))
+    assert {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()} == before
+
+
+def test_what_cannot_be_exported_is_said(
+    tmp_path: Path, call: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kills: a traceback for a wrong place, a folder that is none, a library that is not there, a store that fails."""
+    run = str(make_run(tmp_path / "run", rounds=1, client_rows=False))
+    monkeypatch.setattr(exporting.Target, "open", lambda _: 1 / 0)
+    for words, told in (
+        ((run, "--to", "mlfow"), "did you mean 'mlflow'?"),
+        ((str(tmp_path), "--to", "csv"), "is neither a run nor a sweep"),
+        ((run, "--to", "csv", "--out", "a", "--uri", "b"), "both name a place"),
+        ((run, "--to", "optuna"), "is a run, which has no settings to compare"),
+        ((run, "--to", "tensorboard", "--out", f"{run}/tb"), "lies in"),
+        ((run, "--to", "mlflow", "--uri", "http://me:secret@x"), "mlflow:http://x cannot be reached or written (Zero"),
+    ):
+        if words[2] in ("tensorboard", "mlflow"):
+            pytest.importorskip(words[2])
+        code, _, err = call("export", *words)
+        assert code == 2 and told in err and "Traceback" not in err and "secret" not in err, words
+    monkeypatch.setattr("fedskew.trackers.targets.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'fedskew\[search\]'"):
+        optuna_study.write(Path(run), "x")
+    with pytest.raises(ConfigError, match=r"pip install 'fedskew\[wandb\]'"):
+        exported(Path(run), "wandb")
+
+
+def test_settings_that_have_grown_come_to_optuna(tmp_path: Path) -> None:
+    """Kills: a setting that keeps the mean of its first seeds, or the results of other hardware; one that is added
+    twice; the second best candidates' sweep in the study of the best's."""
+    optuna = pytest.importorskip("optuna")
+    place = str(tmp_path / "journal")
+
+    def write(name: str, **fields: Any) -> tuple[str, int]:
+        fields = {"seeds": (0,), "rounds": 2, **fields}
+        return optuna_study.write(make_sweep(tmp_path / name, axes=[MU], client_rows=False, **fields), place)
+
+    study, added = write("begun")
+    assert (study, added) == ("made.mu_alpha-0123456789ab", 4)
+    assert write("again") == (study, 0)
+    assert write("grown", seeds=(0, 1)) == write("elsewhere", accuracy=lambda setting, seed: 0.5) == (study, 4)
+    assert write("second", tuned_rank=1) == (f"{study}-rank1", 4)
+    trials = optuna.load_study(storage=optuna_study._storage(place), study_name=study).trials
+    means: Any = load_results(tmp_path / "grown").trials.groupby("mu")["last10_accuracy"].mean()
+    assert {one.params["mu"]: one.value for one in trials[4:8]} == pytest.approx(means.to_dict())
+    assert [one.user_attrs["seeds"] for one in trials] == [[0]] * 4 + [[0, 1]] * 4 + [[0]] * 4
