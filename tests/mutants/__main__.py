@@ -21,6 +21,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -45,9 +46,15 @@ def copied(root: Path, folder: Path) -> None:
         compileall.compile_dir(folder / name, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
 
 
+@cache
+def sources(root: Path) -> dict[Path, str]:
+    """The texts of a tree in which one mutant after the other takes its place and leaves it again."""
+    return {path: path.read_text() for source in SOURCES for path in sorted((root / source).rglob("*.py"))}
+
+
 def place(root: Path, mutant: Mutant) -> tuple[Path, str, str]:
     """The file, its text, and the wrong text. Raises LookupError where no spelling occurs exactly once."""
-    texts = {path: path.read_text() for source in SOURCES for path in sorted((root / source).rglob("*.py"))}
+    texts = sources(root)
     counts = []
     for code, wrong in mutant.spellings:
         found = [(path, text) for path, text in texts.items() if code in text]

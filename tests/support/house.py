@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -113,34 +113,58 @@ def upward(house: House, order: tuple[str, ...]) -> list[Import]:
 
 
 def circles(house: House) -> list[list[str]]:
-    """Modules that import one another, however far round; each group sorted (Tarjan's algorithm)."""
-    targets: dict[str, list[str]] = {module: [] for module in house.files}
-    for found in house.inner:
-        targets[found.importer].append(found.imported)
+    """Modules that import one another, however far round; each group sorted."""
+    return connected(house.files, [(found.importer, found.imported) for found in house.inner])
+
+
+def folder(house: House, module: str) -> str:
+    """The folder that a module lies in, with dots: a package's ``__init__`` lies in the package's own folder."""
+    return module if house.files[module].name == "__init__.py" else module.rpartition(".")[0]
+
+
+def folder_circles(house: House, package: str) -> list[list[str]]:
+    """Folders below ``package`` that import one another, however far round: a folder and one within it are two."""
+    inside = [found for found in house.inner if {package} == {package_of(found.importer), package_of(found.imported)}]
+    return connected(
+        sorted({folder(house, module) for module in house.files if package_of(module) == package}),
+        [(folder(house, found.importer), folder(house, found.imported)) for found in inside],
+    )
+
+
+def package_of(module: str) -> str:
+    """``engine`` of ``engine.client.trainer``."""
+    return module.partition(".")[0]
+
+
+def connected(nodes: Iterable[str], edges: Iterable[tuple[str, str]]) -> list[list[str]]:
+    """Groups of at least two nodes that lead to one another, however far round; each sorted (Tarjan's algorithm)."""
+    targets: dict[str, list[str]] = {node: [] for node in nodes}
+    for origin, target in edges:
+        targets[origin].append(target)
     number: dict[str, int] = {}
     lowest: dict[str, int] = {}
     stack: list[str] = []
     groups: list[list[str]] = []
 
-    def visit(module: str) -> None:
-        number[module] = lowest[module] = len(number)
-        stack.append(module)
-        for target in targets[module]:
+    def visit(node: str) -> None:
+        number[node] = lowest[node] = len(number)
+        stack.append(node)
+        for target in targets[node]:
             if target not in number:
                 visit(target)
-                lowest[module] = min(lowest[module], lowest[target])
+                lowest[node] = min(lowest[node], lowest[target])
             elif target in stack:
-                lowest[module] = min(lowest[module], number[target])
-        if lowest[module] == number[module]:
-            at = stack.index(module)
+                lowest[node] = min(lowest[node], number[target])
+        if lowest[node] == number[node]:
+            at = stack.index(node)
             group = sorted(stack[at:])
             del stack[at:]
             if len(group) > 1:
                 groups.append(group)
 
-    for module in house.files:
-        if module not in number:
-            visit(module)
+    for node in targets:
+        if node not in number:
+            visit(node)
     return sorted(groups)
 
 
