@@ -12,12 +12,12 @@ demo: $(VENV)/installed  ## a federated run on real images, on Ray
 sweep: $(VENV)/installed  ## 24 trials of FedProx and their report: a few minutes
 	$(BIN)/fedskew sweep drift.fedprox_mu
 
-test: $(VENV)/installed-test  ## the tests, but for the long ones
+test: $(VENV)/installed-test  ## the short tier of the tests: deterministic (8 minutes on two cores)
 	$(BIN)/python -m pytest -m "not long"
 	$(BIN)/python -m pytest --numprocesses=2 examples/fedskew-more/tests -c examples/fedskew-more/pyproject.toml
 
-test-long: $(VENV)/installed-test  ## the long ones; tests of the pretended card need a torch without CUDA (.ci/constraints.txt)
-	$(BIN)/python -m pytest -m long
+test-long: $(VENV)/installed-test  ## the long tier: faults, servers, browser, site; the pretended card needs a torch without CUDA (.ci/constraints.txt)
+	$(BIN)/python -m pytest -m long --reruns 1
 
 test-fast: $(VENV)/installed-test  ## the loop of work: no Ray, nothing slow (3 minutes on two cores)
 	$(BIN)/ruff check .

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from pathlib import Path
+from typing import Any
 
 # Read by Ray at import: no token file in the home folder, no statistics.
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
@@ -23,7 +24,23 @@ os.fsync = lambda descriptor: None
 pytest_plugins = ["tests.support.fixtures"]
 STARTUP = Path(__file__).parent / "support" / "startup"
 
-LONG = (Path(__file__).parent / "card",)  # folders whose tests are of the long tier, whole
+# Folders and files whose tests are of the long tier, whole: faults, servers, browsers, clusters of several processes.
+# Single tests are marked where they stand.
+LONG = tuple(
+    Path(__file__).parent / name
+    for name in (
+        "card",
+        "faults",
+        "ray/test_cluster.py",
+        "ray/test_loopback.py",
+        "ray/test_small_store.py",
+        "ray/test_two_at_once.py",
+        "benchmarks/test_trackers.py",
+        "lab/test_report_in_browser.py",
+        "trackers/test_trackers.py",
+        "test_site.py",
+    )
+)
 LONGEST_FIRST = ("ray", "faults", "slow")  # so that what is short fills the time of the last process
 
 
@@ -46,12 +63,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "ray_session" in getattr(item, "fixturenames", ()):
             item.add_marker("ray")
-        if any(folder in item.path.parents for folder in LONG):
+        if any(path == item.path or path in item.path.parents for path in LONG):
             item.add_marker("long")
         marks = {mark.name for mark in item.iter_markers()}
         rank = next((n for n, mark in enumerate(LONGEST_FIRST) if mark in marks), len(LONGEST_FIRST))
         ranks[str(item.path)] = min(rank, ranks.get(str(item.path), rank))
     items.sort(key=lambda item: ranks[str(item.path)])
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Name the tests that failed and then passed (``--reruns``): they fail nothing, and are to be looked at."""
+    again = {report.nodeid for report in terminalreporter.getreports("rerun")}
+    flaky = sorted(again & {report.nodeid for report in terminalreporter.getreports("passed")})
+    if flaky:
+        terminalreporter.section(f"flaky: {len(flaky)} passed when they were run again")
+        for test in flaky:
+            terminalreporter.line(test)
 
 
 def pytest_collection_finish() -> None:
