@@ -62,6 +62,7 @@ from engine.algorithm import (
     Setting,
     Tensors,
     TrainingTools,
+    idle_when,
 )
 from engine.base.errors import ConfigError, nearest, require
 from engine.models.outline import outline
@@ -222,9 +223,7 @@ class Cbfl(Generative, FedAvg):
             made |= self._training(client.context.layout)(tools, received)
         return made
 
-    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
-        return frozenset({"loss", "step_randomness"}) if idle(self, context.layout) else frozenset()
-
+    @idle_when(lambda self, context: idle(self, context.layout))
     def step_randomness(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
         layout, rng = client.context.layout, client.rng("generated rows")
         if idle(self, layout):
@@ -252,6 +251,7 @@ class Cbfl(Generative, FedAvg):
         scores, shown = teacher.taps(made["fake"], names)
         return {**made, "scores": scores, **{f"map {name}": attention(shown[name]) for name in names}}
 
+    @idle_when(lambda self, context: idle(self, context.layout))
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
         if not batch.drawn:
             return super().loss(net, batch, received, state)

@@ -8,15 +8,14 @@ from typing import ClassVar
 from torch import Tensor
 
 from algorithms.fedprox import FedProx
-from engine.algorithm import Client, Tensors
+from engine.algorithm import Client, Tensors, idle_when
 
 
 @dataclass(frozen=True)
 class ClsProx(FedProx):
-    idle_hooks = FedProx.idle_hooks
-
     neutral: ClassVar = {"mu": 0.0}
 
+    @idle_when(mu=0)
     def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
         if self.mu == 0:
             return grad

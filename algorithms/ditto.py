@@ -17,7 +17,7 @@ from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from algorithms.personal_model import PersonalModel
-from engine.algorithm import Client, Context, LocalRun, ModelState, Phase, PhaseResult, Tensors
+from engine.algorithm import Client, Context, LocalRun, ModelState, Phase, PhaseResult, Tensors, idle_when
 from engine.base.errors import require
 
 
@@ -46,9 +46,7 @@ class Ditto(PersonalModel, FedAvg):
     def phase_start(self, previous: PhaseResult, received: Tensors, state: Tensors, client: Client) -> ModelState:
         return ModelState(received["weights"], received["buffers"])
 
-    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
-        return frozenset() if self.lam > 0 and phase == "personal" else frozenset({"gradient"})
-
+    @idle_when(lambda self, context, phase: self.lam == 0 or phase != "personal")
     def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
         if self.lam == 0 or client.phase != "personal":
             return grad

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from algorithms.naivemix import NaiveMix
-from engine.algorithm import Batch, Net, Requires, Tensors
+from engine.algorithm import Batch, Net, Requires, Tensors, idle_when
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,7 @@ class FedMix(NaiveMix):
     mix: float = 0.05  # lambda, the share of the others; 0 is FedAvg, and nothing is exchanged
     taylor_coef: Literal["one_minus_lambda", "one"] = "one_minus_lambda"  # kappa
 
-    idle_hooks = NaiveMix.idle_hooks
-
+    @idle_when(mix=0)
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
         if self.mix == 0:
             return super().loss(net, batch, received, state)

@@ -20,7 +20,19 @@ import torch
 from torch import Tensor
 
 from algorithms.fedavgm import FedAvgM
-from engine.algorithm import Client, Context, Entries, Kind, LocalRun, Pooled, Requires, Scalar, Setting, Tensors
+from engine.algorithm import (
+    Client,
+    Context,
+    Entries,
+    Kind,
+    LocalRun,
+    Pooled,
+    Requires,
+    Scalar,
+    Setting,
+    Tensors,
+    idle_when,
+)
 from engine.base.errors import require
 
 
@@ -71,9 +83,7 @@ class FedNova(FedAvgM):
     def stack_uploads(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.max_multiplier is not None
 
-    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
-        return frozenset({"gradient"}) if self.mu == 0 else frozenset()
-
+    @idle_when(mu=0)
     def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
         if self.mu == 0:
             return grad

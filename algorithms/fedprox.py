@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Client, Context, Tensors
+from engine.algorithm import Client, Tensors, idle_when
 from engine.base.errors import require
 
 
@@ -22,9 +22,7 @@ class FedProx(FedAvg):
         super().__post_init__()
         require(self.mu >= 0, "mu", self.mu, "must be at least 0", "0 is FedAvg")
 
-    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
-        return frozenset({"gradient"}) if self.mu == 0 else frozenset()
-
+    @idle_when(mu=0)
     def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
         if self.mu == 0:
             return grad

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from algorithms.batch_transforms import BatchTransforms
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Batch, Client, Context, Net, Requires, Setting, Statistics, Tensors
+from engine.algorithm import Batch, Client, Net, Requires, Setting, Statistics, Tensors, idle_when
 from engine.base.errors import ConfigError, require
 from engine.models.outline import outline
 
@@ -78,9 +78,7 @@ class FedSer(FedAvg, BatchTransforms):
     def regularises(self) -> bool:
         return self.subnets > 0 and self.mu > 0
 
-    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
-        return frozenset() if self.regularises else frozenset({"loss", "step_randomness"})
-
+    @idle_when(lambda self: not self.regularises)
     def step_randomness(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
         if not self.regularises:
             return {}
@@ -94,6 +92,7 @@ class FedSer(FedAvg, BatchTransforms):
         drawn = (self.min_width + (1 - self.min_width) * share).tolist()
         return sorted(drawn, reverse=True) + fixed if fixed else drawn
 
+    @idle_when(lambda self: not self.regularises)
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
         if not self.regularises:
             return super().loss(net, batch, received, state)

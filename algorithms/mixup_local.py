@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Batch, Client, Context, Net, Requires, Tensors
+from engine.algorithm import Batch, Client, Net, Requires, Tensors, idle_when
 from engine.base.errors import require
 
 
@@ -28,9 +28,7 @@ class MixupLocal(FedAvg):
         super().__post_init__()
         require(self.gamma >= 0, "gamma", self.gamma, "must be at least 0", "0 is FedAvg")
 
-    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
-        return frozenset({"loss", "step_randomness"}) if self.gamma == 0 else frozenset()
-
+    @idle_when(gamma=0)
     def step_randomness(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
         if self.gamma == 0:
             return {}
@@ -41,6 +39,7 @@ class MixupLocal(FedAvg):
         share = torch.as_tensor(betaincinv(self.gamma, self.gamma, uniform.numpy()))  # the inverse of its distribution
         return {"share": share, "partners": torch.randperm(rows, generator=rng)}
 
+    @idle_when(gamma=0)
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
         if self.gamma == 0:
             return super().loss(net, batch, received, state)

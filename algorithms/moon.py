@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Algorithm, Batch, Client, Context, Entries, Kind, LocalRun, Net, Requires, Tensors
+from engine.algorithm import Batch, Client, Entries, Kind, LocalRun, Net, Requires, Tensors, idle_when
 from engine.base.errors import require
 
 
@@ -33,7 +33,7 @@ class Moon(FedAvg):
 
     neutral: ClassVar = {"mu": 0.0}
     entries: ClassVar[Entries] = {
-        **Algorithm.entries,
+        **FedAvg.entries,
         "previous": Kind.TENSOR,  # [J, P] weights of the last J <= buffer local models, oldest first
         "previous_buffers": Kind.TENSOR,  # [J, Q]
     }
@@ -55,9 +55,7 @@ class Moon(FedAvg):
             "previous_buffers": received["buffers"].new_empty(0, len(received["buffers"])),
         }
 
-    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
-        return frozenset({"loss"}) if self.mu == 0 else frozenset()
-
+    @idle_when(mu=0)
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
         z = net.features(batch.x)
         supervised = F.cross_entropy(net.head(z), batch.y)

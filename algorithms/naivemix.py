@@ -18,7 +18,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Algorithm, Batch, Client, Clients, ClientView, Context, Entry, Kind, Net, Requires, Tensors
+from engine.algorithm import (
+    Algorithm,
+    Batch,
+    Client,
+    Clients,
+    ClientView,
+    Context,
+    Entry,
+    Kind,
+    Net,
+    Requires,
+    Tensors,
+    idle_when,
+)
 from engine.base.errors import require
 
 log = logging.getLogger("fedskew")
@@ -68,14 +81,13 @@ class NaiveMix(FedAvg):
             return super().broadcast(server, context)
         return {name: server[name] for name in ("weights", "images", "labels")}
 
-    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
-        return frozenset({"loss", "step_randomness"}) if self.mix == 0 else frozenset()
-
+    @idle_when(mix=0)
     def step_randomness(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:
         if self.mix == 0:
             return {}
         return {"partner": torch.randint(len(received["labels"]), (1,), generator=client.rng("partner"))}
 
+    @idle_when(mix=0)
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
         if self.mix == 0:
             return super().loss(net, batch, received, state)

@@ -21,7 +21,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Batch, Context, Net, Personalised, Phase, Requires, Setting, Tensors
+from engine.algorithm import Batch, Context, Net, Personalised, Phase, Requires, Setting, Tensors, idle_when
 from engine.base.errors import require
 
 
@@ -50,9 +50,7 @@ class PerFedAvg(Personalised, FedAvg):
             rule = "is not for perfedavg, whose clients adapt by one plain gradient step"
             require(found == value, f"local.{field}", found, rule, f"set local.{field}={str(value).lower()}")
 
-    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
-        return frozenset({"loss"}) if self.alpha == 0 or phase == "adapt" else frozenset()
-
+    @idle_when(lambda self, context, phase: self.alpha == 0 or phase == "adapt")
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
         if self.alpha == 0 or batch.client.phase == "adapt":
             return super().loss(net, batch, received, state)

@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Algorithm, Client, Context, Kind, LocalRun, Phase, Pooled, Requires, Scalar, Tensors
+from engine.algorithm import Client, Context, Kind, LocalRun, Phase, Pooled, Requires, Scalar, Tensors, idle_when
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Scaffold(FedAvg):
     option: Literal["I", "II"] = "II"  # c_k from the full gradient at the received weights, or from the path taken
     weighting: Literal["samples", "uniform", "cbfl_code"] = "samples"
 
-    entries: ClassVar = {**Algorithm.entries, "control": Kind.VECTOR, "control_delta": Kind.VECTOR}
+    entries: ClassVar = {**FedAvg.entries, "control": Kind.VECTOR, "control_delta": Kind.VECTOR}
     requires: ClassVar = Requires(linear_optimizer=True)
 
     def init_server(self, parent: Tensors, context: Context) -> Tensors:
@@ -60,10 +60,7 @@ class Scaffold(FedAvg):
         full = Phase(batch="full", emit="gradient", buffers="keep")
         return (full, Phase()) if self.option == "I" else (Phase(),)
 
-    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
-        """All control variates are 0 in the first round; a class below that begins with others says so anew."""
-        return frozenset({"gradient"}) if context.stage_round == 1 else frozenset()
-
+    @idle_when(lambda self, context: context.stage_round == 1)  # all control variates are 0 in the first round
     def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
         return grad + (received["control"] - state["control"])  # g_k(y) - c_k + c
 

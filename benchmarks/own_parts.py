@@ -31,9 +31,7 @@ class OwnProx(FedAvg):
 
     mu: float = 0.01  # 0 is FedAvg
 
-    def idle_hooks(self, context, phase):
-        return frozenset({"gradient"}) if self.mu == 0 else frozenset()
-
+    @fedskew.idle_when(mu=0)
     def gradient(self, grad, weights, received, state, client):
         return grad + SCALE * self.mu * (weights - received["weights"])
 '''

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from engine.algorithm import Setting as Setting
     from engine.algorithm import Tensors as Tensors
     from engine.algorithm import TrainingTools as TrainingTools
+    from engine.algorithm import idle_when as idle_when
     from engine.base.errors import ConfigError as ConfigError
     from engine.base.errors import FedskewError as FedskewError
     from engine.base.errors import require as require
@@ -91,7 +92,7 @@ _PLACES = {
             "Kind",
         ),
         *("Local", "LocalRun", "ModelState", "Net", "ParamLayout", "Personalised", "Phase", "PhaseResult", "Pooled"),
-        *("PostTraining", "Requires", "Scalar", "Setting", "Tensors", "TrainingTools"),
+        *("PostTraining", "Requires", "Scalar", "Setting", "Tensors", "TrainingTools", "idle_when"),
     ),
     "engine.results.claims": ("Claim", "PaperTable"),
     "engine.results.frames.frames": ("Frames", "load_results"),
@@ -163,6 +164,7 @@ __all__ = [
     "__version__",
     "algorithm",
     "dataset",
+    "idle_when",
     "load_results",
     "model",
     "partition",

@@ -16,8 +16,8 @@ NAMES = """
 Algorithm Asha Assignment Batch Claim Client Clients Cohort Compute ConfigError Context Dataset Entries Entry Experiment
 FedAvg FedskewError Frames Generative Kind Local LocalRun Model ModelSpec ModelState Net Optuna PaperTable ParamLayout
 Partition Pbt Personalised Phase PhaseResult Pooled PostTraining Requires Results Run RunFolder Scalar Setting Source
-Split Sweep Tensors TrainingTools Tuned __version__ algorithm dataset load_results model partition require resume run
-split_model sweep
+Split Sweep Tensors TrainingTools Tuned __version__ algorithm dataset idle_when load_results model partition require
+resume run split_model sweep
 """
 
 

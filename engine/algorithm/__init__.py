@@ -7,7 +7,7 @@ methods are given or return; it knows no config, no Ray and no algorithm. Read `
 
 from engine.algorithm.contract import Algorithm, Loss, PostTraining
 from engine.algorithm.generative import Generative
-from engine.algorithm.hooks import acts, loss_of, not_stacked, overrides
+from engine.algorithm.hooks import acts, idle_when, loss_of, not_stacked, overrides
 from engine.algorithm.local import Local, batches_in
 from engine.algorithm.local_run import LocalRun, PhaseResult, accumulation
 from engine.algorithm.net import Net, Statistics
@@ -68,6 +68,7 @@ __all__ = [
     "accumulation",
     "acts",
     "batches_in",
+    "idle_when",
     "loss_of",
     "not_stacked",
     "overrides",

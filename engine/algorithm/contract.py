@@ -71,6 +71,12 @@ class Algorithm(ABC):
     shares_buffers: ClassVar[bool] = True  # False: clients' buffers are not sent, the server keeps those it has
     own_classes: ClassVar[bool] = False  # True: the loss here is over the classes that a client has rows of
 
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Refuse the method ``idle_hooks`` of old, which would be passed over in silence."""
+        super().__init_subclass__(**keywords)
+        if "idle_hooks" in vars(cls):
+            raise TypeError(f"{cls.__name__}.idle_hooks is asked no more; write @idle_when(...) on each hook it names")
+
     @property
     def kinds(self) -> Mapping[str, Kind]:
         """The kind of each entry."""
@@ -204,15 +210,6 @@ class Algorithm(ABC):
         ``received["phase_start"]`` is the weights that the phase began with.
         """
         return grad
-
-    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
-        """Return those of "loss", "gradient", "step_randomness" that come to what the defaults here come to.
-
-        At the present hyper-parameters, in the phase of that name, for whatever client: the engine then takes its way
-        without the hook, which is FedAvg's to the bit. It holds for the hooks of the class that declares it and of
-        those above; a class below that defines one of them anew, or what it rests on, declares anew.
-        """
-        return frozenset()
 
     def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
         """Return what is sent, and the state that is kept."""

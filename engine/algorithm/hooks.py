@@ -1,19 +1,51 @@
 """Which of an algorithm's hooks have a part in a client's steps: the one place where the engine asks.
 
-A hook that an algorithm does not define is the contract's own, and the engine has a shorter way round it: no gradient
-is put together for nobody to see, clients are stacked, a plain loss is written out. :meth:`Algorithm.idle_hooks` says
-of hooks that are defined, but do nothing at the present values; they take that way too. So a method at its neutral
-value is FedAvg to the bit wherever FedAvg goes, and not merely up to how another way rounds.
+A hook that an algorithm does not define is the contract's, and the engine has a shorter way round it: it puts no
+gradient together that nobody sees, stacks clients, and writes a plain loss out. :func:`idle_when` says when a hook that
+is defined does nothing; the engine then skips it as well. So a method at its neutral value is FedAvg to the bit under
+every executor, and not merely up to the rounding of another way.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from inspect import signature
+from typing import Any, TypeVar
 
 from engine.algorithm.contract import Algorithm, Loss
 from engine.algorithm.types import Context
 
+Hook = TypeVar("Hook", bound=Callable[..., Any])
+
 STEP_HOOKS = frozenset({"loss", "gradient", "step_randomness"})  # that may be idle
+
+
+def idle_when(condition: Callable[..., bool] | None = None, /, **fields: Any) -> Callable[[Hook], Hook]:
+    """Mark a hook as one that does what the contract's own does while a condition holds, so that the engine skips it.
+
+        @idle_when(mu=0)
+        def gradient(self, grad, weights, received, state, client): ...
+
+    The hook is ``loss``, ``gradient`` or ``step_randomness``, and must then do nothing of its own for any client.
+    ``fields``: hyper-parameters, one of which having the value given is enough. ``condition``: a function of ``self``,
+    of ``self, context`` or of ``self, context, phase`` (the name of the phase). A subclass inherits the mark with the
+    hook; one that overrides the hook marks its own. Raises TypeError for any other hook.
+    """
+    takes = 0 if condition is None else len(signature(condition).parameters)
+
+    def is_idle(algorithm: Algorithm, context: Context, phase: str) -> bool:
+        if any(getattr(algorithm, name) == value for name, value in fields.items()):
+            return True
+        return condition is not None and condition(*(algorithm, context, phase)[:takes])
+
+    def mark(hook: Hook) -> Hook:
+        if hook.__name__ not in STEP_HOOKS:
+            raise TypeError(f"idle_when cannot mark {hook.__name__}; it marks {', '.join(sorted(STEP_HOOKS))}")
+        hook.__dict__["is_idle"] = is_idle
+        return hook
+
+    return mark
 
 
 def overrides(algorithm: Algorithm | type[Algorithm], hook: str) -> bool:
@@ -23,17 +55,10 @@ def overrides(algorithm: Algorithm | type[Algorithm], hook: str) -> bool:
 
 
 def acts(algorithm: Algorithm, hook: str, context: Context, phase: str = "") -> bool:
-    """Return whether a step hook does anything in the phase of that name.
-
-    A declaration is about the hooks that its class knows: where a class below defines one anew, without saying anew
-    what is idle, that one acts.
-    """
+    """Return whether a step hook does anything in the phase of that name: it is overridden, and not idle."""
     assert hook in STEP_HOOKS, hook
-    if not overrides(algorithm, hook):
-        return False
-    kind = type(algorithm)
-    known = issubclass(_definer(kind, "idle_hooks"), _definer(kind, hook))
-    return not (known and hook in algorithm.idle_hooks(context, phase))
+    is_idle = getattr(getattr(type(algorithm), hook), "is_idle", None)
+    return overrides(algorithm, hook) and not (is_idle is not None and is_idle(algorithm, context, phase))
 
 
 def loss_of(algorithm: Algorithm, context: Context, phase: str = "") -> Loss:
@@ -51,8 +76,3 @@ def not_stacked(algorithm: Algorithm, context: Context) -> str:
         return ""
     names = {phase.name for phase in algorithm.phases(context)}
     return reason if any(acts(algorithm, hook, context, name) for hook in STEP_HOOKS for name in names) else ""
-
-
-def _definer(kind: type[Algorithm], name: str) -> type:
-    """The class whose method of that name ``kind`` has."""
-    return next(cls for cls in kind.__mro__ if name in vars(cls))

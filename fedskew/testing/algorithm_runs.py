@@ -165,7 +165,7 @@ def neutral_is_fedavg(algorithm: Algorithm) -> None:
         ours, theirs = driven(config), driven(plain)
         gap = _gap_of_weights(ours, theirs)
         rule = f"{name} with {_written(neutral)} is not FedAvg to the bit under execution.executor={executor}"
-        repair = "skip the term at that value, and name its hook in idle_hooks, so that the engine goes FedAvg's way"
+        repair = "skip the term at that value and mark its hook with @idle_when(...), so that the engine skips it"
         demand(ours.sha == theirs.sha, f"{rule} (weights are {gap:.1e} apart); {repair}")
 
 

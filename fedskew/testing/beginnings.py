@@ -42,15 +42,12 @@ class $Class(fedskew.FedAvg):
         super().__post_init__()
         fedskew.require(self.mu >= 0, "mu", self.mu, "must be at least 0", "0 is FedAvg")
 
+    @fedskew.idle_when(mu=0)  # the engine then skips this hook and goes FedAvg's way, to the bit
     def gradient(self, grad, weights, received, state, client):
         """Return the gradient [P] that the optimizer gets; make new tensors, and look at no tensor's value."""
         if self.mu == 0:  # a hyper-parameter, so this is no branch on a tensor
             return grad
         return grad + self.mu * (weights - received["weights"])
-
-    def idle_hooks(self, context, phase):
-        """Name the hooks that do nothing now, so that the engine goes FedAvg's way, to the bit."""
-        return frozenset({"gradient"}) if self.mu == 0 else frozenset()
 ''',
     "model": '''"""$Class: two hidden layers and a head; put a network of your own in its place."""
 

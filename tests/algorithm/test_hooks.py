@@ -13,7 +13,7 @@ from algorithms import ALGORITHMS
 from algorithms.ditto import Ditto
 from algorithms.fedprox import FedProx
 from algorithms.moon import Moon
-from engine.algorithm import Algorithm, Client, Context, Tensors, acts, not_stacked, overrides
+from engine.algorithm import Algorithm, Client, Tensors, acts, idle_when, not_stacked, overrides
 from engine.algorithm.hooks import STEP_HOOKS
 from engine.models import MLP
 from tests.algorithms.test_reductions import REDUCES
@@ -32,11 +32,16 @@ class Further(FedProx):
 
 
 @dataclass(frozen=True)
-class Said(Further):
+class Marked(Further):
     """Says it."""
 
-    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
-        return frozenset({"gradient"})
+    @idle_when(mu=0, server_lr=2)
+    def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
+        return super().gradient(grad, weights, received, state, client)
+
+
+class Below(Marked):
+    """Overrides nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +49,19 @@ def bench() -> Bench:
     return Bench(MLP(hidden=(6,), projection=True))
 
 
-def test_a_declaration_is_of_the_hooks_that_it_knows(bench: Bench) -> None:
-    """Kills: a class below that loses its own term because of what the class above says."""
+def test_a_mark_belongs_to_its_hook(bench: Bench) -> None:
+    """Kills: a class below that loses its own term because of what the class above says; one that inherits a hook
+    without its mark; a mark that wants all its fields; a mark that nobody reads."""
     context = bench.context
-    found = [acts(kind(mu=mu), "gradient", context) for kind in (FedProx, Further, Said) for mu in (0.0, 1.0)]
-    assert found == [False, True, True, True, False, False]
+    kinds = (FedProx, Further, Marked, Below)
+    acting = {kind: [acts(kind(mu=mu), "gradient", context) for mu in (0.0, 1.0)] for kind in kinds}
+    assert acting == {FedProx: [False, True], Further: [True, True], Marked: [False, True], Below: [False, True]}
+    assert not acts(Below(mu=1.0, server_lr=2.0), "gradient", context)
     assert not acts(FedProx(mu=1.0), "loss", context)
+    with pytest.raises(TypeError, match="idle_when cannot mark upload; it marks gradient, loss, step_randomness"):
+        idle_when(mu=0)(FedProx.upload)
+    with pytest.raises(TypeError, match=r"Old.idle_hooks is asked no more; write @idle_when\(...\) on each hook"):
+        type("Old", (FedProx,), {"idle_hooks": lambda self, context, phase: frozenset()})
     assert overrides(Further, "gradient")
     assert not overrides(FedProx(), "prepare")
 
@@ -69,10 +81,10 @@ def test_a_reason_not_to_be_stacked_is_its_hooks(bench: Bench) -> None:
 
 @pytest.mark.parametrize(("name", "fields"), NEUTRAL, ids=str)
 def test_what_is_said_to_do_nothing_does_nothing(bench: Bench, name: str, fields: dict[str, Any]) -> None:
-    """Kills: a hook that is left out though it does something, or said to do nothing by a name that nobody asks for."""
+    """Kills: a hook that is left out though it does something."""
     algorithm = ALGORITHMS[name](**{**SUITED.get(name, {}), **fields})
-    idle = algorithm.idle_hooks(bench.context, "")
-    assert idle <= STEP_HOOKS
+    defined = {hook for hook in STEP_HOOKS if overrides(algorithm, hook)}
+    idle = {hook for hook in defined if not acts(algorithm, hook, bench.context)}
     if not idle:
         return
     client, batch = bench.client(0), bench.batch(0)

@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 
 from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
-from engine.algorithm import Batch, Client, Context, Net, Phase, PostTraining, Tensors
+from engine.algorithm import Batch, Client, Net, Phase, PostTraining, Tensors, idle_when
 from engine.base.errors import ConfigError, MemoryShort, RunError
 from engine.client import training_loop as sequential
 from engine.client.client_round import ClientRound
@@ -387,9 +387,7 @@ def test_what_a_step_reads_of_the_context_counts(
 class LossFromTheSecondRound(FedAvg):
     """A loss that is the contract's in the first round, beside a hook that always acts."""
 
-    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
-        return frozenset({"loss"}) if context.stage_round == 1 else frozenset()
-
+    @idle_when(lambda self, context: context.stage_round == 1)
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
         return 2 * super().loss(net, batch, received, state)
 

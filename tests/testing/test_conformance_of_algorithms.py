@@ -275,7 +275,7 @@ FAULTS = [
     (OneDictionary(), "returns_what_it_declares", r"OneDictionary.upload .* returns a dict, and must return two"),
     (Beginningless(), "returns_what_it_declares", r"Beginningless.upload .* 'last' as a state that begins nowhere"),
     (NotNeutral(), "neutral_is_fedavg", r"NotNeutral with mu=1.0 is not FedAvg to the bit under .*=loop \(weights"),
-    (NotIdle(), "neutral_is_fedavg", r"NotIdle with mu=0.0 is not FedAvg to the bit under .* name its hook in idle"),
+    (NotIdle(), "neutral_is_fedavg", r"NotIdle with mu=0.0 is not FedAvg to the bit under .* hook with @idle_when"),
 ]
 
 

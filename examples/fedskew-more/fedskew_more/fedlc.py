@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedskew import Batch, Context, FedAvg, Net, Tensors, require
+from fedskew import Batch, FedAvg, Net, Tensors, idle_when, require
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,7 @@ class FedLC(FedAvg):
         super().__post_init__()
         require(self.tau >= 0, "tau", self.tau, "must be at least 0", "0 is FedAvg")
 
-    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
-        return frozenset({"loss"}) if self.tau == 0 else frozenset()
-
+    @idle_when(tau=0)
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
         logits = net(batch.x)
         if self.tau == 0:

@@ -30,7 +30,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedskew import Batch, Context, FedAvg, Net, Tensors, require
+from fedskew import Batch, FedAvg, Net, Tensors, idle_when, require
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,7 @@ class FedNTD(FedAvg):
         require(self.beta >= 0, "beta", self.beta, "must be at least 0", "0 is FedAvg")
         require(self.tau > 0, "tau", self.tau, "must be greater than 0", "for example 1")
 
-    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
-        return frozenset({"loss"}) if self.beta == 0 else frozenset()
-
+    @idle_when(beta=0)
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
         logits = net(batch.x)
         supervised = F.cross_entropy(logits, batch.y)

@@ -53,6 +53,7 @@ from fedskew import (
     Requires,
     Scalar,
     Tensors,
+    idle_when,
     require,
 )
 
@@ -118,10 +119,7 @@ class FedProto(Personalised):
     def start(self, received: Tensors, state: Tensors, client: Client) -> ModelState:
         return ModelState(state["personal"], state["personal_buffers"])
 
-    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
-        """Nothing has a prototype in the first round."""
-        return frozenset({"loss"}) if self.lam == 0 or context.stage_round == 1 else frozenset()
-
+    @idle_when(lambda self, context: self.lam == 0 or context.stage_round == 1)  # no prototypes yet
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
         z = net.features(batch.x)
         supervised = F.cross_entropy(net.head(z), batch.y)

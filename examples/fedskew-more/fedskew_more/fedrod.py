@@ -50,6 +50,7 @@ from fedskew import (
     PhaseResult,
     Requires,
     Tensors,
+    idle_when,
     require,
 )
 
@@ -90,9 +91,7 @@ class FedROD(Personalised, FedAvg):
             return None
         return self.with_personal_head(previous.model, state, client.context.layout)
 
-    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
-        return frozenset({"loss"}) if self.gamma == 0 or phase == "personal" else frozenset()
-
+    @idle_when(lambda self, context, phase: self.gamma == 0 or phase == "personal")
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
         logits = net(batch.x)
         if self.gamma == 0 or batch.client.phase == "personal":

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedskew import Batch, Context, FedAvg, Net, Tensors, require
+from fedskew import Batch, FedAvg, Net, Tensors, idle_when, require
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,7 @@ class FedRS(FedAvg):
         super().__post_init__()
         require(0 <= self.alpha <= 1, "alpha", self.alpha, "must be at least 0 and at most 1", "1 is FedAvg")
 
-    def idle_hooks(self, context: Context, phase: str) -> frozenset[str]:
-        return frozenset({"loss"}) if self.alpha == 1 else frozenset()
-
+    @idle_when(alpha=1)
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
         logits = net(batch.x)
         if self.alpha == 1:
