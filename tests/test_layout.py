@@ -57,7 +57,6 @@ KNOWN_TO_ALGORITHMS = ("engine.algorithm", "engine.base", "engine.models.model",
 FOLDER_CIRCLES = [
     ["engine.client", "engine.client.vmap"],
     ["engine.data", "engine.data.partitions", "engine.data.sources"],
-    ["fedskew.lab.ledger", "fedskew.lab.report"],
 ]
 
 # Limits of what ``python -m tests.support.measure`` prints. The aims: 20,000 and 8,500 lines of code, 35,000 words of

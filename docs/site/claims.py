@@ -12,7 +12,7 @@ from fedskew.cli.claims import ledger
 from fedskew.lab.ledger.counting import counted_rows
 from fedskew.lab.ledger.page import anchor
 from fedskew.lab.ledger.rows import Row, SweepRows
-from fedskew.lab.report.sheets import escaped
+from fedskew.lab.wording import escaped
 from tune_configs import SWEEPS
 
 Found = tuple[SweepRows, Row]

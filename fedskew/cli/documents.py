@@ -46,7 +46,6 @@ DOCUMENTS: dict[str, dict[str, str]] = {
     "report": {
         "folder": "the folder that was read",
         "report": "the page that was written",
-        "checklist": "with --checklist: the checklist that was written; otherwise null",
         "trials": "trials that were planned",
         "statuses": "how many trials have each status",
         "claims": "each claim with its verdict, see below; empty for a run",

@@ -1,4 +1,4 @@
-"""What a paper needs beside figures: ``fedskew cite``, and the checklist of ``fedskew report --checklist``."""
+"""Whom to cite: ``fedskew cite``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from engine.base.files import write_atomically, writing
 from fedskew.cli.json_output import Json, print_json, print_line
 from fedskew.cli.naming import With
 
@@ -25,15 +24,3 @@ def cite_command(
         print_json({"folder": folder, "bibtex": text})
     else:
         print_line(text.rstrip("\n"))
-
-
-def write_checklist(folder: Path) -> Path:
-    """Write ``report/checklist.md`` and print it; return where it is."""
-    from fedskew.lab.paper import checklist  # with pandas
-
-    text = checklist(folder)
-    path = folder / "report" / "checklist.md"
-    with writing(folder):
-        write_atomically(path, text)
-    print_line(text.rstrip("\n"))
-    return path

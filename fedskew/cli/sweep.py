@@ -74,22 +74,14 @@ def report_command(
     folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
     metric: Annotated[str | None, typer.Option(help="another column of the trials table")] = None,
     rope: Rope = 0.5,
-    checklist: Annotated[
-        bool, typer.Option("--checklist", help="also what the folder proves of the checklists of REFORMS and NeurIPS")
-    ] = False,
     as_json: Json = False,
     own: With = None,
 ) -> None:
     """Write report/report.html in the folder: claims, tables, curves, trials; beside it files for a paper and CSV."""
     check_rope(rope)
     page = report(terminal, folder, metric, rope)
-    written = None
-    if checklist:
-        from fedskew.cli.paper import write_checklist
-
-        written = write_checklist(folder)
     if as_json:
-        print_json({"folder": folder, "report": page, "checklist": written, **outcome_in(folder, rope)})
+        print_json({"folder": folder, "report": page, **outcome_in(folder, rope)})
 
 
 def sweep(

@@ -39,3 +39,18 @@ def shown(value: Any, longest: int = 36) -> str:
 def rounded(value: Any) -> Any:
     """Keep three digits of a number: of the 16 of one that was drawn they tell it from the others."""
     return float(f"{value:.3g}") if isinstance(value, float) and math.isfinite(value) else value
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """``0–4``, ``0, 1, 5``, ``none``."""
+    if not seeds:
+        return "none"
+    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
+        return f"{seeds[0]}–{seeds[-1]}"
+    return ", ".join(map(str, seeds))
+
+
+def escaped(text: str) -> str:
+    """Escape for Markdown: one line in which nothing that users write is markup."""
+    text = text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("[", "\\[")
+    return " ".join(text.split())

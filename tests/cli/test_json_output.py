@@ -111,7 +111,7 @@ def test_what_a_sweep_came_to(tmp_path: Path) -> None:
     axes = ({**MU, "values": [0.0, 0.1]}, ALPHA)
     make_sweep(tmp_path / "sweep", axes=axes, rounds=2, client_rows=False, claims=[claim, nothing])
     found = plain(sweep.outcome_in(tmp_path / "sweep"))
-    assert {*found, "folder", "report", "checklist"} == keys("report")
+    assert {*found, "folder", "report"} == keys("report")
     assert [one.keys() for one in found["claims"]] == [CLAIM.keys()] * 2
     assert found["claims"][0]["low"] < found["claims"][0]["effect"] < found["claims"][0]["high"]
     assert found["claims"][0]["rope"] == 0.005 and 0 <= found["claims"][0]["improvement"] <= 1

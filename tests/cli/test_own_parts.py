@@ -56,13 +56,11 @@ def test_a_file_is_given_with_each_command(call: Any, tmp_path: Path, code: Path
 def test_a_printed_command_names_the_file_that_it_needs(
     call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: Path
 ) -> None:
-    """Kills: a leaderboard's or a checklist's command that cannot make its run again for want of the file; a part of a
+    """Kills: a leaderboard's command that cannot make its run again for want of the file; a part of a
     package or a script of which nothing is said."""
     given = ("--with", str(code / "ownprox.py"))
     weights = weights_of(call, "run", *WORDS, "algorithm.name=ownprox", "--out", "mine", *given)
     another_process()
-    checklist = call("report", "mine", "--checklist")[1]
-    assert f"experiment.yaml and {' '.join(given)} makes each run" in checklist
     (cell,) = json.loads(call("leaderboard", "mine", "--json")[1])["cells"]
     (run,) = cell["runs"]
     assert run["needs"] == [] and run["command"] in (tmp_path / "leaderboard" / "leaderboard.html").read_text()

@@ -1,4 +1,4 @@
-"""Whom to cite, and what a folder proves of a checklist."""
+"""Whom to cite for a folder."""
 
 from __future__ import annotations
 
@@ -12,19 +12,15 @@ import engine
 from engine.base import own_modules
 from engine.base.errors import RunFolderError
 from engine.experiment import CHOICES, Experiment
-from fedskew.lab.paper import checklist, citations
-from fedskew.lab.paper.checklist import NEURIPS, REFORMS
+from fedskew.lab.paper import citations
 from fedskew.lab.paper.sources import CLAIMS, RANKS, SERVER_OPTIMIZERS, SOURCES, entries
 from tests.support import own_prox
 from tests.support.command_line import fedskew
 from tests.support.report_pages import CLAIMS as SOME_CLAIMS
 from tests.support.report_pages import TABLE, small
-from tests.support.sweep_folders import BASE, MU, make_run
+from tests.support.sweep_folders import BASE, make_run
 
 pytestmark = pytest.mark.slow
-
-
-# --- BibTeX --------------------------------------------------------------------------------------------------
 
 
 def parsed(text: str) -> dict[str, tuple[str, dict[str, str]]]:
@@ -202,73 +198,3 @@ def test_citation_file_of_fedskew() -> None:
     assert all("name" in one or "family-names" in one for one in cff["authors"])
     assert cff["version"] == engine.__version__
     assert f'license = "{cff["license"]}"' in (root / "pyproject.toml").read_text(encoding="utf-8")
-
-
-# --- checklist -----------------------------------------------------------------------------------------------
-
-
-def lines_of(text: str) -> dict[str, str]:
-    """By the list's name and the item's number."""
-    found, section = {}, ""
-    for line in text.splitlines():
-        if line.startswith("## "):
-            section = line[3:].partition(",")[0]
-        if item := re.match(r"- \[.\] (\w+) ", line):
-            assert f"{section} {item[1]}" not in found
-            found[f"{section} {item[1]}"] = line
-    return found
-
-
-def test_the_command_makes_the_same_sweep(tmp_path: Path) -> None:
-    """Kills: a command without its added seeds, its second best settings or its seeds; a space that ends a word; a p of
-    one look that is said of many."""
-    fields = {"reference": "made.one", "overrides": ["seeds=[0, 1, 2]", "rounds=2"], "claims": SOME_CLAIMS[:1]}
-    plain = small(tmp_path / "plain", axes=(MU,), seeds=(0, 1, 2), **fields)
-    assert r"fedskew sweep made.one rounds=2 'seeds=\[0,1,2]' makes it again" in checklist(plain)
-    assert "sign-flip p" in checklist(plain)
-    fields |= {"looks": "repeatedly", "until_decided": {"most": 9, "added": []}, "tuned_rank": 1}
-    added = small(tmp_path / "added", axes=(MU,), seeds=(0, 1, 2), **fields)
-    told = "fedskew sweep made.one rounds=2 --until-decided --most 9 --second-best FOLDER makes it again"
-    assert told in checklist(added) and "sign-flip p" not in checklist(added)
-
-
-def test_the_lists_are_whole() -> None:
-    """Kills: an item left out: REFORMS has 32 in 8 modules, NeurIPS 16."""
-    assert [len(items) for _, items in REFORMS] == [3, 5, 7, 3, 6, 3, 3, 2]
-    assert [number for number, _, _ in NEURIPS] == [str(number) for number in range(1, 17)]
-
-
-def test_what_a_sweep_proves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Kills: a tick for what the folder does not hold, a proof without its figures, an author's item ticked."""
-    made = small(tmp_path / "sweep", axes=(MU,), claims=SOME_CLAIMS[:2], seeds=(0, 1, 2), failed=[3])
-    lines = lines_of(checklist(made))
-    assert len(lines) == 48
-    assert (
-        lines["REFORMS 7b"].startswith("- [x] ")
-        and "Seeds 0–2, all on one draw of the partition" in lines["REFORMS 7b"]
-    )
-    assert "10,000 training rows of all clients, 2,000 test rows" in lines["REFORMS 3e"]
-    assert lines["REFORMS 5e"].startswith("- [ ] ") and "algorithm.mu in" in lines["REFORMS 5e"]
-    assert "mu=0.1 with mu=0" in lines["REFORMS 5f"]
-    assert "1 held, 1 not held" in lines["NeurIPS 1"] and "&lt;script>" not in lines["NeurIPS 2"]
-    assert lines["NeurIPS 4"].startswith("- [x] 4 ") and "11 trials" in lines["NeurIPS 4"]
-    # The made-up runs have no hashes of data and code, and no machine.
-    for item in ("REFORMS 2a", "REFORMS 2b", "REFORMS 2c", "NeurIPS 8", "REFORMS 1a", "NeurIPS 15", "REFORMS 8a"):
-        assert lines[item].endswith(": yours"), lines[item]
-    told = checklist(made).partition(" proved, ")[0].rpartition("\n")[2]
-    assert int(told) == sum(line.startswith("- [x]") for line in lines.values())
-
-    monkeypatch.setattr("fedskew.lab.report.write", lambda folder, *_: (folder / "report").mkdir())
-    code, out, _ = fedskew(monkeypatch, capsys, "report", str(made), "--checklist")
-    assert code == 0 and out.strip() == checklist(made).strip()
-    assert (made / "report" / "checklist.md").read_text() == checklist(made)
-
-
-def test_one_run_proves_less(tmp_path: Path) -> None:
-    """Kills: intervals of one seed, tests without claims, a selection where there was none."""
-    lines = lines_of(checklist(make_run(tmp_path / "run", rounds=3)))
-    for item in ("REFORMS 7b", "REFORMS 7c", "REFORMS 5d", "REFORMS 5f", "NeurIPS 1", "NeurIPS 7"):
-        assert lines[item].endswith(": yours"), lines[item]
-    assert lines["REFORMS 4c"].startswith("- [x]") and "data.normalise=true" in lines["REFORMS 4c"]

@@ -18,7 +18,7 @@ from fedskew_more import METHODS
 from algorithms import ALGORITHMS
 from engine.algorithm import Requires
 from engine.base.errors import ConfigError
-from fedskew.lab.paper.own_entries import brought
+from fedskew.lab.paper.citations import brought
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -9,7 +9,7 @@ from fedskew.lab.ledger.counting import counted_rows
 from fedskew.lab.ledger.page import anchor
 from fedskew.lab.ledger.rows import NOT_RUN, Row, SweepRows
 from fedskew.lab.ledger.sensitivity import both, pairs
-from fedskew.lab.report.sheets import escaped
+from fedskew.lab.wording import escaped
 
 HEADLINES = {"CCVR": "ccvr", "PFLEGO": "pflego", "CBHMA": "cbhma", "FedSER": "fedser", "CBFL": "cbfl"}
 BEGIN = "<!-- headline claims: written by fedskew claims -->"

@@ -13,8 +13,7 @@ from fedskew.lab.ledger.entry import Entry
 from fedskew.lab.ledger.rows import WORDS, Row, SweepRows
 from fedskew.lab.ledger.sensitivity import pairs
 from fedskew.lab.ledger.sensitivity import table as sensitivity
-from fedskew.lab.report.sheets import escaped, seeds_text
-from fedskew.lab.wording import counted
+from fedskew.lab.wording import counted, escaped, seeds_text
 
 ABOUT = """# What the papers claim, and what came of it
 

@@ -1,7 +1,14 @@
-"""The BibTeX of what a run or a sweep has used: fedskew, its methods, data sets, partitions and architectures."""
+"""The BibTeX of what a run or a sweep has used: fedskew, its methods, data sets, partitions and architectures.
+
+A part of a user brings its entries in the docstring of its class or, where that has none, of its module. Docstrings are
+in no hash of code, so that an entry which is added or mended later leaves results what they are.
+"""
 
 from __future__ import annotations
 
+import inspect
+import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -9,10 +16,10 @@ from typing import Any
 
 import engine
 from engine.base.errors import ConfigError, RunFolderError
+from engine.experiment import CHOICES
 from engine.record import parts
 from engine.record.summary import read as read_summary
 from engine.results.trials import read_experiment, read_yaml
-from fedskew.lab.paper.own_entries import brought
 from fedskew.lab.paper.sources import CLAIMS, RANKS, SERVER_OPTIMIZERS, SOURCES, entries
 
 _FEDSKEW = """@software{{fedskew,
@@ -23,57 +30,83 @@ _FEDSKEW = """@software{{fedskew,
 """
 
 
-def folders_of(folder: Path) -> list[Path]:
-    """List the trials' folders of a sweep, or the run itself; :class:`RunFolderError` if it is neither."""
-    found = [folder] if (folder / "experiment.yaml").exists() else sorted((folder / "trials").glob("*"))
-    found = [one for one in found if (one / "experiment.yaml").exists()]
-    if not found:
-        raise RunFolderError(f"{folder} has no experiment to cite for; name the folder of a run or of a sweep")
-    return found
-
-
 def citations(folder: Path) -> str:
     """Write the BibTeX of everything that the folder's trials have used, each entry once.
 
-    Comments in front say what an entry is cited for, what needs none, and what has none here: a part of one's own that
-    brings none, or is not known to this process. A trial whose experiment cannot be read is passed over. Raises
-    :class:`ConfigError` for an entry of such a part that is none, or has the key of another one.
+    Comments in front say what an entry is cited for, what needs none, and what has none here: a user's part that brings
+    none, or is not known to this process. A trial whose experiment cannot be read is passed over. Raises
+    :class:`RunFolderError` for what is neither a run nor a sweep, and :class:`ConfigError` for an entry of a user's
+    part that is none, or has the key of another one.
     """
-    used: dict[tuple[str, str], tuple[str, ...] | None] = {}
-    by_key, told = entries(), dict[tuple[str, str], str]()
+    cited: dict[tuple[str, str], tuple[str, ...] | None] = {}
+    by_key, lacking = entries(), dict[tuple[str, str], str]()
     versions = set[str]()
-    for trial in folders_of(folder):
+    for trial in _trials_of(folder):
         with suppress(RunFolderError):
             for section, name, more in _parts(read_experiment(trial / "experiment.yaml")):
-                if (section, name) not in used:
-                    known = SOURCES[section].get(name)
-                    known = _brought(section, name, by_key) if known is None else known
-                    used[section, name] = (*known, *more) if known is not None else None
-                    told |= parts.lacking(trial) if known is None else {}
+                if (section, name) not in cited:
+                    keys = SOURCES[section].get(name)
+                    keys = _of_users_part(section, name, by_key) if keys is None else keys
+                    cited[section, name] = (*keys, *more) if keys is not None else None
+                    lacking |= parts.lacking(trial) if keys is None else {}
             versions.add(read_summary(trial).get("versions", {}).get("fedskew", engine.__version__))
-    asked = read_yaml(folder / "sweep.yaml") if (folder / "sweep.yaml").exists() else {}
-    if asked.get("claims"):
-        used["statistics", "verdicts"] = CLAIMS
-    if asked.get("tables"):
-        used["statistics", "ranks"] = RANKS
-    lines, keys = [], dict[str, None]()
-    for (section, name), known in used.items():
-        nothing = "no entry here" if known is None else "nothing to cite"
-        nothing += f" ({told[section, name]})" if (section, name) in told else ""
-        lines.append(f"% {section} {name}: {', '.join(known or ()) or nothing}")
-        keys |= dict.fromkeys(known or ())
-    made = [_FEDSKEW.format(version=", ".join(sorted(versions)) or engine.__version__)]
-    return "\n".join([*lines, "", *made, *(f"{by_key[key].rstrip()}\n" for key in keys)])
+    sweep = read_yaml(folder / "sweep.yaml") if (folder / "sweep.yaml").exists() else {}
+    cited |= {("statistics", "verdicts"): CLAIMS} if sweep.get("claims") else {}
+    cited |= {("statistics", "ranks"): RANKS} if sweep.get("tables") else {}
+    comments = []
+    for (section, name), keys in cited.items():
+        nothing = "no entry here" if keys is None else "nothing to cite"
+        nothing += f" ({lacking[section, name]})" if (section, name) in lacking else ""
+        comments.append(f"% {section} {name}: {', '.join(keys or ()) or nothing}")
+    fedskew = _FEDSKEW.format(version=", ".join(sorted(versions)) or engine.__version__)
+    once = dict.fromkeys(key for keys in cited.values() for key in keys or ())
+    return "\n".join([*comments, "", fedskew, *(f"{by_key[key].rstrip()}\n" for key in once)])
 
 
-def _brought(section: str, name: str, by_key: dict[str, str]) -> tuple[str, ...] | None:
-    """Add the entries that a part of one's own brings, and return their keys; None where there are none."""
-    found = brought(section, name) or {}
-    for key, entry in found.items():
+def _trials_of(folder: Path) -> list[Path]:
+    folders = [folder, *sorted((folder / "trials").glob("*"))]
+    trials = [one for one in folders if (one / "experiment.yaml").exists()]
+    if not trials:
+        raise RunFolderError(f"{folder} has no experiment to cite for; name the folder of a run or of a sweep")
+    return trials
+
+
+def _of_users_part(section: str, name: str, by_key: dict[str, str]) -> tuple[str, ...] | None:
+    """Add the entries that a user's part brings, and return their keys; None where there are none."""
+    own = brought(section, name) or {}
+    for key, entry in own.items():
         if by_key.setdefault(key, entry).split() != entry.split():
             rule = f"brings an entry {key}, which is another one's key here"
             raise ConfigError(f"{section}.name", name, rule, "give the entry another key")
-    return tuple(found) or None
+    return tuple(own) or None
+
+
+def brought(section: str, name: str) -> dict[str, str] | None:
+    """Return the entries of a part by their keys, {} if it has none; None of a part that is not known here.
+
+    Raises :class:`ConfigError` for an entry without an end.
+    """
+    registry = CHOICES[section]
+    if name not in registry.names():
+        return None
+    part = registry.find(name)
+    for text in (part.__doc__, getattr(sys.modules.get(part.__module__), "__doc__", None)):
+        if own := _entries(text or "", f"{section}.name", name):
+            return own
+    return {}
+
+
+def _entries(text: str, field: str, name: str) -> dict[str, str]:
+    by_key, text = dict[str, str](), inspect.cleandoc(text)
+    for head in re.finditer(r"^\s*(@\w+\{([^\s,{}]+),)", text, re.MULTILINE):
+        depth, end = 1, head.end()
+        while depth and end < len(text):
+            depth += {"{": 1, "}": -1}.get(text[end], 0)
+            end += 1
+        if depth:
+            raise ConfigError(field, name, f"brings the entry {head[2]}, whose braces do not close", "close them")
+        by_key[head[2]] = inspect.cleandoc(text[head.start(1) : end])
+    return by_key
 
 
 def _parts(experiment: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[str, ...]]]:

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from fedskew.lab.quantities import Quantity
-from fedskew.lab.wording import shown
+from fedskew.lab.wording import escaped, seeds_text, shown
 
 MOST_ROWS_MARKDOWN = 60
 
@@ -63,12 +63,6 @@ class Sheet:
         return f"{text}\n\n{more} more rows in [{self.name}.csv]({self.name}.csv)." if more > 0 else text
 
 
-def escaped(text: str) -> str:
-    """Escape for Markdown: one line in which nothing that users write is markup."""
-    text = text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("[", "\\[")
-    return " ".join(text.split())
-
-
 # Where the seeds of a sweep were looked at repeatedly.
 NO_P = (
     "Seeds were added until claims were decided: the interval holds at every look (Wang and Ramdas 2024), and there is "
@@ -94,15 +88,6 @@ def interval_text(measured: Quantity, low: float, high: float, signed: bool = Tr
         return "–"
     written = measured.difference if signed else measured.text
     return f"{written(low)} to {written(high)}"
-
-
-def seeds_text(seeds: Sequence[int]) -> str:
-    """``0–4``, ``0, 1, 5``, ``none``."""
-    if not seeds:
-        return "none"
-    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
-        return f"{seeds[0]}–{seeds[-1]}"
-    return ", ".join(map(str, seeds))
 
 
 # --- cells -------------------------------------------------------------------------------------------------
