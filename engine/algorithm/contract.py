@@ -55,45 +55,25 @@ from engine.algorithm.types import (
 Loss = Callable[[Net, Batch, Tensors, Tensors], Tensor]  # Algorithm.loss, bound
 
 
-@dataclass(frozen=True)
-class Algorithm(ABC):
-    """Hyper-parameters and pure methods; see the module's docstring. Each default is FedAvg's choice."""
+class AdvancedHooks:
+    """What most algorithms leave alone: work beside the rounds, several phases, random draws in a step, own checks.
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": False}
-    entries: ClassVar[Entries] = {"weights": Kind.VECTOR, "buffers": Kind.BUFFERS}
-    requires: ClassVar[Requires] = Requires()
-    symbols: ClassVar[Mapping[str, str]] = {}  # the paper's symbols that differ from the fields' names
-    # Fields with which it is FedAvg to the bit, under every executor; None: none. A class below declares its own.
-    neutral: ClassVar[Mapping[str, Any] | None] = None
-    stack_uploads: ClassVar[bool] = False  # True: pooled.stacked holds the single uploads
-    breaks_privacy: ClassVar[bool] = False  # True: an oracle, that no client would take part in; labelled everywhere
-    mixed_models: ClassVar[bool] = False  # True: nothing shaped like a model travels, so clients' models may differ
-    shares_buffers: ClassVar[bool] = True  # False: clients' buffers are not sent, the server keeps those it has
-    own_classes: ClassVar[bool] = False  # True: the loss here is over the classes that a client has rows of
+    Every hook here does nothing, or what FedAvg does, until an algorithm overrides it. Arguments are as in
+    :class:`Algorithm`, whose hooks are the core ones.
+    """
 
-    def __init_subclass__(cls, **keywords: Any) -> None:
-        """Refuse the method ``idle_hooks`` of old, which would be passed over in silence."""
-        super().__init_subclass__(**keywords)
-        if "idle_hooks" in vars(cls):
-            raise TypeError(f"{cls.__name__}.idle_hooks is asked no more; write @idle_when(...) on each hook it names")
+    # --- when the config is read ----------------------------------------------------------------------
 
-    @property
-    def kinds(self) -> Mapping[str, Kind]:
-        """The kind of each entry."""
-        return _kinds(type(self))
+    def check(self, setting: Setting) -> None:
+        """Refuse, with a :class:`~engine.base.errors.ConfigError`, a setting this algorithm cannot run in.
 
-    def with_traffic(self, traffic: Traffic) -> frozenset[str]:
-        """Return the names of the entries that are declared with this traffic, "once" or "derivable"."""
-        entries = self.entries.items()
-        return frozenset(name for name, entry in entries if isinstance(entry, Entry) and entry.traffic == traffic)
+        ``setting``: the stage it is to run in, with the stages around it and the experiment's model.
+        """
 
-    def check(self, setting: Setting) -> None:  # noqa: B027 (most refuse nothing)
-        """Refuse, with a :class:`~engine.base.errors.ConfigError`, a setting this algorithm cannot run in."""
-
-    def check_change(self, later: Algorithm) -> None:  # noqa: B027
+    def check_change(self, later: Algorithm) -> None:
         """Refuse, as :meth:`check`, that a schedule makes ``later`` of this one within a stage.
 
-        Both are of one class; this one is that of the stage's first round, the one that :meth:`prepare` is called of.
+        Both are of one class; this one is that of the stage's first round, on which :meth:`prepare` is called.
         """
 
     @property
@@ -101,53 +81,35 @@ class Algorithm(ABC):
         """The number of public samples of each class that it asks for; see :meth:`TrainingTools.public`."""
         return 0
 
-    # --- on the server -------------------------------------------------------------------------------
-
-    def init_server(self, parent: Tensors, context: Context) -> Tensors:
-        """Return the first entries, from those of the stage before or from fresh "weights" and "buffers"."""
-        return {"weights": parent["weights"]}
+    # --- on the server --------------------------------------------------------------------------------
 
     def prepare(self, server: Tensors, clients: Clients, context: Context) -> Tensors:
-        """Return the entries for the first round of the stage; called once, before it."""
+        """Return the server's entries for the first round of the stage; called once, before it.
+
+        ``clients.map`` reaches every client.
+        """
         return server
 
     def before_round(self, server: Tensors, compute: Compute, context: Context) -> Tensors:
-        """Return the entries after server-side training, before a round's broadcast."""
+        """Return the server's entries after server-side training, before a round's broadcast.
+
+        ``compute`` runs heavy work where a GPU share is.
+        """
         return server
 
-    def broadcast(self, server: Tensors, context: Context) -> Tensors:
-        """Return the entries that the whole cohort receives alike."""
-        return {"weights": server["weights"]}
-
     def broadcast_to(self, server: Tensors, cohort: Cohort, context: Context) -> Tensors:
-        """Return rows [K, ...] meant for single clients, merged into what each receives."""
+        """Return rows [K, ...] for the K clients of ``cohort``, in its order; each client receives its row alone."""
         return {}
 
-    @abstractmethod
-    def aggregate(self, server: Tensors, pooled: Pooled, context: Context) -> Tensors:
-        """Return the new entries. Not called for an empty cohort; the buffers' mean is the engine's work."""
-
     def finish(self, server: Tensors, clients: Clients, compute: Compute, context: Context) -> Tensors:
-        """Return the entries that the stage ends with; called once, after its last round."""
+        """Return the server's entries that the stage ends with; called once, after its last round."""
         return server
 
     def predict(self, net: Net, x: Tensor) -> Tensor:
-        """Return the class scores [B, C] by which the global model is evaluated."""
+        """Return the class scores [B, C] of images ``x`` [B, ...] by which the global model is evaluated."""
         return net(x)
 
-    # --- on one client -------------------------------------------------------------------------------
-
-    @property
-    def stateful(self) -> bool:
-        """True if clients keep a state. If not, :meth:`init_state` gives what they have for a round, each time."""
-        return type(self).init_state is not Algorithm.init_state  # hooks.overrides is above this module
-
-    def init_state(self, received: Tensors, parent: Tensors, client: Client) -> Tensors:
-        """Return a client's first state in the stage; ``parent`` is what it kept of the stage before, if any.
-
-        ``client.rng`` is keyed as for round 0, whichever round that is.
-        """
-        return {}
+    # --- on one client --------------------------------------------------------------------------------
 
     def client_setup(self, tools: TrainingTools, received: Tensors, state: Tensors, client: Client) -> Tensors:
         """Return what a client makes for itself before local training, merged into ``received`` for the round.
@@ -157,18 +119,10 @@ class Algorithm(ABC):
         """
         return {}
 
-    def start(self, received: Tensors, state: Tensors, client: Client) -> ModelState:
-        """Return the model that local training starts from."""
-        return ModelState(received["weights"], received["buffers"])
-
-    def phases(self, context: Context) -> tuple[Phase, ...]:
-        """Return the stretches of a client's local training, in order."""
-        return (Phase(),)
-
     def phase_start(
         self, previous: PhaseResult, received: Tensors, state: Tensors, client: Client
     ) -> ModelState | Tensor | None:
-        """Return where the phase ``client.phase`` starts, if not where the previous one ended; None is there.
+        """Return where the phase ``client.phase`` starts: None is where the ``previous`` one ended.
 
         Weights [P] alone are of the same model, which keeps its buffers. A :class:`ModelState` is another model: it is
         trained from there on, and the losses that are reported of local training are that model's. Not called for the
@@ -187,37 +141,149 @@ class Algorithm(ABC):
     def step_constants(
         self, net: Net, drawn: Mapping[str, Any], received: Tensors, context: Context
     ) -> Mapping[str, Tensor]:
-        """Return what steps need of their draws that no trained weight changes, for ``batch.drawn`` beside these.
+        """Return tensors that depend on the draws and on no trained weight, for ``batch.drawn`` beside the draws.
 
-        A frozen network's answers, for example: made ahead, for several steps and clients at once, without a graph.
+        A frozen network's answers, for example: computed ahead, for several steps and clients at once, without a graph.
         ``drawn`` is the tensors of :meth:`step_randomness`, whose first axis is rows here, those of all these steps
-        one after another; what is returned is [rows, ...] too, each row of its own draws alone. ``received`` is what
-        all these clients have received alike, and may lack an entry that each has of its own: return {} then, and let
-        ``loss`` make what it does not find.
+        one after another; what is returned is [rows, ...] too, each row from its own draws alone. ``received`` is what
+        all these clients have received alike, and may lack an entry that differs between them: return {} then, and let
+        ``loss`` compute what it does not find.
         """
         return {}
 
+
+@dataclass(frozen=True)
+class Algorithm(AdvancedHooks, ABC):
+    """A federated algorithm: its hyper-parameters are the fields, its hooks are pure methods; each default is FedAvg's.
+
+    The hooks defined here are the **core** ones, from which most methods are made. In the order in which they are
+    called: ``init_server``; in each round ``broadcast``, on each client ``init_state`` (the first time), ``start``,
+    ``phases``, in each step ``loss`` and ``gradient``, then ``upload`` and ``weight``; and ``aggregate``. Those of
+    :class:`AdvancedHooks` are for the rest. A hook marked with :func:`idle_when` is skipped while it does nothing.
+
+    What hooks are given (shapes: P parameters, Q buffers, B rows of a batch, C classes, K clients of a cohort):
+
+        server      what the server keeps from round to round: "weights" [P], "buffers" [Q], what ``init_server`` adds
+        parent      the entries of the stage before, or fresh "weights" and "buffers"; in ``init_state``: what this
+                    client kept in the stage before, or {}
+        received    what the client got for this round: ``broadcast``, its row of ``broadcast_to``, "buffers" and what
+                    ``client_setup`` made; in ``gradient`` also "phase_start" [P]
+        state       what this client keeps between its participations
+        context     :class:`Context`: round, learning rate, numbers of clients and examples
+        client      :class:`Client`: the one that the hook runs for
+        net         :class:`Net`: the network at the weights that are in training
+        batch       :class:`Batch`: the rows of one step
+        run         :class:`LocalRun`: the result of local training
+        pooled      :class:`Pooled`: the weighted mean of the uploads
+        cohort      :class:`Cohort`: the clients of the round
+        previous    :class:`PhaseResult`: the phase that has ended
+        clients     :class:`Clients`: all clients, for work outside rounds
+        compute     :class:`Compute`: heavy work on the server's behalf
+        tools       :class:`TrainingTools`: training of other networks
+
+    Class attributes, which a subclass may set:
+
+        entries         the kind of every entry of the four dictionaries, see :class:`Kind` and :class:`Entry`
+        requires        the conditions under which it works, see :class:`Requires`
+        neutral         fields with which it is FedAvg to the bit under every executor; None: none. Not inherited
+        symbols         the paper's symbols that differ from the fields' names
+        stack_uploads   True: ``pooled.stacked`` holds the single uploads
+        breaks_privacy  True: an oracle, in which no client would take part; labelled everywhere
+        mixed_models    True: nothing shaped like a model travels, so clients' models may differ
+        shares_buffers  False: clients' buffers are not sent, and the server keeps those it has
+        own_classes     True: the default loss is over the classes that a client has rows of
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": False}
+    entries: ClassVar[Entries] = {"weights": Kind.VECTOR, "buffers": Kind.BUFFERS}
+    requires: ClassVar[Requires] = Requires()
+    neutral: ClassVar[Mapping[str, Any] | None] = None
+    symbols: ClassVar[Mapping[str, str]] = {}
+    stack_uploads: ClassVar[bool] = False
+    breaks_privacy: ClassVar[bool] = False
+    mixed_models: ClassVar[bool] = False
+    shares_buffers: ClassVar[bool] = True
+    own_classes: ClassVar[bool] = False
+
+    # --- core: on the server ----------------------------------------------------------------------------
+
+    def init_server(self, parent: Tensors, context: Context) -> Tensors:
+        """Return the server's first entries, from those of the stage before or from fresh "weights" and "buffers"."""
+        return {"weights": parent["weights"]}
+
+    def broadcast(self, server: Tensors, context: Context) -> Tensors:
+        """Return the entries that the whole cohort receives alike."""
+        return {"weights": server["weights"]}
+
+    @abstractmethod
+    def aggregate(self, server: Tensors, pooled: Pooled, context: Context) -> Tensors:
+        """Return the server's new entries.
+
+        Not called for an empty cohort; the engine itself takes the mean of the buffers.
+        """
+
+    # --- core: on one client ----------------------------------------------------------------------------
+
+    def init_state(self, received: Tensors, parent: Tensors, client: Client) -> Tensors:
+        """Return a client's first state in the stage; ``parent`` is what it kept in the stage before, if anything.
+
+        ``client.rng`` is keyed as for round 0, whichever round that is.
+        """
+        return {}
+
+    def start(self, received: Tensors, state: Tensors, client: Client) -> ModelState:
+        """Return the model that local training starts from."""
+        return ModelState(received["weights"], received["buffers"])
+
+    def phases(self, context: Context) -> tuple[Phase, ...]:
+        """Return the stretches of a client's local training, in order."""
+        return (Phase(),)
+
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:
-        """Return the mean loss [] over the batch."""
+        """Return the mean loss [] over the rows of the batch."""
         logits = net(batch.x)
         return F.cross_entropy(own_logits(logits, batch.client.class_counts) if self.own_classes else logits, batch.y)
 
     def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:
-        """Return the gradient that the optimizer gets; elementwise over parameters.
+        """Return the gradient that the optimizer gets, from that of the loss; elementwise over parameters.
 
-        The engine calls it on whole vectors or on slices: entries of kind vector are sliced alike, and
-        ``client.context.layout`` is the slice's, so that ``layout.head_of(grad)`` is what of it belongs to the head.
-        ``received["phase_start"]`` is the weights that the phase began with.
+        ``grad`` [P] is at ``weights`` [P], those before the step. The engine calls it on whole vectors or on slices:
+        entries of kind vector are sliced alike, and ``client.context.layout`` is the slice's, so that
+        ``layout.head_of(grad)`` is what of it belongs to the head. ``received["phase_start"]`` is the weights that the
+        phase began with.
         """
         return grad
 
     def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
-        """Return what is sent, and the state that is kept."""
+        """Return what the client sends, and the state that it keeps."""
         return {"weights": run.end}, state
 
     def weight(self, run: LocalRun) -> Scalar:
         """Return the upload's weight in the mean."""
         return run.num_examples
+
+    # --- asked by the engine ----------------------------------------------------------------------------
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Refuse the method ``idle_hooks`` of old, which would be passed over in silence."""
+        super().__init_subclass__(**keywords)
+        if "idle_hooks" in vars(cls):
+            raise TypeError(f"{cls.__name__}.idle_hooks is asked no more; write @idle_when(...) on each hook it names")
+
+    @property
+    def stateful(self) -> bool:
+        """True if clients keep a state. If not, :meth:`init_state` gives what they have for a round, each time."""
+        return type(self).init_state is not Algorithm.init_state  # hooks.overrides is above this module
+
+    @property
+    def kinds(self) -> Mapping[str, Kind]:
+        """The kind of each entry."""
+        return _kinds(type(self))
+
+    def with_traffic(self, traffic: Traffic) -> frozenset[str]:
+        """Return the names of the entries that are declared with this traffic, "once" or "derivable"."""
+        entries = self.entries.items()
+        return frozenset(name for name, entry in entries if isinstance(entry, Entry) and entry.traffic == traffic)
 
 
 @cache
@@ -227,7 +293,7 @@ def _kinds(algorithm: type[Algorithm]) -> Mapping[str, Kind]:
 
 @dataclass(frozen=True)
 class PostTraining(Algorithm):
-    """An algorithm for a stage without rounds, after one that has trained: all it does is :meth:`finish`."""
+    """An algorithm for a stage without rounds, after one that has trained: its one hook is :meth:`finish`."""
 
     @property
     def keeps_head(self) -> bool:
@@ -236,10 +302,12 @@ class PostTraining(Algorithm):
 
     @abstractmethod
     def finish(self, server: Tensors, clients: Clients, compute: Compute, context: Context) -> Tensors:
-        """Return the server's entries after the work on what the stage before has come to."""
+        """Return the server's entries after the work on what the stage before has trained."""
 
     def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
+        """Raise TypeError: there are no rounds."""
         raise TypeError(f"{type(self).__name__} has no rounds, so nothing is uploaded in one")
 
     def aggregate(self, server: Tensors, pooled: Pooled, context: Context) -> Tensors:
+        """Raise TypeError: there are no rounds."""
         raise TypeError(f"{type(self).__name__} has no rounds, so there is nothing to aggregate")

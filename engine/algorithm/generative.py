@@ -23,8 +23,9 @@ class Generative(Algorithm):
     def generate(self, server: Tensors, labels: Tensor, layout: ParamLayout, rng: torch.Generator) -> Tensors:
         """Return images like those that clients train on, made from what the server has after a round.
 
-        labels: int64 [n], the classes to generate. "images" [n, channels, height, width], normalised, and "labels" [n]
-        if each was made for its class. May raise :class:`~engine.base.errors.ConfigError` where the server has nothing
+        ``labels``: int64 [n], the classes to generate. ``layout``: the model's. ``rng``: what all draws come from.
+        Returned are "images" [n, channels, height, width], normalised, and "labels" [n] if each was made for its class.
+        May raise :class:`~engine.base.errors.ConfigError` where the server has nothing
         to make them from.
         """
 

@@ -17,36 +17,61 @@ from engine.algorithm.types import Batch, Client, ModelState, Scalar
 
 @dataclass(frozen=True)
 class PhaseResult:
-    """The weights that a phase began and ended with."""
+    """The weights that a phase began and ended with.
 
-    start: Tensor  # [P]
-    end: Tensor  # [P]
-    buffers: Tensor  # [Q] at the end
-    num_examples: Scalar  # rows that it was about
+    Attributes:
+        start         [P] the weights before it
+        end           [P] the weights after it
+        buffers       [Q] the buffers after it
+        num_examples  the rows that it trained on
+    """
+
+    start: Tensor
+    end: Tensor
+    buffers: Tensor
+    num_examples: Scalar
 
     @property
     def model(self) -> ModelState:
-        """The model that it ended with."""
+        """The model that training ended with."""
         return ModelState(self.end, self.buffers)
 
 
 @dataclass(frozen=True)
 class LocalRun:
-    """The result of a client's local training, from which the algorithm makes its upload."""
+    """The result of a client's local training, from which the algorithm makes its upload.
 
-    start: Tensor  # [P]
-    end: Tensor  # [P]
-    buffers: Tensor  # [Q] at the end
-    gradient: Tensor | None  # [P] of the last phase with emit="gradient"
-    steps: Scalar  # optimizer steps that were really taken
-    accumulation: Scalar  # sum of weights with which the steps' gradients entered the delta, see below
+    Attributes:
+        start         [P] the weights that training began with
+        end           [P] the weights that it ended with
+        buffers       [Q] the buffers at the end
+        gradient      [P] of the last phase with ``emit="gradient"``; None if there is none
+        steps         optimizer steps that were really taken
+        accumulation  a_k, such that with plain SGD ``end - start`` is -lr a_k times a constant gradient: the number of
+                      steps, or with momentum the sum of the weights with which their gradients enter, see
+                      :func:`accumulation`
+        num_examples  the client's rows
+        lr            the learning rate of the last phase
+        local         the section that the client trained by; its ``lr`` is that of the first round
+        client        the :class:`Client`
+        net           the :class:`Net` at the end weights, in eval mode
+        rows          rows() yields the client's rows once as :class:`Batch` es, in order, not augmented
+        ends          the :class:`PhaseResult` of each phase that has a name; of several with one name, the last
+    """
+
+    start: Tensor
+    end: Tensor
+    buffers: Tensor
+    gradient: Tensor | None
+    steps: Scalar
+    accumulation: Scalar
     num_examples: Scalar
-    lr: float  # of the last phase
-    local: Local  # the section that the client trained by; its lr is the first round's
+    lr: float
+    local: Local
     client: Client
-    net: Net  # at the end weights, in eval mode
-    rows: Callable[[], Iterator[Batch]]  # one pass over the client's rows, in order, not augmented
-    ends: Mapping[str, PhaseResult] = field(default_factory=dict)  # of phases that have a name; of several, the last
+    net: Net
+    rows: Callable[[], Iterator[Batch]]
+    ends: Mapping[str, PhaseResult] = field(default_factory=dict)
 
     @property
     def model(self) -> ModelState:

@@ -24,14 +24,23 @@ class Net(Protocol):
         """The names of the BatchNorm layers, in the order of the buffers: each layer's running mean, then variance."""
         ...
 
-    def __call__(self, x: Tensor) -> Tensor: ...  # [B, ...] -> [B, C], equal to head(features(x))
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the logits [B, C] of rows ``x`` [B, ...]: ``head(features(x))``."""
+        ...
 
-    def features(self, x: Tensor) -> Tensor: ...  # [B, ...] -> [B, D]
+    def features(self, x: Tensor) -> Tensor:
+        """Return the body's output [B, D] for rows ``x`` [B, ...]."""
+        ...
 
-    def head(self, z: Tensor) -> Tensor: ...  # [B, D] -> [B, C]
+    def head(self, z: Tensor) -> Tensor:
+        """Return the logits [B, C] of features ``z`` [B, D]."""
+        ...
 
     def taps(self, x: Tensor, names: tuple[str, ...], inputs: bool = False) -> tuple[Tensor, Tensors]:
-        """Return the logits [B, C], and the outputs (or the inputs) of the named inner modules."""
+        """Return the logits [B, C] of rows ``x``, and the outputs of the inner modules ``names``, by their name.
+
+        ``names`` are of :attr:`tap_names` or :attr:`norm_names`; ``inputs``: their inputs in place of their outputs.
+        """
         ...
 
     def jvp(self, x: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
@@ -42,7 +51,10 @@ class Net(Protocol):
         ...
 
     def at(self, weights: Tensor, buffers: Tensor, train: bool = False) -> Net:
-        """Return the network at other weights, frozen: no graph is built through it and nothing in it changes."""
+        """Return the network at other ``weights`` [P] and ``buffers`` [Q], frozen: no gradient goes through it.
+
+        Nothing in it changes. ``train``: BatchNorm layers normalise by the batch, as in training mode.
+        """
         ...
 
     def stepped(self, loss: Tensor, lr: float, first_order: bool = False) -> Net:

@@ -19,10 +19,15 @@ from engine.algorithm.types import Client, Context, ModelState, Phase, Tensors
 
 @dataclass(frozen=True)
 class Personalised(Algorithm):
-    """An algorithm whose clients use something other than the server's model."""
+    """An algorithm whose clients use something other than the server's model.
 
-    global_model: ClassVar[bool] = True  # False: the server's weights alone are no model; evaluated by clients' own
-    local_labels: ClassVar[bool] = False  # True: a head's k-th row is a client's k-th class, whichever that is
+    Attributes:
+        global_model  False: the server's weights alone are no model; the run is evaluated by clients' own models
+        local_labels  True: a head's k-th row is a client's k-th class, whichever that is
+    """
+
+    global_model: ClassVar[bool] = True
+    local_labels: ClassVar[bool] = False
 
     def personal_model(self, received: Tensors, state: Tensors, client: Client) -> ModelState:
         """Return the model that a client would use, with what it has just received and what it keeps."""
@@ -37,7 +42,10 @@ class Personalised(Algorithm):
         return run.model
 
     def predict_own(self, net: Net, x: Tensor, client: Client) -> Tensor:
-        """Return the class scores [B, C] of a client's own model; -inf for a class that the client does not know."""
+        """Return the class scores [B, C] of a client's own model for rows ``x`` [B, ...].
+
+        They are -inf for a class that the client does not know.
+        """
         return self.predict(net, x)
 
 

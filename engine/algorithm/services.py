@@ -22,7 +22,9 @@ class ClientView(Protocol):
     """One client, to a function given to :meth:`Clients.map`."""
 
     @property
-    def client(self) -> Client: ...
+    def client(self) -> Client:
+        """The client: its number of rows, its class counts, its random numbers."""
+        ...
 
     @property
     def net(self) -> Net:
@@ -35,7 +37,10 @@ class ClientView(Protocol):
         ...
 
     def at(self, weights: Tensor, buffers: Tensor) -> Net:
-        """Return the client's network, which may be of its own architecture, at these weights: frozen, in eval mode."""
+        """Return the client's network, which may be of its own architecture, frozen and in eval mode.
+
+        It is at these ``weights`` [P] and ``buffers`` [Q].
+        """
         ...
 
     def rows(self) -> Iterator[Batch]:
@@ -43,7 +48,7 @@ class ClientView(Protocol):
         ...
 
     def public(self, per_class: int, /) -> tuple[Tensor, Tensor]:
-        """Return public rows, see :meth:`TrainingTools.public`."""
+        """Return public rows, ``per_class`` of each class, see :meth:`TrainingTools.public`."""
         ...
 
 
@@ -65,8 +70,8 @@ class Clients(Protocol):
         ``fn`` is a module-level function, or a ``functools.partial`` of one that carries hyper-parameters.
         ``states`` says that ``fn`` reads ``view.state``, which then goes to where the client's function runs. That is
         no traffic, but may be much to read for every client and every pass.
-        ``sum`` adds the results in float64, ``stack`` concatenates them along their first axis; a function merges
-        two results into one, and must be associative: blocks are merged where they ran, so that no more than one
+        ``reduce``: ``sum`` adds the results in float64, ``stack`` concatenates them along their first axis; a function
+        merges two results into one, and must be associative: blocks are merged where they ran, so that no more than one
         result per block exists at a time. All in client order, so the result does not depend on where clients ran.
         """
         ...
@@ -81,10 +86,12 @@ class TrainingTools(Protocol):
         ...
 
     @property
-    def device(self) -> torch.device: ...
+    def device(self) -> torch.device:
+        """The device that the work runs on, where new tensors belong."""
+        ...
 
     def rng(self, purpose: str, /) -> torch.Generator:
-        """Return the generator for this purpose."""
+        """Return the generator (on the CPU) for this ``purpose``, keyed as those of a client."""
         ...
 
     def public(self, per_class: int, /) -> tuple[Tensor, Tensor]:
@@ -112,8 +119,9 @@ class TrainingTools(Protocol):
     ) -> Tensors:
         """Train the net on ``loss(net, positions [B])`` over shuffled rows; return its "weights" and "buffers".
 
-        The rows are the caller's (images, features, logits that it indexes by position). As on a client, a body
-        that is not trained is in eval mode. ``momentum`` is SGD's. ``cosine``: the rate of epoch e, from 0, is
+        The ``num_rows`` rows are the caller's (images, features, logits that it indexes by position), in batches of
+        ``batch_size``. As on a client, a body that is not trained (``trainable="head"``) is in eval mode. ``momentum``
+        is SGD's; ``weight_decay`` is for either ``optimizer``. ``schedule="cosine"``: the rate of epoch e, from 0, is
         lr / 2 (1 + cos(pi e / epochs)). ``beside``: leaves that the loss depends on too, trained along in place.
         """
         ...
@@ -126,11 +134,11 @@ class TrainingTools(Protocol):
         lr: float,
         betas: tuple[float, float] = (0.9, 0.999),
     ) -> None:
-        """Train ``leaves`` in place by Adam, a step on ``loss(*own)`` [] for each ``own`` of ``inputs``.
+        """Train ``leaves`` in place by Adam, a step on ``loss(*tensors)`` [] for each ``tensors`` of ``inputs``.
 
-        What differs from step to step is in ``inputs``: tensors on the CPU, with as many dimensions as you like but at
-        least one, which go to the device some steps ahead. On a GPU a step may be captured once and replayed; so
-        ``loss`` must not wait for the device, like losses on clients.
+        ``lr`` and ``betas`` are Adam's. What differs from step to step is in ``inputs``: tensors on the CPU, of at
+        least one dimension, which go to the device some steps ahead. On a GPU a step may be captured once and replayed;
+        so ``loss`` must not wait for the device, like losses on clients.
         """
         ...
 
@@ -139,5 +147,8 @@ class Compute(Protocol):
     """Heavy server-side work, run where a GPU share is."""
 
     def __call__(self, fn: Callable[[TrainingTools, Tensors], Tensors], shared: Tensors) -> Tensors:
-        """Run ``fn`` (as for ``clients.map``); ``shared`` must hold "weights" and "buffers" for the net."""
+        """Return what the pure ``fn(tools, shared)`` returns; ``fn`` as for :meth:`Clients.map`.
+
+        ``shared`` must hold "weights" and "buffers" for the net.
+        """
         ...

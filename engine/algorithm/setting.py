@@ -15,25 +15,42 @@ from engine.algorithm.types import Requires
 
 @dataclass(frozen=True)
 class PlannedStage:
-    """A stage of the run, with the algorithm of its first round."""
+    """A stage of the run, with the algorithm of its first round.
+
+    Attributes:
+        name            its name in the section ``stages``
+        needs           names of the stages that it goes on from
+        rounds          0: only what the algorithm does before its first and after its last round
+        algorithm       an Algorithm; others may ask only of which class it is
+        algorithm_name  the value of ``algorithm.name``
+        requires        the algorithm's :class:`Requires`
+    """
 
     name: str
-    needs: tuple[str, ...]  # names of the stages that it goes on from
-    rounds: int  # 0: nothing but what the algorithm does before its first and after its last round
-    algorithm: object  # an Algorithm; which class it is of is all that others may ask
-    algorithm_name: str  # the value of algorithm.name
-    requires: Requires  # by the algorithm
+    needs: tuple[str, ...]
+    rounds: int
+    algorithm: object
+    algorithm_name: str
+    requires: Requires
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The stage that an algorithm is to run in, with the stages around it and the experiment's model."""
+    """The stage that an algorithm is to run in, with the stages around it and the experiment's model.
 
-    stage: PlannedStage  # its own
-    local: Local  # the section that clients train by in its first round
-    chain: tuple[PlannedStage, ...]  # all stages in order, its own among them
-    model: Any  # the specification of the section model
-    model_name: str  # the value of model.name
+    Attributes:
+        stage       the algorithm's stage
+        local       the section that clients train by in its first round
+        chain       all stages in order, this one among them
+        model       the specification of the section ``model``
+        model_name  the value of ``model.name``
+    """
+
+    stage: PlannedStage
+    local: Local
+    chain: tuple[PlannedStage, ...]
+    model: Any
+    model_name: str
 
     @property
     def before(self) -> list[PlannedStage]:

@@ -26,27 +26,44 @@ Traffic = Literal["round", "once", "derivable"]
 
 
 class Kind(StrEnum):
-    """The kind of an entry, by which the engine checks, slices, counts and stores it."""
+    """The kind of an entry, by which the engine checks, slices, counts and stores it.
 
-    VECTOR = "vector"  # [P]      a weight vector
-    BODY = "body"  # [P_body]     its body alone
-    HEAD = "head"  # [P_head]     its head alone
-    PERSONAL_HEAD = "personal_head"  # [P_head] a client's own: kept by its rows for the client's classes, never sent
-    BUFFERS = "buffers"  # [Q]    floating buffers
-    SCALAR = "scalar"  # []       one number; the server's are written to rounds.parquet
-    MATRIX = "matrix"  # [C, C]   numbers of pairs of classes; the server's are written to matrices.parquet
-    MOMENTS = "moments"  # any    sums that stay in float64
-    LOGITS = "logits"  # [..., C] class scores
-    IMAGES = "images"  # [N, ...] rows in input space, or labels that go with them
-    TENSOR = "tensor"  # any      anything else in the run's precision: weights of a second network, prototypes
+    Members:
+        VECTOR         [P]       a weight vector
+        BODY           [P_body]  its body alone
+        HEAD           [P_head]  its head alone
+        PERSONAL_HEAD  [P_head]  a client's head: kept by its rows for the client's classes, never sent
+        BUFFERS        [Q]       floating buffers
+        SCALAR         []        one number; the server's are written to rounds.parquet
+        MATRIX         [C, C]    numbers of pairs of classes; the server's are written to matrices.parquet
+        MOMENTS        any       sums that stay in float64
+        LOGITS         [..., C]  class scores
+        IMAGES         [N, ...]  rows in input space, or labels that go with them
+        TENSOR         any       anything else in the run's precision: weights of a second network, prototypes
+    """
+
+    VECTOR = "vector"
+    BODY = "body"
+    HEAD = "head"
+    PERSONAL_HEAD = "personal_head"
+    BUFFERS = "buffers"
+    SCALAR = "scalar"
+    MATRIX = "matrix"
+    MOMENTS = "moments"
+    LOGITS = "logits"
+    IMAGES = "images"
+    TENSOR = "tensor"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The declaration of an entry: its kind, and when the broadcast of it is counted as traffic.
+    """The declaration of an entry, where its kind alone does not say enough.
 
-    ``round``: in every round, for each client of the cohort. ``once``: at the start of the stage, for every client,
-    since it does not change within the stage. ``derivable``: never, since clients can compute it from what they have.
+    Attributes:
+        kind     see :class:`Kind`
+        traffic  when the broadcast of it is counted. "round": in every round, for each client of the cohort. "once": at
+                 the start of the stage, for every client, since it does not change within the stage. "derivable":
+                 never, since clients can compute it from what they have
     """
 
     kind: Kind
@@ -60,36 +77,56 @@ Entries = Mapping[str, Kind | Entry]  # a plain kind stands for Entry(kind), wit
 
 
 class ModelState(NamedTuple):
-    """The numbers of one model."""
+    """The numbers of one model.
 
-    weights: Tensor  # [P]
-    buffers: Tensor  # [Q]
+    Attributes:
+        weights  [P], body first, head last
+        buffers  [Q], the floating buffers: BatchNorm statistics
+    """
+
+    weights: Tensor
+    buffers: Tensor
 
 
 @dataclass(frozen=True)
 class ParamLayout:
-    """The layout of a weight vector: ``body`` numbers, then ``head`` numbers."""
+    """The layout of a weight vector: ``body`` numbers, then ``head`` numbers.
 
-    body: int  # P_body
-    head: int  # P_head
-    buffers: int  # Q
-    classes: int  # C
-    features: int  # D
-    image: tuple[int, int, int] = (0, 0, 0)  # (channels, height, width) of an input
+    Attributes:
+        body           P_body, the numbers of the body
+        head           P_head, the numbers of the head
+        buffers        Q, the numbers of the floating buffers
+        classes        C
+        features       D, the inputs of the head
+        image          (channels, height, width) of an input
+        has_batchnorm  True if the model has BatchNorm layers
+        units          the numbers of a weight vector up to and with each block of ``Net.tap_names``, ascending
+    """
+
+    body: int
+    head: int
+    buffers: int
+    classes: int
+    features: int
+    image: tuple[int, int, int] = (0, 0, 0)
     has_batchnorm: bool = False
-    units: tuple[int, ...] = ()  # numbers of a weight vector up to and with each of Net.tap_names, ascending
+    units: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
+        """P, the numbers of a weight vector."""
         return self.body + self.head
 
-    def body_of(self, weights: Tensor) -> Tensor:  # [P] -> [P_body]
+    def body_of(self, weights: Tensor) -> Tensor:
+        """Return the body [P_body] of ``weights`` [P]."""
         return weights[..., : self.body]
 
-    def head_of(self, weights: Tensor) -> Tensor:  # [P] -> [P_head]
+    def head_of(self, weights: Tensor) -> Tensor:
+        """Return the head [P_head] of ``weights`` [P]."""
         return weights[..., self.body :]
 
-    def join(self, body: Tensor, head: Tensor) -> Tensor:  # [P_body], [P_head] -> [P]
+    def join(self, body: Tensor, head: Tensor) -> Tensor:
+        """Return the weight vector [P] of a ``body`` [P_body] and a ``head`` [P_head]."""
         return torch.cat((body, head), dim=-1)
 
     def part(self, where: slice) -> ParamLayout:
@@ -104,23 +141,39 @@ class ParamLayout:
 
 @dataclass(frozen=True)
 class Context:
-    """The point that a run has reached. Counts are over clients that hold data and are not held out: no others are
-    sampled."""
+    """The point that a run has reached. Counted are clients that hold data and are not held out: only they are sampled.
 
-    round: int  # global along a lineage of stages, from 1; 0 is before the first
-    lr: float  # client learning rate of this round, decay included
-    num_clients: int  # in total
-    num_examples: int  # in total, over these clients
-    cohort_size: int  # clients in this round's cohort
-    expected_cohort: float  # its expectation: the count, or clients * fraction; less where not all are there
-    participation: float  # probability that a given client takes part in a round
+    Attributes:
+        round            the global round, from 1, counted on through the stages before; 0 is before the first
+        lr               the clients' learning rate in this round, decay included
+        num_clients      clients in total
+        num_examples     rows of all these clients
+        cohort_size      clients in this round's cohort
+        expected_cohort  its expectation: the count, or clients * fraction; less where not all are available
+        participation    the probability with which a given client takes part in a round
+        layout           the :class:`ParamLayout` of the model
+        stage_round      the round counted from the start of this stage, from 1; 0 is before its first
+    """
+
+    round: int
+    lr: float
+    num_clients: int
+    num_examples: int
+    cohort_size: int
+    expected_cohort: float
+    participation: float
     layout: ParamLayout
-    stage_round: int = 0  # the round counted from the start of this stage, from 1; 0 is before its first
+    stage_round: int = 0
 
 
 @dataclass(frozen=True)
 class Cohort:
-    """The clients of a round, in ascending id, which is also the order of everything stacked."""
+    """The clients of a round, in ascending id, which is also the order of everything stacked.
+
+    Attributes:
+        ids           the clients' numbers
+        num_examples  the rows of each, in the same order
+    """
 
     ids: tuple[int, ...]
     num_examples: tuple[int, ...]
@@ -128,53 +181,93 @@ class Cohort:
 
 @dataclass(frozen=True)
 class Client:
-    """The client that a client-side method runs for."""
+    """The client that a client-side method runs for.
+
+    Attributes:
+        num_examples  its rows; a number, or a tensor [] where clients are stacked
+        class_counts  [C] its rows of each class; never leaves the client unless an upload says so
+        context       the :class:`Context` of the round
+        rng           rng(purpose) is a torch generator on the CPU, keyed by (seed, purpose, round, client) and the
+                      phase's name, and consumed in the order of steps
+        phase         the name of the phase that is under way, "" if it has none
+    """
 
     num_examples: Scalar
-    class_counts: Tensor  # [C] of its own rows; never leaves the client unless an upload says so
+    class_counts: Tensor
     context: Context
-    rng: Callable[[str], torch.Generator]  # keyed (seed, purpose, round, client), consumed in step order
-    phase: str = ""  # name of the phase that is under way; if it has one, that is part of rng's key
+    rng: Callable[[str], torch.Generator]
+    phase: str = ""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The rows of one client's step."""
+    """The rows of one client's step.
 
-    x: Tensor  # [B, channels, height, width] normalised and augmented
-    y: Tensor  # [B] int64
+    Attributes:
+        x       [B, channels, height, width] images, normalised and augmented; [B, length, 1, 1] token ids
+        y       [B] int64 labels
+        client  the :class:`Client` whose rows they are
+        drawn   what ``step_randomness`` and ``step_constants`` returned for this step
+    """
+
+    x: Tensor
+    y: Tensor
     client: Client
-    drawn: Mapping[str, Any] = field(default_factory=dict)  # what Algorithm.step_randomness drew for this step
+    drawn: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Phase:
-    """One stretch of local training. ``Phase()`` is what the experiment's ``local`` section says."""
+    """One stretch of local training. ``Phase()`` is what the experiment's ``local`` section says.
 
-    name: str = ""  # with one: client.phase during it, draws of its own, and its result is kept in run.ends
-    # passes over the rows, see engine/algorithm/local.py for shares of one; None and steps None: local.epochs / .steps
+    Attributes:
+        name       with one, it is ``client.phase`` meanwhile, has random draws of its own, and its result is kept in
+                   ``run.ends``
+        epochs     passes over the rows (for shares of one see :func:`batches_in`); None and ``steps`` None: as
+                   ``local.epochs`` and ``local.steps`` say
+        steps      optimizer steps, in place of ``epochs``
+        repeat     steps on each batch, augmented anew each time, before the next one is drawn
+        trainable  the numbers that are trained; the rest gets no update, no decay, no momentum
+        rows       which of the client's rows: "support" and "query" are disjoint, drawn per (round, client)
+        support    the share of a client's rows that is support, equal in all phases; one row is always query
+        batch      rows of a step; "local": ``local.batch_size``; "full": the exact gradient over all rows
+        lr         the learning rate; None: ``context.lr``
+        features   "cached": the body runs once, in eval mode, without augmentation, and steps train the head
+        emit       "gradient": ends with the gradient of the loss in ``run.gradient``, and takes no step
+        buffers    "keep": buffers stay as they were before the phase
+    """
+
+    name: str = ""
     epochs: float | None = None
-    steps: int | None = None  # or optimizer steps
-    repeat: int = 1  # steps on each batch, augmented anew each time, before the next one is drawn
-    trainable: Literal["all", "body", "head"] = "all"  # the rest gets no update, no decay, no momentum
-    rows: Literal["all", "support", "query"] = "all"  # disjoint parts, drawn per (round, client)
-    support: float = 0.5  # the share of a client's rows that is support, equal in all phases; one row is always query
-    batch: int | Literal["local", "full"] = "local"  # "full": exact gradient over all rows, accumulated
-    lr: float | None = None  # None: context.lr
-    features: Literal["live", "cached"] = "live"  # cached: body once, in eval mode, without augmentation
-    emit: Literal["step", "gradient"] = "step"  # "gradient": run.gradient of the plain loss, and no step
-    buffers: Literal["update", "keep"] = "update"  # "keep": buffers as they were before the phase
+    steps: int | None = None
+    repeat: int = 1
+    trainable: Literal["all", "body", "head"] = "all"
+    rows: Literal["all", "support", "query"] = "all"
+    support: float = 0.5
+    batch: int | Literal["local", "full"] = "local"
+    lr: float | None = None
+    features: Literal["live", "cached"] = "live"
+    emit: Literal["step", "gradient"] = "step"
+    buffers: Literal["update", "keep"] = "update"
 
 
 @dataclass(frozen=True)
 class Pooled:
-    """A cohort's uploads as the server sees them. Means are float64, summed in client order."""
+    """A cohort's uploads as the server sees them. Means are float64, summed in client order.
 
-    mean: Tensors  # weighted by Algorithm.weight
-    weight: float  # sum of the weights
-    count: int  # uploads in the mean
-    stacked: Tensors | None = None  # [count, ...] in client order, if the algorithm sets stack_uploads
-    ids: tuple[int, ...] = ()  # the clients, in the order of ``stacked``
+    Attributes:
+        mean     the mean of each entry of the uploads, weighted by ``Algorithm.weight``
+        weight   the sum of the weights
+        count    uploads in the mean
+        stacked  the single uploads, [count, ...] in client order, if the algorithm sets ``stack_uploads``; or None
+        ids      the clients' numbers, in the order of ``stacked``
+    """
+
+    mean: Tensors
+    weight: float
+    count: int
+    stacked: Tensors | None = None
+    ids: tuple[int, ...] = ()
 
 
 # --- declarations -------------------------------------------------------------------------------------------
@@ -182,12 +275,18 @@ class Pooled:
 
 @dataclass(frozen=True)
 class Requires:
-    """The conditions under which an algorithm works; each default is none."""
+    """The conditions under which an algorithm works; each default is none.
 
-    linear_optimizer: bool = False  # it reads run.accumulation, so local.optimizer must be sgd
-    model: Mapping[str, Any] = field(default_factory=dict)  # fields of every model (head, projection) and their values
-    # The reason, in a clause, why clients of a block are not trained in one pass while a step hook acts, see
-    # hooks.py; empty: they are.
+    Attributes:
+        linear_optimizer  True: it reads ``run.accumulation``, so ``local.optimizer`` must be sgd
+        model             fields of every model (head, projection) and the values they must have
+        no_vmap           the reason, in a clause, why clients of a block are not trained in one pass while a step hook
+                          acts; empty: they are
+        no_tokens         the reason, in a clause, why rows must be pixels or features, which can be averaged; empty:
+                          token ids will do
+    """
+
+    linear_optimizer: bool = False
+    model: Mapping[str, Any] = field(default_factory=dict)
     no_vmap: str = ""
-    # The reason, in a clause, why rows must be pixels or features, which can be averaged; empty: token ids will do.
     no_tokens: str = ""
