@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from engine.record.store import StageStore
 from engine.run import run as engine_run
 from engine.run.run import RunObserver
 from fedskew.lab.run_pictures import RunPictures
+from fedskew.trackers.tracking import OnRound, parsed, tracked
 
 log = logging.getLogger("fedskew")
 
@@ -34,19 +34,10 @@ def run(
     ``"mlflow:http://127.0.0.1:5000"``, or several; see docs/trackers.md. ``observers``: told of its start, its rounds
     and its end.
     """
+    targets = parsed(track, "track")
     folder = RunFolder.for_experiment(experiment.resolve(), Path(out) if out else None)
-    with _tracked(track, folder.path, experiment.resolve().digest):
-        return engine_run.run(experiment, out, address, store, overwrite, (*observers, RunPictures()))
-
-
-def _tracked(track: str | Sequence[str], folder: Path, digest: str) -> AbstractContextManager[None]:
-    """Let trackers follow a folder; refuses those that there are not."""
-    if not track:
-        return nullcontext()
-    from fedskew.trackers.beside import beside
-    from fedskew.trackers.targets import parsed
-
-    return beside(parsed([track] if isinstance(track, str) else track, "track"), folder, log.log, digest)
+    with tracked(targets, folder.path, log.log) as look:
+        return engine_run.run(experiment, out, address, store, overwrite, (*observers, RunPictures(), OnRound(look)))
 
 
 def resume(folder: Path | str, address: str | None = None, track: str | Sequence[str] = ()) -> Any:
@@ -63,14 +54,16 @@ def resume(folder: Path | str, address: str | None = None, track: str | Sequence
         from engine.results.frames import load_results
         from engine.sweeps.running import reopened
         from fedskew.lab.sweeping.deciding import run_until_decided  # with Ray Tune
-        from fedskew.lab.sweeping.from_python import run_and_measure, told
+        from fedskew.lab.sweeping.from_python import run_and_measure
+        from fedskew.lab.sweeping.live import OnTrial
         from fedskew.lab.sweeping.measuring import measure_and_log
         from tune_configs import SWEEPS
 
         named, how = reopened(folder, SWEEPS)
-        with told(track, folder):
+        with tracked(parsed(track, "track"), folder, log.log) as look:
+            observers = [OnTrial(look)]
             if named.most is None:
-                return load_results(run_and_measure(named, folder, how, address).folder)
+                return load_results(run_and_measure(named, folder, how, address, observers).folder)
             measure = partial(measure_and_log, address=address)
-            return load_results(run_until_decided(named, folder, how, address, measure=measure)[1].folder)
+            return load_results(run_until_decided(named, folder, how, address, observers, measure=measure)[1].folder)
     return run(RunFolder(folder).experiment(), folder, address, track=track)

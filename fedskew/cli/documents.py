@@ -61,9 +61,9 @@ DOCUMENTS: dict[str, dict[str, str]] = {
     },
     "export": {
         "folder": "the folder that was read",
-        "to": "the tracker, csv, parquet or optuna",
+        "to": "the tracker, csv or parquet",
         "place": "where the results are now, without a password",
-        "new": "how many numbers a tracker was told, settings Optuna was, or files were written",
+        "new": "how many numbers a tracker was told, or files were written",
     },
     "query": {
         "rows": "the answer, one object for each row, by column",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,9 +13,7 @@ from engine.base.errors import require
 from fedskew.cli.json_output import Json, print_json
 from fedskew.cli.naming import With
 from fedskew.cli.show import console
-
-if TYPE_CHECKING:
-    from fedskew.trackers.targets import Target
+from fedskew.trackers.tracking import Target, parsed
 
 Track = Annotated[
     list[str] | None,
@@ -26,47 +23,24 @@ Track = Annotated[
 
 def export_command(
     folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
-    to: Annotated[str, typer.Option("--to", help="mlflow | tensorboard | wandb | csv | parquet | optuna")],
-    uri: Annotated[str | None, typer.Option(help="of MLflow's server or store, or of Optuna's database")] = None,
+    to: Annotated[str, typer.Option("--to", help="mlflow | tensorboard | wandb | csv | parquet")],
+    uri: Annotated[str | None, typer.Option(help="of MLflow's server or store")] = None,
     out: Annotated[Path | None, typer.Option(help="a folder to write to; none: one beside the run's")] = None,
     as_json: Json = False,
     own: With = None,
 ) -> None:
-    """Bring results to a tracker, into files or to Optuna's dashboard; what is there already is not added again."""
+    """Bring results to a tracker or into files; what is there already is not added again."""
     require(uri is None or out is None, "--uri", uri, "and --out both name a place", "give one of them")
     from fedskew.trackers.exporting import exported
 
     done = exported(folder, to, uri or (str(out) if out else None))
-    say(logging.INFO, f"exported   {done.place}: {done.told}")
+    say(logging.INFO, f"exported   {done.place}: {done.summary}")
     print_json({"folder": folder, "to": to, "place": done.place, "new": done.new})
 
 
 def targets(texts: Sequence[str] | None) -> tuple[Target, ...]:
     """Return the trackers that were named, refused before anything starts where none can be made of one."""
-    if not texts:
-        return ()
-    from fedskew.trackers.targets import parsed
-
-    return parsed(texts)
-
-
-def check_places(named: Sequence[Target], folder: Path) -> None:
-    """Refuse a tracker's place that lies in the folder which is about to be written."""
-    for target in named:
-        from fedskew.trackers.targets import check_outside
-
-        check_outside(target, folder, "--track")
-
-
-def tracked(
-    named: Sequence[Target], folder: Path, digest: str | None = None
-) -> contextlib.AbstractContextManager[None]:
-    """Let trackers follow ``folder`` while the body runs; nothing is imported where there are none."""
-    if not named:
-        return contextlib.nullcontext()
-    from fedskew.trackers.beside import beside
-
-    return beside(named, folder, say, digest)
+    return parsed(texts or ())
 
 
 def say(level: int, text: str) -> None:

@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.progress import (
@@ -28,15 +28,13 @@ from engine.record.store import StageStore, check_store
 from engine.run.preparing import check_code
 from engine.run.run import Run, RunObserver
 from fedskew.cli import stopping
-from fedskew.cli.export import Track, check_places, targets, tracked
+from fedskew.cli.export import Track, say, targets
 from fedskew.cli.json_output import Json, print_json
 from fedskew.cli.naming import Address, Overrides, Profile, What, With, named
 from fedskew.cli.show import console, headline, show_header, show_summary
 from fedskew.cli.tracebacks import unforeseen
 from fedskew.lab.run_pictures import RunPictures
-
-if TYPE_CHECKING:
-    from fedskew.trackers.targets import Target
+from fedskew.trackers.tracking import OnRound, Target, tracked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,23 +104,24 @@ def resume_command(
 
 def _run(experiment: Experiment, out: Path | None, options: RunOptions) -> None:
     folder = RunFolder.for_experiment(experiment.resolve(), out)
-    check_places(options.track, folder.path)
+    for target in options.track:
+        target.check("--track", folder.path)
     done = folder.summary() if folder.has_experiment() and not options.overwrite else {}
     if done.get("status") == "finished":
         check_code(done, experiment, folder)
         console.print(f"{folder.path} is finished already; --overwrite starts it again", markup=False)
         _tell(done, folder)
         return
-    with console.status("data, Ray and actors"):
-        store = StageStore(options.store.resolve()) if options.store else None
-        observers = [_LeavesRay(), RunPictures()]
-        run = Run.open(experiment, out, options.address, options.overwrite, store, observers)
-    show_header(run)
-    if run.round:
-        console.print(f"continuing after round {run.round}")
-    again = last_word.resume_command(folder.path, options.address)
-    last_word.again(again)
-    with tracked(options.track, folder.path, run.experiment.digest), _Interrupts() as interrupts:
+    with tracked(options.track, folder.path, say) as look, _Interrupts() as interrupts:
+        with console.status("data, Ray and actors"):
+            store = StageStore(options.store.resolve()) if options.store else None
+            observers = [_LeavesRay(), RunPictures(), OnRound(look)]
+            run = Run.open(experiment, out, options.address, options.overwrite, store, observers)
+        show_header(run)
+        if run.round:
+            console.print(f"continuing after round {run.round}")
+        again = last_word.resume_command(folder.path, options.address)
+        last_word.again(again)
         try:
             _advance(run, interrupts, options.until)
         except FedskewError:

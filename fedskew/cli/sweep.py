@@ -5,8 +5,8 @@ Ray Tune takes seconds to import, so that what is built on it is imported inside
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,18 +18,20 @@ from rich.text import Text
 from engine.base import last_word
 from engine.base.errors import require
 from fedskew.cli import stopping
-from fedskew.cli.export import Track, check_places, targets, tracked
+from fedskew.cli.export import Track, say, targets
 from fedskew.cli.json_output import Json, asked, print_json
 from fedskew.cli.naming import Address, Overrides, Profile, Rope, With, check_rope
 from fedskew.cli.show import console as terminal
+from fedskew.trackers.tracking import Target, tracked
 from tune_configs import SWEEPS
 
 if TYPE_CHECKING:
     from engine.sweeps.named import NamedSweep
+    from engine.sweeps.observers import SweepObserver
     from engine.sweeps.options import How
     from engine.sweeps.running import SweepResult
-    from fedskew.trackers.targets import Target
 
+Look = Callable[[], None]  # lets trackers look at the folder that they follow
 STORE_GB = 20.0  # the store's limit, by default
 
 
@@ -110,10 +112,11 @@ def sweep(
         from fedskew.lab.sweeping.tuning import begin_second_best
 
         out = begin_second_best(named, second_best, out, how.to_mapping())
-    with _tracked(track, named, out):
+    with _tracked(track, named, out) as look:
+        observers = on_terminal(console, look)
         if most is not None:
-            return _until_decided(console, replace(named, most=most), out, how, address, False)
-        return _end(console, named, run_sweep(named, out, how, address, on_terminal(console)), address)
+            return _until_decided(console, replace(named, most=most), out, how, address, observers, False)
+        return _end(console, named, run_sweep(named, out, how, address, observers), address)
 
 
 def resume(
@@ -125,36 +128,37 @@ def resume(
     from fedskew.lab.sweeping.tuning import run_sweep
 
     named, how = reopened(folder, SWEEPS)
-    with _tracked(track, named, folder):
+    with _tracked(track, named, folder) as look:
+        observers = on_terminal(console, look)
         if named.most is not None:
-            return _until_decided(console, named, folder, how, address, retry_failed)
-        return _end(console, named, run_sweep(named, folder, how, address, on_terminal(console), retry_failed), address)
+            return _until_decided(console, named, folder, how, address, observers, retry_failed)
+        return _end(console, named, run_sweep(named, folder, how, address, observers, retry_failed), address)
 
 
-def _tracked(track: Sequence[Target], named: NamedSweep, out: Path | None) -> AbstractContextManager[None]:
+def _tracked(track: Sequence[Target], named: NamedSweep, out: Path | None) -> AbstractContextManager[Look]:
     """Let trackers follow the sweep's folder."""
-    if not track:
-        return nullcontext()
     from engine.sweeps.folder import SweepFolder
 
-    folder = SweepFolder.for_sweep(named, out).path
-    check_places(track, folder)
-    return tracked(track, folder)
+    return tracked(track, SweepFolder.for_sweep(named, out).path, say)
 
 
 def _until_decided(
-    console: Console, named: NamedSweep, out: Path | None, how: How, address: str | None, retry_failed: bool
+    console: Console,
+    named: NamedSweep,
+    out: Path | None,
+    how: How,
+    address: str | None,
+    observers: Sequence[SweepObserver],
+    retry_failed: bool,
 ) -> int:
     """Add seeds until each claim is decided, write the report, say what became of the claims."""
     from engine.results.loading import load
     from fedskew.lab.comparing.verdicts import beyond_seeds
     from fedskew.lab.sweeping.deciding import run_until_decided, sentence
-    from fedskew.lab.sweeping.live import on_terminal
 
     def measured(sweep: NamedSweep, folder: Path) -> None:
         _measure(console, sweep, folder, address)
 
-    observers = on_terminal(console)
     named, outcome, verdicts = run_until_decided(named, out, how, address, observers, retry_failed, measured)
     code = _end(console, named, outcome, address, measured=bool(verdicts))
     results = load(outcome.folder) if verdicts else None

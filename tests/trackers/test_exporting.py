@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -14,7 +13,7 @@ from engine.base import parquet
 from engine.base.errors import ConfigError
 from engine.results.frames import load_results
 from engine.results.frames.columns import TABLES
-from fedskew.trackers import exporting, optuna_study
+from fedskew.trackers import exporting
 from fedskew.trackers.exporting import exported
 from tests.support.sweep_folders import MU, make_run, make_sweep
 
@@ -48,7 +47,6 @@ def test_what_cannot_be_exported_is_said(
         ((run, "--to", "mlfow"), "did you mean 'mlflow'?"),
         ((str(tmp_path), "--to", "csv"), "is neither a run nor a sweep"),
         ((run, "--to", "csv", "--out", "a", "--uri", "b"), "both name a place"),
-        ((run, "--to", "optuna"), "is a run, which has no settings to compare"),
         ((run, "--to", "tensorboard", "--out", f"{run}/tb"), "lies in"),
         ((run, "--to", "mlflow", "--uri", "http://me:secret@x"), "mlflow:http://x cannot be reached or written (Zero"),
     ):
@@ -56,29 +54,6 @@ def test_what_cannot_be_exported_is_said(
             pytest.importorskip(words[2])
         code, _, err = call("export", *words)
         assert code == 2 and told in err and "Traceback" not in err and "secret" not in err, words
-    monkeypatch.setattr("fedskew.trackers.targets.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'fedskew\[search\]'"):
-        optuna_study.write(Path(run), "x")
+    monkeypatch.setattr("fedskew.trackers.tracking.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'fedskew\[wandb\]'"):
         exported(Path(run), "wandb")
-
-
-def test_settings_that_have_grown_come_to_optuna(tmp_path: Path) -> None:
-    """Kills: a setting that keeps the mean of its first seeds, or the results of other hardware; one that is added
-    twice; the second best candidates' sweep in the study of the best's."""
-    optuna = pytest.importorskip("optuna")
-    place = str(tmp_path / "journal")
-
-    def write(name: str, **fields: Any) -> tuple[str, int]:
-        fields = {"seeds": (0,), "rounds": 2, **fields}
-        return optuna_study.write(make_sweep(tmp_path / name, axes=[MU], client_rows=False, **fields), place)
-
-    study, added = write("begun")
-    assert (study, added) == ("made.mu_alpha-0123456789ab", 4)
-    assert write("again") == (study, 0)
-    assert write("grown", seeds=(0, 1)) == write("elsewhere", accuracy=lambda setting, seed: 0.5) == (study, 4)
-    assert write("second", tuned_rank=1) == (f"{study}-rank1", 4)
-    trials = optuna.load_study(storage=optuna_study._storage(place), study_name=study).trials
-    means: Any = load_results(tmp_path / "grown").trials.groupby("mu")["last10_accuracy"].mean()
-    assert {one.params["mu"]: one.value for one in trials[4:8]} == pytest.approx(means.to_dict())
-    assert [one.user_attrs["seeds"] for one in trials] == [[0]] * 4 + [[0, 1]] * 4 + [[0]] * 4

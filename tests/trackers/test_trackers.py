@@ -11,10 +11,9 @@ import pytest
 
 from benchmarks import trackers
 from engine.record.run_folder import RunFolder
-from fedskew.trackers import wandb_runs
 from fedskew.trackers.exporting import exported
 from fedskew.trackers.records import Record
-from fedskew.trackers.tensorboard_events import TensorBoard
+from fedskew.trackers.tensorboard import TensorBoard
 from tests.support.sweep_folders import MU, make_sweep
 
 # Of mlflow's own use of SQLAlchemy, and of wandb's of its messages.
@@ -72,27 +71,8 @@ def in_tensorboard(place: Path) -> Told:
         start = metadata.parse_session_start_info_plugin_data(content[metadata.SESSION_START_INFO_TAG])
         assert metadata.SESSION_END_INFO_TAG in content
         values = {key: getattr(one, str(one.WhichOneof("kind"))) for key, one in start.hparams.items()}
-        text = events.Tensors("fedskew/result")
+        text = events.Tensors("fedskew/result/text_summary")
         found[""][folder.name] = values, text[-1].tensor_proto.string_val[0].decode()
-    return found
-
-
-def in_wandb(place: Path) -> Told:
-    """By ``wandb leet inspect``."""
-    found: dict[str, Any] = {"": {}}
-    for path in sorted(place.glob("wandb/offline-run-*/run-*.wandb")):
-        told: dict[str, list[Any]] = {}
-        summary: dict[str, Any] = {}
-        for kind, values in wandb_runs.read(path):
-            if kind == "history":
-                for key in [key for key in values if not key.startswith("_") and key != "round"]:
-                    told.setdefault(key, []).append((values["round"], values[key]))
-            else:
-                summary |= values
-        name = path.parent.name
-        for key, some in told.items():
-            found.setdefault(name, {}).setdefault(key, []).extend(some)
-        found[""][name] = summary
     return found
 
 
@@ -148,28 +128,6 @@ def test_a_sweep_is_read_back_as_it_is(tmp_path: Path, kind: str, read: Callable
     }
 
 
-def test_wandb_offline(tmp_path: Path) -> None:
-    """Kills: the same for W&B: numbers lost, changed or told twice, a second export that leaves another run, a run that
-    has grown and is told from its beginning."""
-    pytest.importorskip("wandb")
-    trial, place = small_sweep(tmp_path / "sweep") / "trials/00003", tmp_path / "wandb"
-    exported(trial, "wandb", str(place))
-    first = in_wandb(place)
-    (name,) = (one for one in first if one)
-    assert {key: sorted(some) for key, some in first[name].items()} == expected(trial)
-    assert first[""][name]["fedskew.weights_sha256"] == RunFolder(trial).summary()["weights_sha256"]
-    assert (place / "wandb" / name / "files" / "summary.json").read_bytes() == (trial / "summary.json").read_bytes()
-    before = {path: path.stat().st_mtime_ns for path in place.rglob("*.wandb")}
-    assert exported(trial, "wandb", str(place))[1].startswith("0 new")
-    assert {path: path.stat().st_mtime_ns for path in place.rglob("*.wandb")} == before
-    grow(trial)
-    exported(trial, "wandb", str(place))
-    again = in_wandb(place)
-    assert sorted(row for name in again if name for row in again[name]["rounds/lr"]) == [
-        (1, 0.05), (2, 0.05), (3, 0.05), (4, 0.25)
-    ]  # fmt: skip
-
-
 def test_a_sweep_in_wandb(tmp_path: Path) -> None:
     """Kills: numbers of one trial under another's name, a trial left out, one that has failed told as one that has not;
     trials that are not in their sweep's group; a second export that leaves any run again."""
@@ -191,12 +149,15 @@ def test_a_sweep_in_wandb(tmp_path: Path) -> None:
     assert {name for name, code in ends.items() if code} == {"00001"}
     assert exported(sweep, "wandb", str(place))[1].startswith("0 new")
     assert len(list(place.glob("wandb/offline-run-*"))) == 5
+    grow(sweep / "trials/00003")
+    exported(sweep, "wandb", str(place))
+    assert sorted(trackers.in_wandb(place)["00003"]["rounds/lr"]) == [(1, 0.05), (2, 0.05), (3, 0.05), (4, 0.25)]
 
 
 def test_folders_of_tensorboard_have_plain_names(tmp_path: Path) -> None:
     """Kills: a trial, or a sweep's name, that leads out of the folder."""
     pytest.importorskip("tensorboard")
-    record = Record("k/../..", "../../up", {}, {}, 0.0, parent="../p", group="a/b")
+    record = Record("k/../..", "../../up", {}, {}, 0.0, Record("../p", "a/b", {}, {}, 0.0))
     assert TensorBoard(str(tmp_path)).folder(record).resolve().parent.parent == tmp_path.resolve()
 
 
@@ -204,5 +165,8 @@ def test_tensorboard_keeps_trials_of_other_weights_apart(tmp_path: Path) -> None
     """Kills: one folder of events for a trial of two machines; a folder that does not begin with the trial's name."""
     pytest.importorskip("tensorboard")
     board = TensorBoard(str(tmp_path))
-    folders = [board.folder(Record(f"d/00001-{one}", "00001", {}, {}, 0.0, "d", "s")) for one in ("ab", "cd")]
+    folders = [
+        board.folder(Record(f"d/00001-{one}", "00001", {}, {}, 0.0, Record("d", "s", {}, {}, 0.0)))
+        for one in ("ab", "cd")
+    ]
     assert [one.name for one in folders] == ["00001-ab", "00001-cd"]

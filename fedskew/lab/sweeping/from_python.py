@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 from engine.base.errors import require
@@ -16,10 +15,10 @@ from engine.sweeps.named import NamedSweep, named
 from engine.sweeps.observers import SweepObserver
 from engine.sweeps.options import How
 from engine.sweeps.running import SweepResult
+from fedskew.lab.sweeping.live import OnTrial
 from fedskew.lab.sweeping.measuring import measure_and_log
 from fedskew.lab.sweeping.tuning import run_sweep
-from fedskew.trackers.beside import beside
-from fedskew.trackers.targets import parsed
+from fedskew.trackers.tracking import parsed, tracked
 
 log = logging.getLogger("fedskew")
 
@@ -43,8 +42,8 @@ def sweep(
     file = getattr(sys.modules.get(function.__module__), "__file__", None)
     reference = f"{Path(file).resolve() if file else 'notebook.py'}:{function.__name__}"
     asked, place = named(reference, function, profile, overrides), Path(out) if out else None
-    with told(track, SweepFolder.for_sweep(asked, place).path):
-        result = run_and_measure(asked, place, how or How(), address)
+    with tracked(parsed(track, "track"), SweepFolder.for_sweep(asked, place).path, log.log) as look:
+        result = run_and_measure(asked, place, how or How(), address, [OnTrial(look)])
     return load_results(result.folder)
 
 
@@ -56,8 +55,3 @@ def run_and_measure(
     if result.measurable:
         measure_and_log(asked, result.folder, address)
     return result
-
-
-def told(track: str | Sequence[str], folder: Path) -> AbstractContextManager[None]:
-    """Let trackers follow the sweep in ``folder``; refuses those that there are not."""
-    return beside(parsed([track] if isinstance(track, str) else track, "track"), folder, log.log)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console, Group
@@ -148,6 +148,22 @@ class ReportImports(SweepObserver):
             import fedskew.lab.report  # noqa: F401
 
 
-def on_terminal(console: Console) -> list[SweepObserver]:
-    """Return the observers of a sweep that somebody watches."""
-    return [LiveTable(console), ReportImports()]
+class OnTrial(SweepObserver):
+    """Lets trackers look at a sweep's folder when one of its trials has begun, has reported or has ended."""
+
+    def __init__(self, look: Callable[[], None]) -> None:
+        self._look = look
+
+    def on_trial_start(self, trial: str, config: Mapping[str, Any]) -> None:
+        self._look()
+
+    def on_trial_result(self, trial: str, config: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+        self._look()
+
+    def on_trial_end(self, trial: str, status: str, reason: str | None) -> None:
+        self._look()
+
+
+def on_terminal(console: Console, look: Callable[[], None] = lambda: None) -> list[SweepObserver]:
+    """Return the observers of a sweep that somebody watches; ``look``: of the trackers that follow it."""
+    return [LiveTable(console), ReportImports(), OnTrial(look)]
