@@ -1,3 +1,3 @@
 """fedskew: a federated-learning simulation engine on Ray, for research on label skew."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -22,7 +22,7 @@ from typing import Any
 
 from engine.base import last_word
 from engine.base.errors import ConfigError, FedskewError, RunError, require
-from engine.base.opening import read_text
+from engine.base.opening import read_bytes, read_text
 
 OURS = ("engine", "algorithms", "tune_configs", "fedskew")
 
@@ -204,16 +204,21 @@ def check_beside(source: Source, field: str) -> None:
 
 
 def check_hides_nothing(folder: Path) -> None:
-    """Refuse a folder that other processes put before ours on their path, and that has a package of our name.
+    """Refuse a folder that other processes put before ours on their path, and that has another package of our name.
 
-    Raises :class:`ConfigError`.
+    A checkout of the code that is installed has the same packages, and hides nothing. Raises :class:`ConfigError`.
     """
     ours = Path(__file__).resolve().parents[2]
     for name in OURS:
         for place in (folder / name / "__init__.py", folder / f"{name}.py"):
-            if place.is_file() and folder.resolve() != ours:
+            if place.is_file() and folder.resolve() != ours and _sources(folder / name) != _sources(ours / name):
                 rule = f"would hide fedskew's own package {name!r} in Ray's processes, which begin in this folder"
                 raise ConfigError("module", place, rule, "rename it, or start the command in another folder")
+
+
+def _sources(package: Path) -> dict[Path, bytes]:
+    """Return the content of each Python file of a package, by its place in it."""
+    return {file.relative_to(package): read_bytes(file) for file in package.rglob("*.py")}
 
 
 def told(error: BaseException, path: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import linecache
 import pickle
+import shutil
 import sys
 from pathlib import Path
 
@@ -60,8 +61,16 @@ def test_what_cannot_be_loaded_is_one_sentence(tmp_path: Path, name: str) -> Non
 
 @pytest.mark.parametrize("name", ["engine", "algorithms", "tune_configs", "fedskew"])
 def test_a_folder_that_hides_ours_from_actors_is_named(tmp_path: Path, name: str) -> None:
-    """Kills: an actor that dies of an import deep inside; folders without modules refused; our own refused."""
-    check_hides_nothing(Path(__file__).parents[2])
+    """Kills: an actor that dies of an import deep inside; folders without modules refused; our own refused; a checkout
+    of what is installed refused, and one of other code not."""
+    root = Path(__file__).parents[2]
+    check_hides_nothing(root)
+    shutil.copytree(root / name, tmp_path / "checkout" / name)
+    check_hides_nothing(tmp_path / "checkout")
+    with open(tmp_path / "checkout" / name / "__init__.py", "a", encoding="utf-8") as file:
+        file.write("# changed\n")
+    with pytest.raises(ConfigError, match=f"would hide fedskew's own package '{name}'"):
+        check_hides_nothing(tmp_path / "checkout")
     (tmp_path / name).mkdir()
     check_hides_nothing(tmp_path)
     (tmp_path / name / "__init__.py").write_text("")

@@ -13,16 +13,14 @@ import typer.main
 
 from engine.base import errors
 from fedskew.cli import listing, sweep
-from fedskew.cli.documents import CELLS, CLAIM, DOCUMENTS, ERROR, PAIR, RANKED, RANKS
-from fedskew.cli.exit_codes import EXIT_CODES
 from fedskew.cli.json_output import alone_on_stdout, plain, print_json
 from fedskew.cli.main import app
 from fedskew.cli.stopping import exit_code
 from tests.support.command_line import SMALL
+from tests.support.scripting_page import ERROR, EXIT_CODES, HEADINGS, keys
 from tests.support.sweep_folders import ALPHA, MU, make_sweep
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "scripting.md").read_text(encoding="utf-8")
 Call = Callable[..., tuple[int, str, str]]
 COMMANDS: Any = typer.main.get_command(app)
 
@@ -35,29 +33,19 @@ def one_object(out: str) -> dict[str, Any]:
     return found
 
 
-def keys(command: str) -> set[str]:
-    return set(DOCUMENTS[command]) - {"..."}
-
-
 @pytest.mark.parametrize("name", list(COMMANDS.commands))
 def test_every_command_has_it_and_is_documented(name: str) -> None:
     """Kills: a command without --json; one whose object no page describes; another sentence for the same option."""
     options = {text: one.help for one in COMMANDS.commands[name].params for text in one.opts}
     assert options.get("--json") == "print one JSON object to standard output, and all else to standard error"
-    assert f"\n#### {name}\n" in PAGE
+    assert name in HEADINGS
 
 
-def test_the_page_has_the_tables_of_the_code() -> None:
-    """Kills: a key or an exit code that was added, renamed or reworded on one side alone; a command that is gone."""
-    headings = re.findall(r"^#### (\S+)$", PAGE, re.M)
-    assert headings == [*DOCUMENTS, "Cells"]
-    assert {*DOCUMENTS} == {*COMMANDS.commands}
-    for heading, table in DOCUMENTS.items():
-        section = PAGE.split(f"\n#### {heading}\n")[1].split("\n#")[0]
-        assert re.findall(r"^\| `(\S+)` \| (.*) \|$", section, re.M) == list(table.items()), heading
-    for table in (ERROR, CELLS, CLAIM, PAIR, RANKED, RANKS):
-        assert all(f"| `{key}` | {text} |\n" in PAGE for key, text in table.items())
-    assert re.findall(r"^\| (\d+) \| (.*) \|$", PAGE, re.M) == [(str(code), text) for code, text in EXIT_CODES.items()]
+def test_the_page_has_no_command_that_is_gone() -> None:
+    """Kills: a command that scripts are promised and is not there; a key that one table promises twice."""
+    commands = HEADINGS[: HEADINGS.index("A claim")]
+    assert {*commands} == {*COMMANDS.commands}
+    assert len(HEADINGS) == len({*HEADINGS}) and sorted({*EXIT_CODES}) == EXIT_CODES
 
 
 def test_every_exit_code_is_documented() -> None:
@@ -67,9 +55,9 @@ def test_every_exit_code_is_documented() -> None:
         kind = left.pop()
         found.add(kind.exit_code)
         left += kind.__subclasses__()
-    assert {*found, exit_code(), 0} <= EXIT_CODES.keys()
+    assert {*found, exit_code(), 0} <= {*EXIT_CODES}
     told = re.findall(r"^\| ([\d, ]+) \|", (ROOT / "docs" / "reliability.md").read_text(), re.M)
-    assert sorted(int(code) for codes in told for code in codes.split(",")) == sorted(EXIT_CODES)
+    assert sorted(int(code) for codes in told for code in codes.split(",")) == EXIT_CODES
 
 
 @pytest.mark.parametrize("what", [None, "experiments", "sweeps", "algorithms", "models", "datasets", "partitions"])
@@ -112,7 +100,7 @@ def test_what_a_sweep_came_to(tmp_path: Path) -> None:
     make_sweep(tmp_path / "sweep", axes=axes, rounds=2, client_rows=False, claims=[claim, nothing])
     found = plain(sweep.outcome_in(tmp_path / "sweep"))
     assert {*found, "folder", "report"} == keys("report")
-    assert [one.keys() for one in found["claims"]] == [CLAIM.keys()] * 2
+    assert [one.keys() for one in found["claims"]] == [keys("A claim")] * 2
     assert found["claims"][0]["low"] < found["claims"][0]["effect"] < found["claims"][0]["high"]
     assert found["claims"][0]["rope"] == 0.005 and 0 <= found["claims"][0]["improvement"] <= 1
     assert found["claims"][1]["effect"] is None and found["trials"] == 12
@@ -121,7 +109,7 @@ def test_what_a_sweep_came_to(tmp_path: Path) -> None:
 def test_the_cells_of_a_sweep(call: Call) -> None:
     """Kills: cells as a table alone, which a script cannot name."""
     found = one_object(call("run", "drift.fedprox_mu", "--json")[1])
-    assert found.keys() == CELLS.keys()
+    assert found.keys() == keys("Cells")
     assert "drift.fedprox_mu:mu=1,alpha=0.05" in found["cells"]
 
 
@@ -155,7 +143,7 @@ def test_an_error_is_an_object_too(call: Call, words: list[str], kind: str, fiel
     """Kills: an empty standard output after a refusal; a sentence that is missing on standard error."""
     ended, out, err = call(*words, "--json")
     error = one_object(out)["error"]
-    assert error.keys() == ERROR.keys()
+    assert error.keys() == {*ERROR}
     assert (ended, error["kind"], error["field"], error["exit_code"]) == (code, kind, field, code)
     assert error["message"] and "rror" in err
     assert call(*words)[1] == ""

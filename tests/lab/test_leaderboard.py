@@ -14,10 +14,10 @@ from engine.experiment import Experiment
 from engine.results.claims import PaperTable
 from engine.results.frames import load_results
 from engine.results.statistics import t_interval
-from fedskew.cli.documents import DOCUMENTS, RANKED, RANKS
 from fedskew.lab.comparing.ranks import critical_difference
 from fedskew.lab.leaderboard import Board, board_of, write
 from fedskew.lab.report.paper_tables import paper_tables
+from tests.support.scripting_page import keys
 from tests.support.sweep_folders import ALPHA, MU, make_run, make_sweep
 
 TWO_MU = {**MU, "values": [0.0, 0.1]}
@@ -88,7 +88,7 @@ def test_methods_are_ranked_over_the_tasks_that_all_have(tmp_path: Path) -> None
     assert board.ranks.of_block == ((1.0, 2.0, 3.0), (1.0, 2.0, 3.0), (3.0, 2.0, 1.0))
     assert board.ranks.critical == pytest.approx(critical_difference(3, 3))
     found = json.loads((tmp_path / "one" / "board" / "leaderboard.json").read_text())["ranks"]
-    assert found.keys() == RANKS.keys() and 0 < found["p"] < 1
+    assert found.keys() == keys("Ranks of a leaderboard") and 0 < found["p"] < 1
     assert {one["method"]: round(one["rank"], 2) for one in found["methods"]} == dict(
         zip(methods, (1.67, 2.0, 2.33), strict=True)
     )
@@ -173,6 +173,6 @@ def test_one_computation_counts_once(tmp_path: Path) -> None:
 def test_the_command_writes_it(call: Any, swept: Path, tmp_path: Path) -> None:
     code, out, err = call("leaderboard", str(swept), "--json")
     assert code == 0 and "leaderboard/leaderboard.html" in err
-    assert json.loads(out).keys() == DOCUMENTS["leaderboard"].keys()
-    assert all(cell.keys() == RANKED.keys() for cell in json.loads(out)["cells"])
+    assert json.loads(out).keys() == keys("leaderboard")
+    assert all(cell.keys() == keys("A cell of a leaderboard") for cell in json.loads(out)["cells"])
     assert json.loads(out) == json.loads((tmp_path / "leaderboard" / "leaderboard.json").read_text())

@@ -14,10 +14,10 @@ from engine.experiment import Experiment
 from engine.results.frames import load_results
 from engine.results.loading import load
 from engine.results.statistics import difference
-from fedskew.cli.documents import DOCUMENTS, PAIR
 from fedskew.lab.comparing.config_keys import config_keys, keys_of_trials
 from fedskew.lab.comparing.effects import practical, probability_of_improvement
 from fedskew.lab.comparing.sides import Comparison, compare
+from tests.support.scripting_page import keys
 from tests.support.sweep_folders import ALPHA, BASE, MU, WARM_UP, make_run, make_sweep
 
 TWO_MU = {**MU, "values": [0.0, 0.1]}
@@ -235,8 +235,8 @@ def test_the_command_shows_and_prints_it(call: Any, tmp_path: Path) -> None:
     assert code == 2 and "--rope=100.0: is no difference in points" in err
     code, out, _ = call("compare", "a", "b", "--json", "--metric", "loss")
     found = json.loads(out)
-    assert found.keys() == DOCUMENTS["compare"].keys()
-    assert all(pair.keys() == PAIR.keys() for pair in found["pairs"])
+    assert found.keys() == keys("compare")
+    assert all(pair.keys() == keys("A pair") for pair in found["pairs"])
     assert found["config"] == {"local.lr": {"a": ["0.05"], "b": ["0.5"]}}
     assert [(pair["cell"], pair["seeds"]) for pair in found["pairs"]] == [("mu=0", [1, 2]), ("mu=0.1", [0, 1, 2])]
     assert {pair["metric"] for pair in found["pairs"]} == {"loss"} and a != b
