@@ -12,7 +12,9 @@ from PIL.Image import Image
 from engine.base.errors import DataError
 from engine.data.dataset import AS_IS, Dataset, Split, assembled
 
-FORMS = "a fedskew.Dataset, or {'train': SPLIT, 'test': SPLIT} with splits as (x, y), (x, y, owners) or a data set"
+FORMS = (
+    "a fedskew.contract.Dataset, or {'train': SPLIT, 'test': SPLIT} with splits as (x, y), (x, y, owners) or a data set"
+)
 CHANNELS = (1, 3, 4)  # by which a last axis of channels is known
 
 

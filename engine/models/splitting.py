@@ -27,7 +27,7 @@ def split_model(network: nn.Module, taps: tuple[str, ...] = ()) -> Model:
         return network
     found = [(name, module) for name, module in network.named_modules() if isinstance(module, nn.Linear)]
     if not found or not found[-1][0]:
-        repair = "end the network with nn.Linear, or return fedskew.Model(body, head)"
+        repair = "end the network with nn.Linear, or return fedskew.contract.Model(body, head)"
         raise ConfigError("model", type(network).__name__, f"{RULE}: it has no linear layer within", repair)
     name, head = found[-1]
     parent = network.get_submodule(name.rpartition(".")[0])

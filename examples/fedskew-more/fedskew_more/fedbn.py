@@ -27,14 +27,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedskew import (
+from fedskew import ConfigError, FedAvg
+from fedskew.contract import (
     Client,
     Compute,
-    ConfigError,
     Context,
     Entries,
     Entry,
-    FedAvg,
     Kind,
     LocalRun,
     ModelState,

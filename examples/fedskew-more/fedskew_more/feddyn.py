@@ -32,19 +32,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedskew import (
-    Algorithm,
-    Client,
-    Context,
-    Entries,
-    FedAvg,
-    Kind,
-    LocalRun,
-    Pooled,
-    Scalar,
-    Tensors,
-    require,
-)
+from fedskew import Algorithm, FedAvg, require
+from fedskew.contract import Client, Context, Entries, Kind, LocalRun, Pooled, Scalar, Tensors
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedskew import Batch, FedAvg, Net, Tensors, idle_when, require
+from fedskew import FedAvg, idle_when, require
+from fedskew.contract import Batch, Net, Tensors
 
 
 @dataclass(frozen=True)

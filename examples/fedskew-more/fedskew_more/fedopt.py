@@ -29,7 +29,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedskew import Algorithm, Context, Entries, FedAvg, Kind, Pooled, Tensors, require
+from fedskew import Algorithm, FedAvg, require
+from fedskew.contract import Context, Entries, Kind, Pooled, Tensors
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedskew import (
+from fedskew import idle_when, require
+from fedskew.contract import (
     Batch,
     Client,
     Context,
@@ -53,8 +54,6 @@ from fedskew import (
     Requires,
     Scalar,
     Tensors,
-    idle_when,
-    require,
 )
 
 NEVER = -1e30  # a score that loses to that of any prototype

@@ -34,24 +34,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedskew import (
+from fedskew import FedAvg, Phase, idle_when, require
+from fedskew.contract import (
     Batch,
     Client,
     Context,
     Entries,
-    FedAvg,
     Kind,
     LocalRun,
     ModelState,
     Net,
     ParamLayout,
     Personalised,
-    Phase,
     PhaseResult,
     Requires,
     Tensors,
-    idle_when,
-    require,
 )
 
 
