@@ -26,7 +26,7 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,13 +40,14 @@ from engine.base.writable import check_writable
 from engine.experiment import Experiment
 from engine.record import parts, summary
 from engine.record.checkpoints import Position
-from engine.record.schemas import SCHEMAS, Row
+from engine.record.columns import SCHEMAS, Row
 from engine.record.shapes import BEGUN, RUN
 from engine.record.sweep_files import RECORD, read_record
 from engine.record.tables import PARTS, Table
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 __all__ = ["BREAKS_PRIVACY", "PARTS", "Row", "RunFolder"]
 
@@ -215,8 +216,12 @@ class RunFolder:
             table.truncate(last_rounds)
 
     def frame(self, table: str) -> pd.DataFrame:
-        """Read the table of that name in :data:`~engine.record.schemas.SCHEMAS`, as far as written."""
+        """Read the table of that name in :data:`~engine.record.columns.TABLES`, as far as written."""
         return Table(self.path / f"{table}.parquet", SCHEMAS[table]).frame()
+
+    def arrow(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Read the table of that name, or some of its columns, as far as written; columns that it lacks are null."""
+        return Table(self.path / f"{table}.parquet", SCHEMAS[table]).arrow(columns)
 
     # --- the summary ------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.base.owned import TOKEN, Shape
 from engine.base.registry import STAGE_NAME
-from engine.record.schemas import SCHEMAS
+from engine.record.columns import SCHEMAS
 
 KEY = "[A-Za-z0-9_-]{1,200}"  # of the store
 _NUMBER, _STAGE = "[0-9]{6,}", STAGE_NAME.strip("^$")

@@ -24,7 +24,7 @@ from engine.base.errors import RunFolderError
 from engine.base.files import link_or_copy, write_atomically
 from engine.base.opening import read_text
 from engine.record.checkpoints import Checkpoint, decode, encode
-from engine.record.schemas import SCHEMAS, Row
+from engine.record.columns import SCHEMAS, Row
 
 OWNER = "snapshot"  # in the place of an experiment's digest: a snapshot belongs to whoever may use it
 

@@ -17,8 +17,8 @@ from engine.base.files import write_atomically
 from engine.client import precision
 from engine.experiment import CHOICES, Experiment
 from engine.record import communication, fields, metrics, personal_metrics
+from engine.record.columns import Row, finite
 from engine.record.last_rounds import comparable, local_of_last_rounds, of_last_rounds
-from engine.record.schemas import Row, finite
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from engine.base import parquet
 from engine.base.errors import RunFolderError
 from engine.base.files import beside
 from engine.base.opening import regular
-from engine.record.schemas import Row
+from engine.record.columns import Row
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,12 +91,15 @@ class Table:
                 return pd.concat(frames, ignore_index=True)
             return frames[0] if frames else self.schema.empty_table().to_pandas()
 
-    def arrow(self) -> pa.Table:
-        """Return what :meth:`frame` does in the columns of the schema; those that came later are null."""
+    def arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return what :meth:`frame` does in the columns of the schema, or these; those that came later are null."""
+        names = [*(self.schema.names if columns is None else columns)]
+        wanted = pa.schema([self.schema.field(name) for name in names])
         while True:
             paths = [self.path, *self._parts()] if self.path.exists() else []
             try:
-                return pa.concat_tables([self.schema.empty_table(), *(self._whole(parquet.read(one)) for one in paths)])
+                read = (parquet.read(one, names, all_there=False) for one in paths)
+                return pa.concat_tables([wanted.empty_table(), *(self._whole(one, wanted) for one in read)])
             except FileNotFoundError:  # just folded
                 continue
             except (OSError, pa.ArrowException) as error:
@@ -171,15 +174,16 @@ class Table:
                 for group in range(reader.num_row_groups):
                     yield self._whole(parquet.valid(reader.read_row_group(group, use_threads=False)))
 
-    def _whole(self, table: pa.Table) -> pa.Table:
+    def _whole(self, table: pa.Table, wanted: pa.Schema | None = None) -> pa.Table:
         """Add the columns that came after the file was begun, all null; :class:`RunFolderError` for other columns."""
-        for column in self.schema:
+        schema = self.schema if wanted is None else wanted
+        for column in schema:
             if column.name not in table.column_names:
                 if column.name in ("stage", "round"):
                     raise RunFolderError(f"{self.path} cannot be read (it has no column {column.name!r})")
                 table = table.append_column(column, pa.nulls(len(table), column.type))
         try:
-            return table.select(self.schema.names).cast(self.schema)
+            return table.select(schema.names).cast(schema)
         except (pa.ArrowException, ValueError) as error:
             raise RunFolderError(f"{self.path} cannot be read ({error}); move it away and resume") from None
 

@@ -17,8 +17,8 @@ from engine.data import Assignment
 from engine.experiment import Experiment
 from engine.record import matrices
 from engine.record.checkpoints import Checkpoints
+from engine.record.columns import Row
 from engine.record.run_folder import RunFolder
-from engine.record.schemas import Row
 from engine.record.tables import Table
 
 

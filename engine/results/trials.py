@@ -46,7 +46,7 @@ from engine.record import communication, fields, metrics
 from engine.record.last_rounds import comparable
 from engine.record.matrices import COST, least_on_diagonal, load
 from engine.record.personal_metrics import of_stages, tenth
-from engine.record.schemas import SCHEMAS
+from engine.record.run_folder import RunFolder
 from engine.record.summary import read as read_summary
 from engine.record.wholeness import check_rows
 from engine.results import round_folders
@@ -165,7 +165,9 @@ class TrialReader:
         """Read the evaluations along the lineage; None where there are none."""
         if not os.path.lexists(folder / "evaluations.parquet"):
             return None
-        table = of_schema(folder, "evaluations", ["stage", "round", "scope", "accuracy", "loss", "class_accuracy"])
+        table = RunFolder(folder).arrow(
+            "evaluations", ["stage", "round", "scope", "accuracy", "loss", "class_accuracy"]
+        )
         lineage = _lineage(experiment)
         keep = [stage in lineage for stage in table["stage"].to_pylist()]
         return table.filter(pa.array(keep, pa.bool_()))
@@ -181,8 +183,9 @@ class TrialReader:
         if not reached:
             return {}
         place, round = min(reached)
-        tables = ["rounds", *["exchanges"] * (folder / "exchanges.parquet").exists()]
-        sent = (of_schema(folder, name, ["stage", "round", *communication.BOTH_WAYS]).to_pandas() for name in tables)
+        tables = ("rounds", "exchanges")
+        columns = ["stage", "round", *communication.BOTH_WAYS]
+        sent = (RunFolder(folder).arrow(name, columns).to_pandas() for name in tables)
         floats = sum(communication.of_all(communication.until(rows, order, names[place], round)) for rows in sent)
         size = 8 if experiment["execution"]["precision"] == "float64" else 4
         return {"rounds_to_target": round, "bytes_to_target": size * floats}
@@ -241,12 +244,8 @@ def worst_decile(class_counts: np.ndarray, class_accuracy: list[float | None]) -
 
 def personal_rows(folder: Path) -> pd.DataFrame:
     """Read personal.parquet along the lineage of the run in ``folder``, in the file's order; empty if it has none."""
-    path = folder / "personal.parquet"
-    names = ["stage", "round", "point", "client", "samples", "accuracy"]
-    if not path.exists():
-        return SCHEMAS["personal"].empty_table().select(names).to_pandas()
-    rows = of_schema(folder, "personal", names).to_pandas()
-    return of_stages(rows, _lineage(read_experiment(folder / "experiment.yaml")))
+    rows = RunFolder(folder).arrow("personal", ["stage", "round", "point", "client", "samples", "accuracy"]).to_pandas()
+    return of_stages(rows, _lineage(read_experiment(folder / "experiment.yaml"))) if len(rows) else rows
 
 
 def local_rows(folder: Path) -> pd.DataFrame:
@@ -254,10 +253,7 @@ def local_rows(folder: Path) -> pd.DataFrame:
 
     Empty if none did: then the experiment, which takes longer to read, is left alone.
     """
-    path = folder / "rounds.parquet"
-    names = ["stage", "round", "local_accuracy"]
-    there = path.exists()
-    rows = (of_schema(folder, "rounds", names) if there else SCHEMAS["rounds"].empty_table().select(names)).to_pandas()
+    rows = RunFolder(folder).arrow("rounds", ["stage", "round", "local_accuracy"]).to_pandas()
     measured = rows.dropna(subset=["local_accuracy"])
     return of_stages(measured, _lineage(read_experiment(folder / "experiment.yaml"))) if len(measured) else measured
 
@@ -351,16 +347,6 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         return fields.load(path)
     except (OSError, ValueError) as error:
-        raise RunFolderError(f"{path} cannot be read ({error})") from None
-
-
-def of_schema(folder: Path, name: str, columns: list[str]) -> pa.Table:
-    """Read columns of a run's table; :class:`RunFolderError` if it is damaged, or if they are of another type."""
-    path = folder / f"{name}.parquet"
-    wanted = pa.schema([SCHEMAS[name].field(column) for column in columns])
-    try:
-        return columns_of(path, columns).select(columns).cast(wanted)
-    except (pa.ArrowException, ValueError) as error:
         raise RunFolderError(f"{path} cannot be read ({error})") from None
 
 

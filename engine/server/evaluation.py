@@ -17,8 +17,8 @@ from engine.algorithm.personalised import has_global_model, personalise_phases
 from engine.client.entries import to_numpy
 from engine.client.messages import OwnScores, PersonalJob, Scores
 from engine.record.checkpoints import Position
+from engine.record.columns import finite
 from engine.record.run_folder import Row
-from engine.record.schemas import finite
 from engine.record.stage_states import StageStates
 from engine.record.tables import Table
 from engine.server.broadcast import addressed, block_calls, broadcast

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from engine.experiment import Experiment
+from engine.record.columns import SCHEMAS
 from engine.record.last_rounds import comparable, of_last_rounds
 from engine.record.personal_metrics import by_round, figures_of_rounds, of_stages
 from engine.record.run_folder import Row, RunFolder
-from engine.record.schemas import SCHEMAS
 from engine.results.class_figures import class_figure
 
 NO_PERSONAL = by_round(SCHEMAS["personal"].empty_table().to_pandas())

@@ -41,7 +41,7 @@ def query_command(
 ) -> None:
     """Answer an SQL query over the tables trials, rounds, clients, classes and personal of some folders."""
     if columns:
-        from engine.results.frames.columns import TABLES, markdown
+        from engine.results.frames.frame_columns import TABLES, markdown
 
         print_line(markdown().rstrip("\n"))
         print_json({"tables": {table: [vars(one) for one in known] for table, known in TABLES.items()}})

@@ -65,7 +65,7 @@ def write_tables(folder: Path, kind: str, out: Path) -> list[Path]:
 
     from engine.base.csv_text import csv_text
     from engine.results.frames import load_results
-    from engine.results.frames.columns import TABLES
+    from engine.results.frames.frame_columns import TABLES
 
     frames, paths = load_results(folder), list[Path]()
     with writing(out):

@@ -16,8 +16,8 @@ from engine import __version__
 from engine.base import safe_yaml
 from engine.base.errors import RunFolderError
 from engine.base.opening import read_bytes, read_text
+from engine.record.columns import SCHEMAS
 from engine.record.run_folder import RunFolder
-from engine.record.schemas import SCHEMAS
 from engine.record.sweep_files import RECORD, read_plan, read_record
 
 TABLES = ("rounds", "evaluations")  # whose numbers are told

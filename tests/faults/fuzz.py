@@ -158,7 +158,7 @@ def _of_runs() -> list[Reader]:
     from engine.experiment import Experiment
     from engine.record import checkpoints, matrices, snapshots
     from engine.record.checkpoints import Checkpoint, Position, decode, encode
-    from engine.record.schemas import SCHEMAS
+    from engine.record.columns import SCHEMAS
     from engine.record.states import MemoryStore
     from engine.record.store import StageStore
     from engine.record.tables import Table

@@ -18,11 +18,11 @@ from rich.console import Console
 from engine.base.errors import ConfigError
 from engine.experiment import Experiment
 from engine.record.checkpoints import Position
+from engine.record.columns import SCHEMAS
 from engine.record.metrics import METRICS, REPORTED
 from engine.record.metrics import PERSONAL as FIGURES
 from engine.record.personal_metrics import at_the_end, by_round, figures, tenth
 from engine.record.run_folder import RunFolder
-from engine.record.schemas import SCHEMAS
 from engine.server.evaluation import Evaluation
 from engine.sweeps.definition import Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord

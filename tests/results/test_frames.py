@@ -16,7 +16,7 @@ from engine.experiment import Experiment
 from engine.record.run_folder import RunFolder
 from engine.record.tables import GROUP_ROWS
 from engine.results.frames import Frames, load_results
-from engine.results.frames.columns import AXES, FIGURES, TABLES, markdown
+from engine.results.frames.frame_columns import AXES, FIGURES, TABLES, markdown
 from engine.results.frames.query import answer
 from engine.results.loading import load
 from tests.support.sweep_folders import ALPHA, BASE, MU, make_run, make_sweep

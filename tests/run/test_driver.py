@@ -20,9 +20,9 @@ from engine.base.errors import ConfigError, ResourceError, RunError, RunFolderEr
 from engine.data import Assignment
 from engine.experiment import Participation
 from engine.record.checkpoints import Checkpoints, Position
+from engine.record.columns import SCHEMAS
 from engine.record.numerics import numerics
 from engine.record.run_folder import RunFolder
-from engine.record.schemas import SCHEMAS
 from engine.record.states import DiskStore, MemoryStore
 from engine.run.log import Messages
 from engine.run.preparing import prepare

@@ -21,9 +21,9 @@ from engine.algorithm.seeds import numpy_generator
 from engine.data import Assignment, Dataset
 from engine.experiment import CHOICES, Experiment
 from engine.record import matrices as of_pairs
+from engine.record.columns import SCHEMAS
 from engine.record.personal_metrics import EVERY_CLIENT
 from engine.record.run_folder import Row, RunFolder
-from engine.record.schemas import SCHEMAS
 from engine.record.sweep_files import PlannedTrial, write_plan
 from engine.record.tables import Table
 

@@ -12,7 +12,7 @@ import pytest
 from engine.base import parquet
 from engine.base.errors import ConfigError
 from engine.results.frames import load_results
-from engine.results.frames.columns import TABLES
+from engine.results.frames.frame_columns import TABLES
 from fedskew.trackers import exporting
 from fedskew.trackers.exporting import exported
 from tests.support.sweep_folders import MU, make_run, make_sweep

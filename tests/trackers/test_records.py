@@ -11,8 +11,8 @@ import pytest
 
 from engine.base import safe_yaml
 from engine.experiment import Experiment
+from engine.record.columns import SCHEMAS
 from engine.record.run_folder import RunFolder
-from engine.record.schemas import SCHEMAS
 from fedskew.trackers.records import End, Point, Progress, Push, Record, flat, points_of, run_record, sweep_record
 from tests.support.sweep_folders import ALPHA, MU, WARM_UP, make_run, make_sweep
 

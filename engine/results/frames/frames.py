@@ -6,7 +6,7 @@ frames.arrow("rounds")          the same as an Arrow table
 frames.folders                  each folder's Results, by source; frames.results where there is one folder
 frames.damage                   "SOURCE:TRIAL" -> what of a trial cannot be read
 
-Every column is documented in ``columns.py``. Large tables are read when they are first asked for.
+Every column is documented in ``frame_columns.py``. Large tables are read when they are first asked for.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from engine.base.errors import nearest, require
 from engine.results.frames import rows
-from engine.results.frames.columns import TABLES
+from engine.results.frames.frame_columns import TABLES
 from engine.results.loading import load
 from engine.results.results import Results
 

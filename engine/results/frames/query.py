@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from engine.base.errors import ConfigError, ResourceError, nearest, one_line, require
-from engine.results.frames.columns import TABLES
+from engine.results.frames.frame_columns import TABLES
 from engine.results.frames.frames import Frames
 
 if TYPE_CHECKING:

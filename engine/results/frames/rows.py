@@ -17,7 +17,7 @@ from engine.record.numerics import UNKNOWN
 from engine.record.run_folder import RunFolder
 from engine.results.class_figures import is_class_figure
 from engine.results.facts import Facts
-from engine.results.frames.columns import FIXED, TABLES, schema
+from engine.results.frames.frame_columns import FIXED, TABLES, schema
 from engine.results.results import Results
 from engine.results.settings import setting_label
 from engine.results.trials import LAYER
@@ -199,7 +199,7 @@ def _classes(folder: Path) -> pa.Table:
 
 _READERS: dict[str, Callable[[Path], pa.Table]] = {
     "rounds": _rounds,
-    "clients": lambda folder: RunFolder(folder).clients.arrow(),
+    "clients": lambda folder: RunFolder(folder).arrow("clients"),
     "classes": _classes,
-    "personal": lambda folder: RunFolder(folder).personal.arrow(),
+    "personal": lambda folder: RunFolder(folder).arrow("personal"),
 }

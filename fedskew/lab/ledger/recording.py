@@ -17,6 +17,7 @@ from engine.base.opening import read_bytes
 from engine.experiment.dotted_keys import parse_assignment
 from engine.record import parts
 from engine.record.numerics import UNKNOWN, processor
+from engine.record.run_folder import RunFolder
 from engine.record.stage_hashes import CODE
 from engine.record.summary import read as read_summary
 from engine.record.sweep_files import BEGUN, read_plan
@@ -25,7 +26,7 @@ from engine.results.claims import Claim
 from engine.results.loading import load, trial_records
 from engine.results.results import Results
 from engine.results.settings import key
-from engine.results.trials import of_schema, read_experiment, read_yaml
+from engine.results.trials import read_experiment, read_yaml
 from fedskew.lab.comparing.verdicts import judge
 from fedskew.lab.ledger.entry import ROOT, Entry, Outcome
 from fedskew.lab.ledger.stated import Stated
@@ -196,9 +197,7 @@ def _of_folder(folder: Path) -> dict[str, Any]:
 
 def _seconds(folder: Path) -> float:
     """Add up the seconds of the rounds that the trial computed itself, their evaluations included."""
-    if not (folder / "rounds.parquet").exists():
-        return 0.0
-    rounds = of_schema(folder, "rounds", ["reused", "seconds", "evaluation_seconds"]).to_pandas()
+    rounds = RunFolder(folder).arrow("rounds", ["reused", "seconds", "evaluation_seconds"]).to_pandas()
     own = rounds[~rounds["reused"].astype(bool)]
     return round(float(own["seconds"].sum() + own["evaluation_seconds"].sum()), 3)
 
