@@ -137,7 +137,7 @@ def test_a_log_message_is_no_new_key(sources: Path, key: Callable[[], str], plac
     assert keys_after(longest(sources / place), key, logging_more) == [before]
 
 
-@pytest.mark.parametrize("place", ["base", "experiment", "record", "worker", "run", "sweeps", "analysis"])
+@pytest.mark.parametrize("place", ["base", "experiment", "record", "worker", "run", "sweeps", "results"])
 def test_what_computes_nothing_is_not_hashed(sources: Path, key: Callable[[], str], place: str) -> None:
     """Kills: a room more than need be, whose every edit would throw stored rounds away."""
     before = key()
