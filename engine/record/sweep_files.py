@@ -20,6 +20,7 @@ from engine.record import fields
 
 PLAN = "plan.json"
 RECORD = "trial.json"
+SEARCHES = "tuning"  # in a sweep's folder: the folders of the searches by which its sides were tuned
 BEGUN = "begun"  # in sweep.yaml: what was asked when the first trial began, as far as it is asked otherwise now
 MOST = 1_000_000  # planned trials
 Status = Literal["running", "finished", "stopped", "failed"]
@@ -32,6 +33,12 @@ class PlannedTrial:
     trial: str
     seed: int
     setting: dict[str, Any] | None = None  # None: a searcher has not proposed it, or nobody knows any more
+
+
+def tuned_by(folder: Path) -> Path | None:
+    """Return the folder of the sweep that the search in ``folder`` is for; None if it is no such search."""
+    parent = folder.resolve().parent
+    return parent.parent if parent.name == SEARCHES and (parent.parent / "sweep.yaml").exists() else None
 
 
 # --- the plan ---------------------------------------------------------------------------------------------

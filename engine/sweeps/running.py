@@ -23,8 +23,7 @@ from engine.experiment import Experiment
 from engine.record.numerics import UNKNOWN, mixed
 from engine.record.stage_hashes import CODE, code_of
 from engine.record.store import StageStore
-from engine.record.sweep_files import PlannedTrial, numbered
-from engine.results.tuning import tuned_by
+from engine.record.sweep_files import PlannedTrial, numbered, tuned_by
 from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep
 from engine.sweeps.folder import TUNE, SweepFolder, TrialRecord
 from engine.sweeps.mending import Left, left_behind, with_settings

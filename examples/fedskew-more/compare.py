@@ -29,8 +29,8 @@ from fedskew_more import METHODS
 from torch import nn
 
 import fedskew
-from engine.results.statistics import paired
 from fedskew import Experiment, run
+from fedskew.lab.comparing.intervals import paired
 
 MLP, NORMALISED = {"name": "mlp"}, {"name": "mlp_with_norms"}
 ACCURACIES = {"server_accuracy": "server's model", "own_accuracy": "clients' own models"}

@@ -188,9 +188,9 @@ def _end(console: Console, named: NamedSweep, outcome: SweepResult, address: str
 
     cluster.leave()
     page = report(console, outcome.folder, None)
-    from engine.results import tuning
+    from fedskew.lab import tuned_sides
 
-    for side in tuning.read(outcome.folder):
+    for side in tuned_sides.read(outcome.folder):
         console.print(f"tuned      {side.sentence}", highlight=False, soft_wrap=True, markup=False)
     _print_json(named, outcome, page)
     if outcome.all_failed:
@@ -204,11 +204,11 @@ def _print_json(named: NamedSweep, outcome: SweepResult, page: Path | None) -> N
     """Print what became of a sweep as JSON, if that was asked for; page: of its report, None without one."""
     if not asked():
         return
-    from engine.results import tuning
+    from fedskew.lab import tuned_sides
 
     figures = ("folder", "trials", "statuses", "rounds_asked", "rounds_computed", "interrupted")
     told = {name: getattr(outcome, name) for name in figures} | {"name": named.name, "profile": named.profile}
-    tuned = [side.sentence for side in tuning.read(outcome.folder)]
+    tuned = [side.sentence for side in tuned_sides.read(outcome.folder)]
     claims = outcome_in(outcome.folder)["claims"] if page is not None else []
     print_json(told | {"report": page, "claims": claims, "tuned": tuned})
 

@@ -9,7 +9,7 @@ from benchmarks import looks
 from benchmarks.looks import Stop, looked_at
 from fedskew.lab.comparing.verdicts import judge
 from fedskew.lab.ledger import entry
-from tests.analysis.test_claims import against, results
+from tests.lab.test_claims import against, results
 
 
 def test_where_somebody_who_looks_stops() -> None:

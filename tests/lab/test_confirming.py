@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from engine.base.errors import ConfigError
-from engine.results.tuning import read as choices
 from engine.sweeps.options import How
 from fedskew.lab.ledger import read
 from fedskew.lab.sweeping.confirming import again
 from fedskew.lab.sweeping.stated import as_stated
+from fedskew.lab.tuned_sides import read as choices
 from tune_configs import SWEEPS
 
 LEDGER = Path(__file__).parents[2] / "docs" / "claims"

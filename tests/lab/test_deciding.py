@@ -22,11 +22,11 @@ from engine.sweeps.named import NamedSweep, load
 from engine.sweeps.options import How
 from engine.sweeps.running import SweepResult, reopened
 from fedskew import resume
+from fedskew.lab.comparing.intervals import fewest
 from fedskew.lab.comparing.verdicts import Verdict, judge
-from fedskew.lab.sequential import fewest
 from fedskew.lab.sweeping import deciding
 from fedskew.lab.sweeping.deciding import run_until_decided, sentence
-from tests.analysis.test_claims import CLAIM, against, results
+from tests.lab.test_claims import CLAIM, against, results
 from tests.support import small_sweeps
 
 CLAIMS = (Claim("a", "s", {"mu": 0.0}, {"mu": 1.0}),)

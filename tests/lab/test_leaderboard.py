@@ -13,7 +13,7 @@ from engine.base.errors import ConfigError, RunFolderError
 from engine.experiment import Experiment
 from engine.results.claims import PaperTable
 from engine.results.frames import load_results
-from engine.results.statistics import t_interval
+from fedskew.lab.comparing.intervals import t_interval
 from fedskew.lab.comparing.ranks import critical_difference
 from fedskew.lab.leaderboard import Board, board_of, write
 from fedskew.lab.report.paper_tables import paper_tables

@@ -21,8 +21,6 @@ from engine.base.errors import RunError, RunFolderError
 from engine.experiment import Experiment
 from engine.results.claims import Claim
 from engine.results.loading import load
-from engine.results.tuning import Candidate, TunedSide, second_best
-from engine.results.tuning import write as write_choices
 from fedskew.lab.comparing.verdicts import judge
 from fedskew.lab.ledger import (
     Entry,
@@ -47,6 +45,8 @@ from fedskew.lab.ledger.page import anchor
 from fedskew.lab.ledger.rows import EARLIER, NOT_RUN
 from fedskew.lab.ledger.table import TrialTable
 from fedskew.lab.report.sections import ledger_note
+from fedskew.lab.tuned_sides import Candidate, TunedSide, second_best
+from fedskew.lab.tuned_sides import write as write_choices
 from tests.support.sweep_folders import ALPHA, MU, make_sweep
 
 CODE, SOURCES = "c" * 16, "s" * 16

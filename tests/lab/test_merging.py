@@ -19,9 +19,6 @@ from engine.record.stage_hashes import code_of
 from engine.record.sweep_files import PlannedTrial
 from engine.results import load
 from engine.results.frames import load_results
-from engine.results.tuning import Candidate, TunedSide
-from engine.results.tuning import read as read_choices
-from engine.results.tuning import write as write_choices
 from engine.sweeps import named as named_sweeps
 from engine.sweeps.folder import SweepFolder, TrialRecord
 from engine.sweeps.mending import left_behind
@@ -34,6 +31,9 @@ from fedskew.lab.comparing.verdicts import judge
 from fedskew.lab.ledger import record
 from fedskew.lab.sweeping.merging import FILE, Merged, Part, _whole, merge
 from fedskew.lab.sweeping.tuning import with_choices
+from fedskew.lab.tuned_sides import Candidate, TunedSide
+from fedskew.lab.tuned_sides import read as read_choices
+from fedskew.lab.tuned_sides import write as write_choices
 from tests.support import small_sweeps
 from tests.support.sweep_folders import make_run, typical_accuracy
 from tune_configs import SWEEPS

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from engine.results.statistics import Reach, interval, seeds_needed, student
+from fedskew.lab.comparing.intervals import PRIOR_VARIANCE, IntervalRule, anytime, interval, seeds_needed, student
 from fedskew.lab.comparing.verdicts import Verdict, judge
-from fedskew.lab.sequential import PRIOR_VARIANCE, anytime
-from tests.analysis.test_claims import CLAIM, against, results
+from tests.lab.test_claims import CLAIM, against, results
 from tests.support.samples import sample
 
 MOST = 30  # seeds of a simulated sweep
@@ -63,12 +62,12 @@ def test_equal_differences_are_looked_at_often_too() -> None:
     assert sum(row[:2].max() == 0 for row in draws) > 0.2 * SWEEPS  # where a look at two would have stopped
 
 
-def ever_above(draws: np.ndarray, reach: Reach) -> np.ndarray:
+def ever_above(draws: np.ndarray, rule: IntervalRule) -> np.ndarray:
     """The number of seeds at which each row's interval first lies above 0; 0 if it never does. Looks from 2 on."""
     counts = np.arange(2, draws.shape[1] + 1)
     means = np.cumsum(draws, axis=1)[:, 1:] / counts
     squares = np.cumsum(draws**2, axis=1)[:, 1:] - counts * means**2
-    above = means > reach(counts, 0.95) * np.sqrt(squares / (counts - 1) / counts)
+    above = means > rule(counts, 0.95) * np.sqrt(squares / (counts - 1) / counts)
     return np.where(above.any(axis=1), above.argmax(axis=1) + 2, 0)
 
 

@@ -14,21 +14,21 @@ from ray import tune
 
 from engine.base.errors import ConfigError, RunError, RunFolderError
 from engine.results.results import Axis, Results
-from engine.results.tuning import read, to_mappings
 from engine.sweeps import running
 from engine.sweeps.definition import Asha, Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
 from engine.sweeps.named import NamedSweep, load
 from engine.sweeps.options import How
 from engine.sweeps.planning import plan
-from engine.sweeps.running import SweepResult, reopened
+from engine.sweeps.running import reopened
 from engine.sweeps.tuned import Tuned
 from fedskew.lab.ledger import Entry, write
 from fedskew.lab.ledger.recording import asked
 from fedskew.lab.ledger.table import TrialTable
 from fedskew.lab.sweeping import tuning
-from fedskew.lab.sweeping.tuning import begin_second_best, choices, searching, with_choices
-from tests.analysis.test_claims import results
+from fedskew.lab.sweeping.tuning import begin_second_best, choices, forget_failed, searching, with_choices
+from fedskew.lab.tuned_sides import read, to_mappings
+from tests.lab.test_claims import results
 from tests.support import small_sweeps
 from tests.support.small_sweeps import base
 
@@ -184,11 +184,13 @@ def test_failed_candidates_are_tried_again(
     def tried(second: float, retry_failed: bool = True) -> tuple[int, float]:
         searched = Searched(monkeypatch, (0.8, second), (0.4, 0.5))
 
-        def search(one: NamedSweep, path: Path, how: How) -> SweepResult:
+        def search(one: NamedSweep, path: Path) -> bool:
             path.mkdir(parents=True, exist_ok=True)
-            return SweepResult(path, 2, {}, 0, 0, interrupted=not searched(one, path))
+            return searched(one, path)
 
-        running._tuned(named, folder, How(), search, retry_failed)
+        if retry_failed:
+            forget_failed(folder)
+        choices(named, folder, search)
         return len(searched.sweeps), read(tmp_path)[0].chosen.values["local.lr"]
 
     assert [tried(math.nan), tried(0.9, retry_failed=False)] == [(2, RATES[0]), (0, RATES[0])]

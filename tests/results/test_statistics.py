@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from engine.results.statistics import difference, holm, paired, seeds_needed, sign_flip, summarise, t_interval
-from fedskew.lab.sequential import anytime
+from engine.results.statistics import summarise
+from fedskew.lab.comparing.intervals import anytime, difference, holm, paired, seeds_needed, sign_flip, t_interval
 from tests.support.samples import sample
 
 
@@ -104,7 +104,7 @@ def test_coverage_with_three_seeds() -> None:
 
 def test_there_is_no_p_of_many_looks() -> None:
     """Kills: the p of one look beside an interval that holds at every look."""
-    assert math.isnan(difference([0.1, 0.2, 0.3, 0.1, 0.2], reach=anytime).p)
+    assert math.isnan(difference([0.1, 0.2, 0.3, 0.1, 0.2], rule=anytime).p)
 
 
 # --- sign flips ---------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from engine.results.claims import PaperTable, Published
 from engine.results.coverage import OTHERS
 from engine.results.results import Group, Results, averaged_axes, check_axes, grouped, larger_is_better
 from engine.results.settings import key, matches, setting_frame, setting_label
-from engine.results.statistics import CONFIDENCE, difference, holm, summarise
-from fedskew.lab.sequential import REACHES
+from engine.results.statistics import CONFIDENCE, summarise
+from fedskew.lab.comparing.intervals import INTERVAL_RULES, difference, holm
 
 
 def paper_frame(results: Results, layout: PaperTable) -> pd.DataFrame:
@@ -95,7 +95,7 @@ def comparisons(
             if group is base or base is None:
                 continue
             pairs = {seed: value for seed, value in group.minus(base).items() if math.isfinite(value)}
-            figures = difference(list(pairs.values()), CONFIDENCE, REACHES[results.looks])
+            figures = difference(list(pairs.values()), CONFIDENCE, INTERVAL_RULES[results.looks])
             rows.append(
                 group.setting
                 | {

@@ -25,7 +25,8 @@ from engine.algorithm.seeds import numpy_generator
 from engine.base.errors import ConfigError
 from engine.results.claims import Claim
 from engine.results.results import Results
-from engine.results.statistics import CONFIDENCE, Values, all_equal, t_interval
+from engine.results.statistics import CONFIDENCE, Values
+from fedskew.lab.comparing.intervals import all_equal, t_interval
 from fedskew.lab.comparing.verdicts import Verdict, samples_of
 from fedskew.lab.quantities import quantity
 

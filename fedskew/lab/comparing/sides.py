@@ -21,7 +21,7 @@ from engine.record.metrics import REPORTED
 from engine.results.coverage import named
 from engine.results.results import Results, check_metric, larger_is_better
 from engine.results.settings import better_way, key, label, setting_label
-from engine.results.statistics import CONFIDENCE, Difference, difference, holm
+from engine.results.statistics import CONFIDENCE
 from fedskew.lab.comparing.config_keys import keys_of_trials
 from fedskew.lab.comparing.effects import (
     ROPE,
@@ -31,8 +31,8 @@ from fedskew.lab.comparing.effects import (
     practical,
     probability_of_improvement,
 )
+from fedskew.lab.comparing.intervals import INTERVAL_RULES, INTERVALS, Difference, difference, holm
 from fedskew.lab.quantities import quantity
-from fedskew.lab.sequential import INTERVALS, REACHES
 from fedskew.lab.wording import counted, numbered
 
 NONE = "none"  # the value of a key that a config does not have
@@ -356,7 +356,7 @@ def _pair(
         metric=metric,
         means=(_mean(values[0]), _mean(values[1])),
         seeds=seeds,
-        figures=difference(differences, CONFIDENCE, REACHES[rules.looks]),
+        figures=difference(differences, CONFIDENCE, INTERVAL_RULES[rules.looks]),
         improvement=probability_of_improvement([(better, worse)]),
         rope=rope,
         practical=practical(differences, rope) if math.isfinite(rope) else UNKNOWN,

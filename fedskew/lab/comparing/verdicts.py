@@ -7,7 +7,8 @@ values of all other axes; in it the two settings are compared seed by seed, on t
 
 The rule. Each cell has the 95 % interval of its paired differences, effects counted so that positive speaks for the
 claim: the t interval where the seeds were chosen before looking, and one that holds at every look where they were added
-until claims were decided. (Why t and neither the bootstrap nor the p-value: see statistics.py; looks: sequential.py.)
+until claims were decided. (Why t and neither the bootstrap nor the p-value, and which one for many looks:
+intervals.py.)
 
 - held: the interval of every cell lies above the margin (equal: within plus and minus the margin). No correction for
   the number of cells is due: a false "held" needs a cell in which the claim is wrong, and that cell alone lets it
@@ -45,9 +46,17 @@ from engine.base.errors import ConfigError
 from engine.results.claims import Claim
 from engine.results.results import Group, Results, check_axes, check_metric, grouped
 from engine.results.settings import key, setting_label
-from engine.results.statistics import CONFIDENCE, all_equal, difference, holm, interval, seeds_needed, sign_flip
+from engine.results.statistics import CONFIDENCE
+from fedskew.lab.comparing.intervals import (
+    INTERVAL_RULES,
+    all_equal,
+    difference,
+    holm,
+    interval,
+    seeds_needed,
+    sign_flip,
+)
 from fedskew.lab.quantities import Quantity, quantity
-from fedskew.lab.sequential import REACHES
 from fedskew.lab.wording import numbered
 
 Word = Literal["held", "not held", "undecided"]
@@ -81,8 +90,8 @@ class Verdict:
     which does not depend on it.
 
     seeds_to_decide: how many seeds would decide if effects and spreads stay as they are now; see
-    :func:`~engine.results.statistics.seeds_needed`. None for a claim that is decided, has no cell with two seeds, or
-    would be on the margin.
+    :func:`~fedskew.lab.comparing.intervals.seeds_needed`. None for a claim that is decided, has no cell with two
+    seeds, or would be on the margin.
     """
 
     claim: Claim
@@ -225,10 +234,10 @@ def _average(samples: list[Sample]) -> Sample:
 
 
 def _judge_cell(claim: Claim, sample: Sample, chances: int, looks: str) -> CellVerdict:
-    values, margin, reach = list(sample.differences.values()), claim.margin, REACHES[looks]
+    values, margin, rule = list(sample.differences.values()), claim.margin, INTERVAL_RULES[looks]
     level = 1 - (1 - CONFIDENCE) / chances
-    figures = difference(values, CONFIDENCE, reach)
-    wide_low, wide_high = interval(values, level, reach)
+    figures = difference(values, CONFIDENCE, rule)
+    wide_low, wide_high = interval(values, level, rule)
     if claim.kind != "equal":
         held, contradicted = figures.low > margin, wide_high <= margin
         p, border = sign_flip(values, margin, "greater"), margin
@@ -252,7 +261,7 @@ def _judge_cell(claim: Claim, sample: Sample, chances: int, looks: str) -> CellV
         wide_high=wide_high,
         p=p if "held" not in forbidden and looks == "once" else math.nan,
         seeds=tuple(sample.differences),
-        seeds_to_decide=None if leaning in forbidden else seeds_needed(values, border, effect_level, reach),
+        seeds_to_decide=None if leaning in forbidden else seeds_needed(values, border, effect_level, rule),
         why="",
     )
     return dataclasses.replace(verdict, why=_reason(claim, sample, verdict, level))

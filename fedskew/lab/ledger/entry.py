@@ -29,9 +29,9 @@ from engine.results.coverage import ENDED, Coverage, by_status
 from engine.results.results import Axis, Results
 from engine.results.settings import setting_column
 from engine.results.trials import METRICS
-from engine.results.tuning import TunedSide, from_mappings
+from fedskew.lab.comparing.intervals import INTERVAL_RULES
 from fedskew.lab.ledger.table import COST, TrialTable
-from fedskew.lab.sequential import REACHES
+from fedskew.lab.tuned_sides import TunedSide, from_mappings
 from fedskew.lab.wording import counted
 
 TRIALS = "trials"  # the table, last of all
@@ -142,7 +142,7 @@ class Entry:
         for name in dict.fromkeys([*METRICS, *self.table.metrics]):  # what was not recorded is not a number
             series[name] = pd.Series([row.get(name) for row in rows], dtype="float64")
         looks = self.definition.get("looks", "once")
-        if looks not in REACHES:
+        if looks not in INTERVAL_RULES:
             raise ValueError(f"its seeds were looked at {looks!r}")
         coverage = Coverage(planned=len(rows), statuses=by_status(row["status"] for row in rows))
         return Results(

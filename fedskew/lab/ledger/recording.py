@@ -20,13 +20,13 @@ from engine.record.numerics import UNKNOWN, processor
 from engine.record.run_folder import RunFolder
 from engine.record.stage_hashes import CODE
 from engine.record.summary import read as read_summary
-from engine.record.sweep_files import BEGUN, read_plan
-from engine.results import tuning
+from engine.record.sweep_files import BEGUN, SEARCHES, read_plan, tuned_by
 from engine.results.claims import Claim
 from engine.results.loading import load, trial_records
 from engine.results.results import Results
 from engine.results.settings import key
 from engine.results.trials import read_experiment, read_yaml
+from fedskew.lab import tuned_sides
 from fedskew.lab.comparing.verdicts import judge
 from fedskew.lab.ledger.entry import ROOT, Entry, Outcome
 from fedskew.lab.ledger.stated import Stated
@@ -41,7 +41,7 @@ ANY = "FOLDER"  # in the place of one that is of one machine
 
 def asked(folder: Path) -> tuple[str, str, tuple[str, ...]]:
     """Return name, profile and overrides of the sweep in a folder; raises :class:`RunFolderError`."""
-    parent = tuning.tuned_by(folder)
+    parent = tuned_by(folder)
     if parent is not None:
         raise RunFolderError(f"{folder} is a search of the sweep in {parent}; record that one")
     values = read_yaml(folder / "sweep.yaml")
@@ -61,7 +61,7 @@ def asked(folder: Path) -> tuple[str, str, tuple[str, ...]]:
 
 def choice_of(folder: Path) -> str:
     """Return the ``choice`` of the entry that a folder makes, see :class:`Entry`."""
-    return "second-best" if any(side.rank for side in tuning.read(folder)) else ""
+    return "second-best" if any(side.rank for side in tuned_sides.read(folder)) else ""
 
 
 def record(folder: Path, stated: Stated | None, before: Entry | None = None) -> Entry:
@@ -81,7 +81,7 @@ def record(folder: Path, stated: Stated | None, before: Entry | None = None) -> 
     begun = _begun(folder, values)
     results = replace(results, claims=_claims_of(folder, begun, results.claims))
     rows = _rows(results)
-    searches = [path.parent for path in sorted(folder.glob(f"{tuning.SEARCHES}/*/sweep.yaml"))]
+    searches = [path.parent for path in sorted(folder.glob(f"{SEARCHES}/*/sweep.yaml"))]
     searched = [row for path in searches for row in _rows(load(path))]
     versions, sources = dict[tuple[Any, ...], dict[str, str]](), dict[str, str]()
     for row in [*rows, *searched]:  # a choice that other code has made is of an earlier version, too
@@ -95,8 +95,8 @@ def record(folder: Path, stated: Stated | None, before: Entry | None = None) -> 
     data = definition["base"].get("data")
     if isinstance(data, dict) and data.get("root") is not None:
         data["root"] = ANY
-    sides = tuning.read(folder)
-    definition |= {"choice": choice_of(folder), "searched": tuning.to_mappings(sides)} if sides else {}
+    sides = tuned_sides.read(folder)
+    definition |= {"choice": choice_of(folder), "searched": tuned_sides.to_mappings(sides)} if sides else {}
     entry = Entry(
         name=name,
         profile=profile,

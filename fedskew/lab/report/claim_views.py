@@ -15,6 +15,7 @@ from engine.results.results import Results
 from engine.results.settings import names_oracle, setting_label
 from fedskew.lab import figures
 from fedskew.lab.comparing.effects import ROPE, ClaimEffects, claim_values, effects_of
+from fedskew.lab.comparing.intervals import INTERVALS
 from fedskew.lab.comparing.rests_on import rests_on
 from fedskew.lab.comparing.verdicts import Verdict
 from fedskew.lab.drawing import Drawing
@@ -33,7 +34,6 @@ from fedskew.lab.report.sheets import (
     seeds_text,
     word_cell,
 )
-from fedskew.lab.sequential import INTERVALS
 from fedskew.lab.wording import capitalised
 
 

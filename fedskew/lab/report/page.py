@@ -18,9 +18,9 @@ from engine.record import parts
 from engine.record.summary import read
 from engine.results.results import Results
 from engine.results.trials import read_yaml
+from fedskew.lab.comparing.intervals import INTERVALS
 from fedskew.lab.pages.theme import dressing, part
 from fedskew.lab.report.sections import Sections
-from fedskew.lab.sequential import INTERVALS
 
 
 def page(results: Results, sections: Sections) -> str:

@@ -9,11 +9,11 @@ from typing import Any
 import pandas as pd
 
 from engine.record.run_folder import BREAKS_PRIVACY
-from engine.results import tuning
 from engine.results.coverage import Coverage
 from engine.results.results import Results
 from engine.results.settings import setting_label
 from engine.results.trials import read_yaml
+from fedskew.lab import tuned_sides
 from fedskew.lab.comparing.effects import ROPE
 from fedskew.lab.comparing.ranking import Setting, ranked, settings_of
 from fedskew.lab.comparing.verdicts import judge
@@ -115,7 +115,7 @@ def _facts(results: Results, settings: list[Setting]) -> list[tuple[str, str, st
             detail += f", in {personal:,} of {len(evaluated):,} trials; not to be compared with the others', "
             detail += "of the global model on the whole test set"
         rows.append(("accuracy", "of personal models", detail))
-    rows += [("tuned", setting_label(side.chosen.values), side.sentence) for side in tuning.read(results.path)]
+    rows += [("tuned", setting_label(side.chosen.values), side.sentence) for side in tuned_sides.read(results.path)]
     if best and results.axes:
         rows.append(("best", measured.text(best[0].mean, unit=True), best[0].label))
     elif best:

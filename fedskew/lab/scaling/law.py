@@ -23,7 +23,8 @@ import numpy as np
 from scipy.optimize import nnls
 
 from engine.base.errors import RunError
-from engine.results.statistics import CONFIDENCE, t_interval
+from engine.results.statistics import CONFIDENCE
+from fedskew.lab.comparing.intervals import t_interval
 
 Name = Literal["universal scalability law", "Amdahl's law"]
 USL, AMDAHL = "universal scalability law", "Amdahl's law"

@@ -2,7 +2,7 @@
 
 After every look at the claims the next seeds are written to ``sweep.yaml``, and then run: one seed, or as many as fill
 the places of trials; and four in all before the second look, since three decide nothing. The claims are judged by an
-interval that is right for many looks (fedskew/lab/sequential.py), from the first one on and for good: a folder
+interval that is right for many looks (fedskew/lab/comparing/intervals.py), from the first one on and for good: a folder
 whose seeds were added once is never judged otherwise.
 
 A claim counts as decided while all seeds at hand decide it, so one that falls back to undecided is gone on with.
@@ -25,8 +25,8 @@ from engine.sweeps.named import NamedSweep
 from engine.sweeps.observers import SweepObserver
 from engine.sweeps.options import How
 from engine.sweeps.running import SweepResult
+from fedskew.lab.comparing.intervals import fewest
 from fedskew.lab.comparing.verdicts import Verdict, beyond_seeds, judge
-from fedskew.lab.sequential import fewest
 from fedskew.lab.sweeping.tuning import run_sweep
 from fedskew.lab.wording import counted
 

@@ -26,8 +26,7 @@ from engine.record import wholeness
 from engine.record.numerics import UNKNOWN
 from engine.record.run_folder import RunFolder
 from engine.record.stage_hashes import CODE, code_of
-from engine.record.sweep_files import RECORD, PlannedTrial
-from engine.results import tuning
+from engine.record.sweep_files import RECORD, SEARCHES, PlannedTrial
 from engine.results.settings import key, setting_label
 from engine.sweeps.definition import Optuna
 from engine.sweeps.folder import SweepFolder, TrialRecord
@@ -36,7 +35,9 @@ from engine.sweeps.options import How
 from engine.sweeps.planning import Planned, plan
 from engine.sweeps.running import combined, reopened
 from engine.sweeps.space import is_grid
+from fedskew.lab import tuned_sides
 from fedskew.lab.sweeping.tuning import with_choices
+from fedskew.lab.tuned_sides import TunedSide
 
 FILE = "merged.json"  # in the merged folder: which trial came from where
 ENDED = ("finished", "stopped")
@@ -227,16 +228,16 @@ def _yaml(values: list[Any]) -> str:
     return yaml.safe_dump(values, default_flow_style=True, width=2**30, allow_unicode=True).strip()
 
 
-def _choices(parts: Sequence[Part]) -> tuple[tuning.TunedSide, ...]:
+def _choices(parts: Sequence[Part]) -> tuple[TunedSide, ...]:
     first = parts[0]
-    sides = tuning.read(first.path)
+    sides = tuned_sides.read(first.path)
     for part in parts[1:]:
-        if tuning.read(part.path) != sides:
+        if tuned_sides.read(part.path) != sides:
             raise RunFolderError(f"{part.path} has tuned its sides to other values than {first.path}")
     return sides
 
 
-def _complete(named: NamedSweep, sides: Sequence[tuning.TunedSide]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+def _complete(named: NamedSweep, sides: Sequence[TunedSide]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     sweep = named.sweep
     if not sides:
         return dict
@@ -334,7 +335,7 @@ def _write(
     for trial, one in chosen.items():
         shutil.copytree(one.place, made / "trials" / trial, ignore=shutil.ignore_patterns(".lock"))
         folder.write(replace(one.record, trial=trial))
-    for name in (tuning.FILE, tuning.SEARCHES):
+    for name in (tuned_sides.FILE, SEARCHES):
         if (first.path / name).is_dir():
             shutil.copytree(first.path / name, made / name, ignore=shutil.ignore_patterns(".lock"))
         elif (first.path / name).exists():

@@ -2,7 +2,7 @@
 
 The search of a side is a sweep of its own, in ``tuning/<number of the side>`` of the sweep's folder: so it is resumed
 like one, and none of its trials is among those that claims, tables and figures are made of. What was chosen is in
-``tuning.json``, see engine/results/tuning.py; from then on the folder keeps it.
+``tuning.json``, see fedskew/lab/tuned_sides.py; from then on the folder keeps it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 from engine.base.errors import RunError, RunFolderError, require
 from engine.base.files import locked, writing
 from engine.experiment import Experiment
+from engine.record.sweep_files import SEARCHES
 from engine.results.loading import load
 from engine.results.results import Group, Results, grouped
 from engine.results.settings import key, setting_label
-from engine.results.tuning import FILE, SEARCHES, Candidate, TunedSide, read, second_best, write
 from engine.sweeps import running
 from engine.sweeps.definition import Sweep
 from engine.sweeps.folder import SweepFolder
@@ -31,6 +31,7 @@ from engine.sweeps.running import SweepResult
 from engine.sweeps.space import is_grid
 from engine.sweeps.tuned import Tuned
 from fedskew.lab.ledger import read as entry_of
+from fedskew.lab.tuned_sides import FILE, Candidate, TunedSide, read, second_best, write
 
 log = logging.getLogger("fedskew")
 

@@ -13,7 +13,7 @@ from engine.base.files import write_atomically
 from engine.record import fields
 from engine.results.settings import setting_label
 
-FILE, SEARCHES = "tuning.json", "tuning"  # in the sweep's folder: the choices; the folder of each side's search
+FILE = "tuning.json"  # in the sweep's folder
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,11 @@ class TunedSide:
     @property
     def sentence(self) -> str:
         """What was chosen from what, at what figures, without full stop."""
-        told = [f"{setting_label(one.values)} at {_figure(one.mean)}" for one in self.candidates]
+        figures = [f"{setting_label(one.values)} at {_figure(one.mean)}" for one in self.candidates]
         place = "the best" if self.rank == 0 else "the second best"
         seeds = ", ".join(map(str, self.seeds))
         chosen, side = setting_label(self.chosen.values), setting_label(self.where)
-        return f"{side} has {chosen}, {place} of {len(told)} by {self.metric} on seeds {seeds}: {'; '.join(told)}"
-
-
-def tuned_by(folder: Path) -> Path | None:
-    """Return the folder of the sweep that the search in ``folder`` is for; None if it is no such search."""
-    parent = folder.resolve().parent
-    return parent.parent if parent.name == SEARCHES and (parent.parent / "sweep.yaml").exists() else None
+        return f"{side} has {chosen}, {place} of {len(figures)} by {self.metric} on seeds {seeds}: {'; '.join(figures)}"
 
 
 def write(folder: Path, sides: Sequence[TunedSide]) -> None:
