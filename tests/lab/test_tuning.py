@@ -20,7 +20,7 @@ from engine.sweeps.folder import SweepFolder, TrialRecord
 from engine.sweeps.named import NamedSweep, load
 from engine.sweeps.options import How
 from engine.sweeps.planning import plan
-from engine.sweeps.running import reopened
+from engine.sweeps.running import SweepResult, reopened
 from engine.sweeps.tuned import Tuned
 from fedskew.lab.ledger import Entry, write
 from fedskew.lab.ledger.recording import asked
@@ -203,10 +203,12 @@ def test_failed_candidates_are_tried_again(
     for path in (tmp_path / "tuning", tmp_path / "trials"):
         shutil.rmtree(path)
     assert tried(0.9) == (0, RATES[0])  # as of the second best, which were searched elsewhere
-    asked = list[bool]()
-    monkeypatch.setattr(running, "_tuned", lambda *words: asked.append(words[-1]))
-    running.run_sweep(named, tmp_path, How(), retry_failed=True)
-    assert asked == [True]
+    forgotten: list[SweepFolder] = []
+    monkeypatch.setattr(tuning, "forget_failed", forgotten.append)
+    monkeypatch.setattr(running, "run_sweep", lambda *_, **__: SweepResult(tmp_path, 4, {}, 0, 0, False))
+    for retry_failed in (False, True):
+        tuning.run_sweep(named, tmp_path, How(), retry_failed=retry_failed)
+    assert [one.path for one in forgotten] == [tmp_path]
 
 
 def test_a_search_is_told_from_its_sweep(tmp_path: Path) -> None:
