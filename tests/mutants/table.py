@@ -771,8 +771,8 @@ ANALYSIS = (
     ),
     mutant(
         "two ties that decide a claim",
-        "value = _mean(sample) if n >= rule.equal(confidence) else math.nan",
-        "value = _mean(sample) if n >= rule.equal(confidence) or not sample.any() else math.nan",
+        "value = mean(sample) if n >= rule.equal(confidence) else math.nan",
+        "value = mean(sample) if n >= rule.equal(confidence) or not sample.any() else math.nan",
         "test_statistics.py::test_the_interval_of_equal_differences",
         "test_claims.py::test_equal_settings_do_not_help",
     ),
