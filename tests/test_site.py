@@ -125,6 +125,6 @@ def test_links_lead_to_pages_of_the_site() -> None:
 def test_the_start_page_has_the_readmes_beginning() -> None:
     """Kills: a copy that grows old; a part that is cut where README has no such heading any more."""
     page = with_parts((DOCS / "index.md").read_text(), lambda part, folder: part)
-    assert "make demo" in page and "## Using it" not in page
+    assert "make demo" in page and "## Read on" not in page
     with pytest.raises(ValueError, match="has no part from"):
         with_parts("<!-- include README.md from `# fedskew` to `## No such heading` -->", lambda part, folder: part)

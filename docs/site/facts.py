@@ -1,4 +1,4 @@
-"""Facts of algorithms that stand somewhere already: README's table, the table of keys, fields with their comments."""
+"""Facts of algorithms that stand somewhere already: docs/algorithms.md, the table of keys, fields with their comments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from docs.site.place import DOCS, ROOT
 
 @dataclass(frozen=True)
 class Told:
-    """An algorithm's row of README."""
+    """An algorithm's row of docs/algorithms.md."""
 
     paper: str
     changes: str
@@ -41,9 +41,9 @@ class Field:
 
 @cache
 def told() -> Mapping[str, Told]:
-    """Return README's row of each algorithm."""
+    """Return the row of each algorithm in docs/algorithms.md."""
     found = {}
-    for row in _rows((ROOT / "README.md").read_text(encoding="utf-8"), "| algorithm | paper |"):
+    for row in _rows((DOCS / "algorithms.md").read_text(encoding="utf-8"), "| algorithm | paper |"):
         names, paper, changes, neutral = row
         found |= {name: Told(paper, changes, neutral) for name in re.findall(r"`(\w+)`", names)}
     return found

@@ -1,7 +1,7 @@
 """What every algorithm must reduce to, and where it must differ.
 
 A new algorithm adds a row to REDUCES (settings under which it is FedAvg to the bit; an empty tuple with a reason in
-a comment if there are none) and a row to DIFFERS (what it does with its defaults). README's column of neutral values
+a comment if there are none) and a row to DIFFERS (what it does with its defaults). The column of neutral values in docs/algorithms.md
 says the same, and each is held against the other. What reduces does so under every executor that ``auto`` may stand
 for: ``block`` on networks of linear layers alone, ``loop`` on all others.
 """
@@ -308,15 +308,15 @@ def test_the_ways_of_executors_differ(run_of: RunOf) -> None:
 
 NEUTRAL = {
     name: cells[-1]
-    for line in (Path(__file__).parents[2] / "README.md").read_text().splitlines()
+    for line in (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text().splitlines()
     if line.startswith("| `") and len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 4
     for name in re.findall(r"`(\w+)`", cells[0])
 }
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_readme_promises_what_is_tested(name: str) -> None:
-    """Kills: a neutral value that README names and no row tries, or a row of which README says nothing; a promise "to
+def test_the_page_promises_what_is_tested(name: str) -> None:
+    """Kills: a neutral value that docs/algorithms.md names and no row tries, or a row of which it says nothing; a promise "to
     the bit" that holds under some executors and does not say so."""
     told = NEUTRAL[name]
     is_fedavg = "FedAvg" in told or "changes nothing" in told or name == "fedavg"
@@ -329,7 +329,7 @@ def test_readme_promises_what_is_tested(name: str) -> None:
 
 
 def written(value: Any) -> str:
-    """A value as README writes it."""
+    """A value as the page writes it."""
     return f"{value:g}" if type(value) is float else str(value).lower()
 
 
