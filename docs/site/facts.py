@@ -1,4 +1,4 @@
-"""Facts of algorithms that stand somewhere already: docs/algorithms.md, the table of keys, fields with their comments."""
+"""Facts of algorithms that stand somewhere already: docs/algorithms.md, the table of keys, comments of fields."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """What every algorithm must reduce to, and where it must differ.
 
 A new algorithm adds a row to REDUCES (settings under which it is FedAvg to the bit; an empty tuple with a reason in
-a comment if there are none) and a row to DIFFERS (what it does with its defaults). The column of neutral values in docs/algorithms.md
-says the same, and each is held against the other. What reduces does so under every executor that ``auto`` may stand
-for: ``block`` on networks of linear layers alone, ``loop`` on all others.
+a comment if there are none) and a row to DIFFERS (what it does with its defaults). The column of neutral values in
+docs/algorithms.md says the same, and each is held against the other. What reduces does so under every executor that ``auto``
+may stand for: ``block`` on networks of linear layers alone, ``loop`` on all others.
 """
 
 from __future__ import annotations
@@ -316,8 +316,8 @@ NEUTRAL = {
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_the_page_promises_what_is_tested(name: str) -> None:
-    """Kills: a neutral value that docs/algorithms.md names and no row tries, or a row of which it says nothing; a promise "to
-    the bit" that holds under some executors and does not say so."""
+    """Kills: a neutral value that the page names and no row tries, or a row of which it says nothing; a promise "to the
+    bit" that holds under some executors and does not say so."""
     told = NEUTRAL[name]
     is_fedavg = "FedAvg" in told or "changes nothing" in told or name == "fedavg"
     promised = is_fedavg and "but for rounding" not in told

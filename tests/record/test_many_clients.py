@@ -170,7 +170,7 @@ def test_stages_are_what_lies_between_marks(tmp_path: Path, monkeypatch: pytest.
 def test_the_page_tells_what_was_measured() -> None:
     """Kills: figures of an earlier measurement, a case that is left out."""
     root = Path(__file__).parents[2]
-    page = (root / "docs" / "many_clients.md").read_text(encoding="utf-8")
+    page = "".join((root / "docs" / name).read_text(encoding="utf-8") for name in ("performance.md", "many_clients.md"))
     measured = {
         name: json.loads((root / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
         for name in ("first_round", "many_clients")
