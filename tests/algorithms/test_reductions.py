@@ -2,8 +2,8 @@
 
 A new algorithm adds a row to REDUCES (settings under which it is FedAvg to the bit; an empty tuple with a reason in
 a comment if there are none) and a row to DIFFERS (what it does with its defaults). The column of neutral values in
-docs/algorithms.md says the same, and each is held against the other. What reduces does so under every executor that ``auto``
-may stand for: ``block`` on networks of linear layers alone, ``loop`` on all others.
+docs/algorithms.md says the same, and each is held against the other. What reduces does so under every executor that
+``auto`` may stand for: ``block`` on networks of linear layers alone, ``loop`` on all others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The physical floor of a round: the least time that its local training can take on a device of a known speed.
 
-The field calls such a bound a roofline (Williams et al. 2009). All of it is arithmetic; ``docs/measuring.md`` has the terms.
-Counted is plain local training: one forward and one backward pass of the model over each row, and one optimizer
+The field calls such a bound a roofline (Williams et al. 2009). All of it is arithmetic; ``docs/measuring.md`` has the
+terms. Counted is plain local training: one forward and one backward pass of the model over each row, and one optimizer
 step for each batch.
 
 Symbols: P parameters, Q floating buffers, A activations that are kept for one sample (see engine/models/cost.py).
