@@ -1,4 +1,4 @@
-"""One client's round as one record, from what the client was sent to what is added up.
+"""One client's round in three records: what comes in, what changes while it trains, what goes out.
 
 Shapes: n rows of a client, P parameters, Q floating buffers.
 """
@@ -6,7 +6,7 @@ Shapes: n rows of a client, P parameters, Q floating buffers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Literal
 
@@ -18,13 +18,9 @@ from engine.data.batches import orders
 from engine.experiment import Local
 
 
-@dataclass(eq=False, repr=False)
-class ClientRound:
-    """A client's round: what it was sent, what it began with, how far its training has come, what it came to.
-
-    Whoever sends it fills the first fields. :meth:`begin` fills the next, loops count over its phases, and
-    :class:`~engine.client.trainer.Trainer` ends it.
-    """
+@dataclass(frozen=True, eq=False, repr=False)
+class ClientTask:
+    """What comes in: what a client is to do, and what it was sent and keeps."""
 
     algorithm: Algorithm
     local: Local
@@ -35,38 +31,29 @@ class ClientRound:
     stored: Tensors  # its state, as it is stored; of a newcomer what it kept of the stage before, if anything
     newcomer: bool = False  # to the stage
 
-    # What it begins with.
-    client: Client = field(init=False)
-    received: Tensors = field(init=False)  # what was sent, and what the client made for itself
-    state: Tensors = field(init=False)
-    start: ModelState = field(init=False)
+    @property
+    def num_examples(self) -> int:
+        return self.indices.numel()
 
-    # How far its phases have come.
-    phase_client: Client = field(init=False)  # the client as the phase that is under way has it
-    order: RoundRows = field(init=False)
-    steps: int = field(init=False)
-    accumulated: float = field(init=False)
-    lr: float = field(init=False)
-    gradient: Tensor | None = field(init=False)  # [P] of the last phase that emits one
-    ends: dict[str, PhaseResult] = field(init=False)  # of phases that have a name
-    previous: PhaseResult | None = field(init=False)
 
-    # What it came to.
-    upload: Tensors = field(init=False)
-    new_state: Tensors = field(init=False)  # as it is stored
-    end: ModelState = field(init=False)  # [P] and [Q]; no buffers where they are not shared
-    weight: float = field(init=False)  # of the upload in the mean
-    personal: ModelState = field(init=False)  # that the client would use now
-    loss_before: float | None = field(init=False, default=None)  # the objective on the first batch, at the start
-    loss_after: float | None = field(init=False, default=None)  # on the same batch, at the end
+class ClientProgress:
+    """What changes: how far a client's phases have come. Training loops count over them."""
 
-    def begin(self, client: Client, received: Tensors, state: Tensors) -> None:
-        """Take in what the client begins with; nothing of its training is done yet."""
-        self.client = self.phase_client = client
-        self.received, self.state = received, state
-        self.order = RoundRows(self.local, client, self.indices)
-        self.steps, self.accumulated, self.lr = 0, 0.0, client.context.lr
-        self.gradient, self.ends, self.previous = None, {}, None
+    def __init__(self, task: ClientTask, client: Client, received: Tensors, state: Tensors, start: ModelState) -> None:
+        """Nothing of its training is done yet. ``received``: what was sent, and what the client made for itself."""
+        self.task = task
+        self.client = client
+        self.received = received
+        self.state = state
+        self.start = start
+        self.phase_client = client  # as the phase that is under way has it
+        self.order = RoundRows(task.local, client, task.indices)
+        self.steps = 0
+        self.accumulated = 0.0  # see accumulation of the contract
+        self.lr = client.context.lr
+        self.gradient: Tensor | None = None  # [P] of the last phase that emits one
+        self.ends: dict[str, PhaseResult] = {}  # of phases that have a name
+        self.previous: PhaseResult | None = None
 
     def enter(self, phase: Phase) -> None:
         """Let the client be in a phase; in one with a name its draws are separate from those of others."""
@@ -78,22 +65,22 @@ class ClientRound:
         if phase.name:
             self.ends[phase.name] = self.previous
 
-    def let_go(self) -> None:
-        """Drop what only training needs, so that one client's memory is not held while the next one trains."""
-        self.received, self.state, self.gradient, self.ends, self.previous = {}, {}, None, {}, None
-        del self.start, self.order
 
-    @property
-    def num_examples(self) -> int:
-        return self.indices.numel()
+@dataclass(frozen=True, eq=False, repr=False)
+class ClientResult:
+    """What goes out: what a client sends and keeps, and what is told of it."""
 
-    @property
-    def weights(self) -> Tensor:  # [P] at the end
-        return self.end.weights
-
-    @property
-    def buffers(self) -> Tensor:  # [Q] at the end, none where they are not shared
-        return self.end.buffers
+    number: int  # the client's
+    num_examples: int
+    steps: int
+    upload: Tensors
+    weight: float  # of the upload in the mean
+    new_state: Tensors  # as it is stored
+    weights: Tensor  # [P] at the end
+    buffers: Tensor  # [Q] at the end; [0] where they are not shared
+    personal: ModelState  # that the client would use now
+    loss_before: float | None = None  # the objective on the first batch, at the start
+    loss_after: float | None = None  # on the same batch, at the end
 
 
 class RoundRows:

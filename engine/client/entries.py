@@ -1,4 +1,4 @@
-"""Entries of the four dictionaries by their kind: checked, sliced, counted, cast, and as numpy for the wire."""
+"""Entries of the four dictionaries by their kind: checked, sliced, counted, cast, and copied to and from workers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from engine.algorithm import Algorithm, Client, Kind, ParamLayout, Tensors, labels
 
-Arrays = dict[str, np.ndarray]
 SHAPES: dict[Kind, Callable[[ParamLayout], tuple[int, ...]]] = {
     Kind.VECTOR: lambda layout: (layout.size,),
     Kind.BODY: lambda layout: (layout.body,),
@@ -125,22 +123,24 @@ def _extremes(tensor: Tensor) -> Tensor:
     return torch.stack(torch.aminmax(tensor))
 
 
-def floats(entries: Mapping[str, Tensor | np.ndarray]) -> int:
+def floats(entries: Mapping[str, Tensor]) -> int:
     """Numbers that travel; an integer counts as one."""
     return sum(math.prod(tensor.shape) for tensor in entries.values())
 
 
-def to_numpy(entries: Tensors) -> Arrays:
-    """For the wire: contiguous arrays, which travel without a copy."""
-    return {name: _own(tensor.detach().cpu()).numpy() for name, tensor in entries.items()}
+def copied(entries: Tensors, device: torch.device) -> Tensors:
+    """Copies on a device, also where the entries are there already: a write to them reaches nobody else."""
+    return {name: tensor.to(device, copy=True) for name, tensor in entries.items()}
 
 
-def _own(tensor: Tensor) -> Tensor:
-    """A slice of a larger tensor would keep all of it alive."""
+def at_rest(entries: Tensors) -> Tensors:
+    """Entries as they leave a worker, see :func:`to_host`."""
+    return {name: to_host(tensor) for name, tensor in entries.items()}
+
+
+def to_host(tensor: Tensor) -> Tensor:
+    """A tensor in the host's memory, contiguous and without a graph; a slice is cloned, since it would keep all of the
+    larger tensor alive."""
+    tensor = tensor.detach().cpu()
     whole = tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.nbytes
     return tensor if whole else tensor.clone(memory_format=torch.contiguous_format)
-
-
-def to_torch(arrays: Arrays, device: torch.device) -> Tensors:
-    """Copies: what arrives may be memory that a whole node shares, where an in-place write would spoil it for all."""
-    return {name: torch.tensor(array, device=device) for name, array in arrays.items()}

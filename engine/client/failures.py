@@ -12,18 +12,18 @@ from contextlib import contextmanager
 import torch
 
 from engine.base.errors import ClientError, FedskewError, MemoryShort, RunError, UnkeyedDraw
-from engine.client.client_round import ClientRound
+from engine.client.client_round import ClientResult, ClientTask
 
-Attempted = ClientRound | ClientError
+Attempted = ClientResult | ClientError
 # In torch's messages of what is not a client's doing; its exceptions do not tell it apart.
 OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED", "bad_alloc")
 OF_DEVICE = ("CUDA error", "CUBLAS_STATUS", "CUDNN_STATUS", "cuDNN error")
 
 
 def attempt(
-    train: Callable[[Sequence[ClientRound]], Sequence[Attempted]], group: Sequence[ClientRound]
+    train: Callable[[Sequence[ClientTask]], Sequence[Attempted]], group: Sequence[ClientTask]
 ) -> list[Attempted]:
-    """Return what each client of a group comes to: its round, or its error.
+    """Return what each client of a group comes to: its result, or its error.
 
     Where something is raised in a pass of several, each is trained alone to find whose it is, and the others once more
     without it. What that comes to depends on the group alone.
@@ -59,14 +59,14 @@ def naming(what: str) -> Iterator[None]:
         raise kind(f"{what}: {_named(error)}") from error
 
 
-def _of_client(error: Exception, task: ClientRound) -> ClientError:
+def _of_client(error: Exception, task: ClientTask) -> ClientError:
     number, round = task.number, task.context.round
     found = ClientError(f"client {number} failed in round {round}: {_named(error)}", number, round)
     found.__cause__ = error
     return found
 
 
-def _pass_on(error: Exception, group: Sequence[ClientRound]) -> None:
+def _pass_on(error: Exception, group: Sequence[ClientTask]) -> None:
     """Raise what is not of a client."""
     if is_of_memory(error):
         raise MemoryShort(f"{_told(group)} do not fit into a worker's memory: {_named(error)}") from error
@@ -94,7 +94,7 @@ def _says(error: BaseException, texts: tuple[str, ...]) -> bool:
     return any(text in str(error) for text in texts)
 
 
-def _told(group: Sequence[ClientRound]) -> str:
+def _told(group: Sequence[ClientTask]) -> str:
     return f"round {group[0].context.round}, clients " + ", ".join(str(task.number) for task in group)
 
 

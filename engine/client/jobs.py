@@ -29,28 +29,28 @@ from engine.algorithm import (
 )
 from engine.base.errors import ClientError
 from engine.client import precision
-from engine.client.client_round import ClientRound
-from engine.client.entries import Arrays, floats, not_finite, opened, to_numpy, to_torch
+from engine.client.client_round import ClientResult, ClientTask
+from engine.client.entries import at_rest, copied, floats, not_finite, opened
 from engine.client.executor_fallback import in_place_of
 from engine.client.failures import Attempted, attempt, naming
 from engine.client.flat_net import FlatNet
 from engine.client.global_generators import drawing_by_key
 from engine.client.mapped_client import MappedClient
 from engine.client.messages import (
-    BlockResult,
     ClientFailure,
     ClientReport,
     ComputeJob,
+    Handle,
     MapJob,
     Mapped,
     OwnScores,
     PersonalJob,
     Scores,
     TrainJob,
+    TrainResult,
 )
 from engine.client.nets import ClientNets, open_model
 from engine.client.peak_memory import PeakMemory, measure_peak
-from engine.client.sums import BlockSums
 from engine.client.trainer import HELD_CLIENTS, Trainer
 from engine.client.training_loop import RESIDENT_BYTES
 from engine.client.vmap.cuda_graph import CudaRecorder, Programs
@@ -74,8 +74,20 @@ def set_up_torch(experiment: Experiment) -> None:
 class JobRunner:
     """Does jobs on one device."""
 
-    def __init__(self, experiment: Experiment, dataset: Dataset, assignment: Assignment) -> None:
+    def __init__(
+        self,
+        experiment: Experiment,
+        dataset: Dataset,
+        assignment: Assignment,
+        received: Callable[[Any, torch.device], Tensors] = copied,
+    ) -> None:
+        """``received``: makes entries as they came of the pool into tensors on the device that are this runner's alone.
+
+        What came is read by others too, and a write to it would spoil it for all of them.
+        """
         set_up_torch(experiment)
+        self._received = received
+        self.actor = 0  # the number under which reports name it
         self.device = torch.device(experiment.execution.device)
         self.experiment = experiment
         self.assignment = assignment
@@ -96,9 +108,9 @@ class JobRunner:
         self._indices = lru_cache(HELD_CLIENTS)(self._read_indices)  # by client
         self._shared: Tensors = {}
 
-    def receive(self, shared: Arrays) -> None:
-        """Copy onto the device what the following jobs share."""
-        self._shared = to_torch(shared, self.device)
+    def receive(self, shared: Any) -> None:
+        """Take in what the following jobs share."""
+        self._shared = self._received(shared, self.device)
 
     @property
     def nets(self) -> list[FlatNet]:
@@ -112,39 +124,37 @@ class JobRunner:
         self,
         job: TrainJob,
         ids: tuple[int, ...],
-        addressed: Arrays,
+        addressed: Any,
         newcomers: tuple[bool, ...],
-        *states: Arrays | None,
-    ) -> Any:
-        """Train a block: its sums, or (its sums, new state of the first client, of the second, ...).
+        *states: Handle | None,
+    ) -> TrainResult:
+        """Train a block.
 
-        A client that failed has an empty state here, which nobody is to keep.
         ``addressed``: [K, ...] rows for these clients. ``newcomers``: whether it is the client's first round in this
         stage; its state is then what it kept of the stage before, if anything.
         """
-        sums, block = BlockSums(), BlockResult()
-        new_states: list[Arrays] = []
+        block = TrainResult()
         for task, trained, seconds in self._trained(job, self._tasks(job, ids, addressed, newcomers, states)):
             if isinstance(trained, ClientError):
                 if not job.drop:
                     raise trained
                 block.failures.append(ClientFailure(task.number, trained.step, str(trained)))
-                new_states.append({})
                 continue
-            sums.add(trained.upload, trained.buffers, trained.weight, trained.num_examples)
-            new_states.append(to_numpy(trained.new_state))
+            block.sum.add(trained.upload, trained.buffers, trained.weight, trained.num_examples)
             block.reports.append(self._report(job, trained, seconds))
+            if job.stateful:
+                block.states[task.number] = at_rest(trained.new_state)
             if job.algorithm.stack_uploads:
-                block.stacked.append(to_numpy(trained.upload))
+                block.stacked.append(at_rest(trained.upload))
             if job.keep_models:
-                block.models.append(to_numpy({"weights": trained.weights, "buffers": trained.buffers}))
+                block.models.append(at_rest({"weights": trained.weights, "buffers": trained.buffers}))
             if job.test_own:
                 block.personal.extend(self._before_and_after(job, task, trained))
-        block.sums = sums.on_wire()
-        return (block, *new_states) if job.stateful else block
+        block.sum = block.sum.at_rest()
+        return block
 
     @drawing_by_key
-    def peak(self, job: TrainJob, ids: tuple[int, ...], addressed: Arrays, rows: int, clients: int) -> PeakMemory:
+    def peak(self, job: TrainJob, ids: tuple[int, ...], addressed: Any, rows: int, clients: int) -> PeakMemory:
         """Train some rows of clients that are new, as a trial: nothing is kept of it but the memory that it took.
 
         clients: how many like each of them are trained in one pass, or in lanes.
@@ -171,9 +181,9 @@ class JobRunner:
         self,
         job: PersonalJob,
         ids: tuple[int, ...],
-        addressed: Arrays,
+        addressed: Any,
         newcomers: tuple[bool, ...],
-        *states: Arrays | None,
+        *states: Handle | None,
     ) -> list[OwnScores]:
         """Score each client's own model, as it would be if it received what is shared now."""
         found, context = [], job.context
@@ -191,12 +201,12 @@ class JobRunner:
         return found
 
     @drawing_by_key
-    def map(self, job: MapJob, ids: tuple[int, ...], *states: Arrays | None) -> Mapped:
+    def map(self, job: MapJob, ids: tuple[int, ...], *states: Handle | None) -> Mapped:
         """The job's function of each client in turn; the net is at the shared weights each time."""
         mapped = Mapped([], [])
         merged: Tensors | None = None
         with_model = "weights" in self._shared
-        for number, arrays in zip(ids, states, strict=True):
+        for number, stored in zip(ids, states, strict=True):
             if with_model:
                 self.net.load(self._shared["weights"], self._shared["buffers"])
                 self.net.train(False)
@@ -204,7 +214,7 @@ class JobRunner:
             client = trainer.client(number, self._indices(number), self._context_of(number, job.context))
             state = None
             if job.stateful:
-                state = opened(job.kinds, to_torch(arrays, self.device), client) if arrays else {}
+                state = opened(job.kinds, self._received(stored, self.device), client) if stored else {}
             view = MappedClient(trainer, client, self._indices(number), state, with_model)
             with naming(f"client {number}, asked by the server after round {job.context.round}"):
                 result = job.fn(view, self._shared)
@@ -219,33 +229,33 @@ class JobRunner:
                 )
             mapped.floats_up.append(floats(result))
             if job.merge is None:
-                mapped.results.append(to_numpy(result))
+                mapped.results.append(at_rest(result))
             else:
                 merged = result if merged is None else job.merge(merged, result)
         if merged is not None:
-            mapped.results.append(to_numpy(merged))
+            mapped.results.append(at_rest(merged))
         return mapped
 
     @drawing_by_key
-    def compute(self, job: ComputeJob) -> Arrays:
+    def compute(self, job: ComputeJob) -> Tensors:
         """The job's function once, on the server's behalf."""
         self.net.load(self._shared["weights"], self._shared["buffers"])
         self.net.train(False)
         seed = self.experiment.seed
         tools = self.trainer.tools(partial(seeds.generator, seed, round=job.round))
-        return to_numpy(job.fn(tools, self._shared))
+        return at_rest(job.fn(tools, self._shared))
 
     # --- pieces ---------------------------------------------------------------------------------------
 
-    def _trained(self, job: TrainJob, tasks: Iterator[ClientRound]) -> Iterator[tuple[ClientRound, Attempted, float]]:
-        """Each client, what its round came to, and the seconds it took: by its rows, of a common pass."""
+    def _trained(self, job: TrainJob, tasks: Iterator[ClientTask]) -> Iterator[tuple[ClientTask, Attempted, float]]:
+        """Each client, its result or error, and the seconds it took: by its rows, of a common pass."""
         asked = self.experiment.execution.executor
         assert asked != "auto", "the experiment is resolved"
         executor, _ = in_place_of(asked, not_stacked(job.algorithm, job.context), self.client_nets.differ)
 
         in_lanes = executor == "graph" and bool(self.trainer.lanes)
 
-        def train(group: Sequence[ClientRound]) -> Sequence[Attempted]:
+        def train(group: Sequence[ClientTask]) -> Sequence[Attempted]:
             if executor == "loop":
                 return [self._trainer_of(task.number).train(task, job.probe) for task in group]
             if in_lanes:
@@ -263,20 +273,20 @@ class JobRunner:
         self,
         job: TrainJob | PersonalJob,
         ids: tuple[int, ...],
-        addressed: Arrays,
+        addressed: Any,
         newcomers: tuple[bool, ...],
-        states: tuple[Arrays | None, ...],
-    ) -> Iterator[ClientRound]:
+        states: tuple[Handle | None, ...],
+    ) -> Iterator[ClientTask]:
         """Each client of a block with what the trainer is told of it. Made one at a time: whoever trains one by one
         holds one client's state."""
-        rows = to_torch(addressed, self.device)
+        rows = self._received(addressed, self.device)
         for row, (number, newcomer, state) in enumerate(zip(ids, newcomers, states, strict=True)):
             received = {**self._shared, **{name: tensor[row] for name, tensor in rows.items()}}
             if self.client_nets.differ and newcomer:
                 received |= self.client_nets.fresh(number)
-            stored = {} if state is None else to_torch(state, self.device)
+            stored = {} if state is None else self._received(state, self.device)
             indices, context = self._indices(number), self._context_of(number, job.context)
-            yield ClientRound(job.algorithm, job.local, number, indices, context, received, stored, newcomer)
+            yield ClientTask(job.algorithm, job.local, number, indices, context, received, stored, newcomer)
 
     def _trainer_of(self, number: int) -> Trainer:
         """One with the client's network."""
@@ -299,7 +309,7 @@ class JobRunner:
         rows = self.assignment.tests[number] if self.assignment.tests else ()
         return torch.tensor(rows, device=self.device) if len(rows) else None
 
-    def _report(self, job: TrainJob, trained: ClientRound, seconds: float) -> ClientReport:
+    def _report(self, job: TrainJob, trained: ClientResult, seconds: float) -> ClientReport:
         return ClientReport(
             client=trained.number,
             num_examples=trained.num_examples,
@@ -309,9 +319,10 @@ class JobRunner:
             local_accuracy=self._local_accuracy(job, trained) if job.test_locally else None,
             floats_up=floats(trained.upload) + trained.buffers.numel(),
             seconds=seconds,
+            actor=self.actor,
         )
 
-    def _before_and_after(self, job: TrainJob, task: ClientRound, trained: ClientRound) -> list[OwnScores]:
+    def _before_and_after(self, job: TrainJob, task: ClientTask, trained: ClientResult) -> list[OwnScores]:
         """Score the client's own model on its own test rows, if it has any, as received and after its local work."""
         number, own_test = task.number, self._own_test(task.number)
         if own_test is None:
@@ -322,13 +333,13 @@ class JobRunner:
             self._trainer_of(number).net.load(*trained.personal)
             return [before, self._own_scores("post_local", job.algorithm, number, job.context, own_test)]
 
-    def _local_accuracy(self, job: TrainJob, trained: ClientRound) -> float:
+    def _local_accuracy(self, job: TrainJob, trained: ClientResult) -> float:
         """Return the accuracy on the whole test set of what the client would use after its local work."""
         number = trained.number
         self.client_nets.of(number).load(*trained.personal)
         rows = torch.arange(len(self.test), device=self.device)
         scores = self._own_scores("post_local", job.algorithm, number, job.context, rows).scores
-        return float(scores.correct.sum() / scores.count.sum())
+        return sum(scores.correct) / sum(scores.count)
 
     def _own_scores(self, point: str, algorithm: Algorithm, number: int, context: Context, rows: Tensor) -> OwnScores:
         """Score the client's own model, which is in its net."""
@@ -352,5 +363,5 @@ class JobRunner:
             correct.index_add_(0, y, (logits.argmax(1) == y).long())
             count.index_add_(0, y, torch.ones_like(y))
         sums = torch.cat((loss[None], correct.double(), count.double())).cpu()  # the host waits once
-        correct, count = sums[1:].long().view(2, -1)
-        return Scores(float(sums[0]), correct.numpy(), count.numpy())
+        right, rows_of_class = sums[1:].long().view(2, -1).tolist()
+        return Scores(float(sums[0]), right, rows_of_class)

@@ -1,20 +1,22 @@
 """The messages between whoever runs a round and the workers that do it: jobs on the way out, results on the way back.
 
 A job is what the blocks of a round have in common, beside what all clients receive; what is of single clients travels
-as arguments of a call. Results hold numpy arrays, which travel without a copy.
+as arguments of a call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-import numpy as np
+import torch
 
-from engine.algorithm import Algorithm, ClientView, Context, Kind, Merge, Phase, Tensors, TrainingTools
-from engine.client.entries import Arrays
-from engine.client.sums import SentSums
+from engine.algorithm import Algorithm, ClientView, Context, Kind, Merge, Phase, Pooled, Tensors, TrainingTools
+from engine.client.sums import WeightedSum
 from engine.experiment import Local
+
+Handle = Any  # a client's state: its tensors, or a reference that the pool can open
 
 # --- jobs ---------------------------------------------------------------------------------------------
 
@@ -26,10 +28,10 @@ class TrainJob:
     algorithm: Algorithm
     local: Local
     context: Context
-    stateful: bool  # return the clients' new states beside the sums
+    stateful: bool  # return the clients' new states beside the sum
     probe: bool  # measure the objective before and after
     test_locally: bool  # measure each local model on the test set
-    keep_models: bool = False  # return each local model, as it ended, beside the sums
+    keep_models: bool = False  # return each local model, as it ended, beside the sum
     test_own: bool = False  # measure clients' own models on their own test rows, before and after
     together: bool = False  # train the clients of a block in one pass
     drop: bool = False  # leave out clients that fail; otherwise the first one's error is raised
@@ -79,6 +81,7 @@ class ClientReport:
     local_accuracy: float | None
     floats_up: int
     seconds: float
+    actor: int  # on which it was trained; 0 in process
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,8 @@ class Scores:
     """Sums over test rows, added in row order."""
 
     loss: float = 0.0
-    correct: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # [C]
-    count: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # [C]
+    correct: list[int] = field(default_factory=list)  # [C]
+    count: list[int] = field(default_factory=list)  # [C]
 
 
 @dataclass(frozen=True)
@@ -109,20 +112,46 @@ class OwnScores:
 
 
 @dataclass
-class BlockResult:
-    """A trained block; of clients that failed nothing is in it but the failure."""
+class TrainResult:
+    """What training has come to: of a block of clients, and of a cohort, which is its blocks merged in their order.
 
-    sums: SentSums | None = None
-    reports: list[ClientReport] = field(default_factory=list)  # of each client in the sums, in their order
+    Of clients that failed nothing is in it but the failure.
+    """
+
+    sum: WeightedSum = field(default_factory=WeightedSum)  # of uploads
+    reports: list[ClientReport] = field(default_factory=list)  # of each client in the sum, in their order
     failures: list[ClientFailure] = field(default_factory=list)
-    stacked: list[Arrays] = field(default_factory=list)  # single uploads, if the algorithm asks for them
-    models: list[Arrays] = field(default_factory=list)  # "weights" and "buffers" of each client, if asked for
+    stacked: list[Tensors] = field(default_factory=list)  # single uploads, if the algorithm asks for them
+    models: list[Tensors] = field(default_factory=list)  # "weights" and "buffers" of each client, if asked for
     personal: list[OwnScores] = field(default_factory=list)  # of clients' own models, if asked for
+    states: dict[int, Handle] = field(default_factory=dict)  # client -> its new state, if clients keep one
+    floats_down: int = 0  # numbers that each client has received; noted by whoever sent them
+
+    def merge(self, block: TrainResult) -> None:
+        """Take in the block that comes next, but for its models."""
+        self.sum.merge(block.sum)
+        self.reports += block.reports
+        self.failures += block.failures
+        self.stacked += block.stacked
+        self.personal += block.personal
+        self.states |= block.states
+
+    def pooled(self) -> Pooled:
+        """The uploads as the algorithm sees them."""
+        return Pooled(
+            mean=self.sum.mean(),
+            weight=self.sum.weight,
+            count=self.sum.clients,
+            stacked={name: torch.stack([upload[name] for upload in self.stacked]) for name in self.stacked[0]}
+            if self.stacked
+            else None,
+            ids=tuple(report.client for report in self.reports),
+        )
 
 
 @dataclass(frozen=True)
 class Mapped:
     """The answers of a block's clients."""
 
-    results: list[Arrays]  # of each client, or one that they were merged into
+    results: list[Tensors]  # of each client, or one that they were merged into
     floats_up: list[int]  # of each client

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from copy import copy
 from dataclasses import replace
 from functools import partial
 
@@ -33,7 +32,7 @@ from engine.algorithm import (
     personalised,
 )
 from engine.base.errors import ClientError
-from engine.client.client_round import ClientRound, Streams
+from engine.client.client_round import ClientProgress, ClientResult, ClientTask, Streams
 from engine.client.entries import checked, checked_upload, is_finite, kept, not_finite, opened
 from engine.client.flat_net import FlatNet
 from engine.client.training_loop import CHUNK, FineTuning, NotFinite, SequentialLoop
@@ -96,22 +95,23 @@ class Trainer:
             self._counted[number] = indices, counts
         return counts
 
-    def train(self, task: ClientRound, probe: bool = False) -> ClientRound:
-        """Train one client; its round as it ended. ``probe`` fills the two losses."""
-        ours = self._begun(task)
-        self.net.load(*ours.start)
-        loop = self._loop(ours)
-        loop.run_all(ours.algorithm.phases(ours.context))
+    def train(self, task: ClientTask, probe: bool = False) -> ClientResult:
+        """Train one client. ``probe`` fills the two losses."""
+        progress = self._begun(task)
+        self.net.load(*progress.start)
+        loop = self._loop(progress)
+        loop.run_all(task.algorithm.phases(task.context))
         end = ModelState(self.net.weights.clone(), self.net.buffers.clone())
-        if not (self._ended_plainly(ours, end) and is_finite(*end)):
-            self._end(ours, end)  # which looks for itself, and says what is not finite
-        if probe:  # after the upload: the objective may draw from client.rng
-            ours.loss_before, ours.loss_after = loop.loss_before(), loop.loss_after()
-        ours.let_go()
-        return ours
+        result = self._plain_result(progress, end)
+        if result is None or not is_finite(*end):
+            result = self._result(progress, end)  # which looks for itself, and says what is not finite
+        if not probe:
+            return result
+        # After the upload: the objective may draw from client.rng.
+        return replace(result, loss_before=loop.loss_before(), loss_after=loop.loss_after())
 
-    def train_together(self, tasks: Sequence[ClientRound], probe: bool = False) -> list[ClientRound | ClientError]:
-        """Train several clients in one pass; their rounds in the order given, of one that has diverged the error.
+    def train_together(self, tasks: Sequence[ClientTask], probe: bool = False) -> list[ClientResult | ClientError]:
+        """Train several clients in one pass; their results in the order given, of one that has diverged the error.
 
         tasks: all of one algorithm, one local section and one round.
         """
@@ -121,21 +121,21 @@ class Trainer:
         in_turn([together.phases()])
         losses = together.losses() if probe else [None] * len(rounds)
         weights, buffers = together.stack.all_weights(), together.stack.all_buffers()
-        found = dict(zip(order, self._all_ended(rounds, weights, buffers, losses), strict=True))
-        return [found[index] for index in range(len(tasks))]
+        results = dict(zip(order, self._results(rounds, weights, buffers, losses), strict=True))
+        return [results[index] for index in range(len(tasks))]
 
-    def train_in_lanes(self, tasks: Sequence[ClientRound], probe: bool = False) -> list[ClientRound | ClientError]:
-        """Train several clients at the same time, as many as there are lanes; what each comes to, in the order given.
+    def train_in_lanes(self, tasks: Sequence[ClientTask], probe: bool = False) -> list[ClientResult | ClientError]:
+        """Train several clients at the same time, as many as there are lanes; their results in the order given.
 
         tasks: as of :meth:`train_together`. The steps of each are those that it takes alone there, to the bit. Clients
         of like numbers of rows go side by side, so that no lane is empty for long.
         """
-        order, found = _by_rows(tasks), dict[int, ClientRound | ClientError]()
-        while chosen := order[len(found) : len(found) + len(self.lanes)]:
+        order, results = _by_rows(tasks), dict[int, ClientResult | ClientError]()
+        while chosen := order[len(results) : len(results) + len(self.lanes)]:
             rounds = [self._begun(tasks[index]) for index in chosen]
             loops = [
-                VmapLoop(self.net, self.rows, [ours], self.forward, programs, probe)
-                for ours, programs in zip(rounds, self.lanes, strict=False)
+                VmapLoop(self.net, self.rows, [progress], self.forward, programs, probe)
+                for progress, programs in zip(rounds, self.lanes, strict=False)
             ]
             try:
                 in_turn([loop.phases() for loop in loops])
@@ -147,125 +147,143 @@ class Trainer:
                 torch.cat(own)
                 for own in zip(*((loop.stack.all_weights(), loop.stack.all_buffers()) for loop in loops), strict=True)
             )
-            found |= zip(chosen, self._all_ended(rounds, weights, buffers, losses), strict=True)
-        return [found[index] for index in range(len(tasks))]
+            results |= zip(chosen, self._results(rounds, weights, buffers, losses), strict=True)
+        return [results[index] for index in range(len(tasks))]
 
-    def _all_ended(
+    def _results(
         self,
-        rounds: Sequence[ClientRound],
+        rounds: Sequence[ClientProgress],
         weights: Tensor,
         buffers: Tensor,
         losses: Sequence[tuple[float, float] | None],
-    ) -> Iterator[ClientRound | ClientError]:
-        """Yield what each client's round comes to, with the weights [K, P] and buffers [K, Q] of all at their ends."""
+    ) -> Iterator[ClientResult | ClientError]:
+        """Yield each client's result, with the weights [K, P] and buffers [K, Q] of all at their ends."""
         are_finite = is_finite(weights, buffers)  # of all at once, and of each where it matters which
-        for ours, *end, pair in zip(rounds, weights.unbind(), buffers.unbind(), losses, strict=True):
+        for progress, *pieces, pair in zip(rounds, weights.unbind(), buffers.unbind(), losses, strict=True):
+            end = ModelState(*pieces)
             try:
-                if not (are_finite and self._ended_plainly(ours, ModelState(*end))):
+                result = self._plain_result(progress, end) if are_finite else None
+                if result is None:
                     self.net.load(*end)
-                    self._end(ours, ModelState(*end))
+                    result = self._result(progress, end)
             except ClientError as error:
                 yield error
             else:
-                ours.loss_before, ours.loss_after = pair or (None, None)
-                ours.let_go()
-                yield ours
+                before, after = pair or (None, None)
+                yield replace(result, loss_before=before, loss_after=after)
 
-    def _loop(self, ours: ClientRound) -> SequentialLoop:
-        return SequentialLoop(self.net, self.rows, self.forward, ours)
+    def _loop(self, progress: ClientProgress) -> SequentialLoop:
+        return SequentialLoop(self.net, self.rows, self.forward, progress)
 
-    def _begun(self, task: ClientRound) -> ClientRound:
-        """A round of the client's own, with what it begins with; the task stays as it was sent."""
-        ours = copy(task)
-        algorithm, client = ours.algorithm, self.client(ours.number, ours.indices, ours.context)
-        state = self.state_of(ours, client)
-        ours.begin(client, {**ours.sent, **self._setup(algorithm, ours.sent, state, client)}, state)
-        ours.start = algorithm.start(ours.received, state, client)
-        return ours
+    def _begun(self, task: ClientTask) -> ClientProgress:
+        """The client's round before its first step."""
+        algorithm, client = task.algorithm, self.client(task.number, task.indices, task.context)
+        state = self.state_of(task, client)
+        received = {**task.sent, **self._setup(algorithm, task.sent, state, client)}
+        return ClientProgress(task, client, received, state, algorithm.start(received, state, client))
 
-    def _ended_plainly(self, ours: ClientRound, end: ModelState) -> bool:
-        """Fill in what a client's round comes to, if all that is to be done is to send how it ended; is it?
+    def _plain_result(self, progress: ClientProgress, end: ModelState) -> ClientResult | None:
+        """Fast path where ``upload`` and ``weight`` are the defaults and nothing is kept: the result, else None.
 
-        The caller sees that ``end`` is finite. As :meth:`_end`, without what no hook asks for: of a small network's
-        round that takes the half.
+        The caller sees that ``end`` is finite. The result is that of :meth:`_result`, without what no hook asks for: of
+        a small network's round that takes the half.
         """
-        algorithm = ours.algorithm
-        has_own = overrides(algorithm, "upload") or overrides(algorithm, "weight")
-        if has_own or isinstance(algorithm, Personalised) or ours.state or ours.ends:
-            return False
-        ours.upload, ours.weight, ours.new_state = {"weights": end.weights}, float(ours.num_examples), {}
-        ours.end = ModelState(end.weights, end.buffers if algorithm.shares_buffers else end.buffers[:0])
-        ours.personal = end
-        return True
+        algorithm, task = progress.task.algorithm, progress.task
+        has_hooks = overrides(algorithm, "upload") or overrides(algorithm, "weight")
+        if has_hooks or isinstance(algorithm, Personalised) or progress.state or progress.ends:
+            return None
+        return ClientResult(
+            number=task.number,
+            num_examples=task.num_examples,
+            steps=progress.steps,
+            upload={"weights": end.weights},
+            weight=float(task.num_examples),
+            new_state={},
+            weights=end.weights,
+            buffers=end.buffers if algorithm.shares_buffers else end.buffers[:0],
+            personal=end,
+        )
 
-    def _end(self, ours: ClientRound, end: ModelState) -> None:
-        """Fill in what a client's round comes to, with ``end`` in the net."""
-        client, received, state, algorithm = ours.client, ours.received, ours.state, ours.algorithm
+    def _result(self, progress: ClientProgress, end: ModelState) -> ClientResult:
+        """What a client's round comes to, with ``end`` in the net; raises :class:`ClientError` if it diverged."""
+        task, client, received, state = progress.task, progress.client, progress.received, progress.state
+        algorithm, layout = task.algorithm, task.context.layout
         run = LocalRun(
-            start=ours.start.weights,
+            start=progress.start.weights,
             end=end.weights,
             buffers=end.buffers,
-            gradient=ours.gradient,
-            steps=ours.steps,
-            accumulation=ours.accumulated,
-            num_examples=ours.num_examples,
-            lr=ours.lr,
-            local=ours.local,
+            gradient=progress.gradient,
+            steps=progress.steps,
+            accumulation=progress.accumulated,
+            num_examples=task.num_examples,
+            lr=progress.lr,
+            local=task.local,
             client=client,
             net=self.net,
-            rows=partial(self.one_pass, client, ours.indices),
-            ends=ours.ends,
+            rows=partial(self.one_pass, client, task.indices),
+            ends=progress.ends,
         )
         if not is_finite(end.weights, *(ended.end for ended in run.ends.values())):
-            raise self._diverged(ours, "its weights are")
+            raise self._diverged(progress, "its weights are")
         upload, new_state = algorithm.upload(run, received, state)
         if new_state and not algorithm.stateful:
             raise TypeError(
                 f"{type(algorithm).__name__}.upload keeps a state, but init_state gives it no first one, or stateful "
                 "says that there is none"
             )
-        new_state = checked(algorithm, "upload", new_state, ours.context.layout)
-        ours.upload, ours.weight = checked_upload(algorithm, upload, ours.context.layout), float(algorithm.weight(run))
-        left = {"upload": ours.upload, "state": new_state, "model": {"buffers": end.buffers}}
-        wrong = not_finite({(of, name): tensor for of, entries in left.items() for name, tensor in entries.items()})
+        new_state = checked(algorithm, "upload", new_state, layout)
+        upload, weight = checked_upload(algorithm, upload, layout), float(algorithm.weight(run))
+        groups = {"upload": upload, "state": new_state, "model": {"buffers": end.buffers}}
+        wrong = not_finite(
+            {(group, name): tensor for group, entries in groups.items() for name, tensor in entries.items()}
+        )
         if wrong is not None:
-            of, name = wrong
-            raise self._diverged(ours, f"entry {name!r} of its {of} is")
-        if not math.isfinite(ours.weight):
-            raise self._diverged(ours, "its upload's weight is")
-        ours.new_state = kept(algorithm.kinds, new_state, client)
-        ours.end = ModelState(end.weights, end.buffers if algorithm.shares_buffers else end.buffers[:0])
-        ours.personal = personalised.personal_after(algorithm, run, received, new_state)
+            group, name = wrong
+            raise self._diverged(progress, f"entry {name!r} of its {group} is")
+        if not math.isfinite(weight):
+            raise self._diverged(progress, "its upload's weight is")
+        return ClientResult(
+            number=task.number,
+            num_examples=task.num_examples,
+            steps=progress.steps,
+            upload=upload,
+            weight=weight,
+            new_state=kept(algorithm.kinds, new_state, client),
+            weights=end.weights,
+            buffers=end.buffers if algorithm.shares_buffers else end.buffers[:0],
+            personal=personalised.personal_after(algorithm, run, received, new_state),
+        )
 
-    def _diverged(self, ours: ClientRound, what: str) -> ClientError:
+    def _diverged(self, progress: ClientProgress, what: str) -> ClientError:
         """The error to raise where ``what`` is not finite; the step is found by training the client once more."""
-        step, phases = self._first_bad_step(ours), ours.algorithm.phases(ours.context)
-        since = f"after {ours.steps} steps" if step is None else f"from step {step} of {ours.steps} on"
+        task, steps = progress.task, progress.steps
+        step, phases = self._first_bad_step(task), task.algorithm.phases(task.context)
+        since = f"after {steps} steps" if step is None else f"from step {step} of {steps} on"
         return ClientError(
-            f"client {ours.number} diverged in round {ours.context.round}: {what} not finite {since}"
-            f"{_lower_rates(phases, ours.lr)}",
-            ours.number,
-            ours.context.round,
+            f"client {task.number} diverged in round {task.context.round}: {what} not finite {since}"
+            f"{_lower_rates(phases, progress.lr)}",
+            task.number,
+            task.context.round,
             step,
         )
 
-    def _first_bad_step(self, task: ClientRound) -> int | None:
+    def _first_bad_step(self, task: ClientTask) -> int | None:
         """The step from which on weights are not finite; None where it is not a step that does it."""
         try:
             again = self._begun(task)
             self.net.load(*again.start)
             loop = self._loop(again)
             loop.stops_unless_finite = True
-            loop.run_all(again.algorithm.phases(again.context))
-        except NotFinite as found:
-            return found.step
+            loop.run_all(task.algorithm.phases(task.context))
+        except NotFinite as error:
+            return error.step
         except Exception:  # hooks need not bear weights that are not finite, and one failure is told of already
             return None
         finally:
             self.net.train(False)  # as the hooks of clients after this one expect it
         return None
 
-    def state_of(self, task: ClientRound, client: Client) -> Tensors:
+    def state_of(self, task: ClientTask, client: Client) -> Tensors:
         """A client's state from what is stored of it, or its first one."""
         algorithm, stored = task.algorithm, task.stored
         stored = opened(algorithm.kinds, stored, client) if stored else stored
@@ -288,24 +306,25 @@ class Trainer:
         recorder = self.programs.recorder if self.programs is not None and on_device else None
         return FlatTrainingTools(self.net, rng, self.public, recorder)
 
-    def personalise(self, task: ClientRound) -> None:
+    def personalise(self, task: ClientTask) -> None:
         """Put into the net what the client would use with what it has received and keeps; neither is changed."""
-        algorithm, ours = task.algorithm, copy(task)
+        algorithm = task.algorithm
         client = self._aside(task, "evaluation/")
         state = self.state_of(task, client)
         phases = personalised.personalise_phases(algorithm, task.context)
         made = self._setup(algorithm, task.sent, state, client) if phases else {}
-        ours.begin(client, {**task.sent, **made}, state)
-        self.net.load(*personalised.personal_model(algorithm, ours.received, state, client))
-        self._loop(ours).run_all(phases)
+        received = {**task.sent, **made}
+        start = personalised.personal_model(algorithm, received, state, client)
+        self.net.load(*start)
+        self._loop(ClientProgress(task, client, received, state, start)).run_all(phases)
 
-    def fine_tune(self, task: ClientRound, phase: Phase) -> None:
+    def fine_tune(self, task: ClientTask, phase: Phase) -> None:
         """Train what is in the net on the client's rows, by the cross entropy of its own predictions alone."""
-        ours = replace(task, algorithm=FineTuning(task.algorithm))
-        ours.begin(self._aside(task, "fine tuning/"), {}, {})
-        self._loop(ours).run_all((phase,))
+        tuning = replace(task, algorithm=FineTuning(task.algorithm))
+        start = ModelState(self.net.weights.clone(), self.net.buffers.clone())
+        self._loop(ClientProgress(tuning, self._aside(task, "fine tuning/"), {}, {}, start)).run_all((phase,))
 
-    def _aside(self, task: ClientRound, purposes: str) -> Client:
+    def _aside(self, task: ClientTask, purposes: str) -> Client:
         """The client, with draws that are none of its training's."""
         client = self.client(task.number, task.indices, task.context)
         return replace(client, rng=Streams(self.seed, task.context.round, task.number, purposes))
@@ -316,7 +335,7 @@ class Trainer:
             yield Batch(*self.rows.batch(part), client)
 
 
-def _by_rows(tasks: Sequence[ClientRound]) -> list[int]:
+def _by_rows(tasks: Sequence[ClientTask]) -> list[int]:
     """The places of the tasks, those with the most rows first."""
     return sorted(range(len(tasks)), key=lambda index: -tasks[index].num_examples)
 

@@ -35,7 +35,7 @@ from engine.algorithm import (
     personalised,
 )
 from engine.client.cached_net import CachedNet
-from engine.client.client_round import ClientRound
+from engine.client.client_round import ClientProgress
 from engine.client.drawing_modules import StepDraws, drawing_from
 from engine.client.entries import is_finite, sliced
 from engine.client.flat_net import FlatNet, flatten
@@ -87,15 +87,15 @@ class SequentialLoop:
         net: FlatNet,
         rows: Rows,
         forward: Callable[[], AbstractContextManager[object]],
-        client_round: ClientRound,
+        progress: ClientProgress,
     ) -> None:
         """``forward``: what surrounds a forward pass and its loss, see precision.py. The round has begun."""
         self.net = net
         self.rows = rows
         self.forward = forward
-        self.round = client_round
-        self.algorithm = client_round.algorithm
-        self.local = client_round.local
+        self.progress = progress
+        self.algorithm = progress.task.algorithm
+        self.local = progress.task.local
         self.stops_unless_finite = False  # with NotFinite, after the step in which it happens
         self._start: Tensor | None = None  # [P] of the phase, where somebody may ask
         self._first: FirstBatch | None = None
@@ -104,22 +104,22 @@ class SequentialLoop:
         """Run all phases; the net is in eval mode after them."""
         has_starts = overrides(self.algorithm, "phase_start")
         for number, phase in enumerate(phases):
-            self.round.enter(phase)
+            self.progress.enter(phase)
             if number:
                 self._load_start()
             remembers = has_starts or phase.name or self._acts("gradient", phase)
             self._start = self.net.weights.clone() if remembers else None
             self.run(phase)
             if self._start is not None and (phase.name or has_starts):
-                self.round.leave(phase, self._start, ModelState(self.net.weights.clone(), self.net.buffers.clone()))
+                self.progress.leave(phase, self._start, ModelState(self.net.weights.clone(), self.net.buffers.clone()))
         self.net.train(False)
 
     def _acts(self, hook: str, phase: Phase) -> bool:
-        return acts(self.algorithm, hook, self.round.client.context, phase.name)
+        return acts(self.algorithm, hook, self.progress.client.context, phase.name)
 
     def _load_start(self) -> None:
         """Put into the net what the phase starts from, if that is not what the one before ended with."""
-        ours = self.round
+        ours = self.progress
         if ours.previous is None:
             return
         start = self.algorithm.phase_start(ours.previous, ours.received, ours.state, ours.phase_client)
@@ -131,17 +131,17 @@ class SequentialLoop:
 
     def run(self, phase: Phase) -> None:
         """One phase: its steps, or its one gradient."""
-        self._draws = StepDraws([self.round.phase_client.rng])
+        self._draws = StepDraws([self.progress.phase_client.rng])
         with drawing_from(self._draws) if self.net.draws else nullcontext():
             self._run(phase)
 
     def _run(self, phase: Phase) -> None:
         frozen_body = freezes_body(phase)
         self.net.train(not frozen_body, head=True)
-        self._objective = loss_of(self.algorithm, self.round.client.context, phase.name)
-        self._head = WrittenHead.of(self.net.model, self.algorithm, phase, self.round.phase_client, self.forward)
+        self._objective = loss_of(self.algorithm, self.progress.client.context, phase.name)
+        self._head = WrittenHead.of(self.net.model, self.algorithm, phase, self.progress.phase_client, self.forward)
         before = self.net.buffers.clone() if phase.buffers == "keep" else None
-        indices = self.round.order.part(phase)
+        indices = self.progress.order.part(phase)
         augment = "none" if frozen_body else self.local.augment
         batch_of = self._cached(indices, phase) if phase.features == "cached" else self._live(indices, augment)
         net = CachedNet(self.net) if phase.features == "cached" else self.net
@@ -155,61 +155,61 @@ class SequentialLoop:
 
     def _inputs(self, phase: Phase, augment: str) -> Iterator[Sequence[Inputs]]:
         """Yield step after step the inputs of its chunks, of which there is one but in a large full batch."""
-        client, order = self.round.phase_client, self.round.order
+        client, order = self.progress.phase_client, self.progress.order
         is_full = order.batch_size(phase) == "full"
         for batches in order.passes(phase, client, least_rows(self.net, phase)):
             taken = batches[:1] if phase.emit == "gradient" else batches
             chunked = [chunks(positions) if is_full else (positions,) for positions in taken]
             drawn = on_device([self._drawn(own, augment) for own in chain(*chunked)], self.net.weights.device)
-            received, context = self.round.received, client.context
+            received, context = self.progress.received, client.context
             inputs = iter(with_constants(drawn, self.algorithm, self.net, received, context, self.forward))
             yield from (tuple(islice(inputs, len(own))) for own in chunked)
 
     def _drawn(self, positions: Tensor, augment: str) -> Inputs:
         """The inputs of a forward pass over ``positions``."""
-        client, rows = self.round.phase_client, {"rows": positions}
+        client, rows = self.progress.phase_client, {"rows": positions}
         if augment != "none":
             rows |= augmentation.draw(augment, len(positions), client.rng("augment"))
-        return Inputs(rows, dict(self.algorithm.step_randomness(client, len(positions), self.round.received)))
+        return Inputs(rows, dict(self.algorithm.step_randomness(client, len(positions), self.progress.received)))
 
     def _steps(self, net: Net, batch_of: BatchOf, inputs: Iterator[Sequence[Inputs]], phase: Phase) -> None:
         where, _ = self.net.slices[phase.trainable]
         weights = self.net.weights[where]
-        received = sliced(self.algorithm, self.round.received, where)
+        received = sliced(self.algorithm, self.progress.received, where)
         if self._start is not None:
             received["phase_start"] = self._start[where]
-        state = sliced(self.algorithm, self.round.state, where)
-        context = self.round.phase_client.context
-        client = replace(self.round.phase_client, context=replace(context, layout=context.layout.part(where)))
-        self.round.lr = self.round.phase_client.context.lr if phase.lr is None else phase.lr
-        step = _optimizer(weights, self.local, self.round.lr)
+        state = sliced(self.algorithm, self.progress.state, where)
+        context = self.progress.phase_client.context
+        client = replace(self.progress.phase_client, context=replace(context, layout=context.layout.part(where)))
+        self.progress.lr = self.progress.phase_client.context.lr if phase.lr is None else phase.lr
+        step = _optimizer(weights, self.local, self.progress.lr)
         plain = self._is_plain(phase)
         hook = self.algorithm.gradient if self._acts("gradient", phase) else None
         steps = 0
         for chunked in inputs:
             if plain and self._head is not None and self._first is not None:
-                self.net.descend_along(self._head.gradients(*batch_of(chunked[0].rows)), "head", self.round.lr)
+                self.net.descend_along(self._head.gradients(*batch_of(chunked[0].rows)), "head", self.progress.lr)
             elif plain:
-                self.net.descend(self._loss(net, batch_of, chunked[0], phase), phase.trainable, self.round.lr)
+                self.net.descend(self._loss(net, batch_of, chunked[0], phase), phase.trainable, self.progress.lr)
             else:
                 grad = self._grad(net, batch_of, chunked, phase)
                 step(grad if hook is None else hook(grad, weights, received, state, client))
             steps += 1
             if self.stops_unless_finite and not is_finite(self.net.weights):
-                raise NotFinite(self.round.steps + steps)
-        self.round.steps += steps
-        self.round.accumulated += float(accumulation(self.local.momentum, steps, self.local.nesterov))
+                raise NotFinite(self.progress.steps + steps)
+        self.progress.steps += steps
+        self.progress.accumulated += float(accumulation(self.local.momentum, steps, self.local.nesterov))
 
     def _is_plain(self, phase: Phase) -> bool:
         """Return whether a step is SGD and nothing else, so that nobody sees the gradient as a vector."""
-        is_small = self.round.order.batch_size(phase) != "full"
+        is_small = self.progress.order.batch_size(phase) != "full"
         return self.local.is_plain_sgd and is_small and not self._acts("gradient", phase)
 
     def _emit(self, net: Net, batch_of: BatchOf, inputs: Iterator[Sequence[Inputs]], phase: Phase) -> None:
         where, _ = self.net.slices[phase.trainable]
-        self.round.gradient = torch.zeros_like(self.net.weights)
+        self.progress.gradient = torch.zeros_like(self.net.weights)
         for chunked in islice(inputs, 1):
-            self.round.gradient[where] = self._grad(net, batch_of, chunked, phase)
+            self.progress.gradient[where] = self._grad(net, batch_of, chunked, phase)
 
     def _grad(self, net: Net, batch_of: BatchOf, chunked: Sequence[Inputs], phase: Phase) -> Tensor:
         """Return the gradient of the mean loss over the rows of all chunks."""
@@ -231,13 +231,13 @@ class SequentialLoop:
 
     def _loss(self, net: Net, batch_of: BatchOf, inputs: Inputs, phase: Phase) -> Tensor:
         x, y = batch_of(inputs.rows)
-        batch = Batch(x, y, self.round.phase_client, inputs.drawn)
+        batch = Batch(x, y, self.progress.phase_client, inputs.drawn)
         draws = self._draws.states() if self._first is None and self.net.draws else []
         with self.forward():
-            loss = self._objective(net, batch, self.round.received, self.round.state)
+            loss = self._objective(net, batch, self.progress.received, self.progress.state)
         if self._first is None:
             cached = phase.features == "cached"
-            x = self.rows.batch(self.round.order.part(phase)[inputs.rows["rows"]])[0] if cached else batch.x
+            x = self.rows.batch(self.progress.order.part(phase)[inputs.rows["rows"]])[0] if cached else batch.x
             training = self.net.model.training and not cached
             self._first = FirstBatch(replace(batch, x=x), self._objective, loss.detach(), training, draws)
         return loss
@@ -258,7 +258,7 @@ class SequentialLoop:
         def take(rows: Tensors) -> tuple[Tensor, Tensor]:
             return features.index_select(0, rows["rows"]), labels.index_select(0, rows["rows"])
 
-        is_full = self.round.order.batch_size(phase) == "full"
+        is_full = self.progress.order.batch_size(phase) == "full"
         return kept(take) if is_full and features.device.type == "cpu" else take
 
     # --- the objective on the first batch ---------------------------------------------------------------
@@ -272,7 +272,7 @@ class SequentialLoop:
         first = self._first
         self.net.train(first.training)
         with drawing_from(StepDraws.again(first.draws)), self.forward():
-            return float(first.objective(self.net, first.batch, self.round.received, self.round.state).detach())
+            return float(first.objective(self.net, first.batch, self.progress.received, self.progress.state).detach())
 
 
 @dataclass(frozen=True)

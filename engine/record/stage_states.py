@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from engine.client.entries import Arrays
+from engine.algorithm import Tensors
+from engine.client.messages import Handle
 from engine.experiment import Execution
-from engine.record.states import DiskStore, Handle, MemoryStore, States
+from engine.record.states import DiskStore, MemoryStore, States
 
 
-def open_states(folder: Path, fetch: Callable[[Handle], Arrays], execution: Execution) -> States:
+def open_states(folder: Path, fetch: Callable[[Handle], Tensors], execution: Execution) -> States:
     """An empty store of the kind that ``execution.state_store`` asks for, with its files in ``folder``."""
     if execution.state_store == "disk":
         return DiskStore(folder, fetch, execution.state_cache_mb)

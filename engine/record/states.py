@@ -2,7 +2,7 @@
 
 A state is a dictionary of tensors per client. Two stores with one interface:
 
-* ``MemoryStore`` holds handles: arrays in this process, or Ray object references that the driver owns and only the
+* ``MemoryStore`` holds handles: tensors in this process, or Ray object references that the driver owns and only the
   actors ever open. States are written to disk only by checkpoints.
 * ``DiskStore`` writes every committed state to a file and keeps a bounded cache of recently used ones.
 
@@ -17,25 +17,23 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import safetensors
-import safetensors.numpy
+import safetensors.torch
 
+from engine.algorithm import Tensors
 from engine.base.errors import RunFolderError
 from engine.base.files import write_atomically
 from engine.base.opening import read_bytes
 from engine.base.owned import owned
-from engine.client.entries import Arrays
+from engine.client.messages import Handle
 from engine.record.shapes import STATES
-
-Handle = Any  # arrays, or a reference that the pool can open
 
 
 class States(ABC):
     """The states of all clients that have taken part so far."""
 
-    def __init__(self, folder: Path, fetch: Callable[[Handle], Arrays]) -> None:
+    def __init__(self, folder: Path, fetch: Callable[[Handle], Tensors]) -> None:
         self.folder = folder
         self.fetch = fetch
         self.files: dict[int, str] = {}  # client -> SHA-256 of its state as last written
@@ -63,8 +61,8 @@ class States(ABC):
             if path.stem not in live:
                 path.unlink(missing_ok=True)
 
-    def _write(self, state: Arrays) -> str:
-        content = safetensors.numpy.save(state)
+    def _write(self, state: Tensors) -> str:
+        content = safetensors.torch.save({name: tensor.clone() for name, tensor in state.items()})  # none share memory
         digest = hashlib.sha256(content).hexdigest()
         path = self.folder / f"{digest}.safetensors"
         if not path.exists():
@@ -72,7 +70,7 @@ class States(ABC):
             write_atomically(path, content)
         return digest
 
-    def load(self, digest: str) -> Arrays:
+    def load(self, digest: str) -> Tensors:
         """Read and verify the state in the file of that name; :class:`RunFolderError` if it is damaged."""
         path = self.folder / f"{digest}.safetensors"
         try:
@@ -82,13 +80,13 @@ class States(ABC):
         if hashlib.sha256(content).hexdigest() != digest:
             raise RunFolderError(f"client state {path.name} is damaged: its content does not match its name")
         try:
-            return safetensors.numpy.load(content)
+            return safetensors.torch.load(content)
         except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:  # it was written so
             raise RunFolderError(f"client state {path.name} is damaged ({error})") from None
 
 
 class MemoryStore(States):
-    def __init__(self, folder: Path, fetch: Callable[[Handle], Arrays]) -> None:
+    def __init__(self, folder: Path, fetch: Callable[[Handle], Tensors]) -> None:
         super().__init__(folder, fetch)
         self._handles: dict[int, Handle] = {}
         self._changed: set[int] = set()
@@ -113,9 +111,9 @@ class MemoryStore(States):
 
 
 class DiskStore(States):
-    def __init__(self, folder: Path, fetch: Callable[[Handle], Arrays], cache_mb: int) -> None:
+    def __init__(self, folder: Path, fetch: Callable[[Handle], Tensors], cache_mb: int) -> None:
         super().__init__(folder, fetch)
-        self._cache: OrderedDict[str, Arrays] = OrderedDict()
+        self._cache: OrderedDict[str, Tensors] = OrderedDict()
         self._cached_bytes = 0
         self._limit = cache_mb * 2**20
 
@@ -134,13 +132,13 @@ class DiskStore(States):
     def restore(self, files: Mapping[int, str]) -> None:
         self.files = dict(files)
 
-    def _open(self, digest: str) -> Arrays:
+    def _open(self, digest: str) -> Tensors:
         if digest not in self._cache:
             self._keep(digest, self.load(digest))
         self._cache.move_to_end(digest)
         return self._cache[digest]
 
-    def _keep(self, digest: str, state: Arrays) -> None:
+    def _keep(self, digest: str, state: Tensors) -> None:
         if digest not in self._cache:
             self._cache[digest] = state
             self._cached_bytes += _bytes(state)
@@ -149,5 +147,5 @@ class DiskStore(States):
             self._cached_bytes -= _bytes(dropped)
 
 
-def _bytes(state: Arrays) -> int:
-    return sum(array.nbytes for array in state.values())
+def _bytes(state: Tensors) -> int:
+    return sum(tensor.nbytes for tensor in state.values())

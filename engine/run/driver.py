@@ -21,6 +21,7 @@ from torch import Tensor
 from engine.algorithm import ParamLayout
 from engine.base.errors import RunError
 from engine.client.jobs import set_up_torch
+from engine.client.messages import TrainResult
 from engine.data import Assignment, Dataset
 from engine.experiment import Experiment, Stage
 from engine.record.checkpoints import Position
@@ -32,7 +33,7 @@ from engine.run.sharing import Sharing
 from engine.server.client_map import Exchanges
 from engine.server.evaluation import Evaluation
 from engine.server.federation import Federation
-from engine.server.round import Asked, Look, RoundResult, RoundRunner
+from engine.server.round import Measured, OnLocalModel, RoundRunner
 from engine.server.stage_ends import StageEnds
 from engine.worker.pool import Deadline, Pool
 
@@ -59,7 +60,7 @@ class Driver:
         self.evaluation = Evaluation(self.federation, folder.evaluations, folder.personal, len(dataset.test.labels))
         self._recorder = Recorder(self.federation, folder, dataset, assignment)
         self.rounds = RoundRunner(self.federation)
-        self._look: Look | None = None
+        self._on_local_model: OnLocalModel | None = None
         self.lineage = Lineage(self.federation, folder, self.stage_ends, self.evaluation.stopping)
         shared = reuse if may_share(self.lineage.numerics) else None
         self.sharing = Sharing(self.lineage, self.evaluation, folder, self._recorder.data, shared)
@@ -155,15 +156,15 @@ class Driver:
         began, lineage = time.perf_counter(), self.lineage
         at, before = Position(lineage.position.stage, self.round + 1), lineage.server["weights"]
         every = self.experiment.evaluation.local_every
-        asked = Asked(
+        measured = Measured(
             local_models=bool(every) and at.round % every == 0,
             own_models=self.evaluation.schedule.participants(at),
-            look=self._look,
+            on_local_model=self._on_local_model,
         )
-        result = self.rounds.run(at.stage, at.round, lineage.server, lineage.states, asked)
-        norm = float((result.server["weights"] - before).norm())
-        lineage.commit(result)
-        return self._recorded(result, norm, time.perf_counter() - began)
+        server, trained = self.rounds.run(at.stage, at.round, lineage.server, lineage.states, measured)
+        norm = float((server["weights"] - before).norm())
+        lineage.commit(at.round, server, trained)
+        return self._recorded(trained, norm, time.perf_counter() - began)
 
     def _no_round(self) -> Row:
         """Do what a stage without rounds does; its row, of the model that it ends with."""
@@ -172,15 +173,15 @@ class Driver:
         lineage.torn = True
         lineage.finish()
         norm = float((lineage.server["weights"] - before).norm())
-        context = self.federation.context(lineage.position.stage, self.round)
-        return self._recorded(RoundResult(lineage.server, context), norm, time.perf_counter() - began)
+        return self._recorded(TrainResult(), norm, time.perf_counter() - began)
 
-    def _recorded(self, result: RoundResult, norm: float, seconds: float) -> Row:
+    def _recorded(self, trained: TrainResult, norm: float, seconds: float) -> Row:
         """Add what the last round came to to the tables; the round's row of ``rounds.parquet``."""
         at = self.lineage.position
         stage = self.federation.stage(at.stage, at.round) if self.stage.rounds else self.stage
-        row = self._recorder.round(stage, result, self.lineage.server, norm, seconds)
-        self.evaluation.record_own(at, result.personal, {report.client for report, _ in result.reports})
+        context = self.federation.context(at.stage, at.round)
+        row = self._recorder.round(stage, context, trained, self.lineage.server, norm, seconds)
+        self.evaluation.record_own(at, trained.personal, {report.client for report in trained.reports})
         return row
 
     # --- ending -----------------------------------------------------------------------------------------
@@ -207,9 +208,11 @@ class Driver:
 
     # --- for others -------------------------------------------------------------------------------------
 
-    def watch(self, look: Look | None) -> None:
-        """Show ``look`` the client and its local model ("weights" [P], "buffers" [Q]) after training, from now on."""
-        self._look = look
+    def watch(self, on_local_model: OnLocalModel | None) -> None:
+        """Call ``on_local_model`` with each client and its local model ("weights" [P], "buffers" [Q]) after training,
+        from now on.
+        """
+        self._on_local_model = on_local_model
 
     def write_snapshots(self, folder: Path) -> None:
         """See :meth:`~engine.run.sharing.Sharing.write_snapshots`."""

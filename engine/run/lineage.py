@@ -16,6 +16,7 @@ from engine.base.errors import ResourceError, RunFolderError
 from engine.base.files import writing
 from engine.base.owned import remove_left_behind
 from engine.client.entries import check_restored
+from engine.client.messages import TrainResult
 from engine.experiment import Stage
 from engine.record.checkpoints import Checkpoint, Checkpoints, Position, last_of_stages
 from engine.record.numerics import differing, mixed
@@ -26,7 +27,6 @@ from engine.record.stage_hashes import CODE
 from engine.record.stage_states import StageStates, open_states
 from engine.record.state_projection import check_room
 from engine.server.federation import Federation
-from engine.server.round import RoundResult
 from engine.server.stage_ends import StageEnds
 from engine.server.stopping import Stopping
 
@@ -113,14 +113,16 @@ class Lineage:
         self.torn, self.pending = False, stage.rounds == 0
         self._log_beginning(stage)
 
-    def commit(self, result: RoundResult) -> None:
-        """Take over what a round came to; until its row is written too, the run is torn."""
+    def commit(self, round: int, server: Tensors, trained: TrainResult) -> None:
+        """Take over the server's entries and the clients' states after a round; until its row is written too, the run
+        is torn.
+        """
         self.torn = True
         with writing(self.folder.path):
-            self.states.commit(result.states)
-        self.left_out = {failure.client for failure in result.failures}
-        self.server = result.server
-        self.position = replace(self.position, round=result.context.round)
+            self.states.commit(trained.states)
+        self.left_out = {failure.client for failure in trained.failures}
+        self.server = server
+        self.position = replace(self.position, round=round)
 
     def adopt(self, checkpoint: Checkpoint, round: int, left_out: Iterable[int]) -> None:
         """Go on from another run's checkpoint of this stage, whose clients' states are in this run's folder."""

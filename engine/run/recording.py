@@ -10,8 +10,9 @@ from typing import Any
 from torch import Tensor
 
 from engine import __version__
-from engine.algorithm import Kind, Tensors
+from engine.algorithm import Context, Kind, Tensors
 from engine.base.files import writing
+from engine.client.messages import TrainResult
 from engine.data import Assignment, Dataset
 from engine.experiment import Stage
 from engine.record import matrices
@@ -20,7 +21,6 @@ from engine.record.stage_hashes import stage_hash
 from engine.run.lineage import Lineage
 from engine.server.class_balance import label_entropies
 from engine.server.federation import Federation
-from engine.server.round import RoundResult
 
 
 def weights_sha256(weights: Tensor, buffers: Tensor) -> str:
@@ -40,28 +40,36 @@ class Recorder:
         self._folder = folder
         self._dropped = len(assignment.dropped)
 
-    def round(self, stage: Stage, result: RoundResult, server: Tensors, update_norm: float, seconds: float) -> Row:
+    def round(
+        self,
+        stage: Stage,
+        context: Context,
+        trained: TrainResult,
+        server: Tensors,
+        update_norm: float,
+        seconds: float,
+    ) -> Row:
         """Add the round's rows of ``clients.parquet`` and ``failures.parquet``; its row of ``rounds.parquet``.
 
         server: the entries after the round.
         """
-        number, rows = result.context.round, list[Row]()
-        for report, actor in result.reports:
+        number, rows = context.round, list[Row]()
+        for report in trained.reports:
             row = dict(vars(report))
             row["samples"] = row.pop("num_examples")
-            row |= {"stage": stage.name, "round": number, "actor": actor, "floats_down": result.floats_down}
+            row |= {"stage": stage.name, "round": number, "floats_down": trained.floats_down}
             rows.append(row)
             self._folder.clients.add(row)
-        for failure in result.failures:
+        for failure in trained.failures:
             self._folder.failures.add({"stage": stage.name, "round": number, **vars(failure)})
         samples = [row["samples"] for row in rows]
         kinds = stage.algorithm.kinds
         return {
             "stage": stage.name,
             "round": number,
-            "lr": result.context.lr,
+            "lr": context.lr,
             "clients": len(rows),
-            "failed": len(result.failures),
+            "failed": len(trained.failures),
             "samples": sum(samples),
             "steps": sum(row["steps"] for row in rows),
             "loss_before": _mean([row["loss_before"] for row in rows], samples),

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import safetensors.numpy
+import safetensors.torch
 
+from engine.algorithm import Tensors
 from engine.base.errors import ConfigError, RunError, RunFolderError
 from engine.base.files import link_or_copy, refuse_links
 from engine.base.opening import read_bytes
-from engine.client.entries import Arrays
 from engine.data import Assignment, Dataset
 from engine.experiment import Experiment, Stop, lineage_of
 from engine.record.checkpoints import Checkpoint, Checkpoints
@@ -60,9 +59,9 @@ class LocalModels:
     clients: tuple[int, ...]
     folder: Path
 
-    def __getitem__(self, client: int) -> Arrays:
+    def __getitem__(self, client: int) -> Tensors:
         """ "weights" [P] and "buffers" [Q] with which the client ended."""
-        return safetensors.numpy.load(read_bytes(_file(self.folder, client)))
+        return safetensors.torch.load(read_bytes(_file(self.folder, client)))
 
 
 def _file(folder: Path, client: int) -> Path:
@@ -134,11 +133,9 @@ def local_models(
         models.mkdir()
         place.create(copy)
 
-        def keep(client: int, model: Arrays) -> None:
+        def keep(client: int, model: Tensors) -> None:
             if client in kept:
-                safetensors.numpy.save_file(
-                    {part: np.ascontiguousarray(array) for part, array in model.items()}, _file(models, client)
-                )
+                safetensors.torch.save_file(model, _file(models, client))
 
         pool = _pool(copy, prepared, address)
         try:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from engine.algorithm import Algorithm, Cohort, Context, Tensors
 from engine.base.errors import RunError
 from engine.client.blocks import cut_blocks
-from engine.client.entries import Arrays, cast, checked, floats, not_finite, to_numpy
+from engine.client.entries import cast, checked, floats, not_finite
 from engine.record.stage_states import StageStates
 from engine.server.federation import Federation
 from engine.worker import cost
@@ -42,7 +40,7 @@ def broadcast(algorithm: Algorithm, server: Tensors, context: Context) -> Tensor
 
 def addressed(
     federation: Federation, algorithm: Algorithm, server: Tensors, ids: tuple[int, ...], context: Context
-) -> Arrays:
+) -> Tensors:
     """Return what is meant for each of these clients alone, [K, ...]."""
     members = Cohort(ids, tuple(int(federation.population.sizes[client]) for client in ids))
     rows = algorithm.broadcast_to(server, members, context)
@@ -53,14 +51,14 @@ def addressed(
             )
     if rows:
         checked(algorithm, "broadcast_to", {name: tensor[0] for name, tensor in rows.items()}, context.layout)
-    return to_numpy(rows)
+    return rows
 
 
-def count_floats_down(algorithm: Algorithm, received: Tensors, rows: Arrays) -> int:
+def count_floats_down(algorithm: Algorithm, received: Tensors, rows: Tensors) -> int:
     """Count the numbers that each client of a round receives, but for what it can derive or has got once."""
     known = algorithm.with_traffic("derivable") | algorithm.with_traffic("once")
     shared = floats({name: tensor for name, tensor in received.items() if name not in known})
-    return shared + sum(int(np.prod(array.shape[1:])) for array in rows.values())
+    return shared + floats({name: tensor[0] for name, tensor in rows.items()})
 
 
 def count_sent_once(algorithm: Algorithm, received: Tensors) -> int:
@@ -74,7 +72,7 @@ def count_sent_once(algorithm: Algorithm, received: Tensors) -> int:
 def block_calls(
     federation: Federation,
     ids: Sequence[int],
-    rows: Arrays,
+    rows: Tensors,
     work: Mapping[int, cost.Work],
     states: StageStates,
     stateful: bool,
@@ -95,10 +93,10 @@ def block_calls(
         calls.append(
             Call(
                 label="clients " + ", ".join(map(str, block)),
-                args=(block, {name: array[where] for name, array in rows.items()}, states.are_new(block)),
+                args=(block, {name: tensor[where] for name, tensor in rows.items()}, states.are_new(block)),
                 cost=cost.total(work[client] for client in block).cost(execution.device),
                 states=tuple(states.read(block)) if stateful else (None,) * len(block),
-                handles=len(block) if returns_states else 0,
+                returned_states=len(block) if returns_states else 0,
             )
         )
     return calls

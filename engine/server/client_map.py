@@ -9,15 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 import torch
 
 from engine.algorithm import Context, Kind, Merge, Tensors
 from engine.client.blocks import cut_blocks
-from engine.client.entries import floats, to_numpy
-from engine.client.messages import ComputeJob, MapJob
-from engine.client.sums import added
-from engine.record.states import Handle
+from engine.client.entries import floats
+from engine.client.messages import ComputeJob, Handle, MapJob
+from engine.client.sums import WeightedSum
 from engine.record.tables import Table
 from engine.server.federation import Federation
 from engine.worker.pool import Call, Pool
@@ -81,27 +79,23 @@ class EveryClient:
             for ids in cut_blocks(population.clients, block)
         ]
         job = MapJob(fn, self._context, reduce if callable(reduce) else None, states, self._kinds)
-        results = federation.pool.run("map", to_numpy(shared), job, calls, what="a pass over every client")
+        results = federation.pool.run("map", shared, job, calls, what="a pass over every client")
         down, numbers = self._count_new(shared), dict[int, tuple[int, int]]()
-        totals: dict[str, np.ndarray] = {}
-        parts: dict[str, list[np.ndarray]] = {}
-        merged: Tensors = {}
-        for call, result in zip(calls, results, strict=True):
-            numbers |= {client: (up, down) for client, up in zip(call.args[0], result.value.floats_up, strict=True)}
-            for row in result.value.results:
+        total, merged = WeightedSum(), Tensors()
+        stacked: dict[str, list[torch.Tensor]] = {}
+        for call, mapped in zip(calls, results, strict=True):
+            numbers |= {client: (up, down) for client, up in zip(call.args[0], mapped.floats_up, strict=True)}
+            for answer in mapped.results:
                 if callable(reduce):
-                    tensors = {name: torch.tensor(array) for name, array in row.items()}
-                    merged = reduce(merged, tensors) if merged else tensors
-                    continue
-                for name, array in row.items():
-                    if reduce == "sum":
-                        totals[name] = added(totals.get(name), array, 1)
-                    else:
-                        parts.setdefault(name, []).append(array)
+                    merged = reduce(merged, answer) if merged else answer
+                elif reduce == "sum":
+                    total.add(answer)
+                else:
+                    for name, tensor in answer.items():
+                        stacked.setdefault(name, []).append(tensor)
         self._passes += 1
         ours.record(self._stage, self._context.round, self._when, self._passes, numbers)
-        totals |= {name: np.concatenate(arrays) for name, arrays in parts.items()}
-        return merged | {name: torch.from_numpy(total) for name, total in totals.items()}
+        return merged | total.total() | {name: torch.cat(tensors) for name, tensors in stacked.items()}
 
     def _count_new(self, shared: Tensors) -> int:
         """Numbers of ``shared`` that clients do not have of an earlier pass: each tensor goes down once."""
@@ -120,5 +114,5 @@ class ServerSide:
     def __call__(self, fn: Callable[..., Tensors], shared: Tensors) -> Tensors:
         job = ComputeJob(fn, self._context.round)
         call = Call(label="server-side training", args=())
-        [result] = self._pool.run("compute", to_numpy(shared), job, [call], f"round {job.round}")
-        return {name: torch.tensor(array) for name, array in result.value.items()}
+        [made] = self._pool.run("compute", shared, job, [call], f"round {job.round}")
+        return made

@@ -14,7 +14,6 @@ import numpy as np
 
 from engine.algorithm import Algorithm, Tensors
 from engine.algorithm.personalised import has_global_model, personalise_phases
-from engine.client.entries import to_numpy
 from engine.client.messages import OwnScores, PersonalJob, Scores
 from engine.record.checkpoints import Position
 from engine.record.columns import finite
@@ -76,10 +75,10 @@ class Evaluation:
         for start in range(0, self._test_rows, BLOCK_ROWS):
             end = min(start + BLOCK_ROWS, self._test_rows)
             calls.append(Call(label=f"test rows from {start}", args=(start, end), cost=end - start))
-        shared = to_numpy({name: server[name] for name in ("weights", "buffers")})
+        shared = {name: server[name] for name in ("weights", "buffers")}
         what = f"evaluation after round {at.round}"
         results = self._federation.pool.run("evaluate", shared, algorithm, calls, what=what)
-        return self.headline(at, "global", [result.value for result in results])
+        return self.headline(at, "global", list(results))
 
     def headline(self, at: Position, scope: Literal["global", "personal"], scores: Sequence[Scores]) -> Row:
         """Add the round's row of ``evaluations.parquet``, of all these test rows together."""
@@ -101,7 +100,7 @@ class Evaluation:
     def record_own(self, at: Position, found: Sequence[OwnScores], participants: Collection[int]) -> None:
         """Add rows of clients' own models; ``participants``: the round's cohort, without those that failed."""
         for one in found:
-            samples = int(one.scores.count.sum())
+            samples = sum(one.scores.count)
             self._personal.add(
                 {
                     "stage": self._name(at),
@@ -110,7 +109,7 @@ class Evaluation:
                     "point": one.point,
                     "participant": one.client in participants,
                     "samples": samples,
-                    "accuracy": float(one.scores.correct.sum() / samples),
+                    "accuracy": sum(one.scores.correct) / samples,
                     "loss": finite(one.scores.loss / samples),
                 }
             )
@@ -132,7 +131,7 @@ class Evaluation:
         federation, ids = self._federation, self._federation.population.testers
         stage, context = federation.stage(at.stage, at.round), federation.context(at.stage, at.round)
         algorithm = stage.algorithm
-        shared = to_numpy(broadcast(algorithm, server, context))
+        shared = broadcast(algorithm, server, context)
         tuning = federation.experiment.evaluation.fine_tuning if self.schedule.fine_tuned(at) else None
         phases = personalise_phases(algorithm, context) + ((tuning,) if tuning else ())
         population = federation.population
@@ -146,7 +145,7 @@ class Evaluation:
         job = PersonalJob(algorithm, stage.local, context, tuning)
         what = f"clients' own models after round {at.round}"
         results = federation.pool.run("measure", shared, job, calls, what=what)
-        found: list[OwnScores] = [one for result in results for one in result.value]
+        found: list[OwnScores] = [one for block in results for one in block]
         names = {point: name for name, point in OF_HELD_OUT.items()}
         found = [replace(one, point=names[one.point]) if one.client in population.held_out else one for one in found]
         if fine_tuned_alone:

@@ -1,6 +1,6 @@
 """A round: cohort, broadcast, blocks, sums, aggregation.
 
-    result = RoundRunner(federation).run(number, round, server, states, asked)
+    server, trained = RoundRunner(federation).run(number, round, server, states, measured)
 
 Nothing here depends on where blocks ran, and nothing is written: what a round came to is in its result.
 """
@@ -9,81 +9,35 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import numpy as np
-import torch
+from torch import Tensor
 
-from engine.algorithm import Algorithm, Context, Pooled, Tensors
+from engine.algorithm import Algorithm, Context, Tensors
 from engine.base.errors import MemoryShort, RunError
 from engine.client.blocks import cut_blocks
-from engine.client.entries import Arrays, to_numpy
 from engine.client.global_generators import drawing_nothing
-from engine.client.messages import ClientFailure, ClientReport, OwnScores, TrainJob
-from engine.client.sums import CohortSums
+from engine.client.messages import ClientFailure, TrainJob, TrainResult
 from engine.experiment import Stage
 from engine.record.stage_states import StageStates
-from engine.record.states import Handle
 from engine.server.broadcast import addressed, block_calls, broadcast, count_floats_down, settled
 from engine.server.client_map import ServerSide
 from engine.server.federation import Federation
 from engine.worker import cost
-from engine.worker.pool import Call, Result
+from engine.worker.pool import Call
 from engine.worker.preflight import Preflight
 
 log = logging.getLogger("fedskew")
-Look = Callable[[int, Arrays], None]  # is shown a client and its local model: "weights" [P], "buffers" [Q]
+OnLocalModel = Callable[[int, Tensors], None]  # is shown a client and its local model: "weights" [P], "buffers" [Q]
 
 
 @dataclass(frozen=True)
-class Asked:
+class Measured:
     """The measurements that a round makes beside training."""
 
     local_models: bool = False  # each local model on the test set
     own_models: bool = False  # clients' own models on their own test rows, before and after
-    look: Look | None = None
-
-
-@dataclass
-class RoundResult:
-    """The new server entries, and all that clients sent and reported."""
-
-    server: Tensors  # as before_round made them, and once uploads are aggregated the new entries
-    context: Context
-    sums: CohortSums = field(default_factory=CohortSums)
-    floats_down: int = 0  # numbers that each client received
-    reports: list[tuple[ClientReport, int]] = field(default_factory=list)  # with the actor it ran on
-    failures: list[ClientFailure] = field(default_factory=list)
-    stacked: list[Arrays] = field(default_factory=list)  # single uploads in client order, if asked for
-    personal: list[OwnScores] = field(default_factory=list)  # of clients' own models, if asked for
-    states: dict[int, Handle] = field(default_factory=dict)  # client -> new state
-
-    def add(self, call: Call, result: Result) -> None:
-        """Take in a block, in block order; of clients that failed nothing but the failure."""
-        block = result.value
-        self.failures.extend(block.failures)
-        if not block.reports:  # all of them failed: there is nothing to add
-            return
-        self.sums.add(block.sums)
-        self.reports.extend((report, result.actor) for report in block.reports)
-        self.stacked.extend(block.stacked)
-        self.personal.extend(block.personal)
-        if call.handles:
-            new = dict(zip(call.args[0], result.handles, strict=True))
-            self.states.update({report.client: new[report.client] for report in block.reports})
-
-    def pooled(self) -> Pooled:
-        """The uploads as the algorithm sees them."""
-        stacked = self.stacked
-        return Pooled(
-            mean=self.sums.mean(),
-            weight=self.sums.weight,
-            count=len(self.reports),
-            stacked={name: torch.from_numpy(np.stack([upload[name] for upload in stacked])) for name in stacked[0]}
-            if stacked
-            else None,
-            ids=tuple(report.client for report, _ in self.reports),
-        )
+    on_local_model: OnLocalModel | None = None
 
 
 class RoundRunner:
@@ -93,36 +47,41 @@ class RoundRunner:
         self._federation = federation
         self._tried: set[int] = set()  # stages of which a trial was made, see _preflight
 
-    def run(self, number: int, round: int, server: Tensors, states: StageStates, asked: Asked) -> RoundResult:
-        """Run ``round`` (global) of the stage with that number, from the server's entries and clients' states."""
-        federation = self._federation
+    def run(
+        self, number: int, round: int, server: Tensors, states: StageStates, measured: Measured
+    ) -> tuple[Tensors, TrainResult]:
+        """Run ``round`` (global) of the stage with that number, from the server's entries and clients' states.
+
+        Returns the new entries, and what the cohort's training has come to.
+        """
+        federation, buffers = self._federation, server["buffers"]
         stage = federation.stage(number, round)
         algorithm, cohort = stage.algorithm, federation.cohort(round)
         context = federation.context(number, round, len(cohort))
         with drawing_nothing(f"round {round}: {type(algorithm).__name__}.before_round"):
             made = algorithm.before_round(server, ServerSide(federation.pool, context), context)
-        result = RoundResult(settled(federation, number, round - 1, algorithm, "before_round", made), context)
+        server = settled(federation, number, round - 1, algorithm, "before_round", made)
+        trained = TrainResult()
         if not cohort:
             log.warning("round %d: nobody was drawn, so there is nothing to learn from", round)
-            return result
-        self._preflight(number, stage, result)
+            return server, trained
+        self._preflight(number, stage, server, context)
         with drawing_nothing(f"round {round}: {type(algorithm).__name__}.broadcast"):
-            received = broadcast(algorithm, result.server, context)
-            rows = addressed(federation, algorithm, result.server, cohort, context)
-        result.floats_down = count_floats_down(algorithm, received, rows)
-        job, calls = self._job(stage, context, asked), self._calls(stage, cohort, rows, context, states)
-        for call, trained in self._results(stage, context, job, to_numpy(received), calls):
-            if asked.look is not None:
-                for report, model in zip(trained.value.reports, trained.value.models, strict=True):
-                    asked.look(report.client, model)
-            result.add(call, trained)
-        self._check_failures(context, result.failures)
-        result.server = self._aggregated(number, algorithm, result, buffers=server["buffers"])
-        return result
+            received = broadcast(algorithm, server, context)
+            rows = addressed(federation, algorithm, server, cohort, context)
+        trained.floats_down = count_floats_down(algorithm, received, rows)
+        job, calls = self._job(stage, context, measured), self._calls(stage, cohort, rows, context, states)
+        for block in self._blocks(stage, context, job, received, calls):
+            if measured.on_local_model is not None:
+                for report, model in zip(block.reports, block.models, strict=True):
+                    measured.on_local_model(report.client, model)
+            trained.merge(block)
+        self._check_failures(context, trained.failures)
+        return self._aggregated(number, algorithm, server, trained, context, buffers), trained
 
     # --- pieces ---------------------------------------------------------------------------------------
 
-    def _job(self, stage: Stage, context: Context, asked: Asked) -> TrainJob:
+    def _job(self, stage: Stage, context: Context, measured: Measured) -> TrainJob:
         experiment = self._federation.experiment
         return TrainJob(
             algorithm=stage.algorithm,
@@ -130,15 +89,15 @@ class RoundRunner:
             context=context,
             stateful=stage.algorithm.stateful,
             probe=experiment.evaluation.client_loss,
-            test_locally=asked.local_models,
-            keep_models=asked.look is not None,
-            test_own=asked.own_models,
+            test_locally=measured.local_models,
+            keep_models=measured.on_local_model is not None,
+            test_own=measured.own_models,
             together=self._federation.together(stage.algorithm, context),
             drop=experiment.participation.on_client_error == "drop",
         )
 
     def _calls(
-        self, stage: Stage, cohort: tuple[int, ...], rows: Arrays, context: Context, states: StageStates
+        self, stage: Stage, cohort: tuple[int, ...], rows: Tensors, context: Context, states: StageStates
     ) -> list[Call]:
         """The cohort in blocks; the longest expected are sent first, which changes no bit."""
         federation, algorithm = self._federation, stage.algorithm
@@ -149,14 +108,13 @@ class RoundRunner:
         stateful, together = algorithm.stateful, federation.together(algorithm, context)
         return block_calls(federation, cohort, rows, work, states, stateful, together, returns_states=stateful)
 
-    def _results(
-        self, stage: Stage, context: Context, job: TrainJob, received: Arrays, calls: Sequence[Call]
-    ) -> Iterator[tuple[Call, Result]]:
+    def _blocks(
+        self, stage: Stage, context: Context, job: TrainJob, received: Tensors, calls: Sequence[Call]
+    ) -> Iterator[TrainResult]:
         """Yield each block's result; a worker's want of memory is told with what would fit."""
         federation = self._federation
         try:
-            results = federation.pool.run("train", received, job, calls, what=f"round {context.round}")
-            yield from zip(calls, results, strict=True)
+            yield from federation.pool.run("train", received, job, calls, what=f"round {context.round}")
         except MemoryShort as error:
             clients = max(len(call.args[0]) for call in calls)
             rows, side_by_side = (
@@ -167,14 +125,25 @@ class RoundRunner:
             preflight = Preflight(federation.experiment, stage, context, side_by_side, rows, together, lanes)
             raise MemoryShort(f"{error}; {preflight.smaller(federation.largest_layout)}") from error
 
-    def _aggregated(self, number: int, algorithm: Algorithm, result: RoundResult, buffers: torch.Tensor) -> Tensors:
-        """The new server entries: means formed in float64, then kept in the run's precision."""
-        context, sums = result.context, result.sums
-        if not sums.weight > 0 or sums.buffers is None:
-            raise RunError(f"round {context.round}: the uploads' weights add up to {sums.weight}: there is no mean")
-        mean_buffers = sums.mean_buffers() if algorithm.shares_buffers else buffers
+    def _aggregated(
+        self,
+        number: int,
+        algorithm: Algorithm,
+        server: Tensors,
+        trained: TrainResult,
+        context: Context,
+        buffers: Tensor,
+    ) -> Tensors:
+        """The new server entries: means formed in float64, then kept in the run's precision.
+
+        buffers: [Q] that stay where clients share none.
+        """
+        if not trained.sum.weight > 0:
+            weight = trained.sum.weight
+            raise RunError(f"round {context.round}: the uploads' weights add up to {weight}: there is no mean")
+        mean_buffers = trained.sum.mean_buffers() if algorithm.shares_buffers else buffers
         with drawing_nothing(f"round {context.round}: {type(algorithm).__name__}.aggregate"):
-            made = algorithm.aggregate(result.server, result.pooled(), context) | {"buffers": mean_buffers}
+            made = algorithm.aggregate(server, trained.pooled(), context) | {"buffers": mean_buffers}
         return settled(self._federation, number, context.round - 1, algorithm, "aggregate", made)
 
     def _check_failures(self, context: Context, failures: Sequence[ClientFailure]) -> None:
@@ -191,12 +160,12 @@ class RoundRunner:
             )
         log.warning("%s and are left out; the first: %s", counted, first)
 
-    def _preflight(self, number: int, stage: Stage, result: RoundResult) -> None:
+    def _preflight(self, number: int, stage: Stage, server: Tensors, context: Context) -> None:
         """Once a stage, before it trains: whether the workers' memory will do, by a trial of the largest client."""
         if number in self._tried:
             return
         self._tried.add(number)
-        federation, algorithm, context = self._federation, stage.algorithm, result.context
+        federation, algorithm = self._federation, stage.algorithm
         client, together = federation.population.largest, federation.together(algorithm, context)
         blocks = cut_blocks(range(context.cohort_size), federation.experiment.execution.block, together)
         lanes = federation.lanes(algorithm, context)
@@ -206,11 +175,11 @@ class RoundRunner:
         preflight = Preflight(federation.experiment, stage, context, federation.pool.side_by_side, held, clients)
         if not preflight.due(federation.largest_layout):
             return
-        received = to_numpy(broadcast(algorithm, result.server, context))
-        rows = addressed(federation, algorithm, result.server, (client,), context)
+        received = broadcast(algorithm, server, context)
+        rows = addressed(federation, algorithm, server, (client,), context)
         job = TrainJob(
             algorithm, preflight.local, context, stateful=False, probe=True, test_locally=False, together=together
         )
         call = Call(label=f"client {client}", args=((client,), rows, preflight.rows, clients))
         [peak] = federation.pool.run("peak", received, job, [call], what="preflight")
-        preflight.report(peak.value)
+        preflight.report(peak)

@@ -69,7 +69,7 @@ class StageEnds:
             layout, zeros = federation.largest_layout, federation.fresh["weights"].new_zeros
             context = replace(context, layout=layout)
             received |= {"weights": zeros(layout.size), "buffers": zeros(layout.buffers)}
-        received |= {name: torch.as_tensor(array[0]) for name, array in rows.items()}
+        received |= {name: tensor[0] for name, tensor in rows.items()}
         counts = torch.from_numpy(population.class_counts()[client])
         streams = Streams(federation.experiment.seed, 0, client)
         return first_state(algorithm, Client(int(population.sizes[client]), counts, context, streams), received, {})

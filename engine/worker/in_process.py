@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
+from engine.algorithm import Tensors
 from engine.client.blocks import AUTO_BLOCKS
-from engine.client.entries import Arrays
 from engine.client.jobs import JobRunner
+from engine.client.messages import Handle
 from engine.data import Assignment, Dataset
 from engine.experiment import Experiment
 from engine.record.numerics import hardware_of, numerics
-from engine.record.states import Handle
-from engine.worker.pool import Call, Pool, Result
+from engine.worker.pool import Call, Pool
 from engine.worker.thread_count import workers_of
 
 AHEAD = AUTO_BLOCKS  # calls whose results may wait for one before them
@@ -39,16 +39,14 @@ class InProcessPool(Pool):
     def numerics(self) -> dict[str, str]:
         return self._numerics
 
-    def run(self, method: str, shared: Arrays, job: Any, calls: Sequence[Call], what: str) -> Iterator[Result]:
+    def run(self, method: str, shared: Tensors, job: Any, calls: Sequence[Call], what: str) -> Iterator[Any]:
         workers = self._workers[: len(calls)]
         for worker in workers:
             worker.receive(shared)
 
-        def work(number: int, call: Call) -> Result:
+        def work(number: int, call: Call) -> Any:
             self.deadline.check(f"{what}: {call.label}")
-            value = getattr(workers[number], method)(job, *call.args, *call.states)
-            first, *handles = value if call.handles else (value,)
-            return Result(first, tuple(handles), actor=0)
+            return getattr(workers[number], method)(job, *call.args, *call.states)
 
         if self._threads is None or len(workers) < 2:
             yield from (work(0, call) for call in calls)
@@ -57,14 +55,14 @@ class InProcessPool(Pool):
 
     @staticmethod
     def _in_threads(
-        threads: ThreadPoolExecutor, work: Callable[[int, Call], Result], calls: Sequence[Call], workers: int
-    ) -> Iterator[Result]:
+        threads: ThreadPoolExecutor, work: Callable[[int, Call], Any], calls: Sequence[Call], workers: int
+    ) -> Iterator[Any]:
         """Yield the results of ``calls`` in order; the longest of the next ones starts first, on any idle worker."""
         idle = SimpleQueue[int]()
         for number in range(workers):
             idle.put(number)
 
-        def work_of_idle(call: Call) -> Result:
+        def work_of_idle(call: Call) -> Any:
             number = idle.get()
             try:
                 return work(number, call)
@@ -85,7 +83,7 @@ class InProcessPool(Pool):
                 future.cancel()
             wait(futures.values())
 
-    def fetch(self, handle: Handle) -> Arrays:
+    def fetch(self, handle: Handle) -> Tensors:
         return handle
 
     def close(self) -> None:

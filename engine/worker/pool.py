@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from engine.algorithm import Tensors
 from engine.base.errors import RunError
-from engine.client.entries import Arrays
-from engine.record.states import Handle
+from engine.client.messages import Handle
 
 
 @dataclass(frozen=True)
@@ -28,16 +28,7 @@ class Call:
     args: tuple[Any, ...]
     cost: float = 1.0  # expected work, in any unit; the longest start first
     states: tuple[Handle | None, ...] = ()
-    handles: int = 0  # how many results after the first stay where they are, as handles
-
-
-@dataclass(frozen=True)
-class Result:
-    """The value that a call returned, with handles to what stays where it was computed."""
-
-    value: Any
-    handles: tuple[Handle, ...]
-    actor: int  # the number of the actor that computed it; 0 in process
+    returned_states: int = 0  # at most, of the value's; a pool may leave them where they are and put handles there
 
 
 class Deadline:
@@ -74,15 +65,16 @@ class Pool(ABC):
         """Libraries and hardware that the workers compute with, see :func:`engine.record.numerics.numerics`."""
 
     @abstractmethod
-    def run(self, method: str, shared: Arrays, job: Any, calls: Sequence[Call], what: str) -> Iterator[Result]:
-        """Yield the results of ``calls`` in their order; ``what`` says in messages what is waited for.
+    def run(self, method: str, shared: Tensors, job: Any, calls: Sequence[Call], what: str) -> Iterator[Any]:
+        """Yield what ``calls`` return, in their order; ``what`` says in messages what is waited for.
 
-        ``shared`` and ``job`` are the same for all calls and travel once.
+        ``shared`` and ``job`` are the same for all calls and travel once. No worker writes to ``shared``, to what is in
+        a call, or to a state: it makes a copy of what it is given.
         """
 
     @abstractmethod
-    def fetch(self, handle: Handle) -> Arrays:
-        """Return the arrays behind a handle."""
+    def fetch(self, handle: Handle) -> Tensors:
+        """Return the state behind a handle."""
 
     @abstractmethod
     def close(self) -> None:

@@ -96,8 +96,8 @@ class Driven:
         return self.sha, self.summary["states_sha256"]
 
     @property
-    def states(self) -> list[dict[str, Any]]:
-        """What each client keeps, as arrays; empty for one that has not taken part."""
+    def states(self) -> list[Tensors]:
+        """What each client keeps; empty for one that has not taken part."""
         driver = self.driver
         handles = driver.lineage.states.store.read(range(len(driver.federation.population.sizes)))
         return [{} if handle is None else driver.pool.fetch(handle) for handle in handles]
@@ -109,9 +109,9 @@ class Driven:
     def numbers(self) -> Tensors:
         """All that training changes, by name: the server's entries, and what clients keep."""
         kept = {
-            f"state of client {k}: {name}": array for k, one in enumerate(self.states) for name, array in one.items()
+            f"state of client {k}: {name}": tensor for k, one in enumerate(self.states) for name, tensor in one.items()
         }
-        return {**self.server, **{name: torch.as_tensor(array) for name, array in kept.items()}}
+        return {**self.server, **kept}
 
 
 def open_driver(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from algorithms.fedper import FedPer
 from engine.algorithm import Client, ParamLayout, Tensors, seeds
 from engine.algorithm.labels import own_logits, packed, spread, to_global, to_local, unpacked
-from engine.client.client_round import ClientRound
+from engine.client.client_round import ClientTask
 from engine.client.entries import kept, opened
 from engine.data import Assignment
 from engine.experiment import Local
@@ -93,7 +93,7 @@ def test_absent_rows_stay_zero(tmp_path: Path, local: dict[str, object]) -> None
     body = run.driver.layout.body_of(run.server["weights"])
     received = {"base": body, "top": body[:0], "buffers": run.server["buffers"]}
     indices = torch.as_tensor(parts.clients[0])
-    visit = ClientRound(FedPer(), Local(), 0, indices, client.context, received, {}, newcomer=True)
+    visit = ClientTask(FedPer(), Local(), 0, indices, client.context, received, {}, newcomer=True)
     first = trainer.state_of(visit, client)
     rows = first["head"][: 4 * 12].view(4, 12)
     assert rows[0].abs().min() > 0
@@ -110,7 +110,7 @@ def test_a_first_head_depends_on_seed_and_client_alone(tmp_path: Path) -> None:
     def first(number: int, round: int = 1, seed: int = 0) -> torch.Tensor:
         bench.trainer.seed = seed
         client = bench.trainer.client(number, bench.parts[0], replace(bench.context, round=round))
-        visit = ClientRound(algorithm, Local(), number, bench.parts[0], client.context, received, {}, newcomer=True)
+        visit = ClientTask(algorithm, Local(), number, bench.parts[0], client.context, received, {}, newcomer=True)
         return bench.trainer.state_of(visit, client)["head"]
 
     assert torch.equal(first(0), first(0, round=7))

@@ -15,7 +15,7 @@ from algorithms.fedavg import FedAvg
 from algorithms.generators import GeneratorSpec, images, train_against
 from engine.algorithm import Batch, Cohort, Tensors, seeds
 from engine.base.errors import ConfigError
-from engine.client.client_round import ClientRound
+from engine.client.client_round import ClientTask
 from engine.client.training_tools import FlatTrainingTools
 from engine.experiment import Experiment, Local
 from engine.models import MLP, ResNet8
@@ -360,7 +360,7 @@ def test_training_changes_neither_teacher_nor_generator(generator: str) -> None:
     bench, received, _ = ready(algorithm)
     before = {name: tensor.clone() for name, tensor in received.items()}
     local = Local(epochs=2, batch_size=4, lr=0.1)
-    bench.trainer.train(ClientRound(algorithm, local, 0, bench.parts[0], bench.context, received, {}))
+    bench.trainer.train(ClientTask(algorithm, local, 0, bench.parts[0], bench.context, received, {}))
     assert all(torch.equal(received[name], before[name]) for name in before)
 
 

@@ -15,7 +15,7 @@ from algorithms.clsnorm import ClsNorm
 from algorithms.clsprox import ClsProx
 from engine.algorithm import Client, Context, ParamLayout, Phase, Tensors, seeds
 from engine.base.errors import ConfigError
-from engine.client.client_round import ClientRound
+from engine.client.client_round import ClientTask
 from engine.client.flat_net import FlatNet
 from engine.client.trainer import Trainer
 from engine.data.batches import Rows, orders
@@ -150,7 +150,7 @@ def assert_trains_with_the_penalty(algorithm: ClsProx, parts: tuple[str, ...], h
     rows = Rows(data, data.train, CPU, torch.float64)
     received = {"weights": net.weights.clone(), "buffers": net.buffers.clone()}
     context = Context(1, LOCAL.lr, 4, 120, 2, 2.0, 0.5, net.layout)
-    trained = Trainer(net, rows, seed=0).train(ClientRound(algorithm, LOCAL, 0, INDICES, context, received, {}))
+    trained = Trainer(net, rows, seed=0).train(ClientTask(algorithm, LOCAL, 0, INDICES, context, received, {}))
     wanted = by_hand(network(spec), rows, algorithm.mu, parts)
     assert (wanted - received["weights"]).abs().max() > 1e-2
     torch.testing.assert_close(trained.upload["weights"], wanted, rtol=0, atol=1e-12)

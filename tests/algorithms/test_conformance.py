@@ -364,7 +364,7 @@ def test_running_variances_stay_positive(tmp_path: Path, name: str) -> None:
             if state
             for entry in own & state.keys()
         ]
-        for buffers in (driver.lineage.server["buffers"], *map(torch.as_tensor, kept)):
+        for buffers in (driver.lineage.server["buffers"], *kept):
             assert (buffers[variances] > 0).all()
             assert len(buffers) == driver.layout.buffers  # floating ones alone: counters never travel
     driver.close()

@@ -14,7 +14,7 @@ from engine.algorithm import Pooled, Tensors
 from engine.base.errors import ConfigError
 from engine.record.run_folder import RunFolder
 from engine.run.driver import Driver
-from engine.server.round import RoundResult, RoundRunner
+from engine.server.round import RoundRunner
 from engine.worker.in_process import InProcessPool
 from tests.support.outcomes import variance_mask
 from tests.support.pencil import context, regression
@@ -145,8 +145,8 @@ def test_mutants_are_killed(mutant: Any, check: Any) -> None:
 class MomentumOnBuffers(RoundRunner):
     """G-07 (MOON's code), E-07 (FedNova's, by name of the layer): the rule for weights reaches running statistics."""
 
-    def _aggregated(self, number: int, algorithm: Any, result: RoundResult, buffers: torch.Tensor) -> Tensors:
-        new = super()._aggregated(number, algorithm, result, buffers)
+    def _aggregated(self, *args: Any) -> Tensors:
+        new, buffers = super()._aggregated(*args), args[-1]
         self.velocity = 0.9 * getattr(self, "velocity", 0.0) + (new["buffers"] - buffers)
         return {**new, "buffers": buffers + self.velocity}
 

@@ -141,8 +141,8 @@ def test_server_follows_what_clients_keep_in_a_run(tmp_path: Path, weighting: st
     for client, size in enumerate(sizes / sizes.sum()):
         state = done.driver.lineage.states.store.read([client])[0]
         if state is not None:
-            kept["control"] += size * torch.tensor(state["control"])
-            kept["drift"] += (size if weighting == "samples" else 1 / len(SIZES)) * torch.tensor(state["drift"])
+            kept["control"] += size * state["control"]
+            kept["drift"] += (size if weighting == "samples" else 1 / len(SIZES)) * state["drift"]
     torch.testing.assert_close(done.server["control"], kept["control"], rtol=0, atol=1e-10)
     torch.testing.assert_close(done.server["mean_drift"], kept["drift"], rtol=0, atol=1e-10)
 

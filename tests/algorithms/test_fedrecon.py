@@ -14,7 +14,7 @@ from algorithms.fedrecon import FedRecon
 from algorithms.pflego import Pflego
 from engine.algorithm import Batch, Client, Context, LocalRun, ModelState, Phase, Pooled, Scalar, Tensors, seeds
 from engine.base.errors import ConfigError
-from engine.client.client_round import ClientRound
+from engine.client.client_round import ClientTask
 from engine.experiment import Local
 from engine.models import MLP
 from tests.support.bench import FEW, Bench, descend
@@ -96,7 +96,7 @@ def check_evaluation(cls: type[FedRecon]) -> None:
         for number in range(len(FEW)):
             state = {} if reset else bench.stored(number, kept)
             about = (algorithm, FULL, number, bench.parts[number], bench.context, bench.received(algorithm))
-            bench.trainer.personalise(ClientRound(*about, state, newcomer=reset))
+            bench.trainer.personalise(ClientTask(*about, state, newcomer=reset))
             got = bench.net.weights.clone()
             load_fresh_head(bench, algorithm, number)
             if not reset:

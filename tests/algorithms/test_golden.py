@@ -18,9 +18,9 @@ from algorithms.fedavg import FedAvg
 from algorithms.fedprox import FedProx
 from algorithms.scaffold import Scaffold
 from engine.algorithm import Algorithm, Batch, Pooled, Tensors, accumulation, seeds
-from engine.client.client_round import ClientRound
+from engine.client.client_round import ClientTask
 from engine.client.flat_net import FlatNet
-from engine.client.sums import BlockSums
+from engine.client.sums import WeightedSum
 from engine.data import Assignment, Dataset
 from engine.data.batches import Rows, orders
 from engine.experiment import Local
@@ -37,7 +37,7 @@ def one_client(
     received = {"weights": weights, "buffers": net.buffers, "control": torch.zeros(2, dtype=torch.float64)}
     section = Local(steps=steps, lr=lr, batch_size=1, **local)
     return trainer.train(
-        ClientRound(algorithm, section, 0, torch.tensor([0]), context(net, lr), received, {}, newcomer=True)
+        ClientTask(algorithm, section, 0, torch.tensor([0]), context(net, lr), received, {}, newcomer=True)
     )
 
 
@@ -46,13 +46,12 @@ def test_sum_of_two_clients_by_hand() -> None:
 
     Client 0 with 1 row ends at (2, 4), client 1 with 3 rows at (6, 8): (1*2 + 3*6)/4 = 5, (1*4 + 3*8)/4 = 7.
     """
-    sums = BlockSums()
+    sums = WeightedSum()
     for rows, end in ((1, [2.0, 4.0]), (3, [6.0, 8.0])):
         tensor = torch.tensor(end)
         sums.add({"weights": tensor}, torch.zeros(0), float(rows), rows)
-    mean = {"weights": sums.uploads["weights"] / sums.weight}
     server = {"weights": torch.zeros(2), "buffers": torch.zeros(0)}
-    pooled = Pooled(mean=mean, weight=sums.weight, count=2)
+    pooled = Pooled(mean=sums.mean(), weight=sums.weight, count=2)
     net = regression([0.0])[1]
     assert FedAvg().aggregate(server, pooled, context(net))["weights"].tolist() == [5.0, 7.0]
     half = FedAvg(server_lr=0.5).aggregate(server, pooled, context(net))
@@ -62,10 +61,10 @@ def test_sum_of_two_clients_by_hand() -> None:
 def test_identical_clients_give_the_same_model() -> None:
     """Kills: a mean that rounds (O-1): 3 and 7 rows of the same float32 vector must give that vector."""
     vector = torch.randn(1000, generator=seeds.generator(0, "test"))
-    sums = BlockSums()
+    sums = WeightedSum()
     for rows in (3, 7, 1021):
         sums.add({"weights": vector}, torch.zeros(0), float(rows), rows)
-    assert torch.equal((sums.uploads["weights"] / sums.weight).float(), vector)
+    assert torch.equal(sums.mean()["weights"].float(), vector)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +154,7 @@ def test_server_control_is_the_mean_of_all_clients(tmp_path: Path, weighting: st
         state = run.driver.lineage.states.store.read([client])[0]
         share = size / sum(SIZES) if weighting == "samples" else 1 / len(SIZES)
         if state is not None:
-            controls += share * torch.tensor(state["control"])
+            controls += share * state["control"]
     torch.testing.assert_close(run.server["control"], controls, rtol=0, atol=1e-14)
     wrong = drive(tmp_path / "wrong", settings.override(["algorithm.weighting=cbfl_code"]))
     assert (wrong.server["control"].norm() / run.server["control"].norm()) > 1.5
@@ -182,16 +181,15 @@ def test_scaffold_reaches_the_optimum_where_fedavg_is_biased(monkeypatch: pytest
         server = algorithm.init_server({"weights": torch.zeros(2, dtype=torch.float64)}, where)
         states: list[Any] = [{}, {}]
         for number in range(300):
-            sums = BlockSums()
+            sums = WeightedSum()
             received = {**algorithm.broadcast(server, where), "buffers": net.buffers}
             for client in (0, 1):
                 local = Local(steps=10, lr=0.05, batch_size=1)
                 about = (algorithm, local, client, torch.tensor([client]), where, received, states[client])
-                trained = trainer.train(ClientRound(*about, newcomer=number == 0))
+                trained = trainer.train(ClientTask(*about, newcomer=number == 0))
                 states[client] = trained.new_state
                 sums.add(trained.upload, trained.buffers, trained.weight, trained.num_examples)
-            mean = {name: total / sums.weight for name, total in sums.uploads.items()}  # of two: scaled
-            server = algorithm.aggregate(server, Pooled(mean, sums.weight, 2), where)
+            server = algorithm.aggregate(server, Pooled(sums.mean(), sums.weight, 2), where)
         ends[type(algorithm)] = server["weights"][0].item()
     assert ends[Scaffold] == pytest.approx(0.8, abs=1e-9)
     assert abs(ends[FedAvg] - 0.8) > 0.02

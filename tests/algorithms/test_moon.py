@@ -205,7 +205,7 @@ def test_each_client_keeps_its_own(tmp_path: Path) -> None:
     states = {client: run.driver.lineage.states.store.read([client])[0] for client in range(len(FEW))}
     states = {client: state for client, state in states.items() if state is not None}
     assert set(states) == set(taken.index)
-    assert len({state["previous"].tobytes() for state in states.values()}) == len(states)
+    assert len({tuple(state["previous"].flatten().tolist()) for state in states.values()}) == len(states)
     assert {state["previous"].shape for state in states.values()} == {(1, run.driver.layout.size)}
 
 

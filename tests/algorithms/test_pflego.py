@@ -20,7 +20,7 @@ from algorithms.fedper import FedPer
 from algorithms.pflego import Pflego
 from engine.algorithm import Algorithm, Context, Pooled, Tensors
 from engine.base.errors import ClientError, ConfigError
-from engine.client.client_round import ClientRound, Streams
+from engine.client.client_round import ClientResult, ClientTask, Streams
 from engine.client.entries import opened
 from engine.experiment import Experiment, Local
 from engine.models import Model, ModelSpec
@@ -53,12 +53,12 @@ class Federation(Bench):
         self.stored: list[Tensors] = [{} for _ in sizes]
         self.new = [True] * len(sizes)
 
-    def one(self, number: int) -> ClientRound:
+    def one(self, number: int) -> ClientResult:
         received = {**self.algorithm.broadcast(self.server, self.context), "buffers": self.start["buffers"]}
         rows, stored, new = self.parts[number], self.stored[number], self.new[number]
-        return self.trainer.train(ClientRound(self.algorithm, FULL, number, rows, self.context, received, stored, new))
+        return self.trainer.train(ClientTask(self.algorithm, FULL, number, rows, self.context, received, stored, new))
 
-    def round(self, cohort: Sequence[int] | None = None) -> list[ClientRound]:
+    def round(self, cohort: Sequence[int] | None = None) -> list[ClientResult]:
         ids = list(range(len(self.parts))) if cohort is None else list(cohort)
         trained = [self.one(number) for number in ids]
         for number, one in zip(ids, trained, strict=True):
@@ -160,7 +160,7 @@ def test_a_full_round_of_a_run_is_that_step_too(tmp_path: Path) -> None:
         client = worker.trainer.client(number, torch.as_tensor(rows), context_of(run.driver, 1))
         received = {"body": layout.body_of(before), "buffers": net.buffers}
         algorithm = run.driver.stage.algorithm
-        visit = ClientRound(algorithm, FULL, number, torch.as_tensor(rows), client.context, received, {}, newcomer=True)
+        visit = ClientTask(algorithm, FULL, number, torch.as_tensor(rows), client.context, received, {}, newcomer=True)
         state = worker.trainer.state_of(visit, client)
         net.load(layout.join(received["body"], state["head"]), net.buffers)
         x, y = worker.trainer.rows.batch(torch.as_tensor(rows))
@@ -476,7 +476,7 @@ def test_personal_layers_below_the_head(tmp_path: Path) -> None:
     assert set(run.folder.frame("clients")["floats_up"]) == {64 * 10 + 10 + 10 * 8 + 8}
     state = run.driver.pool.fetch(run.driver.lineage.states.store.read([0])[0])
     assert state["top"].shape == (8 * 6 + 6,)
-    assert not (state["top"] == run.driver.federation.fresh["weights"][738:792].numpy()).all()
+    assert not (state["top"] == run.driver.federation.fresh["weights"][738:792]).all()
 
 
 def test_fully_connected_layers_go_with_the_last_block(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

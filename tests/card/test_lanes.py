@@ -18,7 +18,7 @@ from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Net, Tensors
 from engine.client import training_loop as sequential
-from engine.client.client_round import ClientRound
+from engine.client.client_round import ClientTask
 from engine.client.trainer import Trainer
 from engine.client.vmap import training_loop as block
 from tests.support.on_card import gap, on_card
@@ -90,7 +90,7 @@ def test_a_client_that_raises_is_found_among_its_neighbours(tmp_path: Path, monk
     taken = block.VmapLoop._take_step
 
     def raises(self: block.VmapLoop, *given: Any) -> None:
-        if self.members[0].num_examples == 13 and self.members[0].context.round == 3:
+        if self.members[0].task.num_examples == 13 and self.members[0].task.context.round == 3:
             raise ValueError("not this one")
         taken(self, *given)
 
@@ -138,7 +138,7 @@ def test_the_trial_before_a_stage_has_all_lanes(tmp_path: Path, monkeypatch: pyt
     """Kills: a preflight that counts the memory of one client where several have theirs at a time; of more than do."""
     groups, trained = list[int](), Trainer.train_in_lanes
 
-    def noted(self: Trainer, tasks: Sequence[ClientRound], probe: bool = False) -> Any:
+    def noted(self: Trainer, tasks: Sequence[ClientTask], probe: bool = False) -> Any:
         groups.append(len(tasks))
         return trained(self, tasks, probe)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Client, Context, Kind, LocalRun, ModelState, Net, Phase, PhaseResult, Tensors
 from engine.client import training_loop as sequential
-from engine.client.client_round import ClientRound
+from engine.client.client_round import ClientTask
 from engine.client.vmap import training_loop as block
 from engine.experiment import Local
 from engine.models import CNN, CNN3, MLP, Logistic, ModelSpec, MoonCNN, PflegoCifar, ResNet8
@@ -77,7 +77,7 @@ def both(
     received = bench.received(algorithm)
     section = Local(**{"epochs": 2, "batch_size": 8, "lr": 0.1, **local})
     visits = [
-        ClientRound(algorithm, section, number, part, bench.context, received, {}, newcomer=True)
+        ClientTask(algorithm, section, number, part, bench.context, received, {}, newcomer=True)
         for number, part in enumerate(bench.parts)
     ]
     return together(bench.trainer, visits), one_by_one(bench.trainer, visits)

@@ -14,7 +14,7 @@ from engine.algorithm import Phase
 from engine.base.errors import UnkeyedDraw
 from engine.client import drawing_modules, random_operations
 from engine.client import training_loop as sequential
-from engine.client.client_round import ClientRound
+from engine.client.client_round import ClientTask
 from engine.client.drawing_modules import StepDraws, drawing_from, may_draw
 from engine.client.trainer import Trainer
 from engine.client.vmap import training_loop as block
@@ -47,10 +47,10 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
     return found
 
 
-def visits(bench: Bench, algorithm: Any, **local: Any) -> list[ClientRound]:
+def visits(bench: Bench, algorithm: Any, **local: Any) -> list[ClientTask]:
     received, section = bench.received(algorithm), Local(**{"epochs": 2, "batch_size": 8, "lr": 0.1, **local})
     return [
-        ClientRound(algorithm, section, number, part, bench.context, received, {}, newcomer=True)
+        ClientTask(algorithm, section, number, part, bench.context, received, {}, newcomer=True)
         for number, part in enumerate(bench.parts)
     ]
 

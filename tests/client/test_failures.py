@@ -16,7 +16,7 @@ import torch
 from algorithms.fedavg import FedAvg
 from algorithms.scaffold import Scaffold
 from engine.base.errors import ClientError, MemoryShort, ResourceError, RunError
-from engine.client.client_round import ClientRound
+from engine.client.client_round import ClientProgress, ClientTask
 from engine.client.entries import is_finite, not_finite
 from engine.client.trainer import Trainer
 from engine.experiment import Experiment, Participation
@@ -35,7 +35,7 @@ def fails(monkeypatch: pytest.MonkeyPatch, clients: Iterable[int], error: Callab
     """From here on these clients raise ``error`` when they begin, or begin with a weight that is no number."""
     begun = Trainer._begun
 
-    def spoilt(trainer: Trainer, task: ClientRound) -> ClientRound:
+    def spoilt(trainer: Trainer, task: ClientTask) -> ClientProgress:
         ours = begun(trainer, task)
         if task.number in clients:
             if error is not None:

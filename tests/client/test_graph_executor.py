@@ -28,7 +28,7 @@ from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Client, Net, Phase, PostTraining, Tensors, idle_when
 from engine.base.errors import ConfigError, MemoryShort, RunError
 from engine.client import training_loop as sequential
-from engine.client.client_round import ClientRound
+from engine.client.client_round import ClientProgress, ClientResult
 from engine.client.flat_net import FlatNet
 from engine.client.step_inputs import Inputs
 from engine.client.trainer import Trainer
@@ -256,14 +256,14 @@ def test_addresses_stay(tmp_path: Path, executor: str) -> None:
 def test_what_leaves_is_nobody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: an upload, a state or a model that is a view of memory that the next client is trained in."""
     inside, outside = set[int](), set[int]()
-    phases, original = block.VmapLoop.phases, Trainer._end
+    phases, original = block.VmapLoop.phases, Trainer._result
 
     def spy(self: Any) -> Iterator[Iterator[None]]:
         yield from phases(self)
         inside.update(held.untyped_storage().data_ptr() for held in self._memory._held.values())
 
-    def leave(self: Any, trained: ClientRound, *args: Any) -> None:
-        original(self, trained, *args)
+    def leave(self: Any, progress: ClientProgress, *args: Any) -> ClientResult:
+        trained = original(self, progress, *args)
         for tensors in (
             trained.upload,
             trained.new_state,
@@ -271,8 +271,9 @@ def test_what_leaves_is_nobody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyP
             {"": trained.weights, "b": trained.buffers},
         ):
             outside.update(tensor.untyped_storage().data_ptr() for tensor in tensors.values() if tensor.numel())
+        return trained
 
-    monkeypatch.setattr(Trainer, "_end", leave)
+    monkeypatch.setattr(Trainer, "_result", leave)
     monkeypatch.setattr(block.VmapLoop, "phases", spy)
     for name in ("pflego", "pfedme", "scaffold", "local"):
         inside.clear()

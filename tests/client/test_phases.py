@@ -14,7 +14,7 @@ from torch import Tensor
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Client, Context, LocalRun, ModelState, Phase, PhaseResult, Tensors, batches_in
 from engine.algorithm.personalised import personal_model
-from engine.client.client_round import ClientRound
+from engine.client.client_round import ClientProgress, ClientTask
 from engine.client.training_loop import SequentialLoop
 from engine.experiment import Local
 from engine.models import MLP, ResNet8
@@ -221,7 +221,7 @@ def test_another_model_has_its_own_losses() -> None:
     def losses(algorithm: FedAvg) -> tuple[float | None, float | None]:
         received = {"weights": bench.start["weights"], "buffers": bench.start["buffers"]}
         about = (Local(batch_size=5, epochs=2), 0, bench.parts[0], bench.context, received, {})
-        trained = bench.trainer.train(ClientRound(algorithm, *about, newcomer=True), probe=True)
+        trained = bench.trainer.train(ClientTask(algorithm, *about, newcomer=True), probe=True)
         return trained.loss_before, trained.loss_after
 
     plain = losses(FedAvg())
@@ -291,10 +291,10 @@ def test_nothing_is_remembered_that_nobody_asks_for() -> None:
     """Kills: copies of a whole model for each phase of an algorithm that has no use for them."""
     bench = Bench(MLP(hidden=(4,)))
     client, trainer = bench.client(0), bench.trainer
-    ours = ClientRound(FedAvg(), Local(batch_size=5), 0, bench.parts[0], client.context, bench.start, {})
-    ours.begin(client, bench.start, {})
-    loop = SequentialLoop(trainer.net, trainer.rows, trainer.forward, ours)
+    task = ClientTask(FedAvg(), Local(batch_size=5), 0, bench.parts[0], client.context, bench.start, {})
+    progress = ClientProgress(task, client, bench.start, {}, ModelState(*bench.start.values()))
+    loop = SequentialLoop(trainer.net, trainer.rows, trainer.forward, progress)
     loop.run_all((Phase(steps=1), Phase(steps=1)))
     assert loop._start is None
-    assert ours.previous is None
-    assert ours.ends == {}
+    assert progress.previous is None
+    assert progress.ends == {}

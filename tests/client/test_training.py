@@ -16,10 +16,10 @@ from algorithms.fedavg import FedAvg
 from algorithms.fedrecon import FedRecon
 from algorithms.pfedme import PFedMe
 from algorithms.pflego import Pflego
-from engine.algorithm import Algorithm, Context, Entries, Kind, Phase, seeds
+from engine.algorithm import Algorithm, Context, Entries, Kind, ModelState, Phase, seeds
 from engine.base.errors import RunError
-from engine.client.client_round import ClientRound, Streams
-from engine.client.entries import checked, floats, sliced, to_torch
+from engine.client.client_round import ClientProgress, ClientTask, Streams
+from engine.client.entries import checked, copied, floats, sliced
 from engine.client.flat_net import FlatNet
 from engine.client.trainer import Trainer
 from engine.client.training_loop import CHUNK, SequentialLoop
@@ -53,9 +53,9 @@ def loop_of(net: FlatNet, algorithm: FedAvg | None = None, rows: int = 20, local
     indices = torch.arange(rows)
     client = work.client(0, indices, context(net))
     received = {"weights": net.weights.clone(), "buffers": net.buffers.clone()}
-    ours = ClientRound(algorithm or FedAvg(), local or Local(batch_size=8), 0, indices, client.context, received, {})
-    ours.begin(client, received, {})
-    return SequentialLoop(work.net, work.rows, work.forward, ours)
+    task = ClientTask(algorithm or FedAvg(), local or Local(batch_size=8), 0, indices, client.context, received, {})
+    progress = ClientProgress(task, client, received, {}, ModelState(*received.values()))
+    return SequentialLoop(work.net, work.rows, work.forward, progress)
 
 
 # --- keyed draws --------------------------------------------------------------------------------------
@@ -108,16 +108,16 @@ def test_a_pass_without_batches_ends() -> None:
     assert list(orders(3, 8, "drop", seeds.generator(0, "test"))) == []
     run = loop_of(network(), rows=3, local=Local(batch_size=8, last_batch="drop", steps=5))
     run.run(Phase())
-    assert run.round.steps == 0
+    assert run.progress.steps == 0
 
 
 def test_an_empty_half_takes_no_step() -> None:
     """Kills: a mean over no rows, which is not a number, for a client of one row."""
     run = loop_of(network(), rows=1)
     run.run(Phase(rows="support"))
-    assert run.round.steps == 0
+    assert run.progress.steps == 0
     run.run(Phase(rows="query"))
-    assert run.round.steps == 1
+    assert run.progress.steps == 1
 
 
 def test_wrapping_a_client_smaller_than_half_a_batch() -> None:
@@ -290,7 +290,7 @@ def test_steps_are_counted_by_the_engine(phase: Phase, local: Local, steps: int)
     """Kills: epochs taken for steps; a phase's wish that is ignored."""
     run = loop_of(network(), local=local)
     run.run(phase)
-    assert run.round.steps == steps
+    assert run.progress.steps == steps
 
 
 def test_a_single_row_is_skipped_with_batchnorm_only() -> None:
@@ -298,7 +298,7 @@ def test_a_single_row_is_skipped_with_batchnorm_only() -> None:
     for name, steps in (("mlp", 2), ("resnet20", 1)):
         run = loop_of(network(name), rows=9)
         run.run(Phase())
-        assert run.round.steps == steps, name
+        assert run.progress.steps == steps, name
 
 
 @pytest.mark.parametrize("part", ["body", "head"])
@@ -339,8 +339,8 @@ def test_a_full_batch_is_exact_over_chunks() -> None:
     run = loop_of(net, rows=rows)
     run.run(Phase(batch="full", emit="gradient"))
     x, y = run.rows.batch(torch.arange(rows))
-    assert run.round.gradient is not None
-    torch.testing.assert_close(run.round.gradient, net.backward(F.cross_entropy(net(x), y)), rtol=0, atol=1e-12)
+    assert run.progress.gradient is not None
+    torch.testing.assert_close(run.progress.gradient, net.backward(F.cross_entropy(net(x), y)), rtol=0, atol=1e-12)
 
 
 def test_an_emitted_gradient_takes_no_step_and_can_keep_buffers() -> None:
@@ -351,8 +351,8 @@ def test_an_emitted_gradient_takes_no_step_and_can_keep_buffers() -> None:
     run.run(Phase(batch="full", emit="gradient", buffers="keep"))
     assert torch.equal(net.weights, before[0])
     assert torch.equal(net.buffers, before[1])
-    assert run.round.gradient is not None
-    assert run.round.gradient.abs().max() > 0
+    assert run.progress.gradient is not None
+    assert run.progress.gradient.abs().max() > 0
     run.run(Phase(batch="full", emit="gradient"))
     assert not torch.equal(net.buffers, before[1])
 
@@ -360,7 +360,7 @@ def test_an_emitted_gradient_takes_no_step_and_can_keep_buffers() -> None:
 def test_support_and_query_are_halves_of_the_rows() -> None:
     """Kills: two draws, whose halves would overlap."""
     run = loop_of(network(), rows=21)
-    halves = [run.round.order.part(Phase(rows=half)) for half in ("support", "query")]  # type: ignore[arg-type]
+    halves = [run.progress.order.part(Phase(rows=half)) for half in ("support", "query")]  # type: ignore[arg-type]
     assert sorted(torch.cat(halves).tolist()) == list(range(21))
     assert [len(half) for half in halves] == [10, 11]
 
@@ -369,7 +369,7 @@ def test_a_query_is_never_empty() -> None:
     """Kills: a client all of whose rows are support, so that its upload would weigh nothing."""
     for rows, support in ((1, 0.9), (4, 0.9), (3, 1.0)):
         run = loop_of(network(), rows=rows)
-        halves = [run.round.order.part(Phase(rows=half, support=support)) for half in ("support", "query")]  # type: ignore[arg-type]
+        halves = [run.progress.order.part(Phase(rows=half, support=support)) for half in ("support", "query")]  # type: ignore[arg-type]
         assert [len(half) for half in halves] == [rows - 1, 1]
 
 
@@ -377,7 +377,7 @@ def test_a_phase_that_has_ended_says_over_how_many_rows() -> None:
     """Kills: the client's rows for those of the phase."""
     run = loop_of(network(), rows=21)
     run.run_all([Phase(name, rows=name) for name in ("support", "query", "all")])  # type: ignore[arg-type]
-    assert {name: ended.num_examples for name, ended in run.round.ends.items()} == {
+    assert {name: ended.num_examples for name, ended in run.progress.ends.items()} == {
         "support": 10,
         "query": 11,
         "all": 21,
@@ -389,7 +389,7 @@ def test_a_phase_has_its_own_learning_rate_and_momentum() -> None:
     net = network()
     run = loop_of(net, local=Local(batch_size=8, momentum=0.9))
     run.run(Phase(lr=0.5))
-    assert run.round.lr == 0.5
+    assert run.progress.lr == 0.5
     moved = net.weights.clone()
     run.run(Phase(lr=1e-300))  # momentum kept from before would go on moving
     torch.testing.assert_close(net.weights, moved, rtol=0, atol=1e-12)
@@ -445,7 +445,7 @@ def test_the_probe_measures_the_first_batch_before_and_after() -> None:
         net = network("resnet20")
         received = {"weights": net.weights.clone(), "buffers": net.buffers.clone()}
         about = (FedAvg(), Local(epochs=4, batch_size=8), 0, torch.arange(20), context(net), received, {})
-        trained = trainer(net).train(ClientRound(*about, newcomer=True), probe)
+        trained = trainer(net).train(ClientTask(*about, newcomer=True), probe)
         ends.append((trained.upload["weights"], trained.buffers))
         assert (trained.loss_before is None) != probe
         if trained.loss_before is not None and trained.loss_after is not None:
@@ -459,7 +459,7 @@ def test_divergence_is_named_where_it_arises() -> None:
     net = network()
     received = {"weights": torch.full_like(net.weights, torch.nan), "buffers": net.buffers}
     with pytest.raises(RunError, match="client 5 diverged in round 7"):
-        trainer(net).train(ClientRound(FedAvg(), Local(), 5, torch.arange(20), context(net, round=7), received, {}))
+        trainer(net).train(ClientTask(FedAvg(), Local(), 5, torch.arange(20), context(net, round=7), received, {}))
 
 
 @pytest.mark.parametrize(
@@ -479,9 +479,7 @@ def test_the_rates_to_lower_are_those_of_the_training(algorithm: Algorithm, repa
     received = {name: torch.full_like(tensor, torch.nan) for name, tensor in numbers.items()}
     local = Local(batch_size=8, augment="none")
     with pytest.raises(RunError, match=f"{repair}$"):
-        trainer(net).train(
-            ClientRound(algorithm, local, 5, torch.arange(20), context(net), received, {}, newcomer=True)
-        )
+        trainer(net).train(ClientTask(algorithm, local, 5, torch.arange(20), context(net), received, {}, newcomer=True))
 
 
 # --- entries ------------------------------------------------------------------------------------------
@@ -515,11 +513,10 @@ def test_a_matrix_has_a_row_and_a_column_for_each_class() -> None:
             checked(Priced(), "finish", {"cost": wrong}, layout)
 
 
-def test_what_arrives_is_copied() -> None:
-    """Kills: a tensor that aliases read-only memory of the whole node."""
-    array = np.ones(3, np.float32)
-    array.flags.writeable = False
-    tensor = to_torch({"a": array}, CPU)["a"]
-    tensor.add_(1)
-    assert array.tolist() == [1, 1, 1]
-    assert floats({"a": array, "b": np.zeros((2, 3))}) == 9
+def test_what_a_worker_is_given_is_copied() -> None:
+    """Kills: a worker whose writes in place reach what the server and other workers read."""
+    given = {"a": torch.ones(3), "b": torch.zeros(2, 3)}
+    own = copied(given, CPU)
+    own["a"].add_(1)
+    assert given["a"].tolist() == [1, 1, 1]
+    assert floats(own) == 9

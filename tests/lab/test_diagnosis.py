@@ -18,7 +18,7 @@ import torch
 from engine.algorithm import ModelState, seeds
 from engine.base.errors import ConfigError, RunError, RunFolderError
 from engine.base.owned import owned
-from engine.client.client_round import ClientRound
+from engine.client.client_round import ClientProgress
 from engine.client.flat_net import FlatNet
 from engine.client.jobs import JobRunner
 from engine.client.trainer import Trainer
@@ -92,16 +92,16 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, int], tuple[np.n
     def watched(name: str) -> Callable[..., Any]:
         original = getattr(Trainer, name)
 
-        def leave(self: Trainer, ours: ClientRound, end: ModelState) -> Any:
+        def leave(self: Trainer, progress: ClientProgress, end: ModelState) -> Any:
             weights = end.weights.numpy().copy()
-            found = original(self, ours, end)
-            if found is not False:
-                seen[ours.context.round, ours.number] = weights, ours.buffers.numpy().copy()
-            return found
+            result = original(self, progress, end)
+            if result is not None:
+                seen[progress.task.context.round, result.number] = weights, result.buffers.numpy().copy()
+            return result
 
         return leave
 
-    for name in ("_end", "_ended_plainly"):
+    for name in ("_result", "_plain_result"):
         monkeypatch.setattr(Trainer, name, watched(name))
     return seen
 
@@ -291,7 +291,7 @@ def by_hand(models: LocalModels, client: int, rows: np.ndarray) -> dict[str, np.
     shape, classes = models.dataset.shape, len(models.dataset.classes)
     model = build_model(models.experiment.model, shape, classes, seeds.generator(0, "any"))
     net = FlatNet(model, torch.device("cpu"), torch.float32)
-    net.load(torch.from_numpy(models[client]["weights"]), torch.from_numpy(models[client]["buffers"]))
+    net.load(models[client]["weights"], models[client]["buffers"])
     net.train(False)
     data = Rows(models.dataset, models.dataset.test, torch.device("cpu"), torch.float32)
     x, _ = data.batch(torch.from_numpy(rows))

@@ -86,7 +86,7 @@ def test_states_on_disk_are_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     def watched(*args: Any, **kwargs: Any) -> Iterator[Any]:
         for result in run(*args, **kwargs):
-            made.extend(weakref.ref(array) for state in result.handles for array in state.values())
+            made.extend(weakref.ref(array) for state in result.states.values() for array in state.values())
             yield result
 
     monkeypatch.setattr(driver.pool, "run", watched)

@@ -330,8 +330,8 @@ def test_an_interrupted_commit_is_never_saved(tmp_path: Path) -> None:
 # --- states -------------------------------------------------------------------------------------------
 
 
-def state(value: float, size: int = 4) -> dict[str, np.ndarray]:
-    return {"control": np.full(size, value, np.float32)}
+def state(value: float, size: int = 4) -> Tensors:
+    return {"control": torch.full((size,), float(value))}
 
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])

@@ -70,8 +70,7 @@ def test_after_the_server_by_hand(tmp_path: Path) -> None:
         stored = run.driver.lineage.states.store.read([number])[0]
         if stored is None:  # has never taken part
             continue
-        tensors = {name: torch.as_tensor(array) for name, array in run.driver.pool.fetch(stored).items()}
-        head = opened(run.driver.stage.algorithm.kinds, tensors, client)["head"]
+        head = opened(run.driver.stage.algorithm.kinds, run.driver.pool.fetch(stored), client)["head"]
         worker.net.load(layout.join(layout.body_of(run.server["weights"]), head), worker.net.buffers)
         worker.net.train(False)
         x, y = worker.test.batch(torch.as_tensor(assigned.tests[number]))
@@ -303,7 +302,7 @@ def test_a_thousand_personal_heads(tmp_path: Path) -> None:
     for number in taken_part:
         state = straight.driver.pool.fetch(straight.driver.lineage.states.store.read([number])[0])
         assert {name: array.shape for name, array in state.items()} == {"head": ((counts[number] > 0).sum(), 8)}
-        numbers += state["head"].size
+        numbers += state["head"].numel()
     assert len(taken_part) > 600
     files = list((tmp_path / "straight" / "checkpoints" / "states").iterdir())
     on_disk = sum(path.stat().st_size for path in files)

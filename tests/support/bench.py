@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.algorithm import Batch, Client, Context, Kind, Tensors, seeds
-from engine.client.client_round import ClientRound
+from engine.client.client_round import ClientTask
 from engine.client.entries import kept
 from engine.client.flat_net import FlatNet
 from engine.client.trainer import Trainer
@@ -75,7 +75,7 @@ class Bench:
         received = self.received(algorithm)
         local = local or Local(epochs=2, batch_size=4, lr=0.1)
         about = (algorithm, local, number, self.parts[number], self.context, received, state or {})
-        return self.trainer.train(ClientRound(*about, newcomer=state is None))
+        return self.trainer.train(ClientTask(*about, newcomer=state is None))
 
 
 def descend(net: FlatNet, part: Literal["body", "head"], batch: Batch, steps: int, **sgd: float) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from engine.algorithm import Algorithm, Batch, Context, Net, Pooled, Tensors, seeds
-from engine.client.client_round import ClientRound
+from engine.client.client_round import ClientResult, ClientTask
 from engine.client.flat_net import FlatNet
 from engine.client.trainer import Trainer
 from engine.data import Dataset, Split
@@ -57,7 +57,7 @@ def context(net: FlatNet, lr: float = 0.1, clients: int = 2, examples: int = 2, 
     return Context(1, lr, clients, examples, cohort, float(cohort), cohort / clients, net.layout)
 
 
-def pool(trained: list[ClientRound], ids: tuple[int, ...] = ()) -> Pooled:
+def pool(trained: list[ClientResult], ids: tuple[int, ...] = ()) -> Pooled:
     """What the server sees of these uploads; formed here, apart from the engine's sums."""
     names = trained[0].upload
     weight = sum(one.weight for one in trained)
@@ -91,7 +91,7 @@ class Federation:
     def weight(self) -> float:
         return self.server["weights"][0].item()
 
-    def train(self, client: int) -> ClientRound:
+    def train(self, client: int) -> ClientResult:
         return self.trainer.train(self._visit(client))
 
     def own(self, client: int) -> float:
@@ -99,14 +99,14 @@ class Federation:
         self.trainer.personalise(self._visit(client))
         return self.net.weights[0].item()
 
-    def _visit(self, client: int) -> ClientRound:
+    def _visit(self, client: int) -> ClientTask:
         received = {**self.algorithm.broadcast(self.server, self.context), "buffers": self.net.buffers}
         state = self.states[client]
         local = Local(**{"lr": self.lr, "steps": self.steps[client], "batch_size": 1000, **self.local})
         about = (self.algorithm, local, client, self.rows[client], self.context, received, state or {})
-        return ClientRound(*about, newcomer=state is None)
+        return ClientTask(*about, newcomer=state is None)
 
-    def round(self, cohort: list[int] | None = None) -> list[ClientRound]:
+    def round(self, cohort: list[int] | None = None) -> list[ClientResult]:
         """One round of all clients, or of ``cohort``; the clients' uploads and states."""
         ids = list(range(len(self.targets))) if cohort is None else cohort
         trained = [self.train(client) for client in ids]

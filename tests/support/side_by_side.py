@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from engine.client.client_round import ClientRound
+from engine.client.client_round import ClientResult, ClientTask
 from engine.client.trainer import Trainer
 from engine.experiment import Experiment
 from tests.support.tiny import assignment, dataset, open_driver
@@ -19,7 +19,7 @@ RAGGED = (12, 1, 8, 12, 5, 20)
 FIRST_COHORT = (0, 1, 4)  # the others are newcomers in round 2
 
 
-def second_round(folder: Path, config: Experiment) -> tuple[Trainer, list[ClientRound], list[ClientRound]]:
+def second_round(folder: Path, config: Experiment) -> tuple[Trainer, list[ClientTask], list[ClientResult]]:
     """Of a run by the loop: its trainer, what it is given for the clients of round 2, and what they come to.
 
     Some of these have a state and others get their first, the server's entries have moved, and rows are ragged.
@@ -31,10 +31,10 @@ def second_round(folder: Path, config: Experiment) -> tuple[Trainer, list[Client
     driver.federation.cohort = cohorts.__getitem__  # type: ignore[method-assign]
     driver.next()
     trainer: Trainer = driver.pool._workers[0].trainer  # type: ignore[attr-defined]
-    visits, found = list[ClientRound](), list[ClientRound]()
+    visits, found = list[ClientTask](), list[ClientResult]()
     train = trainer.train
 
-    def spy(visit: ClientRound, probe: bool) -> ClientRound:
+    def spy(visit: ClientTask, probe: bool) -> ClientResult:
         visits.append(visit)
         found.append(train(visit, probe))
         return found[-1]
@@ -46,15 +46,15 @@ def second_round(folder: Path, config: Experiment) -> tuple[Trainer, list[Client
     return trainer, visits, found
 
 
-def one_by_one(trainer: Trainer, visits: Sequence[ClientRound]) -> list[ClientRound]:
+def one_by_one(trainer: Trainer, visits: Sequence[ClientTask]) -> list[ClientResult]:
     return [trainer.train(visit, probe=True) for visit in visits]
 
 
-def together(trainer: Trainer, visits: Sequence[ClientRound]) -> list[ClientRound]:
+def together(trainer: Trainer, visits: Sequence[ClientTask]) -> list[ClientResult]:
     return trainer.train_together(visits, probe=True)
 
 
-def assert_alike(found: Sequence[ClientRound], wanted: Sequence[ClientRound], tolerance: float) -> None:
+def assert_alike(found: Sequence[ClientResult], wanted: Sequence[ClientResult], tolerance: float) -> None:
     """Everything that a client's round comes to, numbers w within ``tolerance`` max(1, |w|)."""
     assert len(found) == len(wanted)
     for client, (one, other) in enumerate(zip(found, wanted, strict=True)):
@@ -73,7 +73,7 @@ def assert_alike(found: Sequence[ClientRound], wanted: Sequence[ClientRound], to
             assert not tensor.numel() or gap.max() <= tolerance, (client, name, float(gap.max()))
 
 
-def tensors(trained: ClientRound) -> dict[str, Tensor]:
+def tensors(trained: ClientResult) -> dict[str, Tensor]:
     """All that a client's round comes to, by name."""
     groups = {"upload": trained.upload, "state": trained.new_state, "personal": trained.personal._asdict()}
     found = {f"{group}/{name}": tensor for group, entries in groups.items() for name, tensor in entries.items()}

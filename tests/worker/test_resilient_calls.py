@@ -20,6 +20,7 @@ from engine.worker.pool import Call, Deadline
 from engine.worker.ray import actor_group, replies, resilient_calls
 from engine.worker.ray.actor_group import ActorGroup
 from engine.worker.ray.resilient_calls import CallRun, Measurements
+from engine.worker.ray.wire import CallMeasure
 from engine.worker.scheduling import IN_FLIGHT
 
 START, BLOCK, RETRIES = 60.0, 30.0, 3
@@ -60,13 +61,13 @@ class Actor:
         self.busy_until = self.world.now + fate[0]
         return Ref(self.busy_until, {**where, "kind": "cpu"}, fate[1])
 
-    def remote(self, method: str, token: int, common: Any, calls: list[Any], *states: Any) -> Ref:
+    def remote(self, method: str, token: int, common: Any, number: int, calls: list[Any], *states: Any) -> Ref:
         fate = self.world.fate_of(self)
-        values = [args for args, _ in calls]
+        values = [call.args for call in calls]
         ref = Ref(float("inf"))
         if fate is not None and not self.dead:
             self.busy_until = max(self.busy_until, self.world.now) + fate[0]
-            reply = replies.CallReply(values, fate[0], [1] * len(values), "cpu")
+            reply = CallMeasure(fate[0], [1] * len(values), "cpu"), values
             ref = Ref(self.busy_until, reply, fate[1])
             if fate[1] is not None:  # whatever comes after it comes to the same
                 self.dead, self.error = True, fate[1]
@@ -154,7 +155,7 @@ def simulate(
         actors.renumber()
         deadline = Deadline(7, round_timeout)
         sent = CallRun(actors, Measurements(1e9), execution, deadline, "train", (1, None), asked, "round 7")
-        return [result.value[0] for result in sent.results()]
+        return [value[0] for value in sent.results()]
 
     return world, actors, run
 

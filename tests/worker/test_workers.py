@@ -58,13 +58,12 @@ def test_calls_go_on_beside_each_other() -> None:
     """Kills: workers that wait for one another."""
     together = threading.Barrier(3)
     pool = pool_of(3, lambda number, argument: together.wait(20) >= 0)
-    assert all(result.value for result in pool.run("work", {}, None, calls(1, 1, 1), "test"))
+    assert all(result for result in pool.run("work", {}, None, calls(1, 1, 1), "test"))
     pool.close()
 
 
 def test_the_longest_call_starts_first_and_results_keep_their_order() -> None:
-    """Kills: calls as they come; results as they end; two calls on one worker at once; rows that say which worker it
-    happened to be."""
+    """Kills: calls as they come; results as they end; two calls on one worker at once."""
     started, busy = list[int](), set[int]()
     together = threading.Barrier(2)
 
@@ -80,8 +79,7 @@ def test_the_longest_call_starts_first_and_results_keep_their_order() -> None:
 
     pool = pool_of(2, work)
     results = list(pool.run("work", {}, None, calls(1, 5, 2, 4, 3), "test"))
-    assert [result.value[1] for result in results] == [0, 1, 2, 3, 4]
-    assert {result.actor for result in results} == {0}
+    assert [result[1] for result in results] == [0, 1, 2, 3, 4]
     assert set(started[:2]) == {1, 3} and started[-1] == 0
     pool.close()
 

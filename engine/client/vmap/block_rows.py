@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from engine.algorithm import Phase, Tensors, overrides
-from engine.client.client_round import ClientRound
+from engine.client.client_round import ClientProgress
 from engine.client.flat_net import FlatNet
 from engine.client.step_constants import with_constants
 from engine.client.step_inputs import Inputs, on_device
@@ -37,14 +37,14 @@ class BlockRows:
         net: FlatNet,
         rows: Rows,
         stack: Stack,
-        members: Sequence[ClientRound],
+        members: Sequence[ClientProgress],
         forward: Callable[[], AbstractContextManager[object]],
     ) -> None:
         self._net = net
         self._rows = rows
         self._stack = stack
         self._members = members
-        self._local = members[0].local
+        self._local = members[0].task.local
         self._forward = forward
 
     def steps(
@@ -146,17 +146,18 @@ class BlockRows:
             rows |= stacked(augment, own)
         if not draws:
             return Inputs(rows)
-        algorithm = members[0].algorithm
+        algorithm = members[0].task.algorithm
         noise = [algorithm.step_randomness(member.phase_client, size, member.received) for member in members]
         return Inputs(rows, stacked(f"{type(algorithm).__name__}.step_randomness", noise))
 
     def _with_constants(self, steps: Sequence[Inputs]) -> Iterable[Inputs]:
         first = self._members[0]
-        if not overrides(first.algorithm, "step_constants"):
+        algorithm = first.task.algorithm
+        if not overrides(algorithm, "step_constants"):
             return steps
         received = {name: first.received[name] for name in shared([member.received for member in self._members])}
         context = first.phase_client.context
-        return with_constants(steps, first.algorithm, self._net, received, context, self._forward, stacked=True)
+        return with_constants(steps, algorithm, self._net, received, context, self._forward, stacked=True)
 
     def _places(self, phase: Phase) -> Callable[[Inputs], Inputs]:
         """Return the function that puts places in the data set for positions."""

@@ -19,7 +19,7 @@ from torch.func import vmap
 
 from engine.algorithm import Algorithm, Batch, Client, Loss, ModelState, Net, Phase, Tensors, accumulation, overrides
 from engine.client.cached_net import CachedNet
-from engine.client.client_round import ClientRound
+from engine.client.client_round import ClientProgress
 from engine.client.drawing_modules import StepDraws
 from engine.client.entries import sliced
 from engine.client.flat_net import FlatNet
@@ -63,7 +63,7 @@ class VmapLoop:
         self,
         net: FlatNet,
         rows: Rows,
-        members: Sequence[ClientRound],
+        members: Sequence[ClientProgress],
         forward: Callable[[], AbstractContextManager[object]] = nullcontext,
         programs: Programs | None = None,
         probe: bool = False,
@@ -72,7 +72,7 @@ class VmapLoop:
 
         ``forward``, ``programs``: see ``Trainer``. ``probe``: whether :meth:`losses` will be asked for.
         """
-        algorithm, local = members[0].algorithm, members[0].local
+        algorithm, local = members[0].task.algorithm, members[0].task.local
         self.net = net
         self.algorithm = algorithm
         self.local = local
@@ -156,7 +156,7 @@ class VmapLoop:
 
     # --- a phase ----------------------------------------------------------------------------------------
 
-    def _load_start(self, row: int, member: ClientRound) -> None:
+    def _load_start(self, row: int, member: ClientProgress) -> None:
         assert member.previous is not None
         entry = self.algorithm.phase_start(member.previous, member.received, member.state, member.phase_client)
         if isinstance(entry, ModelState):

@@ -19,7 +19,7 @@ with uncollected():  # an actor is a process of its own
     from engine.data import Assignment, Dataset
     from engine.experiment import Experiment
     from engine.record.numerics import hardware_of, numerics
-    from engine.worker.ray.replies import CallReply
+    from engine.worker.ray.wire import CallMeasure, SentCall, received, to_wire
 
 
 class ClientActor:
@@ -32,7 +32,7 @@ class ClientActor:
         if experiment.execution.device == "cuda" and torch.cuda.device_count() != 1:
             raise RuntimeError(f"execution.device=cuda, but torch sees {torch.cuda.device_count()} GPUs in the actor")
         keep_freed_memory()
-        self._worker = JobRunner(experiment, dataset, assignment)
+        self._worker = JobRunner(experiment, dataset, assignment, received)
         self._numerics = numerics(experiment, hardware_of(experiment.execution.device))
         self._kind = device_class(experiment.execution.device)
         self._token = 0
@@ -54,30 +54,35 @@ class ClientActor:
         method: str,
         token: int,
         common: list[Any],
-        calls: list[tuple[tuple[Any, ...], tuple[bool, ...]]],
+        number: int,
+        calls: list[SentCall],
         *states: Any,
     ) -> Any:
-        """Run a call batch; return (its :class:`CallReply`, further results of the first call, of the second, ...).
+        """Run a call batch; return ((its :class:`CallMeasure`, the calls' values), states of the first call, of the
+        second, ...).
 
-        ``common`` holds (shared, job), or a reference to it that is opened once a round and not once a call; ``calls``
-        the arguments of each call, and of each of its clients whether the next one of ``states`` is its.
+        ``common`` holds (shared, job), or a reference to it that is opened once a round and not once a call; ``number``
+        is this actor's for the time being; ``states`` are those of the calls' clients that have one, in their order.
         """
         if token != self._token:
             [of_all] = common
             shared, self._job = ray.get(of_all) if isinstance(of_all, ray.ObjectRef) else of_all
             self._worker.receive(shared)
             self._token = token
+        self._worker.actor = number
         began = time.perf_counter()
-        values, handles = [], []
-        left = iter(states)
-        for args, there in calls:
-            own = (next(left) if is_there else None for is_there in there)
-            value = getattr(self._worker, method)(self._job, *args, *own)
-            first, *rest = value if isinstance(value, tuple) else (value,)
-            values.append(first)
-            handles += rest
-        reply = CallReply(values, time.perf_counter() - began, [size_of(value) for value in values], self._kind)
-        return (reply, *handles) if handles else reply
+        values, new_states = [], list[Any]()
+        next_state = iter(states)
+        for call in calls:
+            own = (next(next_state) if is_there else None for is_there in call.has_state)
+            value = to_wire(getattr(self._worker, method)(self._job, *call.args, *own))
+            if call.returned_states:  # the driver gets references to them, see resilient_calls
+                padding = [None] * (call.returned_states - len(value.states))  # Ray is told the number beforehand
+                new_states += [*value.states.values(), *padding]
+                value.states = dict.fromkeys(value.states)
+            values.append(value)
+        measure = CallMeasure(time.perf_counter() - began, [size_of(value) for value in values], self._kind)
+        return ((measure, values), *new_states) if new_states else (measure, values)
 
 
 def size_of(value: Any) -> int:

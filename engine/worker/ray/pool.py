@@ -14,16 +14,17 @@ from typing import Any
 import ray
 import ray.exceptions
 
-from engine.client.entries import Arrays
+from engine.algorithm import Tensors
+from engine.client.messages import Handle
 from engine.data import Assignment
 from engine.experiment import Experiment
-from engine.record.states import Handle
-from engine.worker.pool import Call, Pool, Result
+from engine.worker.pool import Call, Pool
 from engine.worker.ray.actor_group import ActorGroup
 from engine.worker.ray.client_actor import ClientActor
 from engine.worker.ray.cluster import gpu_share, object_store_bytes
 from engine.worker.ray.errors import FULL, state_lost, store_full
 from engine.worker.ray.resilient_calls import STORE_SHARE, CallRun, Measurements
+from engine.worker.ray.wire import from_wire, to_wire
 
 INLINE = 64 * 1024  # bytes up to which arrays travel with each call; Ray's own limit for small arguments is 100 kB
 
@@ -73,10 +74,10 @@ class RayPool(Pool):
         """Run on the first ``count`` actors from now on; the others wait until they are used again."""
         self._actors.use(count)
 
-    def run(self, method: str, shared: Arrays, job: Any, calls: Sequence[Call], what: str) -> Iterator[Result]:
+    def run(self, method: str, shared: Tensors, job: Any, calls: Sequence[Call], what: str) -> Iterator[Any]:
         self._token += 1
         self._actors.renumber()
-        common = self._of_all(shared, job, what)
+        common = self._of_all(to_wire(shared), job, what)
         call_run = CallRun(
             self._actors,
             self._measurements,
@@ -90,7 +91,7 @@ class RayPool(Pool):
         return call_run.results()
 
     @staticmethod
-    def _of_all(shared: Arrays, job: Any, what: str) -> Any:
+    def _of_all(shared: Any, job: Any, what: str) -> Any:
         """What all calls share: a reference to it, or itself where the way through the store takes longer."""
         if sum(array.nbytes for array in shared.values()) <= INLINE:
             return shared, job
@@ -99,11 +100,11 @@ class RayPool(Pool):
         except FULL:
             raise store_full(what) from None
 
-    def fetch(self, handle: Handle) -> Arrays:
+    def fetch(self, handle: Handle) -> Tensors:
         if not isinstance(handle, ray.ObjectRef):
             return handle
         try:
-            return ray.get(handle, timeout=self._execution.block_timeout)
+            return from_wire(ray.get(handle, timeout=self._execution.block_timeout))
         except (ray.exceptions.ObjectLostError, ray.exceptions.GetTimeoutError):
             raise state_lost("reading client state") from None
 

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray
 import ray.exceptions
 
 from engine.client.failures import is_of_memory
 from engine.worker.ray.errors import cause_of, first_line, state_lost
+from engine.worker.ray.wire import CallReply
 
 NO_MEMORY = ("low on memory", "memory pressure")  # in Ray's messages of an actor that its memory monitor has killed
-
-
-class CallReply(NamedTuple):
-    """The message that an actor sends back for a call batch."""
-
-    values: list[Any]  # the first result of each call
-    seconds: float  # of work
-    sizes: list[int]  # bytes of each of these results
-    kind: str  # the actor's device class
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,10 @@ import ray
 from engine.base.errors import MemoryShort, ResourceError, RunError
 from engine.base.sizes import size_text
 from engine.experiment import Execution
-from engine.worker.pool import Call, Deadline, Result
+from engine.worker.pool import Call, Deadline
 from engine.worker.ray.actor_group import ActorGroup
-from engine.worker.ray.replies import CallReply, Loss, reply_or_loss
+from engine.worker.ray.replies import Loss, reply_or_loss
+from engine.worker.ray.wire import CallReply, SentCall, from_wire, to_wire
 from engine.worker.scheduling import ByteBudget, MeasuredRates, Scheduler
 
 log = logging.getLogger("fedskew")
@@ -81,10 +82,10 @@ class CallRun:
             if actors[number].node in actors.low_memory:
                 self._scheduler.one_at_a_time(number)
         self._attempts = [0] * len(calls)
-        self._done: dict[int, Result] = {}  # that wait for one before them
+        self._done: dict[int, Any] = {}  # that wait for one before them
         self._in_flight: dict[Any, InFlight] = {}  # by the reference to the reply
 
-    def results(self) -> Iterator[Result]:
+    def results(self) -> Iterator[Any]:
         """Yield the results in the order of the calls.
 
         Raises :class:`RunError` if a call fails too often, client state is lost or the round's deadline passes,
@@ -96,7 +97,7 @@ class CallRun:
                 self._fill(index)
                 self._wait(self._calls[index].label)
             self._fill(index)  # before the caller adds, so that no actor waits for it
-            yield self._done.pop(index)
+            yield from_wire(self._done.pop(index))
             self._scheduler.consumed(index)
 
     # --- sending ----------------------------------------------------------------------------------------
@@ -118,15 +119,18 @@ class CallRun:
     def _send(self, number: int, batch: list[int]) -> None:
         """Send a call batch to an actor."""
         calls = [self._calls[index] for index in batch]
-        handles = sum(call.handles for call in calls)
+        returned_states = sum(call.returned_states for call in calls)
         method_of = self._actors[number].handle.call
-        if handles:
-            method_of = method_of.options(num_returns=1 + handles)
+        if returned_states:
+            method_of = method_of.options(num_returns=1 + returned_states)
         # A state of its own is an argument of its own, of which Ray takes note; where there is none, nothing is sent.
-        arguments = [(call.args, tuple(state is not None for state in call.states)) for call in calls]
-        states = [state for call in calls for state in call.states if state is not None]
-        refs = method_of.remote(self._method, self._token, [self._common], arguments, *states)
-        first, rest = (refs[0], refs[1:]) if handles else (refs, [])
+        sent = [
+            SentCall(to_wire(call.args), tuple(state is not None for state in call.states), call.returned_states)
+            for call in calls
+        ]
+        states = [to_wire(state) for call in calls for state in call.states if state is not None]
+        refs = method_of.remote(self._method, self._token, [self._common], number, sent, *states)
+        first, rest = (refs[0], refs[1:]) if returned_states else (refs, [])
         self._in_flight[first] = InFlight(number, batch, rest)
 
     # --- waiting ----------------------------------------------------------------------------------------
@@ -197,15 +201,18 @@ class CallRun:
 
     def _take_in(self, sent: InFlight, reply: CallReply) -> None:
         """Keep the results of a call batch, and what it says of its actor's speed."""
-        number = sent.actor
-        self._scheduler.returned(number, sent.calls[0], time.perf_counter(), reply.sizes)
-        self._kinds[number] = reply.kind  # a new one in a dead one's place may be elsewhere
+        number, (measure, values) = sent.actor, reply
+        self._scheduler.returned(number, sent.calls[0], time.perf_counter(), measure.sizes)
+        self._kinds[number] = measure.kind  # a new one in a dead one's place may be elsewhere
         cost = sum(self._calls[index].cost for index in sent.calls)
-        self._measurements.rates.add(self._method, reply.kind, reply.seconds, cost)
-        self._measurements.result_bytes[self._method] = reply.sizes[-1]
+        self._measurements.rates.add(self._method, measure.kind, measure.seconds, cost)
+        self._measurements.result_bytes[self._method] = measure.sizes[-1]
         handles = iter(sent.handles)
-        for index, value in zip(sent.calls, reply.values, strict=True):
-            self._done[index] = Result(value, tuple(islice(handles, self._calls[index].handles)), number)
+        for index, value in zip(sent.calls, values, strict=True):
+            states = list(islice(handles, self._calls[index].returned_states))
+            if states:  # in place of what the actor has kept
+                value.states = dict(zip(value.states, states, strict=False))
+            self._done[index] = value
 
     # --- losses -----------------------------------------------------------------------------------------
 
@@ -266,6 +273,6 @@ class CallRun:
 
 
 def _argument_bytes(call: Call) -> int:
-    """Bytes of the arrays that travel with a call; states that lie in the object store already do not."""
+    """Bytes of the tensors that travel with a call; states that lie in the object store already do not."""
     parts = [part for part in (*call.args, *call.states) if isinstance(part, dict)]
-    return sum(array.nbytes for part in parts for array in part.values())
+    return sum(tensor.nbytes for part in parts for tensor in part.values())

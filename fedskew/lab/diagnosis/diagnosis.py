@@ -303,7 +303,7 @@ class _Network:
         """Return the bytes of one network's profiles."""
         return sum(8 * self.probe * min(width, self.probe) for width in self._widths.values())
 
-    def profiles(self, model: Mapping[str, np.ndarray]) -> dict[str, Profile]:
+    def profiles(self, model: Mapping[str, Tensor]) -> dict[str, Profile]:
         """Return the profiles of one local model by layer; the activations of a few layers are in memory at a time."""
         self._load(model)
         found: dict[str, Profile] = {}
@@ -311,8 +311,8 @@ class _Network:
             found |= {layer: profile(x) for layer, x in self._activations(group).items()}
         return found
 
-    def _load(self, model: Mapping[str, np.ndarray]) -> None:
-        self._net.load(torch.from_numpy(model["weights"]), torch.from_numpy(model["buffers"]))
+    def _load(self, model: Mapping[str, Tensor]) -> None:
+        self._net.load(model["weights"], model["buffers"])
 
     def _groups(self) -> Iterator[list[str]]:
         """Layers whose activations fit into memory together."""
@@ -339,7 +339,7 @@ class _Network:
                 parts[layer].append(x.flatten(1).clone())
         return {layer: torch.cat(chunks) for layer, chunks in parts.items()}
 
-    def row_norms(self, model: Mapping[str, np.ndarray]) -> np.ndarray:
+    def row_norms(self, model: Mapping[str, Tensor]) -> np.ndarray:
         """[C] Euclidean norm of each row of the classifier, without its bias."""
         self._load(model)
         return self._net.model.head.weight.detach().double().norm(dim=1).cpu().numpy()

@@ -21,20 +21,20 @@ import numpy as np
 import torch
 
 from engine import __version__
+from engine.algorithm import Tensors
 from engine.base.devices import cores
 from engine.base.errors import require
-from engine.client.entries import Arrays
+from engine.client.messages import Handle
 from engine.data import Dataset
 from engine.experiment import Execution, Experiment
 from engine.models.model import on_meta
 from engine.record.numerics import hardware_of
 from engine.record.run_folder import RunFolder
-from engine.record.states import Handle
 from engine.run.local_driver import LocalDriver
 from engine.run.preparing import Prepared, check_place, prepare
 from engine.server.cohort import expected_cohort
 from engine.worker.in_process import InProcessPool
-from engine.worker.pool import Call, Pool, Result
+from engine.worker.pool import Call, Pool
 from fedskew.lab.scaling.plan import Plan, Setting
 from fedskew.lab.scaling.study import Turn
 
@@ -197,7 +197,7 @@ class LentPool(Pool):
     def numerics(self) -> dict[str, str]:
         return self._pool.numerics
 
-    def run(self, method: str, shared: Arrays, job: Any, calls: Sequence[Call], what: str) -> Iterator[Result]:
+    def run(self, method: str, shared: Tensors, job: Any, calls: Sequence[Call], what: str) -> Iterator[Any]:
         if self._take is not None:
             self._take()
         self._pool.deadline = self.deadline
@@ -205,7 +205,7 @@ class LentPool(Pool):
             self.blocks = len(calls)
         return self._pool.run(method, shared, job, calls, what)
 
-    def fetch(self, handle: Handle) -> Arrays:
+    def fetch(self, handle: Handle) -> Tensors:
         return self._pool.fetch(handle)
 
     def close(self) -> None:
