@@ -16,10 +16,25 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from engine.algorithm import Net, ParamLayout, Statistics, Tensors
-from engine.client.alignment import norms_are_readable
 from engine.client.drawing_modules import watch
 from engine.client.jvp import jvp
 from engine.models import Model, narrowed
+
+# Bytes. cuDNN's BatchNorm of images with channels last reads scales, shifts and means so many at once, and fails
+# ("misaligned address") where they do not begin at a multiple. Memory does; a view into a vector of weights need not.
+ALIGNED = 16
+
+
+def is_readable(tensor: Tensor) -> bool:
+    """Return whether a tensor is not on a card, or begins at a multiple of :data:`ALIGNED` bytes."""
+    # Some versions of torch say that the offset may be a symbol, which it is in a traced graph alone.
+    return not tensor.is_cuda or tensor.storage_offset() * tensor.element_size() % ALIGNED == 0  # pyright: ignore
+
+
+def norms_are_readable(model: nn.Module) -> bool:
+    """Return whether every parameter and buffer of a model's BatchNorm layers :func:`is_readable`."""
+    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    return all(is_readable(own) for norm in norms for own in (*norm.parameters(), *norm.buffers()))
 
 
 def flatten(tensors: Sequence[Tensor], out: Tensor) -> Tensor:

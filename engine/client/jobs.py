@@ -20,6 +20,8 @@ from torch import Tensor
 
 from engine.algorithm import (
     Algorithm,
+    Batch,
+    Client,
     Context,
     Net,
     Tensors,
@@ -29,13 +31,12 @@ from engine.algorithm import (
 )
 from engine.base.errors import ClientError
 from engine.client import precision
+from engine.client.blocks import in_place_of
 from engine.client.client_round import ClientResult, ClientTask
 from engine.client.entries import at_rest, copied, floats, not_finite, opened
-from engine.client.executor_fallback import in_place_of
 from engine.client.failures import Attempted, attempt, naming
 from engine.client.flat_net import FlatNet
 from engine.client.global_generators import drawing_by_key
-from engine.client.mapped_client import MappedClient
 from engine.client.messages import (
     ClientFailure,
     ClientReport,
@@ -54,7 +55,7 @@ from engine.client.peak_memory import PeakMemory, measure_peak
 from engine.client.trainer import HELD_CLIENTS, Trainer
 from engine.client.training_loop import RESIDENT_BYTES
 from engine.client.vmap.cuda_graph import CudaRecorder, Programs
-from engine.client.vmap.lanes import Lane
+from engine.client.vmap.cuda_streams import Lane
 from engine.data import Assignment, Dataset
 from engine.data.batches import Rows
 from engine.data.public import PublicRows
@@ -365,3 +366,37 @@ class JobRunner:
         sums = torch.cat((loss[None], correct.double(), count.double())).cpu()  # the host waits once
         right, rows_of_class = sums[1:].long().view(2, -1).tolist()
         return Scores(float(sums[0]), right, rows_of_class)
+
+
+class MappedClient:
+    """The contract's :class:`~engine.algorithm.ClientView`, as a function given to ``clients.map`` sees a client."""
+
+    def __init__(
+        self, trainer: Trainer, client: Client, indices: Tensor, state: Tensors | None, with_model: bool
+    ) -> None:
+        self._state = state
+        self._trainer = trainer
+        self._indices = indices
+        self._with_model = with_model
+        self.client = client
+
+    @property
+    def net(self) -> Net:
+        if not self._with_model:  # it would be whatever the worker did before
+            raise TypeError("clients were sent no model; share weights and buffers with clients.map to use view.net")
+        return self._trainer.net
+
+    @property
+    def state(self) -> Tensors:
+        if self._state is None:
+            raise TypeError("clients' states were not asked for; call clients.map with states=True to use view.state")
+        return self._state
+
+    def at(self, weights: Tensor, buffers: Tensor) -> Net:
+        return self._trainer.net.at(weights, buffers)
+
+    def rows(self) -> Iterator[Batch]:
+        return self._trainer.one_pass(self.client, self._indices)
+
+    def public(self, per_class: int, /) -> tuple[Tensor, Tensor]:
+        return self._trainer.public(per_class)

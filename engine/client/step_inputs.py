@@ -1,7 +1,7 @@
 """What a step takes beside weights and entries: which rows, and the random numbers that are its own.
 
 They are made for all steps of a pass over the rows before the first of these steps, and brought to the device in one
-copy (``one_copy.py``). Each stream is consumed in step order, as if every step drew for itself: the same numbers.
+copy (``batched_upload.py``). Each stream is consumed in step order, as if every step drew for itself: the same numbers.
 
 Shapes: B rows of a step; k clients of a step, where several are trained together.
 """
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from engine.algorithm import Tensors
-from engine.client.one_copy import in_one_copy
+from engine.client.batched_upload import in_one_copy
 
 AHEAD = 64  # steps, where there are no passes
 

@@ -38,7 +38,7 @@ from engine.client.flat_net import FlatNet
 from engine.client.training_loop import CHUNK, FineTuning, NotFinite, SequentialLoop
 from engine.client.training_tools import FlatTrainingTools
 from engine.client.vmap.cuda_graph import Programs
-from engine.client.vmap.lanes import in_turn
+from engine.client.vmap.cuda_streams import in_turn
 from engine.client.vmap.training_loop import VmapLoop
 from engine.data.batches import Rows
 from engine.data.public import PublicSet, none_set_aside

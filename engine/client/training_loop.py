@@ -39,9 +39,9 @@ from engine.client.client_round import ClientProgress
 from engine.client.drawing_modules import StepDraws, drawing_from
 from engine.client.entries import is_finite, sliced
 from engine.client.flat_net import FlatNet, flatten
+from engine.client.manual_head_gradient import ManualHeadGradient
 from engine.client.step_constants import with_constants
 from engine.client.step_inputs import Inputs, on_device
-from engine.client.written_head import WrittenHead
 from engine.data import augmentation
 from engine.data.batches import Rows
 from engine.experiment import Local
@@ -119,10 +119,10 @@ class SequentialLoop:
 
     def _load_start(self) -> None:
         """Put into the net what the phase starts from, if that is not what the one before ended with."""
-        ours = self.progress
-        if ours.previous is None:
+        progress = self.progress
+        if progress.previous is None:
             return
-        start = self.algorithm.phase_start(ours.previous, ours.received, ours.state, ours.phase_client)
+        start = self.algorithm.phase_start(progress.previous, progress.received, progress.state, progress.phase_client)
         if isinstance(start, ModelState):
             self.net.load(*start)
             self._first = None  # another model is trained from here on
@@ -139,7 +139,8 @@ class SequentialLoop:
         frozen_body = freezes_body(phase)
         self.net.train(not frozen_body, head=True)
         self._objective = loss_of(self.algorithm, self.progress.client.context, phase.name)
-        self._head = WrittenHead.of(self.net.model, self.algorithm, phase, self.progress.phase_client, self.forward)
+        client = self.progress.phase_client
+        self._head = ManualHeadGradient.of(self.net.model, self.algorithm, phase, client, self.forward)
         before = self.net.buffers.clone() if phase.buffers == "keep" else None
         indices = self.progress.order.part(phase)
         augment = "none" if frozen_body else self.local.augment

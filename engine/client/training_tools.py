@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from engine.algorithm import Net, Tensors
+from engine.client.batched_upload import in_one_copy
 from engine.client.drawing_modules import StepDraws, drawing_from
 from engine.client.flat_net import FlatNet
-from engine.client.one_copy import in_one_copy
 from engine.client.step_inputs import Inputs, sent_ahead
 from engine.client.vmap.cuda_graph import Program, Recorder
 from engine.client.vmap.steps import adam

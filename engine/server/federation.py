@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from engine.algorithm import Algorithm, Context, ParamLayout, Tensors, not_stacked
-from engine.client.executor_fallback import in_place_of
+from engine.client.blocks import in_place_of
 from engine.client.nets import ClientNets, open_model, without_model
 from engine.data import Assignment, Dataset
 from engine.experiment import Experiment, Stage

@@ -16,7 +16,7 @@ from engine.base.sizes import size_text
 from engine.experiment import Execution, Experiment
 from engine.record.stage_hashes import stage_hash
 from engine.sweeps.definition import Sweep
-from engine.worker.ray.room import PROCESS, groups_in_memory
+from engine.worker.ray.resources import PROCESS, groups_in_memory
 
 ANYWHERE: dict[str, str] = {}  # numerics of no machine in particular: for comparing trials with each other
 

@@ -12,8 +12,8 @@ from torch.func import functional_call, vmap
 
 from engine.algorithm import seeds
 from engine.client.flat_net import FlatNet
+from engine.client.vmap.block_rows import alike, padded
 from engine.client.vmap.dense import Dense, Product
-from engine.client.vmap.head_rows import alike, padded
 from engine.client.vmap.vmap_rules import StackedRules
 from engine.models import MLP, MODELS, Logistic, Model, ModelSpec, build_model
 from engine.models.heads import NormalisedLinear

@@ -34,12 +34,12 @@ from engine.client.step_inputs import Inputs
 from engine.client.trainer import Trainer
 from engine.client.vmap import cuda_graph
 from engine.client.vmap import training_loop as block
+from engine.client.vmap.block_rows import lockstep
 from engine.client.vmap.cuda_graph import Captured, CudaRecorder, Program
 from engine.client.vmap.dense import Product
-from engine.client.vmap.lockstep import lockstep
 from engine.client.vmap.step_memory import Memory
+from engine.client.vmap.step_plan import step_plans
 from engine.client.vmap.steps import descend, optimizer
-from engine.client.vmap.ways import ways
 from engine.data import Dirichlet
 from engine.data.batches import Rows, batch_sizes
 from engine.experiment import Experiment, Local
@@ -400,7 +400,9 @@ def test_another_loss_is_another_way() -> None:
     """Kills: a step that was captured with one loss and is replayed where the other one is due."""
     bench = Bench(MLP(hidden=(6,)))
     first, second, third = (
-        ways(LossFromTheSecondRound(), Local(), (Phase(),), replace(bench.context, stage_round=round), bench.net, False)
+        step_plans(
+            LossFromTheSecondRound(), Local(), (Phase(),), replace(bench.context, stage_round=round), bench.net, False
+        )
         for round in (1, 2, 3)
     )
     assert first != second == third

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.client.blocks import AUTO_BLOCKS, TOGETHER, cut_blocks
-from engine.client.vmap.lockstep import lockstep
+from engine.client.vmap.block_rows import lockstep
 
 BATCHES = st.lists(st.lists(st.integers(1, 4), max_size=5), max_size=7)  # of each client the sizes of its batches
 

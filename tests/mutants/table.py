@@ -528,8 +528,8 @@ CLIENT = (
     ),
     mutant(
         "clients that all weigh the same in a sum",
-        "torch.from_numpy(total).add_(term, alpha=weight)",
-        "torch.from_numpy(total).add_(term)",
+        "self.uploads[name].add_(tensor, alpha=other.factor)",
+        "self.uploads[name].add_(tensor)",
         "test_golden.py::test_sum_of_two_clients_by_hand",
         "test_golden.py::test_one_full_step_of_all_is_one_central_step",
     ),
@@ -547,9 +547,21 @@ CLIENT = (
     ),
     mutant(
         "what arrives is not copied",
-        "return {name: torch.tensor(array, device=device) for name, array in arrays.items()}",
-        "return {name: torch.from_numpy(array) for name, array in arrays.items()}",
-        "test_training.py::test_what_arrives_is_copied",
+        "return {name: torch.tensor(array, device=device) for name, array in entries.items()}",
+        "return {name: torch.from_numpy(array) for name, array in entries.items()}",
+        "test_wire.py::test_what_arrives_is_copied",
+    ),
+    mutant(
+        "a worker that writes to what others read",
+        "return {name: tensor.to(device, copy=True) for name, tensor in entries.items()}",
+        "return {name: tensor.to(device) for name, tensor in entries.items()}",
+        "test_workers.py::test_a_worker_alters_nothing_that_others_read",
+    ),
+    mutant(
+        "a sum that goes on in the first block's",
+        "own = other.clients > 1  # a sum",
+        "own = False  # a sum",
+        "test_sums.py::test_nothing_that_is_added_is_written_to",
     ),
     mutant(
         "a frozen body whose statistics move",

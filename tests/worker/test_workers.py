@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import signal
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
 from algorithms import ALGORITHMS
+from algorithms.fedavg import FedAvg
+from engine.algorithm import Client, Context, Entries, Kind, LocalRun, Tensors
 from engine.base.errors import ConfigError
 from engine.client.jvp import jvp
+from engine.client.messages import TrainJob
 from engine.experiment import Execution, Experiment
 from engine.run.run import Run
 from engine.sweeps.trial import in_trial
@@ -52,6 +56,42 @@ def test_bits_do_not_depend_on_workers(tmp_path: Path, name: str) -> None:
         for config in [experiment_of(name, rounds=2, model=model, execution={"workers": workers, "block": 2})]
     ]
     assert hashes[0] == hashes[1]
+
+
+class Writes(FedAvg):
+    """Writes in place to all that it is given, against the contract."""
+
+    entries: ClassVar[Entries] = {**FedAvg.entries, "kept": Kind.TENSOR, "row": Kind.TENSOR}
+
+    def init_state(self, received: Tensors, parent: Tensors, client: Client) -> Tensors:
+        return {"kept": torch.zeros(1)}
+
+    def upload(self, run: LocalRun, received: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
+        for tensor in (*received.values(), *state.values()):
+            tensor.add_(1)
+        return {"weights": run.end}, state
+
+
+def test_a_worker_alters_nothing_that_others_read() -> None:
+    """Kills: a broadcast, a row for one client or a state of the store that a worker's write in place changes for the
+    server, for the next round and for other workers."""
+    config = experiment(execution={"workers": 2}, evaluation={"client_loss": False}).resolve()
+    pool = InProcessPool(config, dataset(), assignment(SIZES))
+    net = pool._workers[0].net
+    context = Context(1, 0.1, 4, sum(SIZES), 4, 4.0, 1.0, net.layout)
+    shared = {"weights": torch.randn(net.layout.size), "buffers": torch.ones(net.layout.buffers)}
+    rows, states = {"row": torch.ones(4, 3)}, [{"kept": torch.full((1,), float(client))} for client in range(4)]
+    before = copy.deepcopy((shared, rows, states))
+    job = TrainJob(Writes(), config.local, context, stateful=True, probe=False, test_locally=False)
+    work = [
+        Call("", ((client,), {"row": rows["row"][client : client + 1]}, (False,)), states=(states[client],))
+        for client in range(4)
+    ]
+    blocks = list(pool.run("train", shared, job, work, "test"))
+    pool.close()
+    assert [block.states[client]["kept"].item() for client, block in enumerate(blocks)] == [1, 2, 3, 4]
+    for given, old in zip((shared, rows, *states), (*before[:2], *before[2]), strict=True):
+        assert all(torch.equal(tensor, old[name]) for name, tensor in given.items())
 
 
 def test_calls_go_on_beside_each_other() -> None:

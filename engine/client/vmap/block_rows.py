@@ -1,6 +1,14 @@
-"""The rows of a block's steps: looked up, augmented or run through a frozen body, for several clients at once.
+"""The rows of a block's steps: which clients step together, and what they read.
 
-Shapes: k clients of a pass, B rows of a batch.
+A client's steps have an order; steps of different clients have none. So clients whose next batches have equal sizes
+step together (:func:`lockstep`), the largest first: full batches as long as there are any, then the short ones at the
+end of a pass. With clients in descending order of rows, those with full batches left are a prefix, and no step is
+padded.
+
+A head's steps over all rows of each client are padded all the same (:func:`padded`): each is one small product of what
+is computed already, so clients of similar sizes step together, and what is padded adds zeros to the gradient.
+
+Shapes: k clients of a pass, B rows of a batch, D features.
 """
 
 from __future__ import annotations
@@ -21,7 +29,6 @@ from engine.client.step_constants import with_constants
 from engine.client.step_inputs import Inputs, on_device
 from engine.client.training_loop import CHUNK, chunks, freezes_body
 from engine.client.vmap.block_inputs import shared, stacked
-from engine.client.vmap.lockstep import lockstep
 from engine.client.vmap.stack import Stack
 from engine.data import augmentation
 from engine.data.batches import Rows
@@ -171,3 +178,53 @@ class BlockRows:
             return replace(inputs, rows=inputs.rows | {"rows": rows})
 
         return found
+
+
+def lockstep(sizes: Sequence[Sequence[int]]) -> Iterator[tuple[int, int]]:
+    """Yield ranges [first, last) of clients that take their next step together.
+
+    sizes: of each client's batches in a pass, in its order; all are at least 1. Every step is in exactly one range.
+    """
+    done = [0] * len(sizes)
+    heads = [own[0] if own else 0 for own in sizes]
+    while largest := max(heads, default=0):
+        first = 0
+        while first < len(heads):
+            if heads[first] != largest:
+                first += 1
+                continue
+            last = first
+            while last < len(heads) and heads[last] == largest:
+                last += 1
+            yield first, last
+            for client in range(first, last):
+                done[client] += 1
+                own = sizes[client]
+                heads[client] = own[done[client]] if done[client] < len(own) else 0
+            first = last
+
+
+LEAST = 0.75  # of the rows of the largest client that goes along: less costs more padding than it saves operations
+
+
+def alike(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield ranges [first, last) of clients that step together. sizes: their rows, in descending order."""
+    first = 0
+    for client in range(1, len(sizes) + 1):
+        if client == len(sizes) or sizes[client] < LEAST * sizes[first]:
+            yield first, client
+            first = client
+
+
+def padded(features: Sequence[Tensor], labels: Sequence[Tensor]) -> Inputs:
+    """Return "x" [k, n, D], "y" [k, n] and "weights" [k, n] of each client's features and labels, largest first.
+
+    The weights are those of a mean over a client's own rows, and 0 beyond them.
+    """
+    most = len(labels[0])
+    x = features[0].new_zeros(len(features), most, features[0].shape[1])
+    y = labels[0].new_zeros(len(labels), most)
+    weights = x.new_zeros(len(labels), most)
+    for row, (z, own) in enumerate(zip(features, labels, strict=True)):
+        x[row, : len(own)], y[row, : len(own)], weights[row, : len(own)] = z, own, 1 / len(own)
+    return Inputs({"x": x, "y": y, "weights": weights})

@@ -34,9 +34,9 @@ from engine.algorithm import Algorithm, Client, Context, Tensors
 from engine.base.errors import RunError
 from engine.client.step_inputs import Inputs
 from engine.client.vmap.block_inputs import shared
-from engine.client.vmap.lanes import Lane
+from engine.client.vmap.cuda_streams import Lane
 from engine.client.vmap.step_memory import Memory
-from engine.client.vmap.ways import Way
+from engine.client.vmap.step_plan import StepPlan
 from engine.experiment import Local
 
 PROGRAMS = 2  # whose memory and graphs are kept; a run has one at a time, unless a round has blocks of one client
@@ -123,7 +123,7 @@ class Programs:
         self,
         algorithm: Algorithm,
         local: Local,
-        ways: tuple[Way, ...],
+        plans: tuple[StepPlan, ...],
         clients: Sequence[Client],
         received: Sequence[Tensors],
         states: Sequence[Tensors],
@@ -132,7 +132,7 @@ class Programs:
         same = shared(received)
         entries = [(name, name in same, *_form(tensor)) for name, tensor in received[0].items()]
         entries += [(name, *_form(tensor)) for name, tensor in states[0].items()]
-        key = (type(algorithm), repr(algorithm), repr(local), ways, tuple(entries))
+        key = (type(algorithm), repr(algorithm), repr(local), plans, tuple(entries))
         program = self._programs.get(key)
         if program is None or program.capacity < len(clients):
             program = Program(self.recorder(), len(clients), type(algorithm).__name__, self.lane)

@@ -2,7 +2,7 @@
 
 The counterpart of ``sequential.SequentialLoop`` for K clients at once. What happens once a phase or once a round
 (draws of rows, starts of phases, states) happens client by client, as there; what happens once a step happens for all
-whose next batch has the same size. Clients are in descending order of rows, see ``lockstep.py``.
+whose next batch has the same size. Clients are in descending order of rows, see ``block_rows.py``.
 
 Shapes: K clients, k of them in a pass, B rows of a batch, P parameters, Q floating buffers.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,22 +21,20 @@ from torch.func import vmap
 from engine.algorithm import Algorithm, Batch, Client, Loss, ModelState, Net, Phase, Tensors, accumulation, overrides
 from engine.client.cached_net import CachedNet
 from engine.client.client_round import ClientProgress
-from engine.client.drawing_modules import StepDraws
+from engine.client.drawing_modules import StepDraws, drawing_from
 from engine.client.entries import sliced
 from engine.client.flat_net import FlatNet
 from engine.client.step_inputs import Inputs
 from engine.client.training_loop import CHUNK, chunks, freezes_body, least_rows
-from engine.client.vmap.block_draws import mapped_with_draws
 from engine.client.vmap.block_inputs import OwnEntries
-from engine.client.vmap.block_rows import BlockRows, Take
+from engine.client.vmap.block_rows import BlockRows, Take, alike, padded
 from engine.client.vmap.cuda_graph import Programs
 from engine.client.vmap.dense import Gradient, Product
-from engine.client.vmap.head_rows import alike, padded
 from engine.client.vmap.stack import Stack, StackedNet
 from engine.client.vmap.step_memory import Memory
+from engine.client.vmap.step_plan import StepPlan, step_plans
 from engine.client.vmap.steps import Rate, descend, optimizer
 from engine.client.vmap.vmap_rules import StackedRules
-from engine.client.vmap.ways import Way, ways
 from engine.data.batches import Rows
 
 
@@ -52,7 +51,7 @@ class FirstBatches:
     inputs: Inputs
     losses: Tensor  # [k]
     training: bool  # the mode of the modules
-    way: Way
+    plan: StepPlan
     draws: list[Tensor]  # the states from which its modules drew
 
 
@@ -85,20 +84,20 @@ class VmapLoop:
             is_exact = not torch.is_autocast_enabled(net.weights.device.type)
         context = members[0].client.context
         self._phases = algorithm.phases(context)
-        self._ways = ways(algorithm, local, self._phases, context, net, is_exact)
-        self._way = self._ways[0]
+        self._plans = step_plans(algorithm, local, self._phases, context, net, is_exact)
+        self._plan = self._plans[0]
         received, states = [member.received for member in members], [member.state for member in members]
         clients = [member.client for member in members]
         self._captured = programs is not None
         self._memory = Memory()
         if programs is not None:
-            self._memory = programs.of(algorithm, local, self._ways, clients, received, states)
+            self._memory = programs.of(algorithm, local, self._plans, clients, received, states)
         starts = zip(*(member.start for member in members), strict=True)
-        self.stack = Stack(net, *starts, by_layer=self._way.in_place, memory=self._memory)
+        self.stack = Stack(net, *starts, by_layer=self._plan.in_place, memory=self._memory)
         self._rows = BlockRows(net, rows, self.stack, members, forward)
         self._own = None
-        if any(way.mapped for way in self._ways):
-            if not any(way.reads_entries for way in self._ways):
+        if any(plan.mapped for plan in self._plans):
+            if not any(plan.reads_entries for plan in self._plans):
                 received, states = ([{} for _ in members] for _ in range(2))
             name = type(algorithm).__name__
             self._own = OwnEntries(name, clients, received, states, net.weights.dtype, self._memory)
@@ -112,14 +111,14 @@ class VmapLoop:
 
         The modules are in eval mode after all phases.
         """
-        for number, (phase, way) in enumerate(zip(self._phases, self._ways, strict=True)):
-            self._way = way
-            self.stack.lay_out(way.in_place)
+        for number, (phase, plan) in enumerate(zip(self._phases, self._plans, strict=True)):
+            self._plan = plan
+            self.stack.lay_out(plan.in_place)
             for row, member in enumerate(self.members):
                 member.enter(phase)
                 if number and member.previous is not None:
                     self._load_start(row, member)
-            needs_start = self._has_starts or way.hooked or bool(phase.name)
+            needs_start = self._has_starts or plan.hooked or bool(phase.name)
             self._starts = self._memory.rows("starts", self.stack.all_weights()) if needs_start else None
             kept = self.stack.all_buffers() if phase.buffers == "keep" else None
             taken = [0] * len(self.members)
@@ -141,12 +140,12 @@ class VmapLoop:
             leaves = self.stack.leaves(first, last, "all")
             x, y = self._rows.taken(group.inputs)
             with torch.no_grad():
-                if group.way.dense is not None and not group.way.head:
-                    now = group.way.dense.losses(leaves, x, y, self._absent_of(first, last))
+                if group.plan.dense is not None and not group.plan.head:
+                    now = group.plan.dense.losses(leaves, x, y, self._absent_of(first, last))
                 else:  # running statistics move in training mode; not the clients' own
                     buffers = {name: tensor.clone() for name, tensor in self.stack.buffers(first, last).items()}
                     draws, drawn = StepDraws.again(group.draws, stacked=True), group.inputs.drawn
-                    objective, client = group.way.objective, group.client
+                    objective, client = group.plan.objective, group.client
                     now = self._losses(first, last, client, objective, leaves, buffers, x, y, drawn, draws)
             for row, pair in enumerate(zip(group.losses.tolist(), now.tolist(), strict=True), start=first):
                 if self._firsts[row] is group:
@@ -169,7 +168,7 @@ class VmapLoop:
         """Take the phase's steps, one by going on once; count in ``taken`` those of each client."""
         frozen_body = freezes_body(phase)
         self.net.train(not frozen_body, head=True)
-        whole_heads = self._way.whole_head
+        whole_heads = self._plan.whole_head
         take = self._rows.cached(phase) if phase.features == "cached" and not whole_heads else None
         step = self._emitter(phase) if phase.emit == "gradient" else self._stepper(phase)
         streams = [
@@ -184,7 +183,7 @@ class VmapLoop:
             if all(one is None for one in passes):
                 return
             batches = [(one or [])[: 1 if phase.emit == "gradient" else None] for one in passes]
-            for first, last, chunked in self._rows.steps(phase, batches, draws=self._way.draws):
+            for first, last, chunked in self._rows.steps(phase, batches, draws=self._plan.draws):
                 self._take_step(first, last, chunked, phase, take, step)
                 yield
             taken[:] = [count + len(own) for count, own in zip(taken, batches, strict=True)]
@@ -209,15 +208,15 @@ class VmapLoop:
         """One step of clients [first, last)."""
         if len(chunked) == 1:
             asked, places = self._asked(first, last), chunked[0].rows["rows"]
-            way, inputs, draws = (
-                self._way,
+            plan, inputs, draws = (
+                self._plan,
                 self._rows.made(first, last, chunked[0], take, asked),
                 self._draws(first, last),
             )
             before = draws.states() if asked and self.net.draws else []
 
             def work(inputs: Inputs) -> None:
-                step(first, last, self._gradients(first, last, inputs, draws, phase, way, asked))
+                step(first, last, self._gradients(first, last, inputs, draws, phase, plan, asked))
 
             self._memory.step((phase, first, last, asked), work, inputs)
             if asked:
@@ -230,7 +229,7 @@ class VmapLoop:
             asked, places = self._asked(first, last), chunk.rows["rows"]
             inputs, draws = self._rows.made(first, last, chunk, take, asked), self._draws(first, last)
             before = draws.states() if asked and self.net.draws else []
-            grads = self._gradients(first, last, inputs, draws, phase, self._way, asked)
+            grads = self._gradients(first, last, inputs, draws, phase, self._plan, asked)
             if asked:
                 self._remember(first, last, places, phase, inputs, before)
             total = _plus(total, grads, places.shape[1] / size)
@@ -240,7 +239,7 @@ class VmapLoop:
         """All steps of a head over all rows of each client; return how many each client has taken."""
         count = sum(map(len, self.members[0].order.passes(phase, self.members[0].phase_client, 1)))
         features, labels = self._rows.features(phase)
-        way, sizes = self._way, [len(own) for own in labels if count and len(own)]
+        plan, sizes = self._plan, [len(own) for own in labels if count and len(own)]
         for first, last in alike(sizes):
             inputs, draws = padded(features[first:last], labels[first:last]), self._draws(first, last)
             if self._asked(first, last):
@@ -248,7 +247,7 @@ class VmapLoop:
                     self._first_head(row, phase, inputs.rows["x"][row - first], inputs.rows["y"][row - first])
 
             def work(inputs: Inputs, first: int = first, last: int = last, draws: StepDraws = draws) -> None:
-                step(first, last, self._gradients(first, last, inputs, draws, phase, way, asked=False))
+                step(first, last, self._gradients(first, last, inputs, draws, phase, plan, asked=False))
 
             for _ in range(count):
                 self._memory.step((phase, first, last, False), work, inputs)
@@ -257,12 +256,12 @@ class VmapLoop:
 
     def _first_head(self, row: int, phase: Phase, x: Tensor, y: Tensor) -> None:
         """Remember the objective on a client's first batch, of the features and labels of all its rows."""
-        assert self._way.dense is not None
+        assert self._plan.dense is not None
         rows = len(self.members[row].order.part(phase))
         places = chunks(torch.arange(rows))[0]
         leaves, first = self.stack.leaves(row, row + 1, phase.trainable)[-2:], slice(0, len(places))
         with torch.no_grad():
-            losses = self._way.dense.losses(leaves, x[None, first], y[None, first], self._absent_of(row, row + 1))
+            losses = self._plan.dense.losses(leaves, x[None, first], y[None, first], self._absent_of(row, row + 1))
         self._first_losses[row : row + 1] = losses
         self._remember(row, row + 1, places[None], phase, Inputs({}), [])
 
@@ -277,25 +276,25 @@ class VmapLoop:
         return StepDraws(streams, stacked=True, refusal=refusal)
 
     def _gradients(
-        self, first: int, last: int, inputs: Inputs, draws: StepDraws, phase: Phase, way: Way, asked: bool
+        self, first: int, last: int, inputs: Inputs, draws: StepDraws, phase: Phase, plan: StepPlan, asked: bool
     ) -> list[Gradient]:
         """The gradient of each parameter; losses are kept if they are ``asked`` for."""
-        leaves = self.stack.leaves(first, last, phase.trainable, way.in_place)
+        leaves = self.stack.leaves(first, last, phase.trainable, plan.in_place)
         trained = [leaf.requires_grad for leaf in leaves]
         cached = phase.features == "cached"
         if not any(trained) and not asked and not self.net.draws:  # which it does whatever is trained
             return [None] * len(leaves)
         x, y = self._rows.taken(inputs)
-        if way.dense is not None:
-            skipped = len(leaves) - 2 * len(way.dense.relus)  # of a body that has run before
+        if plan.dense is not None:
+            skipped = len(leaves) - 2 * len(plan.dense.relus)  # of a body that has run before
             absent, weights = self._absent_of(first, last), inputs.rows.get("weights")
             with torch.no_grad():
-                grads, losses = way.dense.gradients(leaves[skipped:], trained[skipped:], x, y, asked, absent, weights)
+                grads, losses = plan.dense.gradients(leaves[skipped:], trained[skipped:], x, y, asked, absent, weights)
             grads = [None] * skipped + grads
         else:
             client, buffers = self.members[first].phase_client, self.stack.buffers(first, last)
             drawn = inputs.drawn
-            losses = self._losses(first, last, client, way.objective, leaves, buffers, x, y, drawn, draws, cached)
+            losses = self._losses(first, last, client, plan.objective, leaves, buffers, x, y, drawn, draws, cached)
             wanted = [leaf for leaf in leaves if leaf.requires_grad]
             found = iter(torch.autograd.grad(losses.sum(), wanted, allow_unused=True) if wanted else ())
             grads = list[Gradient](next(found) if is_trained else None for is_trained in trained)
@@ -359,7 +358,7 @@ class VmapLoop:
         training = self.net.model.training and phase.features == "live"
         losses = self._memory.copied(self._first_losses[first:last])
         client = self.members[first].phase_client
-        group = FirstBatches(first, last, client, inputs, losses, training, self._way, draws)
+        group = FirstBatches(first, last, client, inputs, losses, training, self._plan, draws)
         self._firsts[first:last] = [earlier or group for earlier in self._firsts[first:last]]
 
     # --- gradients and steps ------------------------------------------------------------------------------
@@ -379,12 +378,12 @@ class VmapLoop:
         for member in self.members:
             member.lr = lr
         rate = self._memory.number("lr", lr, like=self.net.weights)
-        if self._way.in_place:
+        if self._plan.in_place:
             return self._in_place_step(phase, rate)
         where, _ = self.net.slices[phase.trainable]
         weights = self.stack.weights[:, where]
         optimize = optimizer(self.local, weights, rate, self._memory, phase.trainable)
-        hook = self._hook(where) if self._way.hooked else None
+        hook = self._hook(where) if self._plan.hooked else None
 
         @torch.no_grad()
         def step(first: int, last: int, grads: list[Gradient]) -> None:
@@ -471,3 +470,21 @@ def _no_draws(purpose: str) -> torch.Generator:
     raise TypeError(
         f"a loss or gradient draws nothing itself: what it needs of {purpose!r} comes from Algorithm.step_randomness"
     )
+
+
+def mapped_with_draws(loss: Callable[..., Tensor], draws: StepDraws, clients: int) -> Callable[..., Tensor]:
+    """Map ``loss`` over ``clients``, the draws of its modules each from its client's stream."""
+
+    def one(token: Tensor, *args: Any) -> Tensor:
+        draws.token = token
+        try:
+            return loss(*args)
+        finally:
+            draws.token = None
+
+    def mapped(*args: Any) -> Tensor:
+        tokens = torch.zeros(clients, device=args[2].device)
+        with drawing_from(draws):
+            return vmap(one, randomness="different")(tokens, *args)
+
+    return mapped

@@ -28,7 +28,7 @@ from engine.data import Dataset
 from engine.experiment import Execution, no_gpu
 from engine.worker.ray import session_folder
 from engine.worker.ray.errors import FULL, NO_ROOM
-from engine.worker.ray.room import check_actors
+from engine.worker.ray.resources import check_actors
 
 log = logging.getLogger("fedskew")
 

@@ -2,7 +2,7 @@
 
 A step of a head takes tens of microseconds of arithmetic, and autograd takes several times that to note it and to walk
 back. The operations are autograd's own, in its order and on the same layouts, so that the bits are, too
-(``test_written_head.py``).
+(``test_manual_head_gradient.py``).
 
 Shapes: B rows of a batch, D features, C classes.
 """
@@ -24,7 +24,7 @@ aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
-class WrittenHead:
+class ManualHeadGradient:
     """A head's parameters, and the classes that its loss leaves out."""
 
     weight: Tensor  # [C, D]
@@ -38,7 +38,7 @@ class WrittenHead:
         phase: Phase,
         client: Client,
         forward: Callable[[], AbstractContextManager[object]] = nullcontext,
-    ) -> WrittenHead | None:
+    ) -> ManualHeadGradient | None:
         """None where a step of the phase is anything else, or ``forward`` puts it into another precision."""
         head = model.head
         alone = phase.features == "cached" and phase.trainable == "head"
@@ -50,7 +50,7 @@ class WrittenHead:
                 return None
         absent = client.class_counts == 0
         left_out = algorithm.own_classes and bool(absent.any())
-        return WrittenHead(head.weight, head.bias, absent if left_out else None)
+        return ManualHeadGradient(head.weight, head.bias, absent if left_out else None)
 
     @torch.no_grad()
     def gradients(self, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

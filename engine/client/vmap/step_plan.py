@@ -1,4 +1,4 @@
-"""The way that the steps of a phase go: which of an algorithm's hooks have a part in them."""
+"""The plan of a phase's steps: which of an algorithm's hooks take part, and which shorter operations serve."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ HOOKS = ("gradient", "loss", "step_randomness")
 
 
 @dataclass(frozen=True)
-class Way:
-    """The way of one phase. Equal ways are one way for whoever replays steps."""
+class StepPlan:
+    """The plan of one phase. Steps of equal plans may be captured once and replayed."""
 
     objective: Loss = field(compare=False)
     dense: Dense | None  # the network, or the head on cached features, where the plain loss is written out
@@ -37,18 +37,18 @@ class Way:
         return self.dense is None or self.hooked or self.head
 
 
-def ways(
+def step_plans(
     algorithm: Algorithm, local: Local, phases: Sequence[Phase], context: Context, net: FlatNet, is_exact: bool
-) -> tuple[Way, ...]:
-    """Return the way of each phase; ``is_exact``: a forward pass is in the run's precision."""
+) -> tuple[StepPlan, ...]:
+    """Return the plan of each phase; ``is_exact``: a forward pass is in the run's precision."""
     whole, head = (Dense.of(net.model), Dense.head_of(net.model)) if is_exact else (None, None)
 
-    def way(phase: Phase) -> Way:
+    def plan_of(phase: Phase) -> StepPlan:
         hooked, own, draws = (acts(algorithm, hook, context, phase.name) for hook in HOOKS)
         cached = phase.features == "cached"
         dense = None if own else head if cached else whole
         full = (local.batch_size if phase.batch == "local" else phase.batch) == "full"
-        return Way(
+        return StepPlan(
             objective=loss_of(algorithm, context, phase.name),
             dense=dense,
             hooked=hooked,
@@ -59,4 +59,4 @@ def ways(
             whole_head=cached and dense is not None and full and phase.emit == "step" and not draws,
         )
 
-    return tuple(map(way, phases))
+    return tuple(map(plan_of, phases))

@@ -10,7 +10,7 @@ from engine.run.log import Messages
 from engine.sweeps.planning import Mode, at_once
 from engine.worker import thread_count
 from engine.worker.ray import cluster
-from engine.worker.ray.room import PROCESS, check_actors
+from engine.worker.ray.resources import PROCESS, check_actors
 from tests.worker.test_workers import count
 
 PLENTY = 1000 * PROCESS

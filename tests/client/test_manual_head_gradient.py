@@ -14,7 +14,7 @@ from algorithms.fedavg import FedAvg
 from algorithms.fedrep import FedRep
 from engine.algorithm import Batch, Context, Net, Phase, Tensors, seeds
 from engine.client import training_loop
-from engine.client.written_head import WrittenHead
+from engine.client.manual_head_gradient import ManualHeadGradient
 from engine.experiment import Local
 from engine.models import MLP, Model
 from tests.support.bench import Bench
@@ -73,7 +73,7 @@ def test_a_gradient_has_autograds_bits(rows: int, features: int, classes: int, d
         leaves = weight.clone().requires_grad_(), bias.clone().requires_grad_()
         logits = F.linear(z, *leaves)
         loss = F.cross_entropy(logits if own is None else logits.masked_fill(own, -torch.inf), y)
-        found = WrittenHead(weight, bias, own).gradients(z, y)
+        found = ManualHeadGradient(weight, bias, own).gradients(z, y)
         for one, other in zip(found, torch.autograd.grad(loss, leaves), strict=True):
             assert torch.equal(one, other)
 
@@ -81,7 +81,7 @@ def test_a_gradient_has_autograds_bits(rows: int, features: int, classes: int, d
 def test_what_is_not_a_plain_head_is_left_to_autograd() -> None:
     """Kills: a loss, a body, a layer or a precision of somebody's own that is passed over."""
     bench = Bench(MLP(hidden=(6,)))
-    client, model, of = bench.client(0), bench.net.model, WrittenHead.of
+    client, model, of = bench.client(0), bench.net.model, ManualHeadGradient.of
     assert of(model, FedAvg(), HEADS, client) is not None
     assert of(model, Spoken(), HEADS, client) is None
     for phase in (replace(HEADS, features="live"), replace(HEADS, trainable="all")):

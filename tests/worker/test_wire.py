@@ -1,0 +1,40 @@
+"""What travels between a driver and its actors."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from engine.client.messages import ClientFailure, TrainResult
+from engine.worker.ray.wire import from_wire, received, to_wire
+
+
+def read_only(values: list[float]) -> np.ndarray:
+    """As Ray gives it: memory of a whole node."""
+    array = np.array(values, np.float32)
+    array.flags.writeable = False
+    return array
+
+
+def test_what_arrives_is_copied() -> None:
+    """Kills: a tensor that aliases memory of the whole node."""
+    array = read_only([1, 1, 1])
+    for tensor in (received({"a": array}, torch.device("cpu"))["a"], from_wire([array])[0]):
+        tensor.add_(1)
+        assert array.tolist() == [1, 1, 1] and tensor.tolist() == [2, 2, 2]
+
+
+def test_a_block_comes_back_as_it_was_sent() -> None:
+    """Kills: a tensor that travels as torch pickles it, an entry that is left behind, a number of another type."""
+    block = TrainResult(failures=[ClientFailure(3, None, "why")])
+    block.sum.add({"weights": torch.arange(3.0), "cost": torch.tensor(2.5, dtype=torch.float64)}, None, 4.0, 7)
+    block.stacked.append({"weights": torch.ones(2, 2)[:, 1]})
+    sent = to_wire(block)
+    arrays = [*sent.sum.uploads.values(), sent.sum.buffers, sent.stacked[0]["weights"]]
+    assert all(isinstance(array, np.ndarray) and array.flags.c_contiguous for array in arrays)
+    assert isinstance(block.sum.uploads["weights"], torch.Tensor)
+    again = from_wire(sent)
+    assert (again.failures, again.sum.weight, again.sum.num_examples) == (block.failures, 4.0, 7)
+    assert again.sum.clients == 1 and again.stacked[0]["weights"].tolist() == [1, 1]
+    for name, tensor in block.sum.uploads.items():
+        assert torch.equal(again.sum.uploads[name], tensor) and again.sum.uploads[name].dtype == tensor.dtype
