@@ -138,7 +138,7 @@ def check_messages(folder: Path, name: str, row: Row) -> None:
     wanted = {key: {getattr(row, key)(layout.size, layout.buffers)} for key in counted}
     assert counted == wanted
     classes = (assignment(SIZES).class_counts(dataset().train.labels, CLASSES) > 0).sum(axis=1)
-    assert [sum(array.size for array in state.values()) for state in kept] == [
+    assert [sum(tensor.numel() for tensor in state.values()) for state in kept] == [
         row.client(layout.size, layout.buffers) + row.per_class * number for number in classes
     ]
     rounds = run.folder.frame("rounds")
