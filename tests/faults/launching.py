@@ -23,7 +23,7 @@ from tests.faults import inject
 
 Process = subprocess.Popen[bytes]
 Deed = Callable[[Process, int | None], bool]  # (the command, who waits at the gate); whether it reached its victim
-EXIT_CODES = (0, 1, 2, DIED, 129, 130, 143)  # of docs/reliability.md
+EXIT_CODES = (0, 1, 2, DIED, 129, 130, 143)  # of docs/scripting.md
 FOREIGN = ("Traceback", "the traceback is", "Fatal Python error", "*** SIG", "Stack trace")  # no user is to see them
 SESSIONS = "sessions"  # beside the events of a schedule: the numbers of the sessions that its launches began
 LAST_WORDS = re.compile(r"(error: |continue with: fedskew resume |stopped$)")
@@ -136,7 +136,7 @@ def _is_due(process: Process, fault: inject.Fault, delay: float) -> bool:
 
 
 def bad_end(ended: Ended, killed: bool) -> str | None:
-    """Say what is wrong with how a launch ended, by the rule of docs/reliability.md: a code, and one sentence last."""
+    """Say what is wrong with how a launch ended, by the rule of docs/scripting.md: a code, and one sentence last."""
     lines = [" ".join(line.split()) for line in ended.text.splitlines() if line.strip()]
     told = " / ".join(lines[-3:])[-400:]
     if not ended.in_time:
