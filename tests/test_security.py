@@ -771,7 +771,7 @@ ITS_OWN = {  # opened otherwise, each with its reason
     ("fedskew/cli/key_meanings.py", "FILE.read_text"),  # the same
     ("fedskew/cli/key_meanings.py", "PAGE.read_text"),  # docs/config.md of a checkout
     ("fedskew/cli/doctor.py", "path.read_text"),  # pyproject.toml of this code
-    ("fedskew/lab/pages/theme.py", "resources.files(package).joinpath(name).read_text"),  # this code
+    ("fedskew/lab/pages/__init__.py", "resources.files('fedskew.lab.pages').joinpath(name).read_text"),  # this code
     ("engine/data/sources/formats.py", "Image.open"),  # of bytes
     ("engine/data/sources/formats.py", "gzip.open"),  # of a file that is open
     ("engine/data/sources/cifar.py", "tarfile.open"),  # of a file that is open

@@ -1,9 +1,8 @@
-"""A figure in its forms: PNG, SVG and PDF as files, and an SVG that belongs into a page.
+"""A figure in its forms: PNG and PDF as files, and an SVG that belongs into a page.
 
 Laid out once with matplotlib. In the page's SVG every colour of ``THEME`` is a CSS variable, so that it follows the
-page into the dark; text stays text; and what was given a tip carries it as ``data-tip``. The SVG file is what that one
-is made from: its text is text too, which a drawing program can change. The PDF holds the letters that it uses as
-TrueType outlines (Type 42, which publishers ask for), so it looks the same everywhere: it is the one for a paper.
+page into the dark; text stays text; and what was given a tip carries it as ``data-tip``. The PDF holds the letters that
+it uses as TrueType outlines (Type 42, which publishers ask for), so it looks the same everywhere: it is for a paper.
 """
 
 from __future__ import annotations
@@ -109,7 +108,6 @@ class Drawing:
     caption: str
     png: bytes
     svg: str  # for a page
-    svg_file: bytes
     wide: bool
     figure: Figure = field(repr=False)
 
@@ -128,7 +126,7 @@ class Drawing:
     @property
     def files(self) -> dict[str, bytes]:
         """Give its files by name."""
-        return {f"{self.name}.png": self.png, f"{self.name}.svg": self.svg_file, f"{self.name}.pdf": self.pdf}
+        return {f"{self.name}.png": self.png, f"{self.name}.pdf": self.pdf}
 
 
 class Sketch:
@@ -154,7 +152,7 @@ class Sketch:
             self.figure.set_dpi(72)
             FigureCanvasSVG(self.figure).print_svg(svg, metadata={"Date": None, "Creator": None})
         page = _for_page(svg.getvalue(), name, self._tips, caption)
-        return Drawing(name, caption, png.getvalue(), page, svg.getvalue(), wide, self.figure)
+        return Drawing(name, caption, png.getvalue(), page, wide, self.figure)
 
 
 @contextmanager

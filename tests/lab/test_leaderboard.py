@@ -95,7 +95,7 @@ def test_methods_are_ranked_over_the_tasks_that_all_have(tmp_path: Path) -> None
     assert [task.rpartition("=")[2] for task in found["tasks"]] == ["0.05", "0.5", "5"]
     page = (tmp_path / "one" / "board" / "leaderboard.html").read_text()
     assert "<h2>Mean ranks</h2>" in page and f"{found['critical_difference']:.2f} or more apart" in page
-    assert page.count('<td class="cell" data-v="1.0">1</td>') == 3 and "which so few tasks cannot show" not in page
+    assert page.count('<td data-v="1.0">1</td>') == 3 and "which so few tasks cannot show" not in page
     two = ranked(tmp_path / "two", [0.0, 0.01, 0.1], [0.05, 0.5])
     assert two.ranks is not None and two.ranks.average == (1.0, 2.0, 3.0) and two.ranks.critical > 2
     assert "which so few tasks cannot show" in (tmp_path / "two" / "board" / "leaderboard.html").read_text()
@@ -117,8 +117,8 @@ def test_what_is_worse_by_the_same_on_every_seed_is_not_bold(tmp_path: Path) -> 
     found = board_of({"apart": results}, "accuracy").cells
     assert {place for place, cell in found.items() if cell.best} == {(1, 0)}
     (view,) = paper_tables(replace(results, tables=(PaperTable("Table 1", ("mu",), (), "accuracy"),)))
-    assert view.sheet is not None
-    assert {row[0].text: row[1].style == "best" for row in view.sheet.rows} == {"0": False, "0.1": True}
+    assert view.table is not None
+    assert {row[0].text: row[1].style == "best" for row in view.table.rows} == {"0": False, "0.1": True}
 
 
 def test_draws_of_the_partition_are_tasks(tmp_path: Path) -> None:

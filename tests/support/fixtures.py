@@ -52,7 +52,7 @@ def unpainted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures of reports are made and not painted, for tests of what a report reads: painting is most of its time."""
 
     def finish(sketch: Sketch, name: str, caption: str, wide: bool = False) -> Drawing:
-        return Drawing(name, caption, b"", "<svg></svg>", b"<svg></svg>", wide, sketch.figure)
+        return Drawing(name, caption, b"", "<svg></svg>", wide, sketch.figure)
 
     monkeypatch.setattr(Sketch, "finish", finish)
 

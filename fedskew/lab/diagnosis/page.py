@@ -23,7 +23,8 @@ from engine.results import round_folders
 from engine.run.replay import Round
 from fedskew.lab.diagnosis import figures as drift_figures
 from fedskew.lab.diagnosis.diagnosis import Diagnosis
-from fedskew.lab.pages.plain_page import Fact, Section, Table, render
+from fedskew.lab.pages import Fact, Section, render_plain, text_table
+from fedskew.lab.pages.tables import Table
 
 
 def folder_of(round: Round) -> Path:
@@ -53,7 +54,8 @@ def write(found: Diagnosis, folder: Path) -> Path:
         ),
         Section("Pictures", drawings=drawings),
     ]
-    page = render("diagnosis", f"Client drift in round {found.facts['round']}", found.name, facts(found), sections)
+    title = f"Client drift in round {found.facts['round']}"
+    page = render_plain("diagnosis", title, found.name, facts(found), sections)
     write_atomically(folder / "diagnosis.html", page)
     # Last: who finds it finds the rest.
     write_atomically(folder / "summary.json", json.dumps(found.summary(), indent=2) + "\n")
@@ -92,14 +94,14 @@ def layers_table(found: Diagnosis) -> Table:
     for row in found.layers.to_dict("records"):
         figures = (_text(row[name]) for name in ("cka", "low", "high", "biased", "chance", "unbiased"))
         rows.append([row["layer"], f"{row['width']:,}", *figures, *([str(row["undefined"])] if undefined else [])])
-    return Table((*head, "undefined pairs") if undefined else head, rows)
+    return text_table((*head, "undefined pairs") if undefined else head, rows)
 
 
 def heads_table(found: Diagnosis) -> Table:
     """One row per client."""
     heads = found.heads.to_dict("records")
     rows = [[str(row["client"]), f"{row['samples']:,}", _text(row["correlation"])] for row in heads]
-    return Table(("client", "samples", "correlation"), rows)
+    return text_table(("client", "samples", "correlation"), rows)
 
 
 def _text(value: float) -> str:

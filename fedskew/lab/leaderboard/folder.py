@@ -5,7 +5,6 @@ The same folders give the same bytes.
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import shlex
@@ -13,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import yaml
 
 from engine.base.errors import ConfigError
@@ -22,9 +20,10 @@ from engine.record.run_folder import BREAKS_PRIVACY
 from engine.results.results import Results
 from fedskew.lab.comparing.ranks import Ranks
 from fedskew.lab.leaderboard.board import Board, Cell, Repetition, board_of, breaks_privacy
-from fedskew.lab.pages.theme import dressing, part
+from fedskew.lab.pages import render, text_table
+from fedskew.lab.pages.tables import ranks_table
 from fedskew.lab.quantities import Quantity, quantity
-from fedskew.lab.wording import counted
+from fedskew.lab.wording import capitalised, counted
 
 PAGE, DATA, CONFIGS = "leaderboard.html", "leaderboard.json", "configs"
 _UNKNOWN = "the code that computed it was not written down"
@@ -106,16 +105,20 @@ def _page(board: Board, folders: Mapping[str, Results]) -> str:
         ("runs", f"{runs:,}", f"of {counted(len(folders), 'folder')}"),
     ]
     sources = [[name, one.title, one.profile or "", f"{len(one.trials):,}"] for name, one in folders.items()]
-    return _template().render(
+    return render(
+        "board.html.j2",
+        kind="",
+        name="leaderboard",
+        title=capitalised(measured.title),
         metric=measured.title,
         facts=facts,
         head=board.columns,
         rows=rows,
-        sources=sources,
+        sources=text_table(("folder", "what", "profile", "trials"), sources, prose=(1,)),
         left_out=board.left_out,
         ranks=board.ranks,
+        mean_ranks=ranks_table(board.ranks, "", "Mean ranks", "") if board.ranks else None,
         several=any(len(cell.runs) > 1 for cell in board.cells.values()),
-        **dressing(),
     )
 
 
@@ -150,11 +153,3 @@ def _shown(cell: Cell | None, measured: Quantity) -> dict[str, Any] | None:
 
 def _codes(runs: Iterable[Repetition]) -> list[str]:
     return sorted({_UNKNOWN if run.code == "unknown" else run.code for run in runs})
-
-
-@functools.cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    return environment.from_string(part("board.html.j2", "fedskew.lab.leaderboard"))

@@ -19,11 +19,10 @@ from fedskew.lab.comparing.intervals import INTERVALS
 from fedskew.lab.comparing.rests_on import rests_on
 from fedskew.lab.comparing.verdicts import Verdict
 from fedskew.lab.drawing import Drawing
-from fedskew.lab.quantities import Quantity, quantity, with_unit
-from fedskew.lab.report.sheets import (
+from fedskew.lab.pages.tables import (
     NO_P,
     Cell,
-    Sheet,
+    Table,
     count_cell,
     difference_cells,
     interval_text,
@@ -34,6 +33,7 @@ from fedskew.lab.report.sheets import (
     seeds_text,
     word_cell,
 )
+from fedskew.lab.quantities import Quantity, quantity, with_unit
 from fedskew.lab.wording import capitalised
 
 
@@ -45,7 +45,7 @@ class ClaimView:
     numbers: tuple[str, ...]
     beside: str  # the verdict: how large and how sure the effect is; "" where nothing is known
     places: Mapping[str, float] | None  # of the small picture, in percent of its width
-    cells: Sheet | None
+    cells: Table | None
     drawing: Drawing | None
     lacks: str  # of the trials that it rests on; "" if all are there
 
@@ -65,7 +65,7 @@ def claims_frame(views: Sequence[ClaimView]) -> pd.DataFrame:
     )
 
 
-def claims_sheet(views: Sequence[ClaimView], looks: str) -> Sheet:
+def claims_table(views: Sequence[ClaimView], looks: str) -> Table:
     """Make the table of claims for a paper; the page has them as sentences. looks: as of :class:`Results`."""
     head = ("", "claim", "verdict", "effect", "95 % interval", "p, Holm", "P(improvement)", "seeds")
     rows = []
@@ -89,7 +89,7 @@ def claims_sheet(views: Sequence[ClaimView], looks: str) -> Sheet:
         "Effects, of the weakest cell, count in favour of the claim. Held: the interval lies above the margin in every "
         f"cell. {test} P(improvement): that a run of the first setting beats one of the second (Agarwal et al. 2021)."
     )
-    return Sheet("claims", "Claims", note, head, rows, claims_frame(views))
+    return Table("claims", "Claims", note, head, rows, claims_frame(views))
 
 
 def _chance_cell(chance: float) -> Cell:
@@ -161,7 +161,7 @@ def _places(verdict: Verdict) -> dict[str, float] | None:
     return {name: round(4 + 92 * (value - low) / (high - low), 2) for name, value in marks.items()}
 
 
-def _cells(number: int, verdict: Verdict, measured: Quantity, interval: str) -> Sheet:
+def _cells(number: int, verdict: Verdict, measured: Quantity, interval: str) -> Table:
     effect = with_unit("effect", measured.unit_of_difference)
     wanted = [cell.seeds_to_decide if cell.verdict == "undecided" else None for cell in verdict.cells]
     decide = ["would decide it"] * any(wanted)
@@ -174,7 +174,7 @@ def _cells(number: int, verdict: Verdict, measured: Quantity, interval: str) -> 
             row.append(Cell(f"{seeds} seeds" if seeds else "", float(seeds or math.nan)))
         rows.append([*row, long_cell(cell.why)])
     frame = pd.DataFrame({"claim": number, **dataclasses.asdict(cell)} for cell in verdict.cells)
-    return Sheet(f"claim-{number}-cells", "Cells", "", head, rows, frame, tall=len(rows) > 14)
+    return Table(f"claim-{number}-cells", "Cells", "", head, rows, frame, tall=len(rows) > 14)
 
 
 def _style(verdict: str) -> str:

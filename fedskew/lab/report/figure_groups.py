@@ -20,7 +20,7 @@ from fedskew.lab.comparing.importance import importance
 from fedskew.lab.comparing.ranking import Setting
 from fedskew.lab.drawing import Drawing
 from fedskew.lab.quantities import quantity
-from fedskew.lab.report.trial_sheets import schedules
+from fedskew.lab.report.trial_tables import schedules
 from fedskew.lab.wording import capitalised
 
 log = logging.getLogger("fedskew")

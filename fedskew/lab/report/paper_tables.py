@@ -20,20 +20,21 @@ from fedskew.lab.comparing.ranking import distinct
 from fedskew.lab.comparing.ranks import Ranks, ranks_of
 from fedskew.lab.drawing import Drawing
 from fedskew.lab.figures import critical_differences
-from fedskew.lab.quantities import Quantity, quantity, with_unit
-from fedskew.lab.report.sheets import (
+from fedskew.lab.pages.tables import (
     NO_P,
     Cell,
-    Sheet,
+    Table,
     difference_cells,
     interval_text,
     p_cell,
     p_text,
+    ranks_table,
     seeds_cell,
     spread_text,
     value_cell,
     word_cell,
 )
+from fedskew.lab.quantities import Quantity, quantity, with_unit
 from fedskew.lab.wording import capitalised, counted, shown
 
 MOST_ROWS, MOST_COLUMNS = 48, 8  # of a table that the report makes up by itself
@@ -50,16 +51,16 @@ class TableView:
 
     title: str
     source: str
-    sheet: Sheet | None = None
-    pairs: Sheet | None = None
+    table: Table | None = None
+    pairs: Table | None = None
     problem: str = ""
-    ranks: Sheet | None = None
+    ranks: Table | None = None
     diagram: Drawing | None = None
 
     @property
-    def sheets(self) -> list[Sheet]:
+    def tables(self) -> list[Table]:
         """List its tables in their order."""
-        return [sheet for sheet in (self.sheet, self.pairs, self.ranks) if sheet]
+        return [table for table in (self.table, self.pairs, self.ranks) if table]
 
 
 def paper_tables(results: Results) -> list[TableView]:
@@ -112,32 +113,23 @@ def _table(results: Results, layout: PaperTable, name: str) -> TableView:
         else "",
     ]
     head = (*layout.rows, *columns)
-    sheet = Sheet(name, layout.title, " ".join(filter(None, notes)), head, rows, frame, labels=len(layout.rows))
+    table = Table(name, layout.title, " ".join(filter(None, notes)), head, rows, frame, labels=len(layout.rows))
     pairs = _pairs(compared, layout, measured, f"{name}-comparisons", results.looks)
     ranks = ranks_of(results, layout)
     if ranks is None:
-        return TableView(layout.title, layout.source, sheet, pairs)
+        return TableView(layout.title, layout.source, table, pairs)
     diagram = critical_differences(name.replace("table", "ranks"), ranks)
-    return TableView(layout.title, layout.source, sheet, pairs, "", _ranks(ranks, f"{name}-ranks"), diagram)
+    return TableView(layout.title, layout.source, table, pairs, "", _ranks(ranks, f"{name}-ranks"), diagram)
 
 
-def _ranks(ranks: Ranks, name: str) -> Sheet:
-    rows = [
-        [word_cell(setting), Cell(f"{average:.2f}", average), *(Cell(f"{rank:g}", rank) for rank in by_block)]
-        for setting, average, *by_block in zip(ranks.settings, ranks.average, *ranks.of_block, strict=True)
-    ]
-    records = [
-        {"setting": setting, "average_rank": average, "critical_difference": ranks.critical, "p": ranks.p}
-        | dict(zip(ranks.blocks, by_block, strict=True))
-        for setting, average, *by_block in zip(ranks.settings, ranks.average, *ranks.of_block, strict=True)
-    ]
+def _ranks(ranks: Ranks, name: str) -> Table:
     note = (
         f"The best of each column has rank 1. Friedman's test of equal settings: p {p_text(ranks.p)}; two settings are "
         f"told apart if their average ranks differ by {ranks.critical:.2f} (Nemenyi, 5 %; Demsar 2006)."
     )
     if ranks.left_out:
         note += f" Left out, for some setting has no figure there: {counted(ranks.left_out, 'column')}."
-    return Sheet(name, "Average ranks", note, ("setting", "average rank", *ranks.blocks), rows, pd.DataFrame(records))
+    return ranks_table(ranks, name, "Average ranks", note)
 
 
 def _privacy(results: Results, layout: PaperTable) -> str:
@@ -196,7 +188,7 @@ def _figure(row: Mapping[str, Any] | None, measured: Quantity, best: set[Any], l
     return Cell(text, row["mean"], "\n".join(filter(None, tip)), style, below, below_style)
 
 
-def _pairs(compared: pd.DataFrame, layout: PaperTable, measured: Quantity, name: str, looks: str) -> Sheet | None:
+def _pairs(compared: pd.DataFrame, layout: PaperTable, measured: Quantity, name: str, looks: str) -> Table | None:
     if not len(compared):
         return None
     difference = with_unit("difference", measured.unit_of_difference)
@@ -222,4 +214,4 @@ def _pairs(compared: pd.DataFrame, layout: PaperTable, measured: Quantity, name:
         f"the large side. {test}"
     )
     labels = len(layout.columns) + 2
-    return Sheet(name, "Paired differences", note, (*layout.columns, *head), rows, compared, labels, len(rows) > 14)
+    return Table(name, "Paired differences", note, (*layout.columns, *head), rows, compared, labels, len(rows) > 14)

@@ -1,4 +1,4 @@
-"""Sections of a report, as the page and its Markdown twin show them, made from the results."""
+"""Sections of a report, as the page shows them, made from the results."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ from fedskew.lab.comparing.effects import ROPE
 from fedskew.lab.comparing.ranking import Setting, ranked, settings_of
 from fedskew.lab.comparing.verdicts import judge
 from fedskew.lab.drawing import Drawing
+from fedskew.lab.ledger.page import anchor
+from fedskew.lab.ledger.recording import choice_of
+from fedskew.lab.ledger.rows import SweepRows
+from fedskew.lab.pages.tables import Table, spread_text
 from fedskew.lab.quantities import percent, quantity
 from fedskew.lab.report.claim_views import ClaimView, claim_views, claims_frame
 from fedskew.lab.report.figure_groups import Group, figure_groups
 from fedskew.lab.report.paper_tables import TableView, paper_tables
-from fedskew.lab.report.sheets import Sheet, seeds_text, spread_text
-from fedskew.lab.report.trial_sheets import best_settings, failures, trials_sheet
+from fedskew.lab.report.trial_tables import best_settings, failures, trials_table
+from fedskew.lab.wording import seeds_text
 
 FEWEST_RANKED = 13  # settings; fewer are told apart in the tables alone
 
@@ -33,10 +37,10 @@ class Sections:
     facts: list[tuple[str, str, str]]
     claims: list[ClaimView]
     tables: list[TableView]
-    best: Sheet | None
+    best: Table | None
     groups: list[Group]
     failures: list[tuple[str, str]]
-    trials: Sheet
+    trials: Table
     frames: dict[str, pd.DataFrame]  # by the name of the file
     coverage: Coverage  # what of the plan is there
     ledger: str  # where these claims stand among all others; "" of a sweep that is none of fedskew's
@@ -53,13 +57,12 @@ def sections_of(results: Results, rope: float = ROPE) -> Sections:
     settings = settings_of(results)
     claims = claim_views(results, judge(results), rope)
     tables = paper_tables(results)
-    rank = len(settings) >= FEWEST_RANKED or not any(view.sheet for view in tables)
+    rank = len(settings) >= FEWEST_RANKED or not any(view.table for view in tables)
     best = best_settings(results, settings) if rank else None
     groups, frames = figure_groups(results, settings)
-    trials = trials_sheet(results)
-    sheets = [sheet for view in tables for sheet in view.sheets]
-    sheets += [sheet for sheet in (*(view.cells for view in claims), best, trials) if sheet]
-    frames |= {sheet.name: sheet.frame for sheet in sheets}
+    trials = trials_table(results)
+    every = [*(table for view in tables for table in view.tables), *(view.cells for view in claims), best, trials]
+    frames |= {table.name: table.frame for table in every if table}
     if claims:
         frames["claims"] = claims_frame(claims)
     # Now that every table has been read: what of them was damaged is known.
@@ -71,10 +74,6 @@ def sections_of(results: Results, rope: float = ROPE) -> Sections:
 
 def ledger_note(results: Results) -> str:
     """Say which row of the ledger of claims is that of a named sweep."""
-    from fedskew.lab.ledger.page import anchor  # not above: the ledger's page is made with this package's sheets
-    from fedskew.lab.ledger.recording import choice_of
-    from fedskew.lab.ledger.rows import SweepRows
-
     path = results.path / "sweep.yaml"
     reference = read_yaml(path).get("reference") if results.claims and path.exists() else None
     if not isinstance(reference, str) or not re.fullmatch(r"\w+\.\w+", reference):

@@ -19,7 +19,8 @@ from typing import Any
 
 from engine.base.files import write_atomically
 from fedskew.lab.drawing import Drawing
-from fedskew.lab.pages.plain_page import Fact, Section, Table, render
+from fedskew.lab.pages import Fact, Section, render_plain, text_table
+from fedskew.lab.pages.tables import Table
 from fedskew.lab.scaling import figures as scaling_figures
 from fedskew.lab.scaling.figures import UNITS, rate
 from fedskew.lab.scaling.law import Prediction
@@ -40,7 +41,7 @@ def write(study: Study, predict: Iterable[int]) -> tuple[Path, dict[str, Fitted]
     for name, drawing in drawings.items():
         write_atomically(study.folder / f"{name}.png", drawing.png)
     write_atomically(study.folder / "fit.json", json.dumps(plain(fitted), indent=2, allow_nan=False) + "\n")
-    page = render(
+    page = render_plain(
         "scaling study",
         "How rounds per second scale",
         study.plan.experiment.name,
@@ -192,7 +193,7 @@ def actors_table(study: Study, one: Fitted) -> Table:
         name = str(row["actors"]) if row["actors"] else "0 (in process)"
         rows.append([name, f"{row['clients']:,}", f"{row['blocks']:,}", *_rates(row), *fitted])
     head = ("actors", "clients", "blocks", *SPREAD, "law", "residual", "speed-up", "efficiency")
-    return Table((*head[:3], f"{UNITS[one.sweep]}, mean", *head[4:]), rows)
+    return text_table((*head[:3], f"{UNITS[one.sweep]}, mean", *head[4:]), rows)
 
 
 def sweep_table(study: Study, sweep: str) -> Table:
@@ -209,7 +210,7 @@ def sweep_table(study: Study, sweep: str) -> Table:
         each = 1e3 / (row["mean"] * row["clients"])
         per_client = f"{each:.2f}" if each < 10 else f"{each:,.0f}"
         rows.append([shown, f"{row['parameters']:,}", row["executor"], f"{row['blocks']:,}", *_rates(row), per_client])
-    return Table(
+    return text_table(
         (label, "parameters", "executor", "blocks", "rounds per second, mean", *SPREAD[1:], "ms per client"), rows
     )
 
@@ -221,7 +222,7 @@ def predictions_table(fitted: Mapping[str, Fitted]) -> Table:
         for sweep, one in fitted.items()
         for guess in one.predictions
     ]
-    return Table(("actors", "scaling", "predicted", "interval", "how far to trust it"), rows, prose=(4,))
+    return text_table(("actors", "scaling", "predicted", "interval", "how far to trust it"), rows, prose=(4,))
 
 
 def interval(prediction: Prediction) -> str:

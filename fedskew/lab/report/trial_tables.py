@@ -11,10 +11,9 @@ from engine.record.sweep_files import RECORD, read_record
 from engine.results.results import Results
 from engine.results.settings import MARK, setting_label
 from fedskew.lab.comparing.ranking import Setting, ranked
-from fedskew.lab.quantities import quantity
-from fedskew.lab.report.sheets import (
+from fedskew.lab.pages.tables import (
     Cell,
-    Sheet,
+    Table,
     count_cell,
     interval_text,
     long_cell,
@@ -22,12 +21,13 @@ from fedskew.lab.report.sheets import (
     value_cell,
     word_cell,
 )
+from fedskew.lab.quantities import quantity
 
 MOST_SETTINGS = 15
 COLUMNS = by_column()
 
 
-def best_settings(results: Results, settings: list[Setting]) -> Sheet | None:
+def best_settings(results: Results, settings: list[Setting]) -> Table | None:
     """Rank the settings: for a sweep whose hyper-parameters are drawn, and for a grid too large for a table."""
     finished = ranked(settings, results.mode)
     if not results.axes or not finished:
@@ -52,10 +52,10 @@ def best_settings(results: Results, settings: list[Setting]) -> Sheet | None:
     some = f"The best {len(rows)} of {len(settings)} settings" if len(rows) < len(settings) else "All settings by rank"
     lucky = "Being the best of many, the first is partly lucky."
     note = f"{some}: {measured.title}, mean ± standard deviation over seeds. {lucky}"
-    return Sheet("settings", "Best settings", note, head, rows, results.settings())
+    return Table("settings", "Best settings", note, head, rows, results.settings())
 
 
-def trials_sheet(results: Results) -> Sheet:
+def trials_table(results: Results) -> Table:
     trials: list[dict[str, Any]] = results.trials.to_dict("records")
     names = [axis.name for axis in results.axes]
     columns = [quantity(name) for name in COLUMNS if any(math.isfinite(row[name]) for row in trials)]
@@ -86,7 +86,7 @@ def trials_sheet(results: Results) -> Sheet:
     note = "A click on a header sorts. trials.parquet beside this folder has all columns."
     if personal:
         note += " Accuracy and loss without a further word are of what the scope says."
-    return Sheet("trials", "Trials", note, head, rows, results.trials, tall=len(rows) > 16)
+    return Table("trials", "Trials", note, head, rows, results.trials, tall=len(rows) > 16)
 
 
 def schedules(results: Results) -> dict[str, str]:
