@@ -13,13 +13,21 @@ from algorithms.fedavg import FedAvg
 from algorithms.fedavg_local import FedAvgLocal
 from algorithms.fedavgm import FedAvgM
 from algorithms.fedbabu import FedBabu
+from algorithms.fedbn import FedBN
 from algorithms.feddc import FedDC
+from algorithms.feddyn import FedDyn
+from algorithms.fedlc import FedLC
 from algorithms.fedmix import FedMix
 from algorithms.fednova import FedNova
+from algorithms.fedntd import FedNTD
+from algorithms.fedopt import FedAdam, FedYogi
 from algorithms.fedper import FedPer
+from algorithms.fedproto import FedProto
 from algorithms.fedprox import FedProx
 from algorithms.fedrecon import FedRecon
 from algorithms.fedrep import FedRep
+from algorithms.fedrod import FedROD
+from algorithms.fedrs import FedRS
 from algorithms.fedser import FedSer
 from algorithms.iid_calibration import IidCalibration
 from algorithms.local import LocalOnly
@@ -47,6 +55,12 @@ ALGORITHMS = Registry(
         "fednova": FedNova,
         "moon": Moon,
         "feddc": FedDC,
+        "feddyn": FedDyn,
+        "fedadam": FedAdam,
+        "fedyogi": FedYogi,
+        "fedntd": FedNTD,
+        "fedlc": FedLC,
+        "fedrs": FedRS,
         "fedmix": FedMix,
         "naivemix": NaiveMix,
         "mixup_local": MixupLocal,
@@ -64,6 +78,9 @@ ALGORITHMS = Registry(
         "ditto": Ditto,
         "pfedme": PFedMe,
         "perfedavg": PerFedAvg,
+        "fedproto": FedProto,
+        "fedrod": FedROD,
+        "fedbn": FedBN,
         "ccvr": Ccvr,
         "iid_calibration": IidCalibration,
         "answers": Answers,

@@ -171,8 +171,7 @@ def _index(cost: Mapping[str, Cost], about: Mapping[str, list[claims.Found]]) ->
                 f"round of two small clients. {PARTS}; a stage without rounds has neither. A page says where its "
                 "figures come from.",
                 "\n".join([head, *rows]),
-                "One of your own: [a tutorial](../tutorials/own_algorithm.md), [the contract](../contract.md). Eight "
-                "more, in a package of their own: [fedskew-more](../../examples/fedskew-more/README.md).",
+                "One of your own: [a tutorial](../tutorials/own_algorithm.md), [the contract](../contract.md).",
             ]
         )
         + "\n"

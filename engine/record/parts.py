@@ -113,7 +113,7 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
 def lacking(folder: Path) -> dict[tuple[str, str], str]:
     """Return what of a run's parts is not known here and how it is given, in words, by section and name."""
     return {
-        (section_of(place), one["name"]): f"{_came_from(place, one)} and is not known here; {_given_again(one)}"
+        (section_of(place), one["name"]): f"{_came_from(place, one)} and is not known here; {_given_again(place, one)}"
         for place, one in read(folder).items()
         if one["name"] not in CHOICES[section_of(place)].names()
     }
@@ -146,7 +146,7 @@ def needs(folders: Iterable[Path]) -> Needs:
             if one.get("origin") == "file" and where.endswith(".py"):
                 files[where] = None
             elif one.get("origin") != "fedskew":
-                others[f"{_came_from(place, one)}; {_given_again(one)}"] = None
+                others[f"{_came_from(place, one)}; {_given_again(place, one)}"] = None
     return Needs(tuple(files), tuple(others))
 
 
@@ -154,8 +154,11 @@ def _came_from(place: str, one: Mapping[str, Any]) -> str:
     return f"{section_of(place)} {one['name']!r} came from {one.get('place')}"
 
 
-def _given_again(one: Mapping[str, Any]) -> str:
+def _given_again(place: str, one: Mapping[str, Any]) -> str:
     """Return how a part is made known, in words."""
+    now = CHOICES[section_of(place)].get(str(one.get("name")))
+    if one.get("origin") == "package" and now is not None and now.__module__.partition(".")[0] in OURS:
+        return "fedskew has one of that name itself now"  # as the methods that were in examples/fedskew-more
     return {
         "file": f"give its file: --with {one.get('place')}",
         "script": "run that script again",

@@ -55,6 +55,14 @@ REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "moon": [({"mu": 0.0}, {**MOMENTUM, **TINY_NORM}), ({"mu": 0.0, "buffer": 3}, PART), (FIRST_OF_MOON, ONE_ROUND)],
     # never: the mean drift is added even where alpha is 0
     "feddc": [],
+    # never: the server steps once more along the mean update
+    "feddyn": [],
+    # never: steps are divided by their own size (allclose with a large tau: test_fedopt.py)
+    "fedadam": [],
+    "fedyogi": [],
+    "fedntd": [({"beta": 0.0}, FULL), ({"beta": 0.0, "tau": 3.0}, {**MOMENTUM, **TINY_NORM})],
+    "fedlc": [({"tau": 0.0}, FULL), ({"tau": 0.0}, {**MOMENTUM, **TINY_NORM})],
+    "fedrs": [({"alpha": 1.0}, FULL), ({"alpha": 1.0}, {**MOMENTUM, **TINY_NORM})],
     "clsprox": [({"mu": 0.0}, FULL), ({"mu": 0.0}, PART), ({"mu": 0.0}, {**MOMENTUM, **TINY_NORM})],
     "clsnorm": [({}, FULL), ({}, {**MOMENTUM, **TINY_NORM})],  # to FedAvg on the same normalised head
     "fedmix": [({"mix": 0.0}, FULL), ({"mix": 0.0}, PART), ({"mix": 0.0}, {**MOMENTUM, **TINY_NORM})],
@@ -77,6 +85,12 @@ REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     # but for rounding, with one inner step and eta lambda = 1: test_pfedme.py
     "pfedme": [],
     "perfedavg": [({"alpha": 0.0}, FULL), ({"alpha": 0.0, "first_order": True}, {**MOMENTUM, **TINY_NORM})],
+    # never: no weights are averaged
+    "fedproto": [],
+    # its generic model
+    "fedrod": [({"gamma": 0.0}, PART), ({"gamma": 0.0, "personal_epochs": 0}, {**MOMENTUM, **TINY_NORM})],
+    # on a model without BatchNorm
+    "fedbn": [({}, PART), ({}, MOMENTUM)],
     # never: heads are clients' own
     "fedrep": [],
     "fedrecon": [],
@@ -103,6 +117,12 @@ DIFFERS: dict[str, list[dict[str, Any]]] = {
     "fednova": [{}, {"server_momentum": 0.5}, {"mu": 0.5}, {"mu": 0.5, "tau_eff": "steps"}, {"max_multiplier": 1.0}],
     "moon": [{}, {"temperature": 0.1}, {"buffer": 2}],
     "feddc": [{}, {"alpha": 0.0}, {"weighting": "samples"}, {"clip": 0.1}, {"reference_norm": True}],
+    "feddyn": [{}, {"alpha": 0.5}, {"weighting": "samples"}, {"server_lr": 0.5}],
+    "fedadam": [{}, {"beta1": 0.5}, {"beta2": 0.9}, {"tau": 0.1}, {"server_lr": 0.1}],
+    "fedyogi": [{}, {"beta1": 0.5}, {"beta2": 0.9}, {"tau": 0.1}, {"server_lr": 0.1}],
+    "fedntd": [{}, {"beta": 0.3}, {"tau": 3.0}, {"server_lr": 0.5}],
+    "fedlc": [{}, {"tau": 0.3}],
+    "fedrs": [{}, {"alpha": 0.9}, {"alpha": 0.0}],
     "clsprox": [{}, {"mu": 1.0}],
     "clsnorm": [{"mu": 1.0}],  # its default is FedAvg, and what it demands of the model does the rest
     "fedmix": [{}, {"taylor_coef": "one"}, {"mash": 5}],
@@ -141,6 +161,9 @@ DIFFERS: dict[str, list[dict[str, Any]]] = {
         {"local_rounds": 4, "personal_lr": 0.02},
     ],
     "perfedavg": [{}, {"alpha": 0.1}, {"first_order": True}],
+    "fedproto": [{}],  # the weights that all started from; what its options do: test_fedproto.py
+    "fedrod": [{}, {"gamma": 0.5}],
+    "fedbn": [{"server_lr": 0.5}],  # on a model with BatchNorm: test_fedbn.py
     "fedrep": [{}, {"head_init": "uniform01"}, {"head_epochs": 0}, {"body_epochs": 2}],
     "fedbabu": [{}, {"weighting": "samples"}, {"head_init": "orthogonal"}, {"train_head": True}, {"server_lr": 0.5}],
     "fedrecon": [

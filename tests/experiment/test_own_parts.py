@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import pickle
 import re
@@ -372,3 +373,16 @@ def test_the_pages_examples_run(tmp_path: Path) -> None:
     del ALGORITHMS["ownprox"]
     exec(compile(readme.partition("summary = ")[0], "README.md", "exec"), names)
     assert run(Experiment(algorithm=names["OwnProx"](mu=0.1), **SMALL), tmp_path / "run")["rounds"] == 2
+
+
+def test_a_method_that_has_come_into_fedskew_is_not_asked_for(tmp_path: Path) -> None:
+    """Kills: an old folder that asks for a package whose method fedskew has by now; one that asks for none of those
+    that fedskew still lacks."""
+    packaged = {"origin": "package", "place": "fedskew-more", "version": "0.1.0", "code": "0" * 16}
+    names = {"stages.train.algorithm": "feddyn", "stages.end.algorithm": "feddyna"}
+    (tmp_path / parts.FILE).write_text(json.dumps({place: {"name": name, **packaged} for place, name in names.items()}))
+    assert parts.needs([tmp_path]).others == (
+        "algorithm 'feddyn' came from fedskew-more; fedskew has one of that name itself now",
+        "algorithm 'feddyna' came from fedskew-more; install fedskew-more 0.1.0",
+    )
+    assert [name for _, name in parts.lacking(tmp_path)] == ["feddyna"]

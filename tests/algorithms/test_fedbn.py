@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from fedskew_more.fedbn import find_norms, joined
-from plain import close
-from small import CNN, LR, MEAN, STD, STEPS, drive, experiment, federation
 from torch import Tensor, nn
 
+from algorithms.fedbn import find_norms, joined
 from engine.algorithm import seeds
 from engine.client.flat_net import FlatNet
 from engine.client.training_tools import FlatTrainingTools
 from engine.models import MODELS, build_model
+from tests.support.full_batches import CNN, LR, MEAN, STD, STEPS, drive, experiment, federation
+from tests.support.plain_torch import close
 
 
 def is_norm(name: str, model: nn.Module) -> bool:

@@ -8,16 +8,6 @@ With D the cohort's mean update, after minus before, and all operations entry by
     w <- w + eta m / (sqrt(v) + tau)
 
 from m = 0 and v = tau^2, without bias correction. The mean is by samples, as FedAvg's; the paper's is uniform.
-
-@inproceedings{reddi2021adaptive,
-  author = {Reddi, Sashank J. and Charles, Zachary and Zaheer, Manzil and Garrett, Zachary and Rush, Keith and
-    Kone{\v{c}}n{\'y}, Jakub and Kumar, Sanjiv and McMahan, H. Brendan},
-  title = {{Adaptive Federated Optimization}},
-  year = {2021},
-  booktitle = {International Conference on Learning Representations},
-  eprint = {2003.00295},
-  archiveprefix = {arXiv},
-}
 """
 
 from __future__ import annotations
@@ -29,8 +19,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedskew import Algorithm, FedAvg, require
-from fedskew.contract import Context, Entries, Kind, Pooled, Tensors
+from algorithms.fedavg import FedAvg
+from engine.algorithm import Algorithm, Context, Entries, Kind, Pooled, Tensors
+from engine.base.errors import require
 
 
 @dataclass(frozen=True)

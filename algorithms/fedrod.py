@@ -14,15 +14,6 @@ sum is one at P. A client's own model is the generic body under that sum.
 
 The paper takes one step at P on each batch of the generic training. P is trained after it here, on the features that
 it has come to; since nothing flows back from P, the generic model is the same. ``local.weight_decay`` shrinks the sum.
-
-@inproceedings{chen2022on,
-  author = {Chen, Hong-You and Chao, Wei-Lun},
-  title = {{On Bridging Generic and Personalized Federated Learning for Image Classification}},
-  year = {2022},
-  booktitle = {International Conference on Learning Representations},
-  eprint = {2107.00778},
-  archiveprefix = {arXiv},
-}
 """
 
 from __future__ import annotations
@@ -34,8 +25,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedskew import FedAvg, Phase, idle_when, require
-from fedskew.contract import (
+from algorithms.fedavg import FedAvg
+from engine.algorithm import (
     Batch,
     Client,
     Context,
@@ -46,10 +37,13 @@ from fedskew.contract import (
     Net,
     ParamLayout,
     Personalised,
+    Phase,
     PhaseResult,
     Requires,
     Tensors,
+    idle_when,
 )
+from engine.base.errors import require
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from fedskew_more.fedproto import FedProto
-from plain import HEAD, Own, close, cross_entropy, descend, features, head, logits, owns, rows_of
-from small import CLASSES, HIDDEN, Driven, drive, experiment, federation
 from torch import Tensor
 
+from algorithms.fedproto import FedProto
 from engine.base.errors import ConfigError
+from tests.support.full_batches import CLASSES, HIDDEN, Driven, drive, experiment, federation
+from tests.support.plain_torch import HEAD, Own, close, cross_entropy, descend, features, head, logits, owns, rows_of
 
 LAM = 0.6
 COUNTS = ((6, 2, 0, 0), (0, 3, 0, 0), (3, 0, 4, 0), (0, 0, 0, 5))  # no two clients have all classes

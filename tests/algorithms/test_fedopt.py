@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from fedskew_more.fedopt import FedAdam, FedYogi
-from plain import close, cross_entropy, descend, logits, owns
-from small import drive, experiment, federation
 from torch import Tensor
+
+from algorithms.fedopt import FedAdam, FedYogi
+from tests.support.full_batches import drive, experiment, federation
+from tests.support.plain_torch import close, cross_entropy, descend, logits, owns
 
 
 def step_of(algorithm: FedAdam, moment2: float, update: float) -> dict[str, float]:

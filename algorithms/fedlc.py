@@ -7,15 +7,6 @@ With n_c the client's rows of class c, the loss of a row of class y with logits 
 so that a rare class must win by a margin, and that by which y must beat c is tau (n_y^(-1/4) - n_c^(-1/4)). A class
 that the client has no rows of is at minus infinity: whatever tau above 0, it has no part in the loss and its row of the
 head has no gradient. Evaluation reads the logits as they are.
-
-@inproceedings{zhang2022federated,
-  author = {Zhang, Jie and Li, Zhiqi and Li, Bo and Xu, Jianghe and Wu, Shuang and Ding, Shouhong and Wu, Chao},
-  title = {{Federated Learning with Label Distribution Skew via Logits Calibration}},
-  year = {2022},
-  booktitle = {International Conference on Machine Learning},
-  eprint = {2209.00189},
-  archiveprefix = {arXiv},
-}
 """
 
 from __future__ import annotations
@@ -25,8 +16,9 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedskew import FedAvg, idle_when, require
-from fedskew.contract import Batch, Net, Tensors
+from algorithms.fedavg import FedAvg
+from engine.algorithm import Batch, Net, Tensors, idle_when
+from engine.base.errors import require
 
 
 @dataclass(frozen=True)

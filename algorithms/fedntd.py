@@ -10,16 +10,6 @@ knows of the other classes, of which the client may have no rows, is not forgott
 eval mode.
 
 The divergence stands here as printed; released code multiplies it by tau^2, which at tau = 1 is the same.
-
-@inproceedings{lee2022preservation,
-  author = {Lee, Gihun and Jeong, Minchan and Shin, Yongjin and Bae, Sangmin and Yun, Se-Young},
-  title = {{Preservation of the Global Knowledge by Not-True Distillation in Federated Learning}},
-  year = {2022},
-  booktitle = {Advances in Neural Information Processing Systems},
-  volume = {35},
-  eprint = {2106.03097},
-  archiveprefix = {arXiv},
-}
 """
 
 from __future__ import annotations
@@ -30,8 +20,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedskew import FedAvg, idle_when, require
-from fedskew.contract import Batch, Net, Tensors
+from algorithms.fedavg import FedAvg
+from engine.algorithm import Batch, Net, Tensors, idle_when
+from engine.base.errors import require
 
 
 @dataclass(frozen=True)

@@ -15,16 +15,6 @@ and biases -||C||^2; that head, on the client's own body, is the model that is e
 
 ``weighting="samples"`` takes the means by rows, as the paper's aggregation does but for a further factor 1/|N_j|, with
 which its weights would not add up to 1; ``"uniform"`` takes them by clients, as the released code does.
-
-@inproceedings{tan2022fedproto,
-  author = {Tan, Yue and Long, Guodong and Liu, Lu and Zhou, Tianyi and Lu, Qinghua and Jiang, Jing and
-    Zhang, Chengqi},
-  title = {{FedProto: Federated Prototype Learning across Heterogeneous Clients}},
-  year = {2022},
-  booktitle = {AAAI Conference on Artificial Intelligence},
-  eprint = {2105.00243},
-  archiveprefix = {arXiv},
-}
 """
 
 from __future__ import annotations
@@ -37,8 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedskew import idle_when, require
-from fedskew.contract import (
+from engine.algorithm import (
     Batch,
     Client,
     Context,
@@ -54,7 +43,9 @@ from fedskew.contract import (
     Requires,
     Scalar,
     Tensors,
+    idle_when,
 )
+from engine.base.errors import require
 
 NEVER = -1e30  # a score that loses to that of any prototype
 

@@ -7,15 +7,6 @@ clients' own models. A client that has not taken part has the layers that all st
 makes it FedAvg to the bit, but for how it is evaluated.
 
 Which parameters are BatchNorm's is found out once, before the first round, see :func:`find_norms`.
-
-@inproceedings{li2021fedbn,
-  author = {Li, Xiaoxiao and Jiang, Meirui and Zhang, Xiaofei and Kamp, Michael and Dou, Qi},
-  title = {{FedBN: Federated Learning on Non-IID Features via Local Batch Normalization}},
-  year = {2021},
-  booktitle = {International Conference on Learning Representations},
-  eprint = {2102.07623},
-  archiveprefix = {arXiv},
-}
 """
 
 from __future__ import annotations
@@ -27,8 +18,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedskew import ConfigError, FedAvg
-from fedskew.contract import (
+from algorithms.fedavg import FedAvg
+from engine.algorithm import (
     Client,
     Compute,
     Context,
@@ -44,6 +35,7 @@ from fedskew.contract import (
     Tensors,
     TrainingTools,
 )
+from engine.base.errors import ConfigError
 
 PROBE_ROWS = 8
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from fedskew_more.fedlc import FedLC
-from fedskew_more.fedntd import FedNTD, not_true
-from fedskew_more.fedrs import FedRS
-from plain import Objective, Own, averaged, close, cross_entropy, logits
-from small import CLASSES, drive, experiment, federation
 from torch import Tensor
+
+from algorithms.fedlc import FedLC
+from algorithms.fedntd import FedNTD, not_true
+from algorithms.fedrs import FedRS
+from tests.support.full_batches import CLASSES, drive, experiment, federation
+from tests.support.plain_torch import Objective, Own, averaged, close, cross_entropy, logits
 
 
 def batch_of(labels: list[int], counts: list[int], x: list[list[float]]) -> Any:

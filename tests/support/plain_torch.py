@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from small import CLASSES, HIDDEN, LR, MEAN, STD, STEPS, Driven
 from torch import Tensor
 
 from engine.data import Assignment, Dataset
+from tests.support.full_batches import CLASSES, HIDDEN, LR, MEAN, STD, STEPS, Driven
 
 PIXELS = 64
 HEAD = CLASSES * HIDDEN + CLASSES  # the last numbers of a weight vector

@@ -12,16 +12,6 @@ client's part is FedProx with mu = alpha.
 
 The paper's objective and means weigh clients alike. With ``weighting="samples"`` the cohort's mean and h both are by
 rows, for the objective that FedAvg has.
-
-@inproceedings{acar2021federated,
-  author = {Acar, Durmus Alp Emre and Zhao, Yue and Matas Navarro, Ramon and Mattina, Matthew and Whatmough, Paul N. and
-    Saligrama, Venkatesh},
-  title = {{Federated Learning Based on Dynamic Regularization}},
-  year = {2021},
-  booktitle = {International Conference on Learning Representations},
-  eprint = {2111.04263},
-  archiveprefix = {arXiv},
-}
 """
 
 from __future__ import annotations
@@ -32,8 +22,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedskew import Algorithm, FedAvg, require
-from fedskew.contract import Client, Context, Entries, Kind, LocalRun, Pooled, Scalar, Tensors
+from algorithms.fedavg import FedAvg
+from engine.algorithm import Algorithm, Client, Context, Entries, Kind, LocalRun, Pooled, Scalar, Tensors
+from engine.base.errors import require
 
 
 @dataclass(frozen=True)

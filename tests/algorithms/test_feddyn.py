@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from plain import close, cross_entropy, descend, logits, owns
-from small import COUNTS, Driven, drive, experiment, federation
 from torch import Tensor
+
+from tests.support.full_batches import COUNTS, Driven, drive, experiment, federation
+from tests.support.plain_torch import close, cross_entropy, descend, logits, owns
 
 ALPHA = 0.3
 SIZES = [sum(own) for own in COUNTS]

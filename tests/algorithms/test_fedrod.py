@@ -9,12 +9,23 @@ from typing import Any
 
 import pytest
 import torch
-from fedskew_more.fedrod import FedROD
-from plain import HEAD, averaged, close, cross_entropy, descend, features, head, logits, owns, rows_of
-from small import Driven, drive, experiment, federation
 from torch import Tensor
 
+from algorithms.fedrod import FedROD
 from engine.base.errors import ConfigError
+from tests.support.full_batches import Driven, drive, experiment, federation
+from tests.support.plain_torch import (
+    HEAD,
+    averaged,
+    close,
+    cross_entropy,
+    descend,
+    features,
+    head,
+    logits,
+    owns,
+    rows_of,
+)
 
 GAMMA = 0.8
 

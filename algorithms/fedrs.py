@@ -4,15 +4,6 @@ doi:10.1145/3447548.3467254).
 A client scales the logits of its missing classes by alpha before the softmax, so that the head's rows for them move
 alpha times as much and are pushed away less; those of its own classes stay as they are. The paper's logits are w_c^T h,
 without bias; here the whole logit is scaled, the bias of the head included. Evaluation reads the logits as they are.
-
-@inproceedings{li2021fedrs,
-  author = {Li, Xin-Chun and Zhan, De-Chuan},
-  title = {{FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data}},
-  year = {2021},
-  booktitle = {ACM SIGKDD Conference on Knowledge Discovery and Data Mining},
-  pages = {995--1005},
-  doi = {10.1145/3447548.3467254},
-}
 """
 
 from __future__ import annotations
@@ -22,8 +13,9 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedskew import FedAvg, idle_when, require
-from fedskew.contract import Batch, Net, Tensors
+from algorithms.fedavg import FedAvg
+from engine.algorithm import Batch, Net, Tensors, idle_when
+from engine.base.errors import require
 
 
 @dataclass(frozen=True)
