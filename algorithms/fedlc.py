@@ -12,6 +12,7 @@ head has no gradient. Evaluation reads the logits as they are.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -24,6 +25,8 @@ from engine.base.errors import require
 @dataclass(frozen=True)
 class FedLC(FedAvg):
     tau: float = 1.0  # scale of the margins; 0 is FedAvg
+
+    neutral: ClassVar = {"tau": 0.0}
 
     def __post_init__(self) -> None:
         super().__post_init__()

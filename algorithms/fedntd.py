@@ -15,6 +15,7 @@ The divergence stands here as printed; released code multiplies it by tau^2, whi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -29,6 +30,8 @@ from engine.base.errors import require
 class FedNTD(FedAvg):
     beta: float = 1.0  # weight of the divergence; 0 is FedAvg
     tau: float = 1.0  # temperature of both softmaxes
+
+    neutral: ClassVar = {"beta": 0.0}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -9,6 +9,7 @@ without bias; here the whole logit is scaled, the bias of the head included. Eva
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -21,6 +22,8 @@ from engine.base.errors import require
 @dataclass(frozen=True)
 class FedRS(FedAvg):
     alpha: float = 0.5  # factor of missing classes' logits; 1 is FedAvg, 0 holds their rows of the head still
+
+    neutral: ClassVar = {"alpha": 1.0}
 
     def __post_init__(self) -> None:
         super().__post_init__()
