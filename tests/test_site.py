@@ -15,7 +15,7 @@ from docs.site.comments import comment_of
 from docs.site.examples import small
 from docs.site.included import with_parts
 from engine.models.cost import model_cost
-from fedskew.lab.ledger.counting import counted_rows
+from fedskew.lab.ledger.rows import counted_rows
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -9,9 +9,8 @@ from algorithms import ALGORITHMS
 from docs.site.place import ROOT
 from engine.sweeps.named import load
 from fedskew.cli.claims import ledger
-from fedskew.lab.ledger.counting import counted_rows
 from fedskew.lab.ledger.page import anchor
-from fedskew.lab.ledger.rows import Row, SweepRows
+from fedskew.lab.ledger.rows import Row, SweepRows, counted_rows
 from fedskew.lab.wording import escaped
 from tune_configs import SWEEPS
 

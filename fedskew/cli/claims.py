@@ -20,7 +20,7 @@ from fedskew.cli.show import console as terminal
 from tune_configs import SWEEPS
 
 if TYPE_CHECKING:
-    from fedskew.lab.ledger import Entry, Stated, SweepRows
+    from fedskew.lab.ledger import Entry, SweepRows, SweepSpec
 
 LEDGER, PAGE, README = Path("docs/claims"), Path("docs/claims.md"), Path("README.md")
 
@@ -76,33 +76,33 @@ def ledger(root: Path, wanted: Sequence[str] = ()) -> list[SweepRows]:
     """Judge the claims of all named sweeps, or of the papers and sweeps that are ``wanted``."""
     from engine.sweeps.named import PROFILES, load  # with Ray Tune
     from fedskew.lab.ledger import read_all, rows_of
-    from fedskew.lab.sweeping.stated import as_stated
+    from fedskew.lab.sweeping.confirming import spec_of
 
     names = [f"{module}.{name}" for module, functions in SWEEPS.items() for name in functions]
     for one in wanted:
         require(one in {*names, *SWEEPS}, "claims", one, "is no paper and no sweep", nearest(one, [*SWEEPS, *names]))
     chosen = [name for name in names if not wanted or {name, name.partition(".")[0]} & {*wanted}]
-    stated = [as_stated(load(name, profile, [], SWEEPS)) for name in chosen for profile in PROFILES]
+    stated = [spec_of(load(name, profile, [], SWEEPS)) for name in chosen for profile in PROFILES]
     entries = [entry for entry in read_all(root / LEDGER) if not wanted or entry.name in chosen]
     return rows_of(stated, entries, lambda entry: _now(entry.name, entry.profile, entry.overrides))
 
 
-def _now(name: str, profile: str, overrides: Sequence[str]) -> Stated | None:
+def _now(name: str, profile: str, overrides: Sequence[str]) -> SweepSpec | None:
     """Return the sweep as it is now; None if there is none of that name any more, or none with these overrides."""
     from engine.sweeps.named import load
-    from fedskew.lab.sweeping.stated import as_stated
+    from fedskew.lab.sweeping.confirming import spec_of
 
     try:
-        return as_stated(load(name, profile, overrides, SWEEPS))
+        return spec_of(load(name, profile, overrides, SWEEPS))
     except FedskewError:
         return None
 
 
 def _record(folder: Path, root: Path) -> None:
     from fedskew.lab.ledger import file_of, read, record, write
-    from fedskew.lab.ledger.recording import asked, choice_of
+    from fedskew.lab.ledger.recording import choice_of, sweep_of
 
-    name, profile, overrides = asked(folder)
+    name, profile, overrides = sweep_of(folder)
     place = file_of(root / LEDGER, name, profile, choice_of(folder))
     before: Entry | None = None
     with suppress(RunFolderError):  # a damaged one is replaced
@@ -117,10 +117,9 @@ def _confirm(place: Path, root: Path) -> None:
     from engine.sweeps.options import How
     from engine.worker.ray import cluster
     from fedskew.lab.ledger import confirmed, read, record, write
-    from fedskew.lab.sweeping.confirming import again
+    from fedskew.lab.sweeping.confirming import again, spec_of
     from fedskew.lab.sweeping.from_python import run_and_measure
     from fedskew.lab.sweeping.live import on_terminal
-    from fedskew.lab.sweeping.stated import as_stated
 
     entry, how = read(place), How()
     named, folder = again(entry, how, SWEEPS)
@@ -129,7 +128,7 @@ def _confirm(place: Path, root: Path) -> None:
         terminal.print("continue with the same command", highlight=False)
         raise typer.Exit(stopping.exit_code())
     cluster.leave()
-    stated = as_stated(named)
+    stated = spec_of(named)
     path = write(root / LEDGER, confirmed(entry, record(folder, stated), stated))
     terminal.print(f"confirmed  {path}", highlight=False, soft_wrap=True, markup=False)
 

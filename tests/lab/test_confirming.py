@@ -11,8 +11,7 @@ import yaml
 from engine.base.errors import ConfigError
 from engine.sweeps.options import How
 from fedskew.lab.ledger import read
-from fedskew.lab.sweeping.confirming import again
-from fedskew.lab.sweeping.stated import as_stated
+from fedskew.lab.sweeping.confirming import again, spec_of
 from fedskew.lab.tuned_sides import read as choices
 from tune_configs import SWEEPS
 
@@ -28,7 +27,7 @@ def test_one_seed_with_what_each_side_had(tmp_path: Path, monkeypatch: pytest.Mo
     values = yaml.safe_load((folder / "sweep.yaml").read_text())
     assert named.sweep.seeds == (0,) and values["seeds"] == [0]
     assert choices(folder) == entry.searched != ()
-    assert folder.name.endswith(as_stated(named).sources()[:8])
+    assert folder.name.endswith(spec_of(named).sources()[:8])
     assert again(entry, How(), SWEEPS)[1] == folder  # it is gone on with
     second = replace(entry, definition={**entry.definition, "choice": "second-best"})
     other, place = again(second, How(), SWEEPS)

@@ -24,8 +24,8 @@ from engine.results.loading import load
 from fedskew.lab.comparing.verdicts import judge
 from fedskew.lab.ledger import (
     Entry,
-    Stated,
     SweepRows,
+    SweepSpec,
     confirmed,
     counts,
     file_of,
@@ -40,8 +40,7 @@ from fedskew.lab.ledger import (
     write,
 )
 from fedskew.lab.ledger.entry import Confirmation
-from fedskew.lab.ledger.headline import BEGIN, END
-from fedskew.lab.ledger.page import anchor
+from fedskew.lab.ledger.page import BEGIN, END, anchor
 from fedskew.lab.ledger.rows import EARLIER, NOT_RUN
 from fedskew.lab.ledger.table import TrialTable
 from fedskew.lab.report.sections import ledger_note
@@ -93,7 +92,7 @@ def folder(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made, tmp_path / "sweep"))
 
 
-def stated_of(folder: Path, **changes: Any) -> Stated:
+def stated_of(folder: Path, **changes: Any) -> SweepSpec:
     """The sweep of a folder as it would be stated now, with ``changes``."""
     values = yaml.safe_load((folder / "sweep.yaml").read_text())
     settings = [json.loads(path.read_text())["setting"] for path in folder.glob("trials/*/trial.json")]
@@ -109,10 +108,10 @@ def stated_of(folder: Path, **changes: Any) -> Stated:
         "sources": lambda: SOURCES,
         "codes": lambda: frozenset({CODE}),
     }
-    return Stated(**known | changes)
+    return SweepSpec(**known | changes)
 
 
-def judged(entry: Entry, stated: Stated | None) -> SweepRows:
+def judged(entry: Entry, stated: SweepSpec | None) -> SweepRows:
     (found,) = rows_of([] if stated is None else [stated], [entry], lambda _: stated)
     return found
 
@@ -276,14 +275,17 @@ def sealed(before: str, after: str) -> Callable[[str], str]:
         (edited("margin: 0.3", "margin: 0.1"), "not what was recorded"),
         (edited("settings: ", "settings: 0"), "not what was recorded"),
         (edited("trials: |", "trials: |-"), "not what was recorded"),
-        (edited("digest:", "digests:"), "has no 'digest'"),
+        (edited("digest:", "digests:"), "digest: Field required"),
         (sealed("sweep: made.headline", "sweep: made.other"), "is of made.other"),
         (sealed("  mode: max\n", ""), "has no 'mode'"),
         (sealed("  mode: max\n", "  mode: max\n  looks: twice\n"), "looked at 'twice'"),
         (sealed("  mode: max\n", "  mode: max\n  until_decided: [1]\n"), r"until_decided is \[1\]"),
         (sealed("  mode: max\n", "  mode: max\n  searched: [{where: {}}]\n"), "has no 'candidates'"),
-        (sealed("definition:\n", "search_seconds: long\ndefinition:\n"), "is no number"),
-        (lambda text: "just a text", "holds no mapping"),
+        (
+            sealed("definition:\n", "search_seconds: long\ndefinition:\n"),
+            "search_seconds: Input should be",
+        ),
+        (lambda text: "just a text", "file: Input should be a valid dictionary"),
         (lambda text: text[: len(text) // 2], "cannot be read as an entry"),
     ],
 )

@@ -23,7 +23,7 @@ from engine.sweeps.planning import plan
 from engine.sweeps.running import SweepResult, reopened
 from engine.sweeps.tuned import Tuned
 from fedskew.lab.ledger import Entry, write
-from fedskew.lab.ledger.recording import asked
+from fedskew.lab.ledger.recording import sweep_of
 from fedskew.lab.ledger.table import TrialTable
 from fedskew.lab.sweeping import tuning
 from fedskew.lab.sweeping.tuning import begin_second_best, choices, forget_failed, searching, with_choices
@@ -216,7 +216,7 @@ def test_a_search_is_told_from_its_sweep(tmp_path: Path) -> None:
     sweep, search = SweepFolder(tmp_path / "sweep"), SweepFolder(tmp_path / "sweep" / "tuning" / "0")
     for folder in (sweep, search):
         folder.create(small(), How().to_mapping())
-    for refused in (lambda: reopened(search.path, {}), lambda: asked(search.path)):
+    for refused in (lambda: reopened(search.path, {}), lambda: sweep_of(search.path)):
         with pytest.raises(RunFolderError, match=f"is a search of the sweep in {sweep.path}"):
             refused()
 

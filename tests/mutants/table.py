@@ -808,7 +808,7 @@ ANALYSIS = (
     ),
     mutant(
         "a confirmation that is good for all code",
-        "any(one.sources == stated.sources() for one in entry.confirmed)",
+        "any(one.sources == spec.sources() for one in entry.confirmed)",
         "entry.confirmed",
         "test_ledger.py::test_a_seed_that_other_code_computes_to_the_bit_confirms_an_entry",
     ),

@@ -8,22 +8,24 @@ refused.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import json
 import textwrap
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import yaml
+from pydantic import BaseModel, ValidationError
 
 from engine.base import safe_yaml
 from engine.base.errors import ConfigError, RunFolderError
 from engine.base.files import write_atomically
 from engine.base.opening import read_text
-from engine.record import fields
 from engine.results.claims import Claim
 from engine.results.coverage import ENDED, Coverage, by_status
 from engine.results.results import Axis, Results
@@ -178,21 +180,11 @@ def write(ledger: Path, entry: Entry) -> Path:
 
     Raises :class:`ConfigError` where it cannot be written, :class:`RunFolderError` where it could not be read again.
     """
-    head = {
-        "sweep": entry.name,
-        "profile": entry.profile,
-        "overrides": list(entry.overrides),
-        "digest": entry.digest,
-        "settings": entry.settings,
-        "codes": dict(entry.codes),
-        "versions": [dict(one) for one in entry.versions],
-        "machine": dict(entry.machine),
-        **({} if entry.search_seconds is None else {"search_seconds": entry.search_seconds}),
-        **({"confirmed": [asdict(one) for one in entry.confirmed]} if entry.confirmed else {}),
-        **({"before": [asdict(one) | {"seeds": [*one.seeds]} for one in entry.before]} if entry.before else {}),
-        "definition": dict(entry.definition),
-        "metrics": list(entry.table.metrics),
-    }
+    plain = json.loads(json.dumps(asdict(replace(entry, definition={}, table=TrialTable((), (), ())))))
+    known = [name for name in ("search_seconds", "confirmed", "before") if plain[name] not in (None, [])]
+    names = ("profile", "overrides", "digest", "settings", "codes", "versions", "machine")
+    head = {"sweep": entry.name} | {name: plain[name] for name in (*names, *known)}
+    head |= {"definition": dict(entry.definition), "metrics": list(entry.table.metrics)}
     text = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=120)
     text += f"{TRIALS}: |\n{textwrap.indent(entry.table.to_text(), '  ')}"
     path = file_of(ledger, entry.name, entry.profile, entry.choice)
@@ -223,78 +215,58 @@ def read(path: Path) -> Entry:
 def _checked(path: Path, text: str, repair: str = RECORD) -> Entry:
     """Return the entry that ``text`` is, of the file ``path``; raises :class:`RunFolderError` with the ``repair``."""
     try:
-        return _entry(path, safe_yaml.parse(text), text.partition("\n")[2])
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return _entry(path, _File.model_validate(safe_yaml.parse(text)), text.partition("\n")[2])
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise _damaged(path, f"{'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}", repair) from None
+    except KeyError as error:
+        raise _damaged(path, f"it has no {error}", repair) from None
+    except (ValueError, TypeError, AttributeError) as error:
         raise _damaged(path, error, repair) from None
 
 
-def _damaged(path: Path, error: Exception, repair: str = RECORD) -> RunFolderError:
-    told = f"it has no {error}" if isinstance(error, KeyError) else error
-    return RunFolderError(f"{path} cannot be read as an entry of the ledger ({told}); {repair}")
+def _damaged(path: Path, error: Exception | str, repair: str = RECORD) -> RunFolderError:
+    return RunFolderError(f"{path} cannot be read as an entry of the ledger ({error}); {repair}")
 
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _entry(path: Path, values: Any, below: str) -> Entry:
-    """Make an entry of a file's values; below: its text without the first line."""
-    if not isinstance(values, dict):
-        raise ValueError("it holds no mapping")
-    texts = fields.sequence(fields.text)
-    checks: dict[str, fields.Check] = {
-        **dict.fromkeys(("sweep", "profile", "digest", "settings", HASH, TRIALS), fields.text),
-        **dict.fromkeys(("overrides", "metrics"), texts),
-        "codes": fields.mapping(fields.text),
-        "versions": fields.sequence(fields.mapping(fields.text)),
-        **dict.fromkeys(("machine", "definition"), fields.mapping(fields.anything)),
-    }
-    lacking = [name for name in checks if name not in values]
-    if lacking:
-        raise KeyError(lacking[0])
-    lists = {"confirmed": fields.sequence(_confirmation), "before": fields.sequence(_outcome)}
-    fields.check(values, checks | lists | {"search_seconds": fields.number})
-    if _hash(below) != values[HASH]:
+class _File(BaseModel):
+    """What stands in an entry's file."""
+
+    sha256: str
+    sweep: str
+    profile: str
+    overrides: tuple[str, ...]
+    digest: str
+    settings: str
+    codes: dict[str, str]
+    versions: tuple[dict[str, str], ...]
+    machine: dict[str, Any]
+    definition: dict[str, Any]
+    metrics: tuple[str, ...]
+    trials: str
+    search_seconds: float | None = None
+    confirmed: tuple[Confirmation, ...] = ()
+    before: tuple[Outcome, ...] = ()
+
+
+def _entry(path: Path, file: _File, below: str) -> Entry:
+    """Make an entry of its file; below: the text without the first line."""
+    if _hash(below) != file.sha256:
         raise ValueError("it is not what was recorded")
-    definition = values["definition"]
-    added = definition.get("until_decided")
+    added = file.definition.get("until_decided")
     if added is not None and not (isinstance(added, dict) and type(added.get("most")) is int):
         raise ValueError(f"its until_decided is {added!r}")
-    from_mappings(definition.get("searched", ()))  # raises where a side is damaged
-    axes = [axis["name"] for axis in definition["axes"]]
-    entry = Entry(
-        name=values["sweep"],
-        profile=values["profile"],
-        overrides=tuple(values["overrides"]),
-        digest=values["digest"],
-        definition=definition,
-        settings=values["settings"],
-        codes=values["codes"],
-        versions=tuple(values["versions"]),
-        machine=values["machine"],
-        table=TrialTable.from_text(values[TRIALS], axes, values["metrics"]),
-        search_seconds=values.get("search_seconds"),
-        confirmed=tuple(Confirmation(**one) for one in values.get("confirmed", ())),
-        before=tuple(Outcome(**one | {"seeds": tuple(one["seeds"])}) for one in values.get("before", ())),
-    )
+    same = {one.name: getattr(file, one.name) for one in dataclasses.fields(Entry) if one.name in _File.model_fields}
+    axes = [axis["name"] for axis in file.definition["axes"]]
+    entry = Entry(name=file.sweep, table=TrialTable.from_text(file.trials, axes, file.metrics), **same)
     if path.name != file_of(path.parent, entry.name, entry.profile, entry.choice).name:
         raise ValueError(f"it is of {entry.name} in profile {entry.profile}")
-    entry.results(entry.claims)  # raises where the definition lacks a part
+    _ = entry.searched, entry.results(entry.claims)  # raises where a side is damaged, or the definition lacks a part
     return entry
-
-
-def _confirmation(name: str, value: Any) -> None:
-    """Check one confirmation, see ``engine.record.fields``."""
-    fields.mapping(fields.anything)(name, value)
-    numbers = dict.fromkeys(("seed", "trials"), fields.whole)
-    fields.check(value, {"sources": fields.text, **numbers, "seconds": fields.number})
-
-
-def _outcome(name: str, value: Any) -> None:
-    """Check what an earlier entry came to."""
-    fields.mapping(fields.anything)(name, value)
-    seeds = fields.sequence(fields.whole)
-    fields.check(value, {"digest": fields.text, "seeds": seeds, "verdicts": fields.mapping(fields.text)})
 
 
 def _tuple(values: Any) -> tuple[Any, ...] | None:

@@ -1,18 +1,16 @@
-"""The ledger as a page, docs/claims.md."""
+"""The ledger as a page, docs/claims.md, and its headline claims as rows of the README between two markers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
+from engine.base.errors import RunFolderError
 from engine.record.run_folder import BREAKS_PRIVACY
 from engine.results.settings import label, names_oracle
-from fedskew.lab.ledger.counting import counts
 from fedskew.lab.ledger.entry import Entry
-from fedskew.lab.ledger.rows import WORDS, Row, SweepRows
-from fedskew.lab.ledger.sensitivity import pairs
-from fedskew.lab.ledger.sensitivity import table as sensitivity
+from fedskew.lab.ledger.rows import EARLIER, NOT_RUN, WORDS, Row, SweepRows, counted_rows, counts
 from fedskew.lab.wording import counted, escaped, seeds_text
 
 ABOUT = """# What the papers claim, and what came of it
@@ -56,7 +54,7 @@ def page(sweeps: Sequence[SweepRows], papers: Mapping[str, str]) -> str:
     by_paper = {name: list(group) for name, group in groupby(_by_paper(sweeps, papers), lambda sweep: sweep.paper)}
     blocks = [ABOUT.rstrip(), _summary(by_paper, papers)]
     second = [(_heading(best), best, other) for best, other in pairs(sweeps)]
-    blocks += [SENSITIVITY, sensitivity(second)] if second else []
+    blocks += [SENSITIVITY, _sensitivity(second)] if second else []
     for name, found in by_paper.items():
         blocks += [f"## {_short(name, papers)}", escaped(papers.get(name, ""))]
         for sweep in found:
@@ -197,3 +195,77 @@ def _remarks(rows: Sequence[Row]) -> Iterable[str]:
             said.append(f"about {row.verdict.seeds_to_decide} seeds would decide it")
         if said or row.lacks:
             yield f"{number}: {escaped('; '.join([*said, *filter(None, [row.lacks])]))}."
+
+
+def pairs(sweeps: Iterable[SweepRows]) -> list[tuple[SweepRows, SweepRows]]:
+    """Return each sweep that was run both ways, with one setting: (with the best choices, with the second best)."""
+    run = [sweep for sweep in sweeps if sweep.entry is not None]
+    best = {(sweep.name, sweep.profile, sweep.changed): sweep for sweep in run if not sweep.choice}
+    seconds = [((sweep.name, sweep.profile, sweep.changed), sweep) for sweep in run if sweep.choice]
+    return [(best[which], second) for which, second in seconds if which in best]
+
+
+def both(best: SweepRows, second: SweepRows) -> Iterator[tuple[int, Row, Row]]:
+    """Yield each claim's number with its row under the best choices, and its row under the second best."""
+    for number, row in enumerate(best.rows, start=1):
+        other = next((one for one in second.rows if one.claim == row.claim), None)
+        if other is not None:
+            yield number, row, other
+
+
+def _sensitivity(found: Iterable[tuple[str, SweepRows, SweepRows]]) -> str:
+    """Return how many verdicts stay, and which do not, in Markdown; found: headings with the pairs below them."""
+    lines = ["| sweep | claims | same verdict | other verdict | no verdict of now |", "|---|---|---|---|---|"]
+    for heading, best, second in found:
+        rows = [*both(best, second)]
+        judged = [(n, row.word, then.word) for n, row, then in rows if not {row.word, then.word} & {EARLIER, NOT_RUN}]
+        other = [f"{n}: {word}, then {then}" for n, word, then in judged if word != then]
+        counts = f"{len(rows)} | {len(judged) - len(other)} | {'; '.join(other) or 'none'} | {len(rows) - len(judged)}"
+        lines.append(f"| {heading} | {counts} |")
+    return "\n".join(lines)
+
+
+HEADLINES = {"CCVR": "ccvr", "PFLEGO": "pflego", "CBHMA": "cbhma", "FedSER": "fedser", "CBFL": "cbfl"}
+BEGIN = "<!-- headline claims: written by fedskew claims -->"
+END = "<!-- end of the headline claims -->"
+
+
+def with_headlines(text: str, sweeps: Iterable[SweepRows]) -> str:
+    """Return the README's text with the table of today; raises :class:`RunFolderError` without its two markers."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise RunFolderError(f"README.md has no place for the headline claims; put in a line {BEGIN!r} and one {END!r}")
+    return f"{before}{BEGIN}\n{_headlines(sweeps)}\n{END}{after}"
+
+
+def _headlines(sweeps: Iterable[SweepRows]) -> str:
+    """The first claim of each paper's headline sweep, one row a paper: that which is counted."""
+    known = [*sweeps]
+    first: dict[str, tuple[SweepRows, Row]] = {}
+    for sweep, row in counted_rows(known):
+        first.setdefault(sweep.name, (sweep, row))
+    then = {id(row): other for best, second in pairs(known) for _, row, other in both(best, second)}
+    head = "| paper | claim | verdict | effect, 95 % interval | seeds | with second best settings |"
+    lines = [head, "|---|---|---|---|---|---|"]
+    for paper, module in HEADLINES.items():
+        found = first.get(f"{module}.headline")
+        if found is None:
+            lines.append(f"| {paper} | no headline sweep is stated yet | {NOT_RUN} | | | |")
+            continue
+        sweep, row = found
+        profile = f" (profile {sweep.profile})" if sweep.profile != "laptop" else ""
+        seeds = str(len(row.verdict.seeds)) if row.verdict else ""
+        verdict = f"[{row.word}](docs/claims.md#{anchor(sweep)})"
+        text = f"{escaped(row.claim.text)}{escaped(sweep.changed)}{profile}"
+        second = _second_best(sweep, then.get(id(row)))
+        lines.append(f"| {paper} | {text} | {verdict} | {row.effect} | {seeds} | {second} |")
+    return "\n".join(lines)
+
+
+def _second_best(sweep: SweepRows, row: Row | None) -> str:
+    """Tell what a claim came to with the second best choices; row: of it, None if there is none."""
+    if row is not None:
+        return ", ".join(filter(None, (row.word, row.effect)))
+    tuned = sweep.entry is None or sweep.entry.definition.get("tuned")
+    return NOT_RUN if tuned else "nothing tuned"

@@ -1,18 +1,25 @@
-"""The entry of a sweep's folder, finished or still going on."""
+"""The entry of a sweep's folder, finished or still going on, and one seed of an entry held against the present code.
+
+Code changes far more often than what it computes does, and a ledger that forgot its verdicts each time would be empty
+most of the time. So a seed is enough to confirm an entry: every setting once, its rounds to the last, and the hash of
+its weights.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import platform
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from engine.base.devices import first_cpu
-from engine.base.errors import ConfigError, RunFolderError
+from engine.base.errors import ConfigError, RunError, RunFolderError
 from engine.base.opening import read_bytes
 from engine.experiment.dotted_keys import parse_assignment
 from engine.record import parts
@@ -22,24 +29,30 @@ from engine.record.stage_hashes import CODE
 from engine.record.summary import read as read_summary
 from engine.record.sweep_files import BEGUN, SEARCHES, read_plan, tuned_by
 from engine.results.claims import Claim
+from engine.results.coverage import ENDED
 from engine.results.loading import load, trial_records
 from engine.results.results import Results
 from engine.results.settings import key
 from engine.results.trials import read_experiment, read_yaml
 from fedskew.lab import tuned_sides
 from fedskew.lab.comparing.verdicts import judge
-from fedskew.lab.ledger.entry import ROOT, Entry, Outcome
-from fedskew.lab.ledger.stated import Stated
+from fedskew.lab.ledger.entry import ROOT, Confirmation, Entry, Outcome
+from fedskew.lab.ledger.rows import SweepSpec, settings_digest
 from fedskew.lab.ledger.table import COST, DRAWN, TrialTable
-from fedskew.lab.ledger.versions import settings_digest
+from fedskew.lab.quantities import quantity
 
 # Of sweep.yaml, and in no entry.
 OF_FOLDER = ("name", "profile", "title", "digest", "reference", "overrides", "how", CODE, "tables", BEGUN)
 VERSIONS = ("fedskew", "torch", "numpy", "device", "hardware", "processor", "settings")
 ANY = "FOLDER"  # in the place of one that is of one machine
+MOST = 3  # trials that are named where a confirmation fails
 
 
-def asked(folder: Path) -> tuple[str, str, tuple[str, ...]]:
+def _damaged(folder: Path, what: str) -> RunFolderError:
+    return RunFolderError(f"{folder / 'sweep.yaml'} cannot be read as a sweep ({what})")
+
+
+def sweep_of(folder: Path) -> tuple[str, str, tuple[str, ...]]:
     """Return name, profile and overrides of the sweep in a folder; raises :class:`RunFolderError`."""
     parent = tuned_by(folder)
     if parent is not None:
@@ -47,15 +60,15 @@ def asked(folder: Path) -> tuple[str, str, tuple[str, ...]]:
     values = read_yaml(folder / "sweep.yaml")
     name, profile, overrides = (values.get(part) for part in ("reference", "profile", "overrides"))
     if not isinstance(name, str) or not isinstance(profile, str) or not isinstance(overrides, list):
-        raise RunFolderError(f"{folder / 'sweep.yaml'} cannot be read as a sweep (it has no reference)")
+        raise _damaged(folder, "it has no reference")
     if not re.fullmatch(r"\w+", profile):
-        raise RunFolderError(f"{folder / 'sweep.yaml'} cannot be read as a sweep (its profile is {profile!r})")
+        raise _damaged(folder, f"its profile is {profile!r}")
     if not re.fullmatch(r"\w+\.\w+", name):
         raise RunFolderError(
             f"{folder} is a sweep of a file of your own: the ledger takes those of fedskew list sweeps"
         )
     if not isinstance(values.get("base"), dict):
-        raise RunFolderError(f"{folder / 'sweep.yaml'} cannot be read as a sweep (its base is no mapping)")
+        raise _damaged(folder, "its base is no mapping")
     return name, profile, tuple(_anywhere(str(text)) for text in overrides)
 
 
@@ -64,20 +77,20 @@ def choice_of(folder: Path) -> str:
     return "second-best" if any(side.rank for side in tuned_sides.read(folder)) else ""
 
 
-def record(folder: Path, stated: Stated | None, before: Entry | None = None) -> Entry:
+def record(folder: Path, spec: SweepSpec | None, before: Entry | None = None) -> Entry:
     """Read the folder of a sweep as an entry of the ledger.
 
-    stated: the sweep as it is now, with the overrides of the folder; None if it is no more. before: its entry so far,
+    spec: the sweep as it is now, with the overrides of the folder; None if it is no more. before: its entry so far,
     which knows the sources of trials that ran before the code was changed, and by which code they were confirmed. What
     it came to is kept where it was of another setting.
     """
-    name, profile, overrides = asked(folder)
+    name, profile, overrides = sweep_of(folder)
     values = read_yaml(folder / "sweep.yaml")
     results = load(folder)
-    own = parts.needs(results.path / row["folder"] for row in results.trials.to_dict("records"))
-    if own.files or own.others:  # a command of the ledger's page names none of them
-        told = "; ".join(own.others) or f"of {', '.join(own.files)}"
-        raise RunFolderError(f"{folder} has parts of your own ({told}): the ledger takes what fedskew alone computes")
+    needed = parts.needs(results.path / row["folder"] for row in results.trials.to_dict("records"))
+    if needed.files or needed.others:  # a command of the ledger's page names none of them
+        whose = "; ".join(needed.others) or f"of {', '.join(needed.files)}"
+        raise RunFolderError(f"{folder} has parts of your own ({whose}): the ledger takes what fedskew alone computes")
     begun = _begun(folder, values)
     results = replace(results, claims=_claims_of(folder, begun, results.claims))
     rows = _rows(results)
@@ -89,7 +102,7 @@ def record(folder: Path, stated: Stated | None, before: Entry | None = None) -> 
         if computed_by:
             versions.setdefault(tuple(computed_by.items()), computed_by)
         if row["code"] and row["code"] not in sources:
-            sources[row["code"]] = _sources(row["code"], stated, before)
+            sources[row["code"]] = _sources(row["code"], spec, before)
     definition = {part: value for part, value in values.items() if part not in OF_FOLDER}
     definition |= begun
     data = definition["base"].get("data")
@@ -103,7 +116,7 @@ def record(folder: Path, stated: Stated | None, before: Entry | None = None) -> 
         overrides=overrides,
         digest=str(values.get("digest", "")),
         definition=definition,
-        settings=_settings(folder, values, stated),
+        settings=_settings(folder, values, spec),
         codes=sources,
         versions=tuple(versions.values()),
         machine=_machine(list(versions.values())),
@@ -117,7 +130,7 @@ def _begun(folder: Path, values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what was asked when the first trial began and is asked otherwise now, see ``SweepFolder.create``."""
     begun = values.get(BEGUN, {})
     if not isinstance(begun, dict) or {*begun} - {"claims", "target_accuracy"}:
-        raise RunFolderError(f"{folder / 'sweep.yaml'} cannot be read as a sweep ({BEGUN}: {begun})")
+        raise _damaged(folder, f"{BEGUN}: {begun}")
     if "target_accuracy" in begun:  # the figures of the folder are of the present one
         then, now = begun["target_accuracy"], values["target_accuracy"]
         raise RunFolderError(
@@ -136,7 +149,7 @@ def _claims_of(folder: Path, begun: Mapping[str, Any], now: tuple[Claim, ...]) -
             f"{folder} began with a claim that is refused now ({error}); run it as a new sweep with --out"
         ) from None
     except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise RunFolderError(f"{folder / 'sweep.yaml'} cannot be read as a sweep ({BEGUN}: {error!r})") from None
+        raise _damaged(folder, f"{BEGUN}: {error!r}") from None
 
 
 def _kept(entry: Entry, before: Entry) -> dict[str, Any]:
@@ -166,15 +179,15 @@ def _metrics(results: Results) -> tuple[str, ...]:
 
 
 def _rows(results: Results) -> list[dict[str, Any]]:
-    metrics = _metrics(results)
-    found = []
+    names = ("trial", "status", *(axis.name for axis in results.axes), *_metrics(results))
+    nothing = {"code": "", DRAWN: "", "partition_seed": None, COST: None, "versions": {}}
+    rows = []
     for row in results.trials.to_dict("records"):
-        folder = results.path / row["folder"]
-        kept = {name: row[name] for name in ("trial", "status", *(axis.name for axis in results.axes), *metrics)}
-        kept |= {"seed": int(row["seed"]), "code": "", DRAWN: "", "partition_seed": None, COST: None}
-        kept |= {"weights": (row["weights_sha256"] or "")[:16] if isinstance(row["weights_sha256"], str) else ""}
-        found.append(kept | {"versions": {}} | (_of_folder(folder) if row["status"] in ("finished", "stopped") else {}))
-    return found
+        ended = row["status"] in ("finished", "stopped")
+        weights = row["weights_sha256"][:16] if isinstance(row["weights_sha256"], str) else ""
+        about = _of_folder(results.path / row["folder"]) if ended else nothing
+        rows.append({name: row[name] for name in names} | {"seed": int(row["seed"]), "weights": weights} | about)
+    return rows
 
 
 def _of_folder(folder: Path) -> dict[str, Any]:
@@ -198,24 +211,24 @@ def _of_folder(folder: Path) -> dict[str, Any]:
 def _seconds(folder: Path) -> float:
     """Add up the seconds of the rounds that the trial computed itself, their evaluations included."""
     rounds = RunFolder(folder).arrow("rounds", ["reused", "seconds", "evaluation_seconds"]).to_pandas()
-    own = rounds[~rounds["reused"].astype(bool)]
-    return round(float(own["seconds"].sum() + own["evaluation_seconds"].sum()), 3)
+    computed = rounds[~rounds["reused"].astype(bool)]
+    return round(float(computed["seconds"].sum() + computed["evaluation_seconds"].sum()), 3)
 
 
-def _sources(code: str, stated: Stated | None, before: Entry | None) -> str:
-    if stated is not None and code in stated.codes():
-        return stated.sources()
+def _sources(code: str, spec: SweepSpec | None, before: Entry | None) -> str:
+    if spec is not None and code in spec.codes():
+        return spec.sources()
     return before.codes.get(code, "") if before is not None else ""
 
 
-def _settings(folder: Path, values: Mapping[str, Any], stated: Stated | None) -> str:
+def _settings(folder: Path, values: Mapping[str, Any], spec: SweepSpec | None) -> str:
     """Return the digest of the sweep's settings, if those of the folder are the sweep's own still."""
-    settings = stated.settings() if stated is not None else ()
+    settings = spec.settings() if spec is not None else ()
     known = {key(setting) for setting in settings}
     try:
         searched = {name for side in values.get("tuned") or () for name in side["space"]}  # chosen for a side since
     except (KeyError, TypeError) as error:
-        raise RunFolderError(f"{folder / 'sweep.yaml'} cannot be read as a sweep (tuned: {error!r})") from None
+        raise _damaged(folder, f"tuned: {error!r}") from None
     records, _ = trial_records(folder, read_plan(folder, values) or ())
     stated_part = ({name: one for name, one in record["setting"].items() if name not in searched} for record in records)
     return settings_digest(settings) if all(key(setting) in known for setting in stated_part) else ""
@@ -226,7 +239,59 @@ def _machine(versions: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     here = processor()
     if not versions or any(one["processor"] != here for one in versions):
         return {}
-    told = first_cpu(Path("/proc/cpuinfo"))
-    model = told.get("model name", "")
+    model = first_cpu(Path("/proc/cpuinfo")).get("model name", "")
     named = model if model and not model.lower().startswith("unknown") else here
     return {"processor": named, "cores": os.cpu_count(), "python": platform.python_version()}
+
+
+def seed_of(entry: Entry) -> int:
+    """Return the seed of which the most trials have finished, the first of them; raises :class:`RunError` for none."""
+    finished = Counter(row["seed"] for row in entry.table.rows if row["status"] == "finished")
+    if not finished:
+        raise RunError(f"no trial of {entry.name} has finished, so there is nothing to be confirmed; record it again")
+    return min(finished, key=lambda seed: (-finished[seed], seed))
+
+
+def confirmed(entry: Entry, again: Entry, spec: SweepSpec) -> Entry:
+    """Return the entry with the confirmation that ``again``, the trials of one of its seeds, is.
+
+    spec: the sweep as it is now. Raises :class:`RunError` where a trial has not ended, was computed by other code, or
+    came to other bits (weights, partition, or a figure that the entry keeps), and where a setting has no trial of the
+    seed, so that nothing would be known of it.
+    """
+    seed, sources = seed_of(entry), spec.sources()
+    if {*again.codes.values()} != {sources}:
+        raise RunError(f"{again.name}: its trials were computed by other code than this; remove their folder")
+
+    def setting(row: Mapping[str, Any]) -> Any:
+        return key([row[axis] for axis in entry.table.axes])
+
+    now = {setting(row): row for row in again.table.rows if row["seed"] == seed}
+    ended = [row for row in entry.table.rows if row["status"] in ENDED]
+    then = {setting(row): row for row in ended if row["seed"] == seed}
+    alone = next((row["trial"] for row in ended if setting(row) not in then), None)
+    if alone is not None:
+        raise RunError(f"{entry.name}: seed {seed} has no trial of the setting of trial {alone}; run the sweep again")
+    metrics = [name for name in entry.table.metrics if quantity(name).unit != "s"]  # time is never the same
+    differing = [(row["trial"], _difference(row, now.get(place), metrics)) for place, row in then.items()]
+    wrong = [f"trial {trial} ({what})" for trial, what in differing if what]
+    if wrong:
+        more = f" and {len(wrong) - MOST} more" if len(wrong) > MOST else ""
+        trials = f"{', '.join(wrong[:MOST])}{more}"
+        raise RunError(f"{entry.name} comes to other bits now: {trials}; run the sweep again, and record it")
+    confirmation = Confirmation(sources, seed, len(now), round(again.seconds, 3))
+    others = tuple(earlier for earlier in entry.confirmed if earlier.sources != sources)
+    return replace(entry, confirmed=(*others, confirmation))
+
+
+def _difference(row: Mapping[str, Any], other: Mapping[str, Any] | None, metrics: Sequence[str]) -> str:
+    """Return the first difference between a stored trial and its re-run; "" if they are equal."""
+    if other is None or other["status"] not in ENDED:
+        return "has not ended"
+    names = ("status", DRAWN, "weights", *metrics)
+    return next((f"its {name}" for name in names if _figure(row.get(name)) != _figure(other.get(name))), "")
+
+
+def _figure(value: Any) -> Any:
+    """Return the value, None for a figure that a trial does not have: a folder's is no number, an entry's is None."""
+    return None if isinstance(value, float) and math.isnan(value) else value

@@ -1,14 +1,19 @@
-"""Each claim with what it came to: the rows of the ledger."""
+"""Each claim with what it came to: what has changed since its trials ran, its verdict, and what it counts as."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import shlex
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from engine.base.errors import FedskewError
+from engine.experiment import Experiment
 from engine.experiment.dotted_keys import parse_assignment
 from engine.results.claims import Claim
 from engine.results.coverage import lacks
@@ -16,10 +21,95 @@ from engine.results.settings import key
 from fedskew.lab.comparing.rests_on import rests_on
 from fedskew.lab.comparing.verdicts import Verdict, judge
 from fedskew.lab.ledger.entry import ROOT, Entry, file_of
-from fedskew.lab.ledger.stated import Stated
 from fedskew.lab.ledger.table import DRAWN
-from fedskew.lab.ledger.versions import change_of, changes
 from fedskew.lab.quantities import quantity
+
+
+@dataclass(frozen=True)
+class SweepSpec:
+    """A sweep of a profile. What is a function here takes a while, and is asked for where an entry is compared.
+
+    definition: ``Sweep.to_mapping()``. identity: what the results of its base experiment depend on. settings: all of
+    its settings, none where a searcher proposes them. sources: 16 hex digits of the sources that it goes through.
+    codes: the hashes that its trials would note for their code here.
+    """
+
+    name: str  # "ccvr.main"
+    profile: str
+    overrides: tuple[str, ...]
+    title: str
+    claims: tuple[Claim, ...]
+    definition: Mapping[str, Any] = field(repr=False)
+    identity: Callable[[], Mapping[str, Any]] = field(repr=False)
+    settings: Callable[[], Sequence[Mapping[str, Any]]] = field(repr=False)
+    sources: Callable[[], str] = field(repr=False)
+    codes: Callable[[], frozenset[str]] = field(repr=False)
+
+
+# Of a definition: what decides which trials there are and what they compute. Seeds are free: each row says which.
+DECIDES = ("axes", "samples", "metric", "mode", "search", "search_seed", "scheduler", "step", "stop", "target_accuracy")
+DECIDES += ("partitions", "tuned", "tuning_seeds", "diagnose", "images")
+BEFORE = {"partitions": "one"}  # what a sweep meant before it could say so
+MOST_KEYS = 4
+
+
+def changes(entry: Entry, spec: SweepSpec | None) -> tuple[str, ...]:
+    """Say what of a sweep is not what it was when its trials ran, one sentence for each thing; () if all of it is."""
+    if spec is None:
+        return ("the sweep is no longer stated",)
+    return (*_of_code(entry, spec), *_of_setting(entry, spec))
+
+
+def change_of(claim: Claim, entry: Entry, spec: SweepSpec | None) -> tuple[str, ...]:
+    """Say how a claim differs from those of the sweep then, or is no longer stated; () if it is as it was."""
+    if spec is not None and claim not in spec.claims:
+        return ("the claim is no longer stated so",)
+    return () if claim in entry.claims else ("the claim was not stated so when the trials ran",)
+
+
+def settings_digest(settings: Iterable[Mapping[str, Any]]) -> str:
+    """Return 12 hex digits of all settings of a sweep, in any order; "" without any."""
+    texts = sorted(json.dumps(setting, sort_keys=True) for setting in settings)
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:12] if texts else ""
+
+
+def _of_code(entry: Entry, spec: SweepSpec) -> Iterable[str]:
+    recorded = set(entry.codes.values())
+    if any(one.sources == spec.sources() for one in entry.confirmed):
+        return
+    if "" in recorded:
+        yield "its code had changed already when it was recorded"
+    elif recorded - {spec.sources()}:
+        yield "its code has changed"
+
+
+def _of_setting(entry: Entry, spec: SweepSpec) -> Iterable[str]:
+    then, now = ({**BEFORE, **one} for one in (entry.definition, json.loads(json.dumps(spec.definition))))
+    try:
+        before = Experiment.from_mapping(then["base"]).identity()
+    except (FedskewError, ValueError, TypeError, KeyError):  # of a key that is no more
+        yield "its setting has changed (the experiment of then is none of this version)"
+        return
+    keys = [*_differing(before, json.loads(json.dumps(spec.identity())))]
+    keys += [name for name in DECIDES if then.get(name) != now.get(name)]
+    if not keys and entry.settings and entry.settings != settings_digest(spec.settings()):
+        keys = ["what its space makes of each setting"]
+    if keys:
+        more = f" and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else ""
+        yield f"its setting has changed ({', '.join(keys[:MOST_KEYS])}{more})"
+
+
+def _differing(before: Any, now: Any, place: str = "") -> list[str]:
+    """Return the dotted keys at which two mappings differ; what is in a list has the list's key."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        names: Sequence[str] = sorted({*before, *now})
+        inner = (_differing(before.get(name), now.get(name), f"{place}.{name}") for name in names)
+        return [key for keys in inner for key in keys]
+    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        return [key for pair in zip(before, now, strict=True) for key in _differing(*pair, place)]
+    same = json.dumps(before, sort_keys=True) == json.dumps(now, sort_keys=True)
+    return [] if same else [place.removeprefix(".")]
+
 
 Word = Literal["held", "not held", "undecided", "of an earlier version", "not yet run"]
 EARLIER: Word = "of an earlier version"
@@ -103,17 +193,17 @@ class SweepRows:
 
 
 def rows_of(
-    stated: Iterable[Stated], entries: Iterable[Entry], again: Callable[[Entry], Stated | None]
+    specs: Iterable[SweepSpec], entries: Iterable[Entry], again: Callable[[Entry], SweepSpec | None]
 ) -> list[SweepRows]:
     """Judge every claim that a sweep states or that an entry was recorded with.
 
-    stated: named sweeps, each profile of a sweep by itself; of a profile whose claims another one of the sweep states
+    specs: named sweeps, each profile of a sweep by itself; of a profile whose claims another one of the sweep states
     too, only what is recorded is a row. again: the sweep of an entry as it is now, with the entry's overrides.
     """
     recorded = {(entry.name, entry.profile, entry.choice): entry for entry in entries}
     found = []
     told: set[tuple[str, str, str]] = set()  # name, text and source of the claims of a sweep's profiles before
-    for one in stated:
+    for one in specs:
         entry = recorded.pop((one.name, one.profile, ""), None)
         if entry is not None:
             found.append(_of_entry(entry, again(entry), one))
@@ -129,12 +219,12 @@ def rows_of(
     return found + [_of_entry(entry, None, None) for entry in recorded.values()]
 
 
-def _of_entry(entry: Entry, stated: Stated | None, plain: Stated | None) -> SweepRows:
-    """Judge an entry; stated, plain: its sweep as it is now, with the entry's overrides and without."""
-    now = stated.claims if stated is not None else ()
+def _of_entry(entry: Entry, spec: SweepSpec | None, plain: SweepSpec | None) -> SweepRows:
+    """Judge an entry; spec, plain: its sweep as it is now, with the entry's overrides and without."""
+    now = spec.claims if spec is not None else ()
     claims = (*now, *(claim for claim in entry.claims if claim not in now))
     results = entry.results(claims)
-    since = changes(entry, stated)
+    since = changes(entry, spec)
     rows = []
     for verdict in judge(results):
         claim = verdict.claim
@@ -145,7 +235,7 @@ def _of_entry(entry: Entry, stated: Stated | None, plain: Stated | None) -> Swee
                 claim=claim,
                 target=results.target_accuracy,
                 verdict=verdict if begun else None,
-                earlier=(*since, *change_of(claim, entry, stated)) if begun else (),
+                earlier=(*since, *change_of(claim, entry, spec)) if begun else (),
                 partitions=_partitions(entry, trials, verdict),
                 lacks=lacks(trials, 0),
             )
@@ -217,3 +307,41 @@ def _mapping(row: Row) -> dict[str, Any]:
         values |= {"judged": verdict.verdict, "seeds": list(verdict.seeds), "why": verdict.why}
         values["seeds_to_decide"] = verdict.seeds_to_decide
     return values
+
+
+def counts(sweeps: Iterable[SweepRows]) -> dict[Word, int]:
+    """Count the claims by what they came to, in the order of :data:`WORDS`."""
+    words = [row.word for _, row in counted_rows(sweeps)]
+    return {word: words.count(word) for word in WORDS}
+
+
+def counted_rows(sweeps: Iterable[SweepRows]) -> list[tuple[SweepRows, Row]]:
+    """Return the one row of each claim that is counted, with its sweep, in the order of the claims' first rows.
+
+    A claim is known by sweep, text and source, and has a row in each profile in which it was recorded. The profile
+    paper's goes before the laptop's; a verdict goes before one of an earlier version, which counts for nothing, and
+    that one before "not yet run". What was run with the second best settings is counted nowhere.
+    """
+    rows: dict[tuple[str, str, str, int], list[tuple[SweepRows, Row]]] = {}
+    for sweep in sweeps:
+        seen = Counter[tuple[str, str, str]]()  # a claim that was reworded beside what it was before
+        for row in sweep.rows if not sweep.choice else ():
+            claim = (sweep.name, row.claim.text, row.claim.source)
+            seen[claim] += 1
+            rows.setdefault((*claim, seen[claim]), []).append((sweep, row))
+    return [min(group, key=_rank) for group in rows.values()]
+
+
+def to_mappings(sweeps: Sequence[SweepRows]) -> list[dict[str, Any]]:
+    """Return all rows as plain data, for JSON; ``counted``: whether it is the row that its claim is counted by."""
+    counted = {id(row) for _, row in counted_rows(sweeps)}
+    found = []
+    for sweep in sweeps:
+        mappings = zip(sweep.rows, sweep.to_mappings(), strict=True)
+        found += [values | {"counted": id(row) in counted} for row, values in mappings]
+    return found
+
+
+def _rank(found: tuple[SweepRows, Row]) -> tuple[int, bool]:
+    sweep, row = found
+    return {EARLIER: 1, NOT_RUN: 2}.get(row.word, 0), sweep.profile != "paper"
