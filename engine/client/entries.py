@@ -109,11 +109,11 @@ Name = TypeVar("Name", bound=Hashable)
 
 def not_finite(entries: Mapping[Name, Tensor]) -> Name | None:
     """Return the name of the first entry with a number that is not finite; a GPU is asked once for all of them."""
-    asked = {name: tensor for name, tensor in entries.items() if tensor.numel() and tensor.is_floating_point()}
-    far = [tensor for tensor in asked.values() if tensor.device.type != "cpu"]
-    found = iter(torch.stack([_extremes(tensor).double() for tensor in far]).tolist() if far else ())
-    for name, tensor in asked.items():
-        low, high = torch.aminmax(tensor) if tensor.device.type == "cpu" else next(found)
+    floating = {name: tensor for name, tensor in entries.items() if tensor.numel() and tensor.is_floating_point()}
+    far = [tensor for tensor in floating.values() if tensor.device.type != "cpu"]
+    extremes = iter(torch.stack([_extremes(tensor).double() for tensor in far]).tolist() if far else ())
+    for name, tensor in floating.items():
+        low, high = torch.aminmax(tensor) if tensor.device.type == "cpu" else next(extremes)
         if not (math.isfinite(low) and math.isfinite(high)):  # not a number if anything is; cheaper than isfinite
             return name
     return None

@@ -41,7 +41,9 @@ def attempt(
         alone = {task.number: attempt(train, [task])[0] for task in group}
         failed = {number: ended for number, ended in alone.items() if isinstance(ended, ClientError)}
         if not failed:
-            raise RunError(f"{_told(group)} failed together, and none of them alone: {_named(error)}") from error
+            raise RunError(
+                f"{_members(group)} failed together, and none of them alone: {_in_one_line(error)}"
+            ) from error
         rest = [task for task in group if task.number not in failed]
         again = iter(attempt(train, rest) if rest else ())
         return [failed[task.number] if task.number in failed else next(again) for task in group]
@@ -56,26 +58,26 @@ def naming(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         kind = MemoryShort if is_of_memory(error) else RunError
-        raise kind(f"{what}: {_named(error)}") from error
+        raise kind(f"{what}: {_in_one_line(error)}") from error
 
 
 def _of_client(error: Exception, task: ClientTask) -> ClientError:
     number, round = task.number, task.context.round
-    found = ClientError(f"client {number} failed in round {round}: {_named(error)}", number, round)
-    found.__cause__ = error
-    return found
+    client_error = ClientError(f"client {number} failed in round {round}: {_in_one_line(error)}", number, round)
+    client_error.__cause__ = error
+    return client_error
 
 
 def _pass_on(error: Exception, group: Sequence[ClientTask]) -> None:
     """Raise what is not of a client."""
     if is_of_memory(error):
-        raise MemoryShort(f"{_told(group)} do not fit into a worker's memory: {_named(error)}") from error
+        raise MemoryShort(f"{_members(group)} do not fit into a worker's memory: {_in_one_line(error)}") from error
     if isinstance(error, OSError) or (isinstance(error, RuntimeError) and _says(error, OF_DEVICE)):
-        raise RunError(f"{_told(group)}: a file or a device failed: {_named(error)}") from error
+        raise RunError(f"{_members(group)}: a file or a device failed: {_in_one_line(error)}") from error
     if isinstance(error, RuntimeError) and str(error).startswith("vmap:") and "random" in str(error):
         raise UnkeyedDraw(
-            f"{_told(group)}: {type(group[0].algorithm).__name__}, or a module of the network, draws random numbers in "
-            f"a way that cannot be mapped over clients ({_first_sentence(error)}); a loss finds in batch.drawn what "
+            f"{_members(group)}: {type(group[0].algorithm).__name__}, or a module of the network, draws random numbers "
+            f"in a way that cannot be mapped over clients ({_first_sentence(error)}); a loss finds in batch.drawn what "
             "step_randomness has drawn from client.rng, a gradient draws nothing; where the network draws, set "
             "execution.executor=loop"
         ) from error
@@ -94,7 +96,7 @@ def _says(error: BaseException, texts: tuple[str, ...]) -> bool:
     return any(text in str(error) for text in texts)
 
 
-def _told(group: Sequence[ClientTask]) -> str:
+def _members(group: Sequence[ClientTask]) -> str:
     return f"round {group[0].context.round}, clients " + ", ".join(str(task.number) for task in group)
 
 
@@ -102,7 +104,7 @@ def _first_sentence(error: Exception) -> str:
     return " ".join(str(error).split()).partition(". ")[0]
 
 
-def _named(error: Exception) -> str:
-    """In one line, with its type."""
+def _in_one_line(error: Exception) -> str:
+    """Return an error in one line, with its type."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

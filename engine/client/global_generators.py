@@ -131,8 +131,8 @@ def _of_job(runner: Runner, job: Any, generator: str) -> UnkeyedDraw:
 def drawing_module(net: FlatNet, device: torch.device) -> str | None:
     """Name a module whose own forward pass in training mode moves a global generator; None if none does."""
     with _ONE_SEARCH:
-        found = [_moving(net, device) for _ in range(PASSES)]
-    return next((name for name in found[0] if all(name in names for names in found)), None)
+        moving = [_moving(net, device) for _ in range(PASSES)]
+    return next((name for name in moving[0] if all(name in names for names in moving)), None)
 
 
 def _moving(net: FlatNet, device: torch.device) -> list[str]:

@@ -187,7 +187,7 @@ class JobRunner:
         *states: Handle | None,
     ) -> list[OwnScores]:
         """Score each client's own model, as it would be if it received what is shared now."""
-        found, context = [], job.context
+        scores, context = [], job.context
         for task in self._tasks(job, ids, addressed, newcomers, states):
             number = task.number
             own_test, trainer = self._own_test(number), self._trainer_of(number)
@@ -195,11 +195,11 @@ class JobRunner:
                 continue
             with naming(f"client {number}'s own model after round {context.round}"):
                 trainer.personalise(task)
-                found.append(self._own_scores("post_server", job.algorithm, number, context, own_test))
+                scores.append(self._own_scores("post_server", job.algorithm, number, context, own_test))
                 if job.fine_tuning is not None:
                     trainer.fine_tune(task, job.fine_tuning)
-                    found.append(self._own_scores("fine_tuned", job.algorithm, number, context, own_test))
-        return found
+                    scores.append(self._own_scores("fine_tuned", job.algorithm, number, context, own_test))
+        return scores
 
     @drawing_by_key
     def map(self, job: MapJob, ids: tuple[int, ...], *states: Handle | None) -> Mapped:
@@ -250,9 +250,9 @@ class JobRunner:
 
     def _trained(self, job: TrainJob, tasks: Iterator[ClientTask]) -> Iterator[tuple[ClientTask, Attempted, float]]:
         """Each client, its result or error, and the seconds it took: by its rows, of a common pass."""
-        asked = self.experiment.execution.executor
-        assert asked != "auto", "the experiment is resolved"
-        executor, _ = in_place_of(asked, not_stacked(job.algorithm, job.context), self.client_nets.differ)
+        configured = self.experiment.execution.executor
+        assert configured != "auto", "the experiment is resolved"
+        executor, _ = in_place_of(configured, not_stacked(job.algorithm, job.context), self.client_nets.differ)
 
         in_lanes = executor == "graph" and bool(self.trainer.lanes)
 
@@ -265,10 +265,10 @@ class JobRunner:
 
         for group in [list(tasks)] if job.together or in_lanes else ([task] for task in tasks):
             began = time.perf_counter()
-            found = attempt(train, group)
+            results = attempt(train, group)
             seconds, rows = time.perf_counter() - began, sum(task.indices.numel() for task in group)
-            for task, ended in zip(group, found, strict=True):
-                yield task, ended, seconds * task.indices.numel() / rows
+            for task, result in zip(group, results, strict=True):
+                yield task, result, seconds * task.indices.numel() / rows
 
     def _tasks(
         self,

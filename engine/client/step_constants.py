@@ -1,4 +1,4 @@
-"""What steps need beside weights that are trained: made for several steps and clients at once, ahead of them.
+"""Precompute per-row tensors that depend on random draws only, for several steps and clients at once.
 
 On a GPU a frozen network's pass over one step's rows is bound by its launches, over those of many by its arithmetic. On
 a CPU each step's are made alone: a kernel may sum in another order over more rows, and bits would move.
@@ -50,10 +50,10 @@ def _made(
         sizes = [_rows(step, stacked) for step in some]
         parts = [{name: own.flatten(0, 1) if stacked else own for name, own in step.drawn.items()} for step in some]
         joined = {name: _joined([part[name] for part in parts]) for name in parts[0]}
-        found = {name: tensor.split(sizes) for name, tensor in make(joined).items()}
+        made = {name: tensor.split(sizes) for name, tensor in make(joined).items()}
         for number, step in enumerate(some):
             clients = step.rows["rows"].shape[:1] if stacked else ()
-            own = {name: pieces[number] for name, pieces in found.items()}
+            own = {name: pieces[number] for name, pieces in made.items()}
             own = {name: tensor.view(*clients, -1, *tensor.shape[1:]) for name, tensor in own.items()}
             yield replace(step, drawn=step.drawn | own)
 

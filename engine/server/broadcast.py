@@ -14,7 +14,7 @@ from engine.worker import cost
 from engine.worker.pool import Call
 
 
-def settled(
+def validated(
     federation: Federation, number: int, round: int, algorithm: Algorithm, method: str, entries: Tensors
 ) -> Tensors:
     """Return the server's entries as a method made them: as declared, finite, in the run's precision.

@@ -97,9 +97,9 @@ class Evaluation:
         self._evaluations.add(row)
         return row
 
-    def record_own(self, at: Position, found: Sequence[OwnScores], participants: Collection[int]) -> None:
+    def record_own(self, at: Position, own_scores: Sequence[OwnScores], participants: Collection[int]) -> None:
         """Add rows of clients' own models; ``participants``: the round's cohort, without those that failed."""
-        for one in found:
+        for one in own_scores:
             samples = sum(one.scores.count)
             self._personal.add(
                 {
@@ -145,13 +145,15 @@ class Evaluation:
         job = PersonalJob(algorithm, stage.local, context, tuning)
         what = f"clients' own models after round {at.round}"
         results = federation.pool.run("measure", shared, job, calls, what=what)
-        found: list[OwnScores] = [one for block in results for one in block]
+        own_scores: list[OwnScores] = [one for block in results for one in block]
         names = {point: name for name, point in OF_HELD_OUT.items()}
-        found = [replace(one, point=names[one.point]) if one.client in population.held_out else one for one in found]
+        own_scores = [
+            replace(one, point=names[one.point]) if one.client in population.held_out else one for one in own_scores
+        ]
         if fine_tuned_alone:
-            found = [one for one in found if OF_HELD_OUT.get(one.point, one.point) == "fine_tuned"]
-        self.record_own(at, found, set(federation.cohort(at.round) if stage.rounds else ()) - set(left_out))
-        return [one.scores for one in found if one.point == "post_server"]
+            own_scores = [one for one in own_scores if OF_HELD_OUT.get(one.point, one.point) == "fine_tuned"]
+        self.record_own(at, own_scores, set(federation.cohort(at.round) if stage.rounds else ()) - set(left_out))
+        return [one.scores for one in own_scores if one.point == "post_server"]
 
     def _name(self, at: Position) -> str:
         return self._federation.chain[at.stage].name

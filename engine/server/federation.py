@@ -117,9 +117,9 @@ class Federation:
 
     def executor(self, algorithm: Algorithm, context: Context) -> tuple[Executor, str]:
         """Return the executor that trains clients and, if it is not the one that was asked for, why."""
-        asked = self.experiment.execution.executor
-        assert asked != "auto", "the experiment is resolved"
-        return in_place_of(asked, not_stacked(algorithm, context), bool(self.experiment.client_models))
+        configured = self.experiment.execution.executor
+        assert configured != "auto", "the experiment is resolved"
+        return in_place_of(configured, not_stacked(algorithm, context), bool(self.experiment.client_models))
 
     def together(self, algorithm: Algorithm, context: Context) -> bool:
         """Return whether clients of a block are trained in one pass."""

@@ -20,7 +20,7 @@ from engine.client.global_generators import drawing_nothing
 from engine.client.messages import ClientFailure, TrainJob, TrainResult
 from engine.experiment import Stage
 from engine.record.stage_states import StageStates
-from engine.server.broadcast import addressed, block_calls, broadcast, count_floats_down, settled
+from engine.server.broadcast import addressed, block_calls, broadcast, count_floats_down, validated
 from engine.server.client_map import ServerSide
 from engine.server.federation import Federation
 from engine.worker import cost
@@ -60,7 +60,7 @@ class RoundRunner:
         context = federation.context(number, round, len(cohort))
         with drawing_nothing(f"round {round}: {type(algorithm).__name__}.before_round"):
             made = algorithm.before_round(server, ServerSide(federation.pool, context), context)
-        server = settled(federation, number, round - 1, algorithm, "before_round", made)
+        server = validated(federation, number, round - 1, algorithm, "before_round", made)
         trained = TrainResult()
         if not cohort:
             log.warning("round %d: nobody was drawn, so there is nothing to learn from", round)
@@ -144,7 +144,7 @@ class RoundRunner:
         mean_buffers = trained.sum.mean_buffers() if algorithm.shares_buffers else buffers
         with drawing_nothing(f"round {context.round}: {type(algorithm).__name__}.aggregate"):
             made = algorithm.aggregate(server, trained.pooled(), context) | {"buffers": mean_buffers}
-        return settled(self._federation, number, context.round - 1, algorithm, "aggregate", made)
+        return validated(self._federation, number, context.round - 1, algorithm, "aggregate", made)
 
     def _check_failures(self, context: Context, failures: Sequence[ClientFailure]) -> None:
         """Say who is left out of the round; a :class:`RunError` where too few are left."""

@@ -12,7 +12,7 @@ from engine.client.client_round import Streams
 from engine.client.global_generators import drawing_nothing
 from engine.client.trainer import first_state
 from engine.record.stage_states import StageStates
-from engine.server.broadcast import addressed, broadcast, count_sent_once, settled
+from engine.server.broadcast import addressed, broadcast, count_sent_once, validated
 from engine.server.client_map import EveryClient, Exchanges, ServerSide
 from engine.server.federation import Federation
 
@@ -34,7 +34,7 @@ class StageEnds:
             entries = {**algorithm.init_server(entries, context), "buffers": entries["buffers"]}
         with drawing_nothing(f"{name}.prepare"):
             entries = algorithm.prepare(entries, self.every_client(number, round, "prepare", states), context)
-        server = settled(federation, number, round, algorithm, "prepare", entries)
+        server = validated(federation, number, round, algorithm, "prepare", entries)
         if algorithm.with_traffic("once"):
             count = count_sent_once(algorithm, broadcast(algorithm, server, context))
             if count:
@@ -49,7 +49,7 @@ class StageEnds:
         clients, compute = self.every_client(number, round, "finish", states), ServerSide(federation.pool, context)
         with drawing_nothing(f"stage {federation.chain[number].name}: {type(algorithm).__name__}.finish"):
             entries = algorithm.finish(server, clients, compute, context)
-        return settled(federation, number, round, algorithm, "finish", entries)
+        return validated(federation, number, round, algorithm, "finish", entries)
 
     def every_client(
         self, number: int, round: int, when: Literal["prepare", "finish"], states: StageStates

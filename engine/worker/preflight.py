@@ -103,22 +103,22 @@ class Preflight:
 
     def report(self, peak: PeakMemory) -> None:
         """Log what fits; raise :class:`ResourceError` if what was asked for does not fit on the card."""
-        told = verdict(peak, self.side_by_side, self.experiment.execution)
-        log.log(logging.INFO if peak.fitting >= self.side_by_side else logging.WARNING, "preflight: %s", told)
+        text = verdict(peak, self.side_by_side, self.experiment.execution)
+        log.log(logging.INFO if peak.fitting >= self.side_by_side else logging.WARNING, "preflight: %s", text)
 
 
 def verdict(peak: PeakMemory, side_by_side: int, execution: Execution) -> str:
     """Return a sentence on what fits; raise :class:`ResourceError` if ``side_by_side`` workers do not on a card."""
     needed, total, fitting = size_text(peak.needed), size_text(peak.total), peak.fitting
     if execution.device != "cuda":
-        told = f"a worker takes {needed} with its largest client, and this machine has {total}, enough for {fitting}"
+        text = f"a worker takes {needed} with its largest client, and this machine has {total}, enough for {fitting}"
         if fitting >= side_by_side:
-            return told
+            return text
         field = "actors" if execution.actors else "workers"
-        return f"{told} and not for {side_by_side}; lower execution.{field} or local.batch_size"
+        return f"{text} and not for {side_by_side}; lower execution.{field} or local.batch_size"
     if fitting >= side_by_side:
-        told = f"a worker takes {needed} of the card's {total} with its largest client"
-        return f"{told}, so {fitting} would fit on it: {_share(fitting)}"
+        text = f"a worker takes {needed} of the card's {total} with its largest client"
+        return f"{text}, so {fitting} would fit on it: {_share(fitting)}"
     field, value = ("gpus_per_actor", f"{execution.gpus_per_actor:g}") if execution.actors else ("device", "cuda")
     rule = f"{side_by_side} workers of {needed} each do not fit on a card of {total}"
     repair = f"{fitting} do: set {_share(fitting)}" if fitting else "lower local.batch_size or take a smaller model"

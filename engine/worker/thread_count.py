@@ -28,19 +28,19 @@ MOST = 4  # workers of a process: what lies between torch's operations is one wo
 
 def workers_of(experiment: Experiment, image: Image, classes: int, assignment: Assignment) -> int:
     """Return the number of workers that ``execution.workers`` means here, for a resolved experiment."""
-    execution, asked = experiment.execution, experiment.execution.workers
-    if asked != "auto":
-        shared = asked * execution.threads / cores()
-        if asked > 1 and shared > 1:
+    execution, configured = experiment.execution, experiment.execution.workers
+    if configured != "auto":
+        shared = configured * execution.threads / cores()
+        if configured > 1 and shared > 1:
             log.warning(
                 "execution.workers=%d with execution.threads=%d on %d cores: each thread gets 1/%.3g of a core; fewer "
                 "workers are faster, with the same bits",
-                asked,
+                configured,
                 execution.threads,
                 cores(),
                 shared,
             )
-        return asked
+        return configured
     shares_nothing = execution.device == "cpu" and execution.autocast == "none"
     if not shares_nothing or batch_cost(experiment, image, classes, assignment) < LONG:
         return 1

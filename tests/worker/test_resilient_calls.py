@@ -17,7 +17,7 @@ from engine.base.errors import MemoryShort, ResourceError, RunError
 from engine.experiment import Execution
 from engine.worker import pool
 from engine.worker.pool import Call, Deadline
-from engine.worker.ray import actor_group, replies, resilient_calls
+from engine.worker.ray import actor_group, errors, resilient_calls
 from engine.worker.ray.actor_group import ActorGroup
 from engine.worker.ray.resilient_calls import CallRun, Measurements
 from engine.worker.ray.wire import CallMeasure
@@ -141,7 +141,7 @@ def simulate(
 ) -> tuple[World, ActorGroup, Callable[[], list[int]]]:
     """The world, the actors, and what runs the calls: the numbers of those whose results came, in their order."""
     world = World(start_of, fate_of)
-    for module in (actor_group, resilient_calls, replies):
+    for module in (actor_group, resilient_calls, errors):
         monkeypatch.setattr(module, "ray", world)
     for module in (actor_group, resilient_calls):
         monkeypatch.setattr(module, "time", world)

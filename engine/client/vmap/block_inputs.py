@@ -50,13 +50,13 @@ def shared(received: Sequence[Tensors]) -> tuple[str, ...]:
 
 def stacked(what: str, entries: Sequence[Mapping[str, Any]]) -> Tensors:
     """Stack K clients' entries, each [K, ...]."""
-    found: Tensors = {}
+    stacks: Tensors = {}
     for name in {name: None for own in entries for name in own}:
         try:
-            found[name] = torch.stack([own[name] for own in entries])
+            stacks[name] = torch.stack([own[name] for own in entries])
         except (KeyError, TypeError, RuntimeError) as error:
             raise TypeError(
                 f"{what}: {name!r} is no tensor of one shape for all clients of a block; "
                 "say so in requires.no_vmap, and they are trained one by one"
             ) from error
-    return found
+    return stacks

@@ -74,13 +74,14 @@ class BlockRows:
         for first, last, chunked in steps:
             yield first, last, tuple(islice(inputs, len(chunked)))
 
-    def made(self, first: int, last: int, inputs: Inputs, take: Take | None, asked: bool) -> Inputs:
-        """Return the inputs as a step of clients [first, last) reads them; if its losses are ``asked`` for once more,
-        with the rows themselves.
+    def made(self, first: int, last: int, inputs: Inputs, take: Take | None, with_rows: bool) -> Inputs:
+        """Return the inputs as a step of clients [first, last) reads them.
+
+        with_rows: with the rows themselves, since its losses are measured once more.
         """
         if take is not None:
             return replace(inputs, rows=take(first, last, inputs.rows["rows"]))
-        if asked:
+        if with_rows:
             x, y = self.taken(inputs)
             return replace(inputs, rows={"x": x, "y": y})
         return inputs
@@ -172,12 +173,12 @@ class BlockRows:
             return lambda inputs: inputs
         places = torch.cat([member.order.part(phase) for member in self._members])
 
-        def found(inputs: Inputs) -> Inputs:
+        def placed(inputs: Inputs) -> Inputs:
             positions = inputs.rows["rows"]
             rows = places.index_select(0, positions.flatten()).view(positions.shape)
             return replace(inputs, rows=inputs.rows | {"rows": rows})
 
-        return found
+        return placed
 
 
 def lockstep(sizes: Sequence[Sequence[int]]) -> Iterator[tuple[int, int]]:

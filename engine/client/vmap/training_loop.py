@@ -133,7 +133,7 @@ class VmapLoop:
 
     def losses(self) -> list[tuple[float, float] | None]:
         """Each member's objective on its first batch, before its first step and now; to be asked for beforehand."""
-        found: list[tuple[float, float] | None] = [None] * len(self.members)
+        pairs: list[tuple[float, float] | None] = [None] * len(self.members)
         for group in {id(group): group for group in self._firsts if group}.values():
             first, last = group.first, group.last
             self.net.train(group.training)
@@ -149,9 +149,9 @@ class VmapLoop:
                     now = self._losses(first, last, client, objective, leaves, buffers, x, y, drawn, draws)
             for row, pair in enumerate(zip(group.losses.tolist(), now.tolist(), strict=True), start=first):
                 if self._firsts[row] is group:
-                    found[row] = pair
+                    pairs[row] = pair
         self.net.train(False)
-        return found
+        return pairs
 
     # --- a phase ----------------------------------------------------------------------------------------
 
@@ -207,30 +207,30 @@ class VmapLoop:
     ) -> None:
         """One step of clients [first, last)."""
         if len(chunked) == 1:
-            asked, places = self._asked(first, last), chunked[0].rows["rows"]
+            with_losses, places = self._wants_losses(first, last), chunked[0].rows["rows"]
             plan, inputs, draws = (
                 self._plan,
-                self._rows.made(first, last, chunked[0], take, asked),
+                self._rows.made(first, last, chunked[0], take, with_losses),
                 self._draws(first, last),
             )
-            before = draws.states() if asked and self.net.draws else []
+            before = draws.states() if with_losses and self.net.draws else []
 
             def work(inputs: Inputs) -> None:
-                step(first, last, self._gradients(first, last, inputs, draws, phase, plan, asked))
+                step(first, last, self._gradients(first, last, inputs, draws, phase, plan, with_losses))
 
-            self._memory.step((phase, first, last, asked), work, inputs)
-            if asked:
+            self._memory.step((phase, first, last, with_losses), work, inputs)
+            if with_losses:
                 self._remember(first, last, places, phase, inputs, before)
             return
         self._memory.aside(f"full batches of more than {CHUNK} rows")
         size = sum(inputs.rows["rows"].shape[1] for inputs in chunked)
         total: list[Gradient] = []
         for chunk in chunked:
-            asked, places = self._asked(first, last), chunk.rows["rows"]
-            inputs, draws = self._rows.made(first, last, chunk, take, asked), self._draws(first, last)
-            before = draws.states() if asked and self.net.draws else []
-            grads = self._gradients(first, last, inputs, draws, phase, self._plan, asked)
-            if asked:
+            with_losses, places = self._wants_losses(first, last), chunk.rows["rows"]
+            inputs, draws = self._rows.made(first, last, chunk, take, with_losses), self._draws(first, last)
+            before = draws.states() if with_losses and self.net.draws else []
+            grads = self._gradients(first, last, inputs, draws, phase, self._plan, with_losses)
+            if with_losses:
                 self._remember(first, last, places, phase, inputs, before)
             total = _plus(total, grads, places.shape[1] / size)
         step(first, last, total)
@@ -242,12 +242,12 @@ class VmapLoop:
         plan, sizes = self._plan, [len(own) for own in labels if count and len(own)]
         for first, last in alike(sizes):
             inputs, draws = padded(features[first:last], labels[first:last]), self._draws(first, last)
-            if self._asked(first, last):
+            if self._wants_losses(first, last):
                 for row in range(first, last):
                     self._first_head(row, phase, inputs.rows["x"][row - first], inputs.rows["y"][row - first])
 
             def work(inputs: Inputs, first: int = first, last: int = last, draws: StepDraws = draws) -> None:
-                step(first, last, self._gradients(first, last, inputs, draws, phase, plan, asked=False))
+                step(first, last, self._gradients(first, last, inputs, draws, phase, plan, with_losses=False))
 
             for _ in range(count):
                 self._memory.step((phase, first, last, False), work, inputs)
@@ -265,8 +265,8 @@ class VmapLoop:
         self._first_losses[row : row + 1] = losses
         self._remember(row, row + 1, places[None], phase, Inputs({}), [])
 
-    def _asked(self, first: int, last: int) -> bool:
-        """Return whether a step's losses are the first of one of clients [first, last)."""
+    def _wants_losses(self, first: int, last: int) -> bool:
+        """Return whether the losses of a step of clients [first, last) are to be kept: one of them has none yet."""
         return self._probe and any(group is None for group in self._firsts[first:last])
 
     def _draws(self, first: int, last: int) -> StepDraws:
@@ -276,29 +276,31 @@ class VmapLoop:
         return StepDraws(streams, stacked=True, refusal=refusal)
 
     def _gradients(
-        self, first: int, last: int, inputs: Inputs, draws: StepDraws, phase: Phase, plan: StepPlan, asked: bool
+        self, first: int, last: int, inputs: Inputs, draws: StepDraws, phase: Phase, plan: StepPlan, with_losses: bool
     ) -> list[Gradient]:
-        """The gradient of each parameter; losses are kept if they are ``asked`` for."""
+        """The gradient of each parameter; ``with_losses``: losses are kept too."""
         leaves = self.stack.leaves(first, last, phase.trainable, plan.in_place)
         trained = [leaf.requires_grad for leaf in leaves]
         cached = phase.features == "cached"
-        if not any(trained) and not asked and not self.net.draws:  # which it does whatever is trained
+        if not any(trained) and not with_losses and not self.net.draws:  # which it does whatever is trained
             return [None] * len(leaves)
         x, y = self._rows.taken(inputs)
         if plan.dense is not None:
             skipped = len(leaves) - 2 * len(plan.dense.relus)  # of a body that has run before
             absent, weights = self._absent_of(first, last), inputs.rows.get("weights")
             with torch.no_grad():
-                grads, losses = plan.dense.gradients(leaves[skipped:], trained[skipped:], x, y, asked, absent, weights)
+                grads, losses = plan.dense.gradients(
+                    leaves[skipped:], trained[skipped:], x, y, with_losses, absent, weights
+                )
             grads = [None] * skipped + grads
         else:
             client, buffers = self.members[first].phase_client, self.stack.buffers(first, last)
             drawn = inputs.drawn
             losses = self._losses(first, last, client, plan.objective, leaves, buffers, x, y, drawn, draws, cached)
             wanted = [leaf for leaf in leaves if leaf.requires_grad]
-            found = iter(torch.autograd.grad(losses.sum(), wanted, allow_unused=True) if wanted else ())
-            grads = list[Gradient](next(found) if is_trained else None for is_trained in trained)
-        if asked and losses is not None:
+            next_grad = iter(torch.autograd.grad(losses.sum(), wanted, allow_unused=True) if wanted else ())
+            grads = list[Gradient](next(next_grad) if is_trained else None for is_trained in trained)
+        if with_losses and losses is not None:
             self._first_losses[first:last] = losses.detach()
         return grads
 

@@ -141,12 +141,12 @@ class ActorGroup:
 
     def not_started(self, pending: int) -> ResourceError:
         """Return the error to raise where ``pending`` actors are overdue."""
-        asked = {"CPU": self._execution.cpus_per_actor} | ({"GPU": self._share} if self._share else {})
+        needs = {"CPU": self._execution.cpus_per_actor} | ({"GPU": self._share} if self._share else {})
         free, total = ray.available_resources(), ray.cluster_resources()
-        told = ", ".join(f"{name}: {free.get(name, 0):g} free of {total.get(name, 0):g}" for name in asked)
+        available = ", ".join(f"{name}: {free.get(name, 0):g} free of {total.get(name, 0):g}" for name in needs)
         return ResourceError(
             f"execution.actors={self._execution.actors}: {pending} of them could not start within "
-            f"{self._execution.start_timeout:g} s; asked for {asked} each, available {told}; "
+            f"{self._execution.start_timeout:g} s; asked for {needs} each, available {available}; "
             "lower execution.actors or their shares, or raise execution.start_timeout"
         )
 

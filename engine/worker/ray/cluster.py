@@ -146,18 +146,18 @@ def share(dataset: Dataset) -> Any:
 def object_store_bytes() -> float:
     """Return the size of Ray's object store on this node."""
     here = ray.get_runtime_context().get_node_id()
-    [found] = [node["Resources"] for node in ray.nodes() if node["NodeID"] == here]
-    return found["object_store_memory"]
+    [resources] = [node["Resources"] for node in ray.nodes() if node["NodeID"] == here]
+    return resources["object_store_memory"]
 
 
-def gpu_share(asked: float) -> float:
-    """Return ``asked`` snapped to 1/n, by the largest number n of actors that fit on one card side by side.
+def gpu_share(share: float) -> float:
+    """Return a share snapped to 1/n, by the largest number n of actors that fit on one card side by side.
 
     0.3 becomes 1/3 (three per card), since a share of 0.3 would leave a tenth of each card to nobody.
     """
-    if asked == 0:
+    if share == 0:
         return 0.0
-    per_card = math.floor(1 / asked + 1e-6)
+    per_card = math.floor(1 / share + 1e-6)
     return math.floor(1e4 / per_card) / 1e4  # Ray counts in ten-thousandths
 
 

@@ -1,10 +1,17 @@
-"""Ray's errors as ours: one sentence each, with what to do."""
+"""Ray's errors as ours: one sentence each, with what to do; or the reason why calls have to run again."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import ray
 import ray.exceptions
 
 from engine.base.errors import RunError
+from engine.client.failures import is_of_memory
+from engine.worker.ray.wire import CallReply
 
 FULL = (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError)
 NO_ROOM = (
@@ -36,3 +43,43 @@ def cause_of(error: ray.exceptions.RayTaskError) -> BaseException:
     cause = error.cause if isinstance(error.cause, BaseException) else error
     cause.add_note(str(error))
     return cause
+
+
+NO_MEMORY = ("low on memory", "memory pressure")  # in Ray's messages of an actor that its memory monitor has killed
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The reason why an actor gave no reply; its calls have to run again."""
+
+    reason: str
+    of_memory: bool  # whether there was too little memory for the calls
+
+
+def reply_or_loss(ref: Any, number: int, what: str) -> CallReply | Loss:
+    """Return the reply of actor ``number`` that ``ref`` stands for, or why there is none.
+
+    Raises what a call raised (see :func:`cause_of`), unless that was want of memory, and
+    :class:`RunError` if client state that it needs was lost; ``what`` says in messages what is being done.
+    """
+    try:
+        return ray.get(ref)
+    except ray.exceptions.RayTaskError as error:  # first: it may be of the other types too
+        if isinstance(error.cause, ray.exceptions.ObjectLostError):  # an argument that could not be fetched
+            raise state_lost(what) from None
+        if isinstance(error.cause, BaseException) and is_of_memory(error.cause):
+            return Loss(str(error.cause), of_memory=True)
+        raise cause_of(error) from None
+    except ray.exceptions.OutOfMemoryError as error:
+        return Loss(_killed_for_memory(number, error), of_memory=True)
+    except ray.exceptions.RayActorError as error:
+        if any(text in str(error) for text in NO_MEMORY):
+            return Loss(_killed_for_memory(number, error), of_memory=True)
+        return Loss(f"actor {number} died ({first_line(error)})", of_memory=False)
+    except ray.exceptions.ObjectLostError:  # it had computed, and its node is gone with the result
+        return Loss(f"what actor {number} had computed was lost with its node", of_memory=False)
+
+
+def _killed_for_memory(number: int, error: Exception) -> str:
+    used = re.search(r"was (\S+ used / \S+ limit)", str(error))
+    return f"actor {number} was killed, since its node was low on memory" + (f" ({used[1]})" if used else "")

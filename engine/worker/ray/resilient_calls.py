@@ -22,7 +22,7 @@ from engine.base.sizes import size_text
 from engine.experiment import Execution
 from engine.worker.pool import Call, Deadline
 from engine.worker.ray.actor_group import ActorGroup
-from engine.worker.ray.replies import Loss, reply_or_loss
+from engine.worker.ray.errors import Loss, reply_or_loss
 from engine.worker.ray.wire import CallReply, SentCall, from_wire, to_wire
 from engine.worker.scheduling import ByteBudget, MeasuredRates, Scheduler
 
