@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fedskew.lab.sweeping.last_trials import LastTrials
 
 from engine.sweeps.portions import Portions, portion_for
+from fedskew.lab.sweeping.live import ReportImports
 
 
 @dataclass(frozen=True)
@@ -78,11 +79,12 @@ def test_portions_grow_with_what_runs_at_a_time() -> None:
 def test_a_report_is_got_ready_when_no_trial_is_left_to_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: imports for the report while a trial waits for the core, or after the last trial alone."""
     monkeypatch.delitem(sys.modules, "fedskew.lab.report", raising=False)
-    last = LastTrials(2)
-    last.on_trial_start(0, [], "00000")
-    last.on_trial_complete(0, [], "00000")
+    last = ReportImports()
+    last.on_start(SimpleNamespace(to_report=2))  # type: ignore[arg-type]
+    last.on_trial_start("00000", {})
+    last.on_trial_end("00000", "finished", None)
     assert "fedskew.lab.report" not in sys.modules
-    last.on_trial_start(1, [], "00001")
+    last.on_trial_start("00001", {})
     assert "fedskew.lab.report" not in sys.modules
-    last.on_trial_complete(1, [], "00000")
+    last.on_trial_end("00000", "finished", None)
     assert "fedskew.lab.report" in sys.modules
