@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +53,8 @@ def resume(folder: Path | str, address: str | None = None, track: str | Sequence
         from engine.results.frames import load_results
         from engine.sweeps.running import reopened
         from fedskew.lab.sweeping.deciding import run_until_decided  # with Ray Tune
-        from fedskew.lab.sweeping.from_python import run_and_measure
         from fedskew.lab.sweeping.live import OnTrial
-        from fedskew.lab.sweeping.measuring import measure_and_log
+        from fedskew.lab.sweeping.measuring import run_and_measure
         from tune_configs import SWEEPS
 
         named, how = reopened(folder, SWEEPS)
@@ -64,6 +62,5 @@ def resume(folder: Path | str, address: str | None = None, track: str | Sequence
             observers = [OnTrial(look)]
             if named.most is None:
                 return load_results(run_and_measure(named, folder, how, address, observers).folder)
-            measure = partial(measure_and_log, address=address)
-            return load_results(run_until_decided(named, folder, how, address, observers, measure=measure)[1].folder)
+            return load_results(run_until_decided(named, folder, how, address, observers)[1].folder)
     return run(RunFolder(folder).experiment(), folder, address, track=track)

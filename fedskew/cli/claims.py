@@ -118,8 +118,8 @@ def _confirm(place: Path, root: Path) -> None:
     from engine.worker.ray import cluster
     from fedskew.lab.ledger import confirmed, read, record, write
     from fedskew.lab.sweeping.confirming import again, spec_of
-    from fedskew.lab.sweeping.from_python import run_and_measure
     from fedskew.lab.sweeping.live import on_terminal
+    from fedskew.lab.sweeping.measuring import run_and_measure
 
     entry, how = read(place), How()
     named, folder = again(entry, how, SWEEPS)

@@ -27,7 +27,6 @@ from tune_configs import SWEEPS
 
 if TYPE_CHECKING:
     from engine.sweeps.named import NamedSweep
-    from engine.sweeps.observers import SweepObserver
     from engine.sweeps.options import How
     from engine.sweeps.running import SweepResult
 
@@ -104,8 +103,6 @@ def sweep(
     ledger's entry of it. track: who is told as it goes.
     """
     from engine.sweeps.named import load
-    from fedskew.lab.sweeping.live import on_terminal
-    from fedskew.lab.sweeping.tuning import run_sweep
 
     named = load(name, profile, overrides, SWEEPS)
     if second_best is not None:
@@ -113,10 +110,7 @@ def sweep(
 
         out = begin_second_best(named, second_best, out, how.to_mapping())
     with _tracked(track, named, out) as look:
-        observers = on_terminal(console, look)
-        if most is not None:
-            return _until_decided(console, replace(named, most=most), out, how, address, observers, False)
-        return _end(console, named, run_sweep(named, out, how, address, observers), address)
+        return _run(console, replace(named, most=most), out, how, address, look)
 
 
 def resume(
@@ -124,15 +118,10 @@ def resume(
 ) -> int:
     """Go on with a sweep, and return the exit code."""
     from engine.sweeps.running import reopened
-    from fedskew.lab.sweeping.live import on_terminal
-    from fedskew.lab.sweeping.tuning import run_sweep
 
     named, how = reopened(folder, SWEEPS)
     with _tracked(track, named, folder) as look:
-        observers = on_terminal(console, look)
-        if named.most is not None:
-            return _until_decided(console, named, folder, how, address, observers, retry_failed)
-        return _end(console, named, run_sweep(named, folder, how, address, observers, retry_failed), address)
+        return _run(console, named, folder, how, address, look, retry_failed)
 
 
 def _tracked(track: Sequence[Target], named: NamedSweep, out: Path | None) -> AbstractContextManager[Look]:
@@ -142,25 +131,35 @@ def _tracked(track: Sequence[Target], named: NamedSweep, out: Path | None) -> Ab
     return tracked(track, SweepFolder.for_sweep(named, out).path, say)
 
 
-def _until_decided(
+def _run(
     console: Console,
     named: NamedSweep,
     out: Path | None,
     how: How,
     address: str | None,
-    observers: Sequence[SweepObserver],
-    retry_failed: bool,
+    look: Look,
+    retry_failed: bool = False,
 ) -> int:
-    """Add seeds until each claim is decided, write the report, say what became of the claims."""
+    """Run a sweep, with seeds until each claim is decided if it asks for them, and write its report."""
     from engine.results.loading import load
-    from fedskew.lab.comparing.verdicts import beyond_seeds
+    from fedskew.lab.comparing.verdicts import Verdict, beyond_seeds
     from fedskew.lab.sweeping.deciding import run_until_decided, sentence
+    from fedskew.lab.sweeping.live import on_terminal
+    from fedskew.lab.sweeping.measuring import measure, run_and_measure
 
     def measured(sweep: NamedSweep, folder: Path) -> None:
-        _measure(console, sweep, folder, address)
+        with console.status("measuring") as status:
+            lines = measure(sweep, folder, address, lambda text: status.update(Text(text)))
+        for line in lines:
+            console.print(line, highlight=False, soft_wrap=True, markup=False)
 
-    named, outcome, verdicts = run_until_decided(named, out, how, address, observers, retry_failed, measured)
-    code = _end(console, named, outcome, address, measured=bool(verdicts))
+    verdicts: list[Verdict] = []
+    observers = on_terminal(console, look)
+    if named.most is None:
+        outcome = run_and_measure(named, out, how, address, observers, retry_failed, measured)
+    else:
+        named, outcome, verdicts = run_until_decided(named, out, how, address, observers, retry_failed, measured)
+    code = _end(console, named, outcome, address)
     results = load(outcome.folder) if verdicts else None
     for number, verdict in enumerate(verdicts, start=1):
         never = beyond_seeds(results, verdict.claim) if results else ""
@@ -168,8 +167,8 @@ def _until_decided(
     return code
 
 
-def _end(console: Console, named: NamedSweep, outcome: SweepResult, address: str | None, measured: bool = False) -> int:
-    """Say what became of the trials, measure what claims rest on unless it is ``measured``, and write the report."""
+def _end(console: Console, named: NamedSweep, outcome: SweepResult, address: str | None) -> int:
+    """Say what became of the trials, write the report, and return the exit code."""
     told = ", ".join(f"{count} {status}" for status, count in sorted(outcome.statuses.items()))
     console.print(f"{outcome.trials} trials: {told}", highlight=False)
     saved = outcome.rounds_asked - outcome.rounds_computed
@@ -182,8 +181,6 @@ def _end(console: Console, named: NamedSweep, outcome: SweepResult, address: str
         console.print(again, highlight=False, soft_wrap=True, markup=False)
         _print_json(named, outcome, None)
         return stopping.exit_code()
-    if outcome.measurable and not measured:
-        _measure(console, named, outcome.folder, address)
     from engine.worker.ray import cluster
 
     cluster.leave()
@@ -222,16 +219,6 @@ def outcome_in(folder: Path, rope: float = 0.5) -> dict[str, Any]:
     results = load(folder)
     claims = [claim_values(one, effects_of(results, one.claim, rope / 100)) for one in judge(results)]
     return {"trials": results.coverage.planned, "statuses": results.coverage.statuses, "claims": claims}
-
-
-def _measure(console: Console, named: NamedSweep, folder: Path, address: str | None) -> None:
-    """Compute the figures that claims rest on and trials do not report."""
-    from fedskew.lab.sweeping.measuring import measure
-
-    with console.status("measuring") as status:
-        lines = measure(named, folder, address, lambda text: status.update(Text(text)))
-    for line in lines:
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
 def report(console: Console, folder: Path, metric: str | None, rope: float = 0.5) -> Path:

@@ -46,7 +46,7 @@ class Machine:
         self.ran: list[tuple[int, ...]] = []
         self._claims, self._places = claims, places
         self.dies_at = 0
-        monkeypatch.setattr(deciding, "run_sweep", self.run)
+        monkeypatch.setattr("fedskew.lab.sweeping.measuring.run_sweep", self.run)
         monkeypatch.setattr(deciding, "load", self.load)
 
     def run(self, named: NamedSweep, out: Path, how: How, *more: Any) -> SweepResult:
@@ -135,7 +135,6 @@ def test_python_goes_on_as_the_command_does(tmp_path: Path, monkeypatch: pytest.
         return pd.DataFrame({"trial": ["00000"]})
 
     machine = Machine(monkeypatch, clear)
-    monkeypatch.setattr("fedskew.lab.sweeping.from_python.run_sweep", machine.run)
     monkeypatch.setattr("engine.results.frames.load_results", machine.load)
     monkeypatch.setattr("fedskew.lab.diagnosis.sweep.diagnose_sweep", diagnose)
     machine.run(begun, tmp_path / "asked", How())

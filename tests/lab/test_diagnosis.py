@@ -642,7 +642,7 @@ def test_a_sweep_that_asks_for_it_is_diagnosed_before_its_report(
     from engine.sweeps.running import SweepResult
     from fedskew.cli import sweep as cli_sweep
     from fedskew.lab.diagnosis import sweep as diagnosed
-    from fedskew.lab.sweeping import from_python
+    from fedskew.lab.sweeping import measuring
 
     order = list[str]()
 
@@ -657,11 +657,12 @@ def test_a_sweep_that_asks_for_it_is_diagnosed_before_its_report(
     named = dataclasses.replace(plain, sweep=dataclasses.replace(plain.sweep, diagnose=wanted))
     assert named.digest == plain.digest
     done = SweepResult(sweep, 4, {"finished": 4}, 8, 8, interrupted=False)
-    assert cli_sweep._end(Console(quiet=True), named, done, None) == 0
+    monkeypatch.setattr(measuring, "run_sweep", lambda *_: done)
+    assert cli_sweep._run(Console(quiet=True), named, sweep, How(), None, lambda: None) == 0
     assert order == (["diagnosis", "report"] if wanted else ["report"])
     failed = dataclasses.replace(done, statuses={"failed": 4})
     for outcome, measured in ((done, wanted), (dataclasses.replace(done, interrupted=True), False), (failed, False)):
         order.clear()
-        monkeypatch.setattr(from_python, "run_sweep", lambda *words, outcome=outcome: outcome)
-        assert from_python.run_and_measure(named, sweep, How(), None) is outcome
+        monkeypatch.setattr(measuring, "run_sweep", lambda *words, outcome=outcome: outcome)
+        assert measuring.run_and_measure(named, sweep, How(), None) is outcome
         assert order == ["diagnosis"] * measured

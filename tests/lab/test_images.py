@@ -376,9 +376,11 @@ def test_a_sweep_that_asks_for_it_is_looked_at_before_its_report(
     sweep: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool
 ) -> None:
     """Kills: a report without the figures that its claims are about; a flag that makes another sweep of it."""
+    from engine.sweeps.options import How
     from engine.sweeps.running import SweepResult
     from fedskew.cli import sweep as cli_sweep
     from fedskew.lab.images import sweep as imaged
+    from fedskew.lab.sweeping import measuring
 
     order = list[str]()
 
@@ -393,5 +395,6 @@ def test_a_sweep_that_asks_for_it_is_looked_at_before_its_report(
     named = dataclasses.replace(plain, sweep=dataclasses.replace(plain.sweep, images=wanted))
     assert named.digest == plain.digest
     done = SweepResult(sweep, 4, {"finished": 4}, 8, 8, interrupted=False)
-    assert cli_sweep._end(Console(quiet=True), named, done, None) == 0
+    monkeypatch.setattr(measuring, "run_sweep", lambda *_: done)
+    assert cli_sweep._run(Console(quiet=True), named, sweep, How(), None, lambda: None) == 0
     assert order == (["images", "report"] if wanted else ["report"])

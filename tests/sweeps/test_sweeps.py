@@ -199,7 +199,7 @@ def test_seeds_are_added_and_no_trial_runs_again(tmp_path: Path, monkeypatch: py
 
     how = How(mode="inside", reuse=False, concurrent=1)
     with pytest.raises(KeyboardInterrupt):
-        run_until_decided(replace(named("claimed"), most=4), folder, how, measure=dies)
+        run_until_decided(replace(named("claimed"), most=4), folder, how, measured_by=dies)
     before = {path: path.stat().st_mtime_ns for path in folder.glob("trials/*/*.json")}
     begun: list[str] = []
     monkeypatch.setattr(LiveTable, "on_trial_start", lambda self, trial, config: begun.append(trial))

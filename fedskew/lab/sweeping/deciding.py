@@ -11,7 +11,7 @@ A claim counts as decided while all seeds at hand decide it, so one that falls b
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from engine.sweeps.options import How
 from engine.sweeps.running import SweepResult
 from fedskew.lab.comparing.intervals import fewest
 from fedskew.lab.comparing.verdicts import Verdict, beyond_seeds, judge
-from fedskew.lab.sweeping.tuning import run_sweep
+from fedskew.lab.sweeping.measuring import Measure, run_and_measure
 from fedskew.lab.wording import counted
 
 MOST = 20  # seeds, where the user names no number
@@ -61,11 +61,11 @@ def run_until_decided(
     address: str | None = None,
     observers: Sequence[SweepObserver] = (),
     retry_failed: bool = False,
-    measure: Callable[[NamedSweep, Path], None] = lambda named, folder: None,
+    measured_by: Measure | None = None,
 ) -> tuple[NamedSweep, SweepResult, list[Verdict]]:
     """Run a sweep's seeds, and add seeds until each claim is decided or there are ``named.most``.
 
-    measure: computes the figures that claims rest on and trials do not report, after the trials and before each look.
+    measured_by: as of :func:`run_and_measure`, after the trials and before each look.
     Returns the sweep with all its seeds, what became of its trials, and the verdicts: none if it was interrupted, or
     every trial failed. After a crash or Ctrl-C, call it again.
     """
@@ -76,11 +76,10 @@ def run_until_decided(
     check(named, most)
     named = folder.with_added(replace(named, most=most))
     while True:
-        outcome = run_sweep(named, folder.path, how, address, observers, retry_failed)
+        outcome = run_and_measure(named, folder.path, how, address, observers, retry_failed, measured_by)
         retry_failed = False  # once: what fails again is not tried at each look
         if not outcome.measurable:
             return named, outcome, []
-        measure(named, folder.path)
         results = load(folder.path)
         verdicts = judge(results)
         undecided = [one for one in verdicts if one.verdict == "undecided" and not beyond_seeds(results, one.claim)]
@@ -89,7 +88,7 @@ def run_until_decided(
             return named, outcome, verdicts
         named = named.grown((*named.added, *seeds))
         for observer in observers:
-            observer.on_message(f"{len(undecided)} of {len(verdicts)} claims undecided: {_told(seeds)}")
+            observer.on_message(f"{len(undecided)} of {len(verdicts)} claims undecided: {_added(seeds)}")
 
 
 def _next(named: NamedSweep, outcome: SweepResult, most: int) -> tuple[int, ...]:
@@ -105,7 +104,7 @@ def _next(named: NamedSweep, outcome: SweepResult, most: int) -> tuple[int, ...]
     return tuple(itertools.islice(free, max(count, 0)))
 
 
-def _told(seeds: tuple[int, ...]) -> str:
+def _added(seeds: tuple[int, ...]) -> str:
     return f"seed {seeds[0]} is added" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]} are added"
 
 
