@@ -44,6 +44,10 @@ LONG = tuple(
 LONGEST_FIRST = ("ray", "faults", "slow")  # so that what is short fills the time of the last process
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite-sentences", action="store_true", help="write tests/bad_input/sentences.json anew")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Let processes that tests begin start as ``support/startup`` says.
 

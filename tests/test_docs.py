@@ -8,13 +8,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from pydantic_core import PydanticUndefined
 
 from engine.algorithm import Kind
 from engine.experiment import CHOICES, IDENTITY, SECTIONS, Experiment, keys
 from fedskew.testing.checks import CHECKS
+from tests.support.loops import each
 from tune_configs import SWEEPS
 
 PAGE = (Path(__file__).parents[1] / "docs" / "config.md").read_text(encoding="utf-8")
@@ -37,19 +37,19 @@ def test_the_table_has_every_key_once_and_no_other() -> None:
     assert all(len(row) == 6 and row[2] and row[5] for row in ROWS.values())
 
 
-@pytest.mark.parametrize("key", [key for key in keys() if key.partition(".")[0] in SECTIONS])
+@each("key", [key for key in keys() if key.partition(".")[0] in SECTIONS])
 def test_defaults_of_sections(key: str) -> None:
     """Kills: a default that was changed in the code alone."""
     section, _, field = key.partition(".")
     assert yaml.safe_load(ROWS[key][3]) == SECTIONS[section].model_fields[field].default
 
 
-@pytest.mark.parametrize("key", ["name", "seed", "rounds"])
+@each("key", ["name", "seed", "rounds"])
 def test_defaults_of_the_experiment(key: str) -> None:
     assert yaml.safe_load(ROWS[key][3]) == Experiment.model_fields[key].default
 
 
-@pytest.mark.parametrize("section", list(CHOICES))
+@each("section", list(CHOICES))
 def test_choices_and_their_fields(section: str) -> None:
     """Kills: a choice or a field of one that the table does not name; a default that no choice has."""
     registry = CHOICES[section]

@@ -18,6 +18,7 @@ from engine.algorithm.hooks import STEP_HOOKS
 from engine.models import MLP
 from tests.algorithms.test_reductions import REDUCES
 from tests.support.bench import Bench
+from tests.support.loops import each
 from tests.support.tiny import SUITED
 
 NEUTRAL = list({f"{name} {row[0]}": (name, row[0]) for name, rows in REDUCES.items() for row in rows}.values())
@@ -79,7 +80,7 @@ def test_a_reason_not_to_be_stacked_is_its_hooks(bench: Bench) -> None:
     assert not_stacked(Moon(), bench.context) == Moon.requires.no_vmap != ""
 
 
-@pytest.mark.parametrize(("name", "fields"), NEUTRAL, ids=str)
+@each("name, fields", NEUTRAL)
 def test_what_is_said_to_do_nothing_does_nothing(bench: Bench, name: str, fields: dict[str, Any]) -> None:
     """Kills: a hook that is left out though it does something."""
     algorithm = ALGORITHMS[name](**{**SUITED.get(name, {}), **fields})

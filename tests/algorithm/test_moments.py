@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.algorithm.moments import Moments, from_message, merge, merged, moments_of, pack, to_message, unpack, words
+from tests.support.loops import each
 
 Found = dict[int, tuple[Tensor, Tensor]]  # class -> mean [d], covariance [d, d]
 SPLITS = ([30, 20, 10], [3, 5, 8], [1] * 12, [2, 1, 0, 2, 1, 40], [60])
@@ -185,7 +186,7 @@ def test_moments_of_a_split_are_those_of_the_whole(sizes: list[int]) -> None:
     check_pooled(Ours(), sizes, 1e-10)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each("seed", range(20))
 def test_any_random_split(seed: int) -> None:
     """Kills: the same, on splits that nobody chose: many clients of 0, 1 and 2 rows."""
     rng = np.random.default_rng(seed)

@@ -17,6 +17,7 @@ from engine.base.errors import ConfigError
 from engine.data.partitions.class_sets import SETTINGS as PAPERS
 from engine.models import MLP
 from tests.support.bench import Bench
+from tests.support.loops import each
 
 BALANCED, WEAK_1, WEAK_9 = (PAPERS[name] for name in ("BS", "IS-1", "IS-2"))
 APART = ((0, 1, 2), (3, 4))  # classes of two parts, which nobody compares
@@ -275,10 +276,10 @@ def test_pairs_that_no_teacher_of_a_setting_compares(rule: Any, weak: bool) -> N
 # --- the cost matrix --------------------------------------------------------------------------------------------
 
 
-@EVERY
-@MODES
-@FILLS
-@pytest.mark.parametrize("signal", [3.0, 0.0, -3.0])
+@each("setting", SETTINGS)
+@each("mode", ["minshift", "raw", "softmax"])
+@each("rule", ["row_mean", "off_diagonal"])
+@each("signal", [3.0, 0.0, -3.0])
 def test_costs_are_positive_and_least_on_the_diagonal(setting: str, mode: Any, rule: Any, signal: float) -> None:
     """Oracle 3.12.3, on every kind of correlation. Kills: a minus too many, costs of which the right answer is not the
     cheapest."""

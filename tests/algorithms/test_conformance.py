@@ -26,6 +26,7 @@ from engine.experiment import Experiment
 from fedskew.testing.algorithm_runs import resumed_is_straight
 from fedskew.testing.algorithm_values import is_a_frozen_value
 from fedskew.testing.parametrised import parametrize_with_checks
+from tests.support.loops import each
 from tests.support.outcomes import SHORT, come_to, variance_mask
 from tests.support.tiny import (
     CLASSES,
@@ -100,7 +101,7 @@ def test_stop_and_resume_is_the_straight_run(name: str) -> None:
     resumed_is_straight(name, settings, prepared(settings, dataset(), assignment(SIZES)))
 
 
-@ALL
+@each("name", list(ALGORITHMS))
 def test_what_a_step_sees_is_said_for_each_client_alone(name: str) -> None:
     """Kills: classes of a step that are negative or NaN, lack the client's own rows, or depend on its neighbours."""
     algorithm = ALGORITHMS[name]()
@@ -292,7 +293,7 @@ def test_what_has_no_rounds_says_so(name: str) -> None:
         Experiment(stages=[*before, {**end, "rounds": 0, "needs": []}])
 
 
-@ALL
+@each("name", list(ALGORITHMS))
 def test_is_a_frozen_value(name: str) -> None:
     """Kills: a field that pickling or the config loses; one that can be set; one that nobody has declared."""
     algorithm = ALGORITHMS.build({"name": name})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import pytest
+from tests.support.loops import each
 
 FILES = {path.name: path for path in Path(__file__).parents[1].rglob("test_*.py")}
 
@@ -298,7 +298,7 @@ def test_every_oracle_is_covered() -> None:
     assert all(COVERED.values())
 
 
-@pytest.mark.parametrize("claim", [*COVERED, *KILLED])
+@each("claim", [*COVERED, *KILLED])
 def test_the_tests_that_are_named_exist(claim: str) -> None:
     """Kills: a test that was renamed or dropped, and with it an oracle."""
     for name in {**COVERED, **KILLED}[claim]:

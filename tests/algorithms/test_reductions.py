@@ -22,6 +22,7 @@ from engine.data import Assignment
 from engine.experiment import Experiment
 from engine.experiment.executor_policy import default_executor
 from engine.models import MODELS
+from tests.support.loops import each
 from tests.support.tiny import TINY_NORM, Driven, dataset, drive, experiment, experiment_of
 
 pytestmark = pytest.mark.usefixtures("tiny_norm")
@@ -261,7 +262,7 @@ def test_every_algorithm_has_its_rows() -> None:
     assert set(REDUCES) == set(ALGORITHMS) == set(DIFFERS)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@each("name", ALGORITHMS)
 def test_a_declared_neutral_value_is_a_row(name: str) -> None:
     """Kills: a declaration that no row tries; a value that reduces by itself, in any setting, and is not declared."""
     neutral = vars(ALGORITHMS[name]).get("neutral")
@@ -337,7 +338,7 @@ NEUTRAL = {
 }
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@each("name", ALGORITHMS)
 def test_the_page_promises_what_is_tested(name: str) -> None:
     """Kills: a neutral value that the page names and no row tries, or a row of which it says nothing; a promise "to the
     bit" that holds under some executors and does not say so."""
@@ -357,9 +358,7 @@ def written(value: Any) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "fields"), [(name, fields) for name, rows in DIFFERS.items() for fields in rows], ids=str
-)
+@each("name, fields", [(name, fields) for name, rows in DIFFERS.items() for fields in rows])
 def test_differs_from_fedavg(run_of: RunOf, name: str, fields: dict[str, Any]) -> None:
     """Kills: a term that is never added (the commonest silent bug of federated code)."""
     config = experiment_of(name, fields, **SOME)
@@ -369,7 +368,7 @@ def test_differs_from_fedavg(run_of: RunOf, name: str, fields: dict[str, Any]) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name, rows in DIFFERS.items() if len(rows) > 1])
+@each("name", [name for name, rows in DIFFERS.items() if len(rows) > 1])
 def test_options_differ_from_each_other(run_of: RunOf, name: str) -> None:
     """Kills: an option that is read nowhere."""
     shas = [run_of(experiment_of(name, fields, **SOME)).sha for fields in DIFFERS[name]]

@@ -1,4 +1,4 @@
-"""One line of the tables: what is typed, what lies in the folder, and what the sentence says."""
+"""One line of the tables: what is typed and what lies in the folder; the sentence is in ``sentences.json``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ class Case:
 
     name: str
     words: tuple[str, ...]
-    message: str  # a piece of the sentence: the field and its value, or what is wrong
     files: Mapping[str, str | bytes] = field(default_factory=dict)
     make: Callable[[Path], object] | None = None
     loads: bool = False  # only the data can tell, so they are read
@@ -27,11 +26,11 @@ class Case:
             self.make(folder)
 
 
-def run(name: str, words: str | tuple[str, ...], message: str, loads: bool = False) -> Case:
+def run(name: str, words: str | tuple[str, ...], loads: bool = False) -> Case:
     """``fedskew run`` with words; a text is cut at blanks."""
-    return Case(name, ("run", *(words.split() if isinstance(words, str) else words)), message, loads=loads)
+    return Case(name, ("run", *(words.split() if isinstance(words, str) else words)), loads=loads)
 
 
-def yaml_file(name: str, text: str | bytes, message: str) -> Case:
+def yaml_file(name: str, text: str | bytes) -> Case:
     """``fedskew run bad.yaml`` with that content."""
-    return Case(name, ("run", "bad.yaml"), message, {"bad.yaml": text})
+    return Case(name, ("run", "bad.yaml"), {"bad.yaml": text})

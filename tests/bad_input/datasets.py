@@ -58,37 +58,37 @@ class _Code:
         return Path.touch, (Path("owned"),)
 
 
-def of(name: str, data: str, message: str, files: dict[str, Any], *words: str) -> Case:
+def of(name: str, data: str, files: dict[str, Any], *words: str) -> Case:
     """``fedskew run data.name=... data.root=data`` where ``files`` lie."""
-    return Case(name, ("run", f"data.name={data}", *OWN, *words), message, files, loads=True)
+    return Case(name, ("run", f"data.name={data}", *OWN, *words), files, loads=True)
 
 
-def mnist(name: str, message: str, **changed: Any) -> Case:
-    return of(name, "mnist", message, IDX | {changed.pop("file", TRAIN_IMAGES): changed.pop("content")})
+def mnist(name: str, **changed: Any) -> Case:
+    return of(name, "mnist", IDX | {changed.pop("file", TRAIN_IMAGES): changed.pop("content")})
 
 
-def tree(name: str, message: str, files: dict[str, Any], *words: str) -> Case:
+def tree(name: str, files: dict[str, Any], *words: str) -> Case:
     base = {f"data/{split}/{kind}/1.png": GREY for split in ("train", "test") for kind in ("cat", "dog")}
-    return of(name, "imagefolder", message, base | files, *words)
+    return of(name, "imagefolder", base | files, *words)
 
 
-def tables(name: str, message: str, train: bytes, *words: str) -> Case:
-    return of(name, "parquet", message, {"data/train.parquet": train, "data/test.parquet": parquet(**ROWS)}, *words)
+def tables(name: str, train: bytes, *words: str) -> Case:
+    return of(name, "parquet", {"data/train.parquet": train, "data/test.parquet": parquet(**ROWS)}, *words)
 
 
-def tokens(name: str, message: str, ids: list[int]) -> Case:
+def tokens(name: str, ids: list[int]) -> Case:
     table = parquet(ids=[ids], label=[0])
-    return of(name, "parquet", message, {f"data/{split}.parquet": table for split in ("train", "test")}, TOKENS)
+    return of(name, "parquet", {f"data/{split}.parquet": table for split in ("train", "test")}, TOKENS)
 
 
-def batches(name: str, message: str, content: Any) -> Case:
+def batches(name: str, content: Any) -> Case:
     pickled = content if isinstance(content, bytes) else pickle.dumps(content)
     names = [f"data_batch_{number}" for number in range(1, 6)] + ["test_batch"]
     files = {f"data/{one}": pickle.dumps(CIFAR) for one in names} | {"data/data_batch_1": pickled}
-    return of(name, "cifar10", message, files)
+    return of(name, "cifar10", files)
 
 
-def coco(name: str, message: str, text: str | bytes | None = None, **changed: Any) -> Case:
+def coco(name: str, text: str | bytes | None = None, **changed: Any) -> Case:
     whole = {
         "images": [{"id": 1, "file_name": "train_val2019/1.jpg"}],
         "annotations": [{"image_id": 1, "category_id": 3}],
@@ -97,7 +97,7 @@ def coco(name: str, message: str, text: str | bytes | None = None, **changed: An
     files = {f"data/{split}2019.json": json.dumps(whole) for split in ("train", "val")}
     files["data/train2019.json"] = json.dumps(whole | changed) if text is None else text
     files["data/train_val2019/1.jpg"] = RED
-    return of(name, "inaturalist2019", message, files)
+    return of(name, "inaturalist2019", files)
 
 
 def _empty_archive(member: str = "readme") -> bytes:
@@ -108,236 +108,198 @@ def _empty_archive(member: str = "readme") -> bytes:
 
 
 FIELDS = [
-    run("data set is unknown", "data.name=svhn", "data.name=svhn: is not a known data"),
-    run("no sample is kept", "data.train_samples=0", "data.train_samples=0: must be at least 1"),
-    run("more samples than there are", "data.train_samples=10001", "is more than the 10000 train samples", loads=True),
-    run("a number of samples in words", "data.test_samples=few", "data.test_samples=few: must be a valid integer"),
-    run("a folder where none is asked for", "data.root=x", "data.root=x: is not a field of data"),
-    run("own images without a folder", "data.name=imagefolder", "data.root=None: is required"),
-    run("a folder that is a number", "data.name=imagefolder data.root=3", "data.root=3: must be a valid string"),
+    run("data set is unknown", "data.name=svhn"),
+    run("no sample is kept", "data.train_samples=0"),
+    run("more samples than there are", "data.train_samples=10001", loads=True),
+    run("a number of samples in words", "data.test_samples=few"),
+    run("a folder where none is asked for", "data.root=x"),
+    run("own images without a folder", "data.name=imagefolder"),
+    run("a folder that is a number", "data.name=imagefolder data.root=3"),
     run(
         "splits that are no mapping",
         "data.name=parquet data.root=x data.splits=valid",
-        "data.splits=valid: must be a v",
     ),
     run(
         "a split that leads out",
         ("data.name=imagefolder", "data.root=x", "data.splits={test: ../etc}"),
-        "must name splits of the data",
     ),
-    run(
-        "one split for both", ("data.name=parquet", "data.root=x", "data.splits={test: train}"), "takes one split for b"
-    ),
-    run(
-        "all rows to test on", "data.name=parquet data.root=x data.test_fraction=1", "data.test_fraction=1.0: must be a"
-    ),
-    run(
-        "rows without a token", f"data.name=parquet data.root=x {TOKENS} data.sequence_length=0", "must be at least 1 t"
-    ),
-    run(
-        "tokens and images", f"data.name=parquet data.root=x {TOKENS} data.image_column=a", "cannot be set beside data."
-    ),
-    run("a vocabulary of padding alone", "model.name=dan model.vocabulary=1", "model.vocabulary=1: must be at least 2"),
-    run("embeddings of nothing", "model.name=dan model.dimension=0", "model.dimension=0: must be at least 1"),
-    run("mixed token ids", "model.name=dan algorithm.name=naivemix", "algorithm.name=naivemix: mixes rows"),
-    run("token ids from pixels", "model.name=dan", "model.name=dan: takes token ids, and the data are p", loads=True),
-    run("images of no size", "data.name=imagefolder data.root=x data.size=0", "data.size=0: must be at least 1 pixel"),
-    run(
-        "users beyond memory", "data.name=synthetic data.users=1000000000000", "data.users=1000000000000: m", loads=True
-    ),
-    run("no user", "data.name=synthetic data.users=0", "data.users=0: must be at least 1"),
-    run("features beyond float32", "data.name=synthetic data.a=1e308", "data.a=1e+308: must be a number from 0"),
-    run("features are NaN", "data.name=synthetic data.b=.nan", "data.b=nan: must be a number from 0"),
-    run("validation for nothing known", "data.name=cinic10 data.valid=all", "data.valid=all: must be 'unused'"),
-    run("a folder that is not there", "data.name=mnist data.root=gone", "data.root=gone: there is no such", loads=True),
-    run("nobody's home", "data.name=mnist data.root=~nobody-at-all/x", "names no folder (Could not det", loads=True),
-    run("a folder with NUL", ("data.name=mnist", 'data.root="a\\0b"'), r"data.root=a\x00b: there is no", loads=True),
-    run("a folder of 300 letters", f"data.name=mnist data.root={'a' * 300}", "there is no such folder", loads=True),
-    run("a data set that is not here", "data.name=omniglot", "omniglot was not found (looked in", loads=True),
+    run("one split for both", ("data.name=parquet", "data.root=x", "data.splits={test: train}")),
+    run("all rows to test on", "data.name=parquet data.root=x data.test_fraction=1"),
+    run("rows without a token", f"data.name=parquet data.root=x {TOKENS} data.sequence_length=0"),
+    run("tokens and images", f"data.name=parquet data.root=x {TOKENS} data.image_column=a"),
+    run("a vocabulary of padding alone", "model.name=dan model.vocabulary=1"),
+    run("embeddings of nothing", "model.name=dan model.dimension=0"),
+    run("mixed token ids", "model.name=dan algorithm.name=naivemix"),
+    run("token ids from pixels", "model.name=dan", loads=True),
+    run("images of no size", "data.name=imagefolder data.root=x data.size=0"),
+    run("users beyond memory", "data.name=synthetic data.users=1000000000000", loads=True),
+    run("no user", "data.name=synthetic data.users=0"),
+    run("features beyond float32", "data.name=synthetic data.a=1e308"),
+    run("features are NaN", "data.name=synthetic data.b=.nan"),
+    run("validation for nothing known", "data.name=cinic10 data.valid=all"),
+    run("a folder that is not there", "data.name=mnist data.root=gone", loads=True),
+    run("nobody's home", "data.name=mnist data.root=~nobody-at-all/x", loads=True),
+    run("a folder with NUL", ("data.name=mnist", 'data.root="a\\0b"'), loads=True),
+    run("a folder of 300 letters", f"data.name=mnist data.root={'a' * 300}", loads=True),
+    run("a data set that is not here", "data.name=omniglot", loads=True),
     Case(
         "a file for a folder",
         ("run", "data.name=mnist", *OWN),
-        "data.root=data: there is no such",
         {"data": b""},
         loads=True,
     ),
     Case(
         "an empty folder",
         ("run", "data.name=fashion_mnist", *OWN),
-        "data.root=data: has no fashion_mnist; looked",
         {"data/readme": b""},
         loads=True,
     ),
 ]
 
 IDX_FILES = [
-    mnist("truncated gzip", "ended before the end-of-stream marker", content=IDX[TRAIN_IMAGES][:-9]),
-    mnist("no gzip", "cannot be read (Not a gzipped file", content=b"no gzip at all"),
-    mnist("gzip with a broken checksum", "cannot be read (CRC check failed", content=IDX[TRAIN_IMAGES][:-8] + bytes(8)),
-    mnist("empty idx", "not an idx file of uint8 with 3 dimensions", content=gzip.compress(b"")),
-    mnist("wrong idx magic", "not an idx file of uint8", content=gzip.compress(b"\0\0\x0d\x03" + bytes(40))),
-    mnist("idx of labels for images", "not an idx file of uint8 with 3", content=gzip.compress(idx(LABELS))),
-    mnist("idx that ends early", "its length is not what its header says", content=gzip.compress(idx(IMAGES)[:-1])),
-    mnist("idx that goes on", "its length is not what its header says", content=gzip.compress(idx(IMAGES) + b"x")),
-    mnist("idx of negative sizes", "cannot be read", content=gzip.compress(b"\0\0\x08\x03" + b"\xff" * 12)),
+    mnist("truncated gzip", content=IDX[TRAIN_IMAGES][:-9]),
+    mnist("no gzip", content=b"no gzip at all"),
+    mnist("gzip with a broken checksum", content=IDX[TRAIN_IMAGES][:-8] + bytes(8)),
+    mnist("empty idx", content=gzip.compress(b"")),
+    mnist("wrong idx magic", content=gzip.compress(b"\0\0\x0d\x03" + bytes(40))),
+    mnist("idx of labels for images", content=gzip.compress(idx(LABELS))),
+    mnist("idx that ends early", content=gzip.compress(idx(IMAGES)[:-1])),
+    mnist("idx that goes on", content=gzip.compress(idx(IMAGES) + b"x")),
+    mnist("idx of negative sizes", content=gzip.compress(b"\0\0\x08\x03" + b"\xff" * 12)),
     mnist(
         "idx of 2^93 pixels",
-        "train-images-idx3-ubyte.gz: ",
         content=gzip.compress(b"\0\0\x08\x03" + b"\x7f\xff\xff\xff" * 3),
     ),
     mnist(
         "idx of 8 GB in 50 bytes",
-        "train-images-idx3-ubyte.gz: ",
         content=gzip.compress(b"\0\0\x08\x03" + struct.pack(">3I", 2_000_000, 64, 64)),
     ),
-    mnist("idx without an image", "has 6 labels for 0 images", content=gzip.compress(idx(IMAGES[:0]))),
+    mnist("idx without an image", content=gzip.compress(idx(IMAGES[:0]))),
     mnist(
         "a label out of range",
-        "has the label 77, which is not below 10",
         file=TRAIN_LABELS,
         content=gzip.compress(idx(LABELS + 72)),
     ),
     mnist(
         "fewer labels than images",
-        "has 5 labels for 6 images",
         file=TRAIN_LABELS,
         content=gzip.compress(idx(LABELS[:5])),
     ),
-    mnist("other sizes in the test", "train and test images differ in size", content=gzip.compress(idx(IMAGES[:, :9]))),
+    mnist("other sizes in the test", content=gzip.compress(idx(IMAGES[:, :9]))),
 ]
 
 PICKLES = [
-    batches("a pickle that runs code", "it names pathlib", _Code()),
-    batches("a pickle of a list", "not a CIFAR batch (a dictionary), but a list", [1, 2]),
-    batches("a truncated pickle", "not a readable CIFAR batch", pickle.dumps(CIFAR)[:-30]),
-    batches("an empty pickle", "not a readable CIFAR batch", b""),
-    batches("a batch without labels", "not a CIFAR batch (uint8 `data`", {"data": CIFAR["data"]}),
-    batches("a batch of floats", "not a CIFAR batch (uint8 `data`", CIFAR | {"data": np.zeros((4, 3072))}),
-    batches("labels that are texts", "data_batch_1: has a label that is no class", CIFAR | {"labels": ["a"] * 4}),
-    batches("labels beyond 64 bits", "data_batch_1: has a label that is no class", CIFAR | {"labels": [2**70] * 4}),
-    batches(
-        "labels of several numbers", "data_batch_1: has a label that is no class", CIFAR | {"labels": [[1, 2]] * 4}
-    ),
-    batches("a label that is no class", "a train label is 10, but there are 10 classes", CIFAR | {"labels": [10] * 4}),
-    batches("a negative label", "labels must not be negative, but one is -1", CIFAR | {"labels": [-1] * 4}),
-    of(
-        "an archive that is none", "cifar100", "not a readable archive", {"data/cifar-100-python.tar.gz": b"no archive"}
-    ),
+    batches("a pickle that runs code", _Code()),
+    batches("a pickle of a list", [1, 2]),
+    batches("a truncated pickle", pickle.dumps(CIFAR)[:-30]),
+    batches("an empty pickle", b""),
+    batches("a batch without labels", {"data": CIFAR["data"]}),
+    batches("a batch of floats", CIFAR | {"data": np.zeros((4, 3072))}),
+    batches("labels that are texts", CIFAR | {"labels": ["a"] * 4}),
+    batches("labels beyond 64 bits", CIFAR | {"labels": [2**70] * 4}),
+    batches("labels of several numbers", CIFAR | {"labels": [[1, 2]] * 4}),
+    batches("a label that is no class", CIFAR | {"labels": [10] * 4}),
+    batches("a negative label", CIFAR | {"labels": [-1] * 4}),
+    of("an archive that is none", "cifar100", {"data/cifar-100-python.tar.gz": b"no archive"}),
     of(
         "an archive of other files",
         "cifar100",
-        "not a readable CIFAR batch",
         {"data/cifar-100-python.tar.gz": _empty_archive()},
     ),
     of(
         "a folder in place of a file",
         "cifar100",
-        "cifar-100-python.tar.gz",
         {"data/cifar-100-python.tar.gz": _empty_archive("../cifar-100-python/meta")},
     ),
 ]
 
 TREES = [
-    tree("images of two sizes", "images must have one size", {"data/train/cat/2.png": LARGE}),
-    tree("grey and coloured images", "images must be all grey or all coloured", {"data/train/dog/2.png": RED}),
-    tree("an image that is none", "not a readable image", {"data/train/cat/2.png": b"no image"}),
-    tree("a truncated image", "not a readable image", {"data/train/cat/2.png": GREY[:45]}),
-    tree("an empty image", "not a readable image", {"data/train/cat/2.png": b""}),
-    tree("a bomb of pixels", "not a readable image", {"data/train/cat/2.png": HUGE}),
-    tree("pixels of floats", "pixels of type F are not supported", {"data/train/cat/0.tif": FLOAT}),
-    tree("a test class of its own", "class 'owl' is not among the training classes", {"data/test/owl/1.png": GREY}),
-    tree("images beyond memory", "data.size=1000000: makes 2 images of", {}, "data.size=1000000"),
-    of("no test images", "imagefolder", "has no images in test/<class>/", {"data/train/cat/1.png": GREY}),
-    of("folders without images", "imagefolder", "has no images in train/<class>/", {"data/train/cat/a.txt": b""}),
+    tree("images of two sizes", {"data/train/cat/2.png": LARGE}),
+    tree("grey and coloured images", {"data/train/dog/2.png": RED}),
+    tree("an image that is none", {"data/train/cat/2.png": b"no image"}),
+    tree("a truncated image", {"data/train/cat/2.png": GREY[:45]}),
+    tree("an empty image", {"data/train/cat/2.png": b""}),
+    tree("a bomb of pixels", {"data/train/cat/2.png": HUGE}),
+    tree("pixels of floats", {"data/train/cat/0.tif": FLOAT}),
+    tree("a test class of its own", {"data/test/owl/1.png": GREY}),
+    tree("images beyond memory", {}, "data.size=1000000"),
+    of("no test images", "imagefolder", {"data/train/cat/1.png": GREY}),
+    of("folders without images", "imagefolder", {"data/train/cat/a.txt": b""}),
 ]
 
 PARQUET = [
-    tables("a parquet without the column", "has no column 'image'; it has label", parquet(label=[1])),
-    tables("another column is named", "has no column 'picture'", parquet(**ROWS), "data.image_column=picture"),
-    tables(
-        "labels that are floats", "must hold whole numbers or texts, not double", parquet(**ROWS | {"label": [0.5] * 4})
-    ),
-    tables("labels that are missing", "has 1 empty values", parquet(**ROWS | {"label": [0, 1, None, 1]})),
-    tables("negative labels", "labels must not be negative", parquet(**ROWS | {"label": [-1] * 4})),
+    tables("a parquet without the column", parquet(label=[1])),
+    tables("another column is named", parquet(**ROWS), "data.image_column=picture"),
+    tables("labels that are floats", parquet(**ROWS | {"label": [0.5] * 4})),
+    tables("labels that are missing", parquet(**ROWS | {"label": [0, 1, None, 1]})),
+    tables("negative labels", parquet(**ROWS | {"label": [-1] * 4})),
     tables(
         "labels beyond all classes",
-        "has the label 4611686018427387904, which is no class number",
         parquet(**ROWS | {"label": [2**62] * 4}),
     ),
-    tables("unsigned labels", "not in range", parquet(**ROWS | {"label": pa.array([2**64 - 1] * 4, pa.uint64())})),
-    tables(
-        "images that are numbers", "must hold encoded images (bytes), not int64", parquet(**ROWS | {"image": [1] * 4})
-    ),
-    tables("an image that is missing", "has no image bytes", parquet(**ROWS | {"image": [GREY, None, GREY, GREY]})),
-    tables("an image of text", "not a readable image", parquet(**ROWS | {"image": [b"x"] * 4})),
-    tables("a struct without bytes", "has no field", parquet(**ROWS | {"image": [{"path": "x"}] * 4})),
-    tables("no rows", "has no rows", parquet(image=pa.array([], pa.binary()), label=pa.array([], pa.int64()))),
-    tables("a truncated parquet", "not a readable parquet file", parquet(**ROWS)[:-20]),
-    tables("a column whose name is no text", "not a readable parquet", parquet(**ROWS).replace(b"label", b"la\xf4el")),
-    tables("no parquet", "not a readable parquet file", b"PAR1 and nothing else"),
-    tables("an empty parquet", "not a readable parquet file", b""),
-    tables("an owner column that is not there", "has no column 'user'", parquet(**ROWS), "data.owner_column=user"),
-    of("no test table", "parquet", "has no test-*.parquet", {"data/train.parquet": parquet(**ROWS)}),
-    tables(
-        "an image of which only the path is there", "a path alone is not read", parquet(**ROWS | {"image": [PATH] * 4})
-    ),
-    tables("two columns of labels", "columns a_label, b_label may be labels", parquet(image=[GREY], **TWO_LABELS)),
-    tables("two columns of images", "columns a, b may be images", parquet(a=[GREY], b=[GREY], label=[0])),
-    tables("a feature that is NaN", "row 1 of column 'x' is nan", parquet(x=[0.5, float("nan")], label=[0, 1])),
-    tables("a feature that is a text", "column 'y' holds string", parquet(x=[0.5], y=["a"], label=[0])),
-    tables(
-        "features of two lengths", "row 1 of column 'x' has 1 numbers", parquet(x=[[0.5, 1.0], [2.0]], label=[0, 1])
-    ),
-    tables("tokens that nobody asked for", "set data.token_column=ids", parquet(ids=[[1], [2, 3]], label=[0, 1])),
-    tokens("a negative token id", "has the token id -1", [-1]),
-    tokens("a token id beyond float32", "has the token id 16777216", [2**24]),
-    tokens("a text of 5,000 tokens", "is needed: the longest row has 5,000", [1] * 5000),
-    tables("tokens beyond memory", "half of this machine's memory", parquet(ids=[[1]], label=[0]), TOKENS, LONG),
-    tables("a configuration that is not there", "data.config=x: is no configuration", parquet(**ROWS), "data.config=x"),
-    tables("test rows twice", "data.test_fraction=0.5: takes test rows", parquet(**ROWS), "data.test_fraction=0.5"),
+    tables("unsigned labels", parquet(**ROWS | {"label": pa.array([2**64 - 1] * 4, pa.uint64())})),
+    tables("images that are numbers", parquet(**ROWS | {"image": [1] * 4})),
+    tables("an image that is missing", parquet(**ROWS | {"image": [GREY, None, GREY, GREY]})),
+    tables("an image of text", parquet(**ROWS | {"image": [b"x"] * 4})),
+    tables("a struct without bytes", parquet(**ROWS | {"image": [{"path": "x"}] * 4})),
+    tables("no rows", parquet(image=pa.array([], pa.binary()), label=pa.array([], pa.int64()))),
+    tables("a truncated parquet", parquet(**ROWS)[:-20]),
+    tables("a column whose name is no text", parquet(**ROWS).replace(b"label", b"la\xf4el")),
+    tables("no parquet", b"PAR1 and nothing else"),
+    tables("an empty parquet", b""),
+    tables("an owner column that is not there", parquet(**ROWS), "data.owner_column=user"),
+    of("no test table", "parquet", {"data/train.parquet": parquet(**ROWS)}),
+    tables("an image of which only the path is there", parquet(**ROWS | {"image": [PATH] * 4})),
+    tables("two columns of labels", parquet(image=[GREY], **TWO_LABELS)),
+    tables("two columns of images", parquet(a=[GREY], b=[GREY], label=[0])),
+    tables("a feature that is NaN", parquet(x=[0.5, float("nan")], label=[0, 1])),
+    tables("a feature that is a text", parquet(x=[0.5], y=["a"], label=[0])),
+    tables("features of two lengths", parquet(x=[[0.5, 1.0], [2.0]], label=[0, 1])),
+    tables("tokens that nobody asked for", parquet(ids=[[1], [2, 3]], label=[0, 1])),
+    tokens("a negative token id", [-1]),
+    tokens("a token id beyond float32", [2**24]),
+    tokens("a text of 5,000 tokens", [1] * 5000),
+    tables("tokens beyond memory", parquet(ids=[[1]], label=[0]), TOKENS, LONG),
+    tables("a configuration that is not there", parquet(**ROWS), "data.config=x"),
+    tables("test rows twice", parquet(**ROWS), "data.test_fraction=0.5"),
     of(
         "two configurations",
         "parquet",
-        "data.config=None: must be one of data.root=data, which has several; known: a, b",
         {f"data/{config}/{split}-0.parquet": parquet(**ROWS) for config in "ab" for split in ("train", "test")},
     ),
     of(
         "a split that is called otherwise",
         "parquet",
-        "its splits are train, valid; set data.splits='{test: valid}'",
         {f"data/{split}/0000.parquet": parquet(**ROWS) for split in ("train", "valid")},
     ),
     of(
         "the hub's whole cache",
         "parquet",
-        "has data sets of the hub; give one as data.root: datasets--a--b",
         {"data/datasets--a--b/snapshots/0/train.parquet": b""},
     ),
     of(
         "a single row, of which one is held out",
         "parquet",
-        "needs at least two rows",
         {"data/train.parquet": parquet(image=[GREY], label=[0])},
         "data.test_fraction=0.5",
     ),
 ]
 
 ANNOTATIONS = [
-    coco("annotations cut off", "not a readable annotation file (JSONDecodeError", '{"images": ['),
-    coco("annotations 100,000 deep", "not a readable annotation file (RecursionError", "[" * 100_000),
-    coco("annotations that are a list", "not a readable annotation file (TypeError", "[]"),
-    coco("annotations in another encoding", "not a readable annotation file (UnicodeDecodeError", b"\xff\xfe{}"),
-    coco("an id that is infinite", "not a readable annotation file", images=[{"id": float("inf"), "file_name": "x"}]),
-    coco("an id of 5,000 digits", "not a readable annotation file", f'{{"images": [{{"id": {"9" * 5000}}}]}}'),
-    coco("an image without annotation", "must have one annotation for each image", annotations=[]),
+    coco("annotations cut off", '{"images": ['),
+    coco("annotations 100,000 deep", "[" * 100_000),
+    coco("annotations that are a list", "[]"),
+    coco("annotations in another encoding", b"\xff\xfe{}"),
+    coco("an id that is infinite", images=[{"id": float("inf"), "file_name": "x"}]),
+    coco("an id of 5,000 digits", f'{{"images": [{{"id": {"9" * 5000}}}]}}'),
+    coco("an image without annotation", annotations=[]),
     coco(
         "a category that is none",
-        "has the category_id 9, which is no category",
         annotations=[{"image_id": 1, "category_id": 9}],
     ),
-    coco("an image that leads out of the folder", "leads out of", images=[{"id": 1, "file_name": "../../etc/passwd"}]),
-    coco("an image at a place of its own", "leads out of", images=[{"id": 1, "file_name": "/etc/passwd"}]),
-    coco("an image with NUL", "train2019.json", images=[{"id": 1, "file_name": "a\0b"}]),
+    coco("an image that leads out of the folder", images=[{"id": 1, "file_name": "../../etc/passwd"}]),
+    coco("an image at a place of its own", images=[{"id": 1, "file_name": "/etc/passwd"}]),
+    coco("an image with NUL", images=[{"id": 1, "file_name": "a\0b"}]),
 ]
 
 CASES = [*FIELDS, *IDX_FILES, *PICKLES, *TREES, *PARQUET, *ANNOTATIONS]

@@ -40,11 +40,9 @@ BEGUN = (
 )
 
 
-def on_run(
-    name: str, make: Callable[[Path], object], message: str, *words: str, loads: bool = False, verb: str = "resume"
-) -> Case:
+def on_run(name: str, make: Callable[[Path], object], *words: str, loads: bool = False, verb: str = "resume") -> Case:
     """A verb on ``run``, which ``make`` has damaged."""
-    return Case(name, (verb, "run", *words), message, make=lambda at: make(at / "run"), begun="run", loads=loads)
+    return Case(name, (verb, "run", *words), make=lambda at: make(at / "run"), begun="run", loads=loads)
 
 
 def file(name: str, content: str | bytes) -> Callable[[Path], object]:
@@ -156,96 +154,87 @@ def _nothing(folder: Path) -> None:
 
 
 EXPERIMENT = [
-    on_run(f"experiment {name}", make, f"run/experiment.yaml is not an experiment of this version ({why}")
-    for name, make, why in (
-        ("empty", file("experiment.yaml", ""), ""),
-        ("of a list", file("experiment.yaml", "- a"), ""),
-        ("cut off", cut("experiment.yaml", 300), ""),
-        ("a bomb", file("experiment.yaml", BOMB), "it stands for more than"),
-        ("binary", file("experiment.yaml", bytes(range(256))), ""),
-        ("a folder", a_folder("experiment.yaml"), "it is a folder"),
-        ("of another version", edited("experiment.yaml", lambda v: v.update(optimiser="sgd")), "optimiser=sgd"),
-        ("without a value", edited("experiment.yaml", lambda v: v.update(rounds=None)), "rounds=None"),
+    on_run(f"experiment {name}", make)
+    for name, make in (
+        ("empty", file("experiment.yaml", "")),
+        ("of a list", file("experiment.yaml", "- a")),
+        ("cut off", cut("experiment.yaml", 300)),
+        ("a bomb", file("experiment.yaml", BOMB)),
+        ("binary", file("experiment.yaml", bytes(range(256)))),
+        ("a folder", a_folder("experiment.yaml")),
+        ("of another version", edited("experiment.yaml", lambda v: v.update(optimiser="sgd"))),
+        ("without a value", edited("experiment.yaml", lambda v: v.update(rounds=None))),
     )
 ]
 
 PARTITION = [
-    on_run("partition gone", gone("partition.parquet"), "partition.parquet: not a readable partition"),
+    on_run("partition gone", gone("partition.parquet")),
     *(
-        on_run(name, make, f"partition.parquet: not a readable partition ({why}")
-        for name, make, why in (
-            ("partition cut off", cut("partition.parquet"), ""),
-            ("partition empty", file("partition.parquet", b""), ""),
-            ("partition without a column", table("partition.parquet", lambda t: t.drop(["index"])), ""),
-            ("partition of texts", table("partition.parquet", column("index", lambda c: ["x"] * len(c))), ""),
-            ("partition of fractions", table("partition.parquet", column("index", lambda c: [0.5] * len(c))), ""),
-            ("partition with nulls", table("partition.parquet", column("client", lambda c: [None] * len(c))), ""),
+        on_run(name, make)
+        for name, make in (
+            ("partition cut off", cut("partition.parquet")),
+            ("partition empty", file("partition.parquet", b"")),
+            ("partition without a column", table("partition.parquet", lambda t: t.drop(["index"]))),
+            ("partition of texts", table("partition.parquet", column("index", lambda c: ["x"] * len(c)))),
+            ("partition of fractions", table("partition.parquet", column("index", lambda c: [0.5] * len(c)))),
+            ("partition with nulls", table("partition.parquet", column("client", lambda c: [None] * len(c)))),
             (
                 "partition of a client too many",
                 table("partition.parquet", column("client", lambda c: [9] * len(c))),
-                "a client is outside of 0 to 3",
             ),
             (
                 "partition of negative rows",
                 table("partition.parquet", column("index", lambda c: [-1] * len(c))),
-                "a row is",
             ),
-            ("partition without its numbers", table("partition.parquet", lambda t: t.replace_schema_metadata({})), ""),
-            ("partition of clients in words", table("partition.parquet", metadata(clients="many")), ""),
-            ("partition of 10^15 clients", table("partition.parquet", metadata(clients=str(10**15))), ""),
+            ("partition without its numbers", table("partition.parquet", lambda t: t.replace_schema_metadata({}))),
+            ("partition of clients in words", table("partition.parquet", metadata(clients="many"))),
+            ("partition of 10^15 clients", table("partition.parquet", metadata(clients=str(10**15)))),
         )
     ),
     on_run(
         "partition of rows beyond the data",
         table("partition.parquet", column("index", lambda c: [10**9] * len(c))),
-        "the partition has row 1000000000, but there are",
         loads=True,
     ),
-    on_run(
-        "partition of other data", table("partition.parquet", metadata(data="0" * 64)), "holds other data", loads=True
-    ),
+    on_run("partition of other data", table("partition.parquet", metadata(data="0" * 64)), loads=True),
 ]
 
 CHECKPOINT = [
     on_run(
         "another experiment's checkpoint",
         edited("experiment.yaml", lambda v: v.update(seed=5)),
-        "belongs to another experiment",
         loads=True,
     ),
     *(
-        on_run(name, make, f"checkpoint 00-train-000002.safetensors {why}", loads=True)
-        for name, make, why in (
-            ("weights of another model", server(weights=torch.zeros(7)), "does not fit"),
-            ("weights of whole numbers", server(weights=torch.zeros(610, dtype=torch.int64)), "does not fit"),
-            ("weights in a matrix", server(weights=torch.zeros(61, 10)), "does not fit"),
-            ("no weights", without("weights"), "does not fit"),
-            ("no buffers", without("buffers"), "does not fit"),
-            ("an entry that is not the algorithm's", without("control"), "does not fit"),
-            ("a position beyond the last round", checkpoint(lambda c: replace(c, position=Position(0, 9))), "is after"),
-            ("a position before the first", checkpoint(lambda c: replace(c, position=Position(0, -4))), "is after"),
-            ("a stage that is none", checkpoint(lambda c: replace(c, position=Position(7, 2))), "is after"),
-            ("a negative stage", checkpoint(lambda c: replace(c, position=Position(-1, 2))), "is after"),
+        on_run(name, make, loads=True)
+        for name, make in (
+            ("weights of another model", server(weights=torch.zeros(7))),
+            ("weights of whole numbers", server(weights=torch.zeros(610, dtype=torch.int64))),
+            ("weights in a matrix", server(weights=torch.zeros(61, 10))),
+            ("no weights", without("weights")),
+            ("no buffers", without("buffers")),
+            ("an entry that is not the algorithm's", without("control")),
+            ("a position beyond the last round", checkpoint(lambda c: replace(c, position=Position(0, 9)))),
+            ("a position before the first", checkpoint(lambda c: replace(c, position=Position(0, -4)))),
+            ("a stage that is none", checkpoint(lambda c: replace(c, position=Position(7, 2)))),
+            ("a negative stage", checkpoint(lambda c: replace(c, position=Position(-1, 2)))),
             (
                 "states of clients that are none",
                 checkpoint(lambda c: replace(c, states={k + 90: v for k, v in c.states.items()})),
-                "does not fit",
             ),
-            ("no names of states", parts(lambda t, m: t.pop("states/ids")), "is not one of this version"),
+            ("no names of states", parts(lambda t, m: t.pop("states/ids"))),
             (
                 "half of the names of states",
                 parts(lambda t, m: t.update({"states/digests": t["states/digests"][:-1]})),
-                "is not one of this version",
             ),
-            ("no stage", parts(lambda t, m: m.pop("stage")), "is not one of this version"),
-            ("a stage in words", parts(lambda t, m: m.update(stage="first")), "is not one of this version"),
-            ("no owner", parts(lambda t, m: m.pop("experiment")), "is not one of this version"),
-            ("numerics that are no JSON", parts(lambda t, m: m.update(numerics="{")), "is not one of this version"),
-            ("numerics that are a list", parts(lambda t, m: m.update(numerics="[1]")), "is not one of this version"),
+            ("no stage", parts(lambda t, m: m.pop("stage"))),
+            ("a stage in words", parts(lambda t, m: m.update(stage="first"))),
+            ("no owner", parts(lambda t, m: m.pop("experiment"))),
+            ("numerics that are no JSON", parts(lambda t, m: m.update(numerics="{"))),
+            ("numerics that are a list", parts(lambda t, m: m.update(numerics="[1]"))),
             (
                 "numerics of something unknown",
                 parts(lambda t, m: m.update(numerics='{"moon": "full"}')),
-                "does not fit",
             ),
         )
     ),
@@ -255,172 +244,148 @@ CHECKPOINT = [
             gone("checkpoints/00-train-000002.safetensors")(at),
             (at / "checkpoints" / "00-train-000002.safetensors").mkdir(),
         ),
-        "cannot be read: Is a directory",
         loads=True,
     ),
-    on_run("a state that is no safetensors", _forged_state, "is damaged", loads=True),
-    on_run("checkpoints that are a file", file("checkpoints", b""), "run/checkpoints is not a folder", loads=True),
-    on_run("a lock that is a folder", a_folder(".lock"), "run/.lock cannot be", loads=True),
+    on_run("a state that is no safetensors", _forged_state, loads=True),
+    on_run("checkpoints that are a file", file("checkpoints", b""), loads=True),
+    on_run("a lock that is a folder", a_folder(".lock"), loads=True),
 ]
 
 TABLES = [
-    on_run("rounds cut off", cut("rounds.parquet"), "run/rounds.parquet cannot be read", loads=True),
-    on_run("clients empty", file("clients.parquet", b""), "run/clients.parquet cannot be read", loads=True),
+    on_run("rounds cut off", cut("rounds.parquet"), loads=True),
+    on_run("clients empty", file("clients.parquet", b""), loads=True),
     on_run(
         "rounds without their stage",
         table("rounds.parquet", lambda t: t.drop(["stage"])),
-        "rounds.parquet cannot",
         loads=True,
     ),
     on_run(
         "rounds in words",
         table("rounds.parquet", column("round", lambda c: ["one"] * len(c))),
-        "rounds.parquet cannot be read",
         loads=True,
     ),
     on_run(
         "evaluations of another shape",
         table("evaluations.parquet", column("accuracy", lambda c: [[1]] * len(c))),
-        "evaluations.parquet cannot be read",
         loads=True,
     ),
-    on_run("summary that is no JSON", file("summary.json", "{"), "run/summary.json cannot be read"),
-    on_run("summary that is a list", file("summary.json", "[]"), "run/summary.json cannot be read"),
-    on_run("summary 100,000 deep", file("summary.json", "[" * 100_000), "run/summary.json cannot be read"),
-    on_run("summary of nothing", file("summary.json", '{"status": "finished"}'), "run/summary.json cannot be read"),
+    on_run("summary that is no JSON", file("summary.json", "{")),
+    on_run("summary that is a list", file("summary.json", "[]")),
+    on_run("summary 100,000 deep", file("summary.json", "[" * 100_000)),
+    on_run("summary of nothing", file("summary.json", '{"status": "finished"}')),
 ]
 
 OTHERS = [
-    on_run(
-        "an override that changes bits", _nothing, "overrides=local.lr=0.9: would change the experiment", "local.lr=0.9"
-    ),
-    on_run("an override of nothing", _nothing, "local.lrr=1: is not a known key", "local.lrr=1"),
-    on_run("a cluster for a run of this process", _nothing, "--address=auto: is of a Ray cluster", "--address", "auto"),
+    on_run("an override that changes bits", _nothing, "local.lr=0.9"),
+    on_run("an override of nothing", _nothing, "local.lrr=1"),
+    on_run("a cluster for a run of this process", _nothing, "--address", "auto"),
     Case(
         "a run under another experiment",
         ("run", *BEGUN[1:], "seed=7", "--out", "run"),
-        "--out=run: holds another exp",
         begun="run",
     ),
-    Case("resume of a file", ("resume", "file"), "file is not a run folder", {"file": b""}),
-    Case("resume of nothing", ("resume", "gone"), "gone is not a run folder"),
-    Case("resume of a name of 300 letters", ("resume", "a" * 300), "is not a run folder"),
-    Case("report of nothing", ("report", "gone"), "gone is neither a run nor a sweep"),
+    Case("resume of a file", ("resume", "file"), {"file": b""}),
+    Case("resume of nothing", ("resume", "gone")),
+    Case("resume of a name of 300 letters", ("resume", "a" * 300)),
+    Case("report of nothing", ("report", "gone")),
     on_run(
         "report of a damaged experiment",
         file("experiment.yaml", "{"),
-        "run/experiment.yaml cannot be read",
         verb="report",
     ),
     on_run(
         "report of an experiment without its sections",
         file("experiment.yaml", "a: 1"),
-        "run/experiment.yaml",
         verb="report",
     ),
     on_run(
         "report of damaged evaluations",
         cut("evaluations.parquet"),
-        "run/evaluations.parquet cannot be read",
         verb="report",
     ),
     on_run(
         "report of evaluations without a column",
         table("evaluations.parquet", lambda t: t.drop(["stage"])),
-        "run/evaluations.parquet cannot be read",
         verb="report",
     ),
-    on_run("report of an unknown figure", _nothing, "metric=beauty", "--metric", "beauty", verb="report", loads=True),
-    on_run("diagnosis of a round that was not", _nothing, "--round=9", "--round", "9", verb="diagnose"),
-    on_run("diagnosis of a stage that is none", _nothing, "--stage=x", "--stage", "x", verb="diagnose"),
-    on_run(
-        "diagnosis by an unknown estimator", _nothing, "--estimator=x: is none", "--estimator", "x", verb="diagnose"
-    ),
+    on_run("report of an unknown figure", _nothing, "--metric", "beauty", verb="report", loads=True),
+    on_run("diagnosis of a round that was not", _nothing, "--round", "9", verb="diagnose"),
+    on_run("diagnosis of a stage that is none", _nothing, "--stage", "x", verb="diagnose"),
+    on_run("diagnosis by an unknown estimator", _nothing, "--estimator", "x", verb="diagnose"),
     on_run(
         "diagnosis of clients in words",
         _nothing,
-        "--clients=a: is no list of numbers",
         "--clients",
         "a",
         verb="diagnose",
     ),
-    on_run("features of a damaged experiment", file("experiment.yaml", "["), "experiment.yaml is not an", verb="embed"),
-    on_run("a drawing of an unknown kind", _nothing, "--method=x: is none", "--method", "x", verb="embed"),
-    on_run("images of a run without a generator", _nothing, "scaffold", verb="images"),
-    Case("actors in words", ("scale", "--actors", "x"), "--actors=x: is no list of numbers"),
-    Case("no turn", ("scale", "--turns", "0"), "--turns=0: must be at least 1"),
-    Case("turns without end", ("scale", "--turns", "1000000000000000"), "--turns=1000000000000000: must be at most"),
-    Case("a turn without end", ("scale", "--seconds", "inf"), "--seconds=inf: must be at most an hour"),
-    Case("a study where nothing can be", ("scale", "--output", "/proc/nowhere"), "--output=/proc/nowhere: cannot be"),
-    Case("figures where nothing can be", ("floor", "--save", "/proc/nowhere/x"), "cannot be written"),
-    Case("no round of an executor", ("tune-executor", "--rounds", "0"), "--rounds=0: must be at least 1"),
-    Case("an executor's file where nothing can be", ("tune-executor", "--out", "/proc/nowhere/x.yaml"), "cannot be wr"),
-    Case("a list that is none", ("list", "colours"), "list=colours: is not a list"),
+    on_run("features of a damaged experiment", file("experiment.yaml", "["), verb="embed"),
+    on_run("a drawing of an unknown kind", _nothing, "--method", "x", verb="embed"),
+    on_run("images of a run without a generator", _nothing, verb="images"),
+    Case("actors in words", ("scale", "--actors", "x")),
+    Case("no turn", ("scale", "--turns", "0")),
+    Case("turns without end", ("scale", "--turns", "1000000000000000")),
+    Case("a turn without end", ("scale", "--seconds", "inf")),
+    Case("a study where nothing can be", ("scale", "--output", "/proc/nowhere")),
+    Case("figures where nothing can be", ("floor", "--save", "/proc/nowhere/x")),
+    Case("no round of an executor", ("tune-executor", "--rounds", "0")),
+    Case("an executor's file where nothing can be", ("tune-executor", "--out", "/proc/nowhere/x.yaml")),
+    Case("a list that is none", ("list", "colours")),
 ]
 
 
-def on_sweep(name: str, make: Callable[[Path], object], message: str, *words: str, loads: bool = False) -> Case:
+def on_sweep(name: str, make: Callable[[Path], object], *words: str, loads: bool = False) -> Case:
     """Words about ``sweep``, which ``make`` has damaged."""
-    return Case(name, words, message, make=lambda at: make(at / "sweep"), begun="sweep", loads=loads)
+    return Case(name, words, make=lambda at: make(at / "sweep"), begun="sweep", loads=loads)
 
 
 REPORT, RESUME = ("report", "sweep"), ("resume", "sweep")
 TRIAL = "trials/00000/"
 
 SWEEP = [
-    on_sweep("sweep cut off", file("sweep.yaml", "base: ["), "sweep/sweep.yaml cannot be read", *REPORT),
-    on_sweep("sweep of a list", file("sweep.yaml", "- 1"), "sweep/sweep.yaml cannot be read", *REPORT),
-    on_sweep("sweep without its parts", file("sweep.yaml", "a: 1"), "sweep/sweep.yaml", *REPORT),
-    on_sweep("sweep with axes in words", edited("sweep.yaml", lambda v: v.update(axes="all")), "sweep.yaml", *REPORT),
-    on_sweep("sweep of claims in words", edited("sweep.yaml", lambda v: v.update(claims="x")), "sweep.yaml", *REPORT),
+    on_sweep("sweep cut off", file("sweep.yaml", "base: ["), *REPORT),
+    on_sweep("sweep of a list", file("sweep.yaml", "- 1"), *REPORT),
+    on_sweep("sweep without its parts", file("sweep.yaml", "a: 1"), *REPORT),
+    on_sweep("sweep with axes in words", edited("sweep.yaml", lambda v: v.update(axes="all")), *REPORT),
+    on_sweep("sweep of claims in words", edited("sweep.yaml", lambda v: v.update(claims="x")), *REPORT),
     on_sweep(
         "sweep by an unknown figure",
         edited("sweep.yaml", lambda v: v.update(metric="x")),
-        "metric=x",
         *REPORT,
         loads=True,
     ),
-    on_sweep("resume of a sweep cut off", file("sweep.yaml", "["), "sweep.yaml cannot be read as a sweep", *RESUME),
-    on_sweep("resume of a sweep of a list", file("sweep.yaml", "- 1"), "sweep.yaml cannot be read as a", *RESUME),
-    on_sweep(
-        "resume of a sweep without its parts", file("sweep.yaml", "a: 1"), "sweep.yaml cannot be read as", *RESUME
-    ),
+    on_sweep("resume of a sweep cut off", file("sweep.yaml", "["), *RESUME),
+    on_sweep("resume of a sweep of a list", file("sweep.yaml", "- 1"), *RESUME),
+    on_sweep("resume of a sweep without its parts", file("sweep.yaml", "a: 1"), *RESUME),
     on_sweep(
         "resume of a sweep that nobody knows",
         edited("sweep.yaml", lambda v: v.update(reference="x.y", overrides=[], how={})),
-        "sweep=x.y: is not a known sweep",
         *RESUME,
     ),
     on_sweep(
         "resume of another sweep",
         edited("sweep.yaml", lambda v: v.update(reference="drift.fedprox_mu", overrides=[], how={})),
-        "was begun as another sweep",
         *RESUME,
     ),
     on_sweep(
         "resume of a sweep in words",
         edited("sweep.yaml", lambda v: v.update(reference=3, overrides="x", how="y")),
-        "sweep.yaml cannot be read as a sweep",
         *RESUME,
     ),
-    on_sweep("resume with overrides", lambda at: None, "overrides=rounds=3: would change", *RESUME, "rounds=3"),
-    on_sweep("a trial that is none", lambda at: None, "trial=00099: is not in sweep", "run", "sweep:00099"),
+    on_sweep("resume with overrides", lambda at: None, *RESUME, "rounds=3"),
+    on_sweep("a trial that is none", lambda at: None, "run", "sweep:00099"),
     on_sweep(
         "a trial that leads out",
         lambda at: shutil.copytree(at / "trials" / "00000", at.parent / "x"),
-        "trial=../../x: is not in sweep",
         "run",
         "sweep:../../x",
     ),
-    on_sweep("a trial without a name", lambda at: None, "trial='': is not in sweep", "run", "sweep:"),
-    on_sweep("a trial whose record is cut off", cut(f"{TRIAL}trial.json"), "trial.json cannot", "run", "sweep:00000"),
-    on_sweep(
-        "a trial whose experiment is gone", gone(f"{TRIAL}experiment.yaml"), "no experiment.yaml", "run", "sweep:00000"
-    ),
+    on_sweep("a trial without a name", lambda at: None, "run", "sweep:"),
+    on_sweep("a trial whose record is cut off", cut(f"{TRIAL}trial.json"), "run", "sweep:00000"),
+    on_sweep("a trial whose experiment is gone", gone(f"{TRIAL}experiment.yaml"), "run", "sweep:00000"),
     on_sweep(
         "a trial in words",
         edited(f"{TRIAL}trial.json", lambda v: v.update(rounds="x")),
-        "trial.json cannot",
         "run",
         "sweep:00000",
     ),

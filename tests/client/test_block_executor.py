@@ -12,6 +12,7 @@ from algorithms import ALGORITHMS
 from engine.algorithm import PostTraining
 from engine.client.flat_net import FlatNet
 from engine.experiment import Experiment
+from tests.support.loops import each
 from tests.support.side_by_side import (
     FIRST_COHORT,
     RAGGED,
@@ -112,7 +113,7 @@ def test_block_is_loop_in_single_precision(
 ALONE = pytest.mark.parametrize("name", [name for name in TRAINING if name not in STACKED])
 
 
-@pytest.mark.parametrize("name", list(ALGORITHMS))
+@each("name", list(ALGORITHMS))
 def test_an_algorithm_can_be_stacked_or_says_why(name: str) -> None:
     """Kills: a flag in place of a reason."""
     reason = ALGORITHMS[name].requires.no_vmap

@@ -13,6 +13,7 @@ from engine.models import MODELS
 from engine.record.run_folder import RunFolder
 from engine.run.run import run
 from engine.sweeps.folder import SweepFolder, TrialRecord
+from tests.support.loops import each
 from tests.support.small_sweeps import Alone
 
 DENSE = [name for name in MODELS if MODELS.build({"name": name}).linear_layers_only]
@@ -24,8 +25,8 @@ SMALL: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", list(MODELS))
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@each("name", list(MODELS))
+@each("device", ["cpu", "cuda"])
 def test_the_rule(name: str, device: str) -> None:
     """Kills: a rule that looks at anything but models, batches and the kind of device."""
     model = MODELS.build({"name": name})

@@ -12,6 +12,7 @@ from engine.base.errors import ConfigError
 from engine.experiment import Experiment, Local, Stage, keys
 from engine.record import stage_hashes as stages
 from engine.record.numerics import numerics
+from tests.support.loops import each
 from tests.support.tiny import experiment
 from tune_configs import EXPERIMENTS
 
@@ -215,7 +216,7 @@ BAD: list[tuple[str | list[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("words", "message"), BAD, ids=lambda value: str(value)[:40])
+@each("words, message", BAD)
 def test_bad_values_are_one_sentence(words: str | list[str], message: str) -> None:
     """Kills: a value that passes, or a message without its field, value, rule and repair."""
     with pytest.raises(ConfigError) as error:

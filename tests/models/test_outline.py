@@ -15,11 +15,12 @@ from engine.client.flat_net import FlatNet
 from engine.models import CNN, MLP, MODELS, Logistic, Model, ModelSpec, ResNet20, build_model
 from engine.models.layers import MeanPool
 from engine.models.outline import outline
+from tests.support.loops import each
 
 SHAPE = (3, 32, 32)
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in ("resnet32", "resnet50", "resnet56")])
+@each("name", [name for name in MODELS if name not in ("resnet32", "resnet50", "resnet56")])
 def test_it_says_what_the_network_does(name: str) -> None:
     """Of every model, built and run. Kills: taps or norms of another network; a flattening one taken for pooling."""
     spec = MODELS.build({"name": name})

@@ -16,6 +16,7 @@ from engine.record.summary import CHECKS
 from engine.results.loading import load
 from fedskew.lab.diagnosis.diagnosis import Diagnosis
 from fedskew.lab.images.generated import Generated
+from tests.support.loops import each
 from tests.support.sweep_folders import POINTS, make_sweep
 
 FACTS = {"label_entropy", "step_label_entropy"}  # what a driver adds to a summary
@@ -35,7 +36,7 @@ def test_names_and_columns_are_used_once() -> None:
     assert sorted(columns) == list(range(1, len(columns) + 1))
 
 
-@pytest.mark.parametrize("name", METRICS)
+@each("name", METRICS)
 def test_a_metric_says_what_it_is(name: str) -> None:
     """Kills: a metric without a sentence; percent of what is no fraction; a mode that a reader takes for the other."""
     metric = METRICS[name]

@@ -15,6 +15,7 @@ from engine.base.sources import ROOMS, digest_of, numeric_path
 from engine.record import stage_hashes
 from engine.record.numerics import numerics
 from engine.record.stage_hashes import stage_hash
+from tests.support.loops import each
 from tests.support.tiny import experiment
 
 ROOT = Path(__file__).parents[2]
@@ -179,7 +180,7 @@ def test_the_numeric_path_is_whole_rooms() -> None:
     assert len(numeric_path()) == len(files) and list(numeric_path()) == sorted(numeric_path())
 
 
-@pytest.mark.parametrize("module", numeric_path())
+@each("module", numeric_path())
 def test_bits_go_through_the_rooms_alone(module: str) -> None:
     """Kills: arithmetic that a hashed room takes from one that is not hashed."""
     found = set[str]()
@@ -193,7 +194,7 @@ def test_bits_go_through_the_rooms_alone(module: str) -> None:
     assert not {name for name in engine if not f"{name}.".startswith(known)}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "engine" / "run").glob("*.py")), ids=lambda path: path.stem)
+@each("path", sorted((ROOT / "engine" / "run").glob("*.py")))
 def test_a_run_carries_tensors_and_computes_with_none(path: Path) -> None:
     """Kills: sums, draws or weights that the loop of a run makes itself, where no hash covers them."""
     may = {  # and why

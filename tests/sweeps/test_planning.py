@@ -21,6 +21,7 @@ from engine.sweeps.folder import TrialRecord
 from engine.sweeps.named import known, load
 from engine.sweeps.planning import Needs, check_fit, choose_mode, order, plan
 from engine.sweeps.searching import InOrder, Proposed, optuna_search
+from tests.support.loops import each
 from tests.support.small_sweeps import STAGES, base, grid, warmup
 from tune_configs import SWEEPS
 
@@ -48,7 +49,7 @@ def test_every_sweep_of_ours_is_valid_in_both_profiles() -> None:
                 assert {*table.rows, *table.columns} <= axes
 
 
-@pytest.mark.parametrize("name", known(SWEEPS))
+@each("name", known(SWEEPS))
 def test_sources_are_citations(name: str) -> None:
     """Kills: an algorithm's mapping, or a placeholder, where the reader expects a paper."""
     for profile in ("laptop", "paper"):
@@ -60,7 +61,7 @@ def test_sources_are_citations(name: str) -> None:
 PICTURES = {"fedser.figure2"}  # of a partition, as the source's: there is nothing to claim of training
 
 
-@pytest.mark.parametrize("name", [name for name in known(SWEEPS) if name not in PICTURES])
+@each("name", [name for name in known(SWEEPS) if name not in PICTURES])
 def test_every_sweep_of_ours_claims_something(name: str) -> None:
     """Kills: a sweep without a claim; one that its own seeds can never decide; where=0.1 where 0.05 is run as well; the
     paper's default alpha together with the strong ones, whose gains would carry it."""
@@ -368,7 +369,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "message"), BAD, ids=lambda value: str(value)[:30])
+@each("changes, message", BAD)
 def test_bad_sweeps_are_one_sentence(changes: dict[str, Any], message: str) -> None:
     """Kills: a sweep that cannot work and says so after an hour."""
     with pytest.raises(ConfigError, match=message):

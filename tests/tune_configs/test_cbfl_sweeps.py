@@ -24,6 +24,7 @@ from engine.sweeps.definition import Sweep
 from engine.sweeps.named import PROFILES, known, load
 from engine.sweeps.planning import Planned, order, plan
 from fedskew.lab.quantities import quantity
+from tests.support.loops import each
 from tests.support.tiny import drive_with_store
 from tune_configs import EXPERIMENTS, SWEEPS, cbfl, cbfl_published, drift
 
@@ -91,8 +92,8 @@ def test_as_many_trials_as_meant() -> None:
     assert found == COUNTS
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("name", STAGED)
+@each("profile", PROFILES)
+@each("name", STAGED)
 def test_stages_come_to_the_same_rounds(name: str, profile: str) -> None:
     """Kills: a row that trains longer than the others; a warm-up of another data set; one before a method that has
     state, which the second stage would forget; FedAvg that is not one run."""
@@ -336,9 +337,9 @@ def computed_warm_up(planned: list[Planned]) -> dict[int, int]:
     return found
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize(
-    ("name", "longest"),
+@each("profile", PROFILES)
+@each(
+    "name, longest",
     [
         ("table4", 700),
         ("table6", 500),

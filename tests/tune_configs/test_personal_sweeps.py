@@ -14,6 +14,7 @@ from engine.results.settings import matches
 from engine.sweeps.definition import Sweep
 from engine.sweeps.named import PROFILES, known, load
 from engine.sweeps.planning import Planned, plan
+from tests.support.loops import each
 from tune_configs import SWEEPS, pflego
 
 COUNTS = {  # trials of the profiles laptop and paper
@@ -68,7 +69,7 @@ def sides(claim: Claim) -> list[dict[str, Any]]:
     return [{**either, **side} for side in (claim.better, claim.worse)]
 
 
-@pytest.mark.parametrize("name", known(SWEEPS))
+@each("name", known(SWEEPS))
 def test_both_sides_of_a_claim_have_trials(name: str) -> None:
     """Kills: a claim on a value that its own sweep never runs, which the report would find undecided for ever."""
     for profile in PROFILES:
@@ -85,7 +86,7 @@ def test_both_sides_of_a_claim_have_trials(name: str) -> None:
                 assert here, (claim.text, side)
 
 
-@pytest.mark.parametrize("name", known(SWEEPS))
+@each("name", known(SWEEPS))
 def test_published_figures_stand_in_cells(name: str) -> None:
     """Kills: a paper's figure that no cell of its table shows, for want of an axis or by a misspelt method."""
     for profile in PROFILES:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from engine.algorithm import Phase
 from engine.experiment import Local
 from engine.worker.cost import FORWARD, ROWS_PER_STEP, Work, forward, total, training
+from tests.support.loops import each
 from tests.support.phases import spied
 
 ROWS = 12  # of the client that is spied on
@@ -36,7 +35,7 @@ LIVE: list[tuple[tuple[Phase, ...], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("phases", "local"), LIVE)
+@each("phases, local", LIVE)
 def test_work_is_what_training_does(phases: tuple[Phase, ...], local: dict[str, Any]) -> None:
     """Kills: steps, epochs, repeats, short batches or parts of the rows that count otherwise than they are taken."""
     seen = [len(rows) for _, rows in spied(*phases, **local).seen]

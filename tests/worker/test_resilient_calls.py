@@ -22,6 +22,7 @@ from engine.worker.ray.actor_group import ActorGroup
 from engine.worker.ray.resilient_calls import CallRun, Measurements
 from engine.worker.ray.wire import CallMeasure
 from engine.worker.scheduling import IN_FLIGHT
+from tests.support.loops import each
 
 START, BLOCK, RETRIES = 60.0, 30.0, 3
 DIED = ray.exceptions.ActorDiedError()
@@ -168,7 +169,7 @@ def test_each_call_comes_back_once_and_in_order(monkeypatch: pytest.MonkeyPatch)
     assert max(world.most_in_flight.values()) == IN_FLIGHT
 
 
-@pytest.mark.parametrize("course", range(300))
+@each("course", range(300))
 def test_any_course_ends(monkeypatch: pytest.MonkeyPatch, course: int) -> None:
     """Kills: an endless loop; a call that comes back twice or never; an error that is none of the documented ones."""
     rng = random.Random(course)
