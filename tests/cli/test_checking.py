@@ -130,6 +130,7 @@ def test_what_is_begun_passes_as_it_is(call: Call, tmp_path: Path, kind: str) ->
     assert code == 0, err
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_tests_that_are_begun_pass(call: Call, tmp_path: Path) -> None:
     """Kills: a test beside a template that fails, or tries fewer checks than there are."""

@@ -28,6 +28,7 @@ def checkout(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.long
 def test_the_pages_are_what_the_command_makes(call: Any, checkout: Path) -> None:
     """Kills: a claim, a table or code that was changed without the page; a page or a README that was edited by hand;
     a check that writes, or finds nothing."""

@@ -226,6 +226,7 @@ def descendants(root: int) -> Iterator[tuple[int, str]]:
                 continue
 
 
+@pytest.mark.long
 @pytest.mark.ray
 @pytest.mark.faults
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from tests.support.side_by_side import (
     single_steps,
     together,
 )
+from tests.support.tiers import six
 from tests.support.tiny import drive, experiment_of
 
 TRAINING = [name for name, kind in ALGORITHMS.items() if not issubclass(kind, PostTraining)]
@@ -73,7 +74,7 @@ def config(name: str, fields: dict[str, Any], model: str = "mlp", **execution: A
 
 @pytest.mark.parametrize(
     ("name", "fields", "model"),
-    [(name, {}, model) for model in ("mlp", "tiny_norm") for name in STACKED]
+    six((name, {}, model) for model in ("mlp", "tiny_norm") for name in STACKED)
     + [(*variant, "mlp") for variant in VARIANTS]
     + [pytest.param(name, {}, model, marks=pytest.mark.slow) for name in ON_IMAGES for model in ("resnet8", "cnn")],
 )
@@ -93,7 +94,7 @@ def test_block_is_loop(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "model"), [(name, "mlp") for name in STACKED] + [(name, "resnet8") for name in ("fedavg", "cbfl")]
+    ("name", "model"), six((name, "mlp") for name in STACKED) + [(name, "resnet8") for name in ("fedavg", "cbfl")]
 )
 def test_block_is_loop_in_single_precision(
     tmp_path: Path, name: str, model: str, monkeypatch: pytest.MonkeyPatch

@@ -274,6 +274,7 @@ def test_other_weights_than_recorded_are_an_error(tmp_path: Path) -> None:
         find(tmp_path)
 
 
+@pytest.mark.long
 def test_actors_give_the_same_models(finished: Path, ray_session: None) -> None:
     """Kills: models that come back in another order, or not at all, from actors."""
     with local_models(find(finished, 6)) as models:

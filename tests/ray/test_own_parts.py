@@ -43,6 +43,7 @@ def config(name: str, actors: int) -> Experiment:
     return Experiment(algorithm={"name": name, "mu": 0.1}, execution=execution, **SMALL)
 
 
+@pytest.mark.long
 def test_own_parts_have_their_twins_bits_everywhere(tmp_path: Path) -> None:
     """Kills: a part, or a module beside it, that only the driver has; a trial that knows no name of one's own; a script
     whose classes other processes cannot find; another hash of the same code elsewhere, which the pool would refuse."""

@@ -140,6 +140,7 @@ def test_bits_do_not_depend_on_actors_deaths_and_resumes(tmp_path: Path, message
         assert summary[figure] == reference[figure]
 
 
+@pytest.mark.long
 def test_clients_in_one_pass_have_the_same_bits_on_actors(tmp_path: Path, messages: Messages) -> None:
     """Kills: stacks that depend on where a block runs or on what an actor stacked before; a state that is a view of one
     that was lost; on two actors of which one is killed under its blocks."""
@@ -159,6 +160,7 @@ def test_clients_in_one_pass_have_the_same_bits_on_actors(tmp_path: Path, messag
     assert disturbed["states_sha256"] == reference["states_sha256"]
 
 
+@pytest.mark.long
 def test_the_other_algorithms_have_the_same_bits_on_actors(tmp_path: Path) -> None:
     """Kills: an algorithm with something of its own that differs between processes (each is a stage of one run); a row
     of clients.parquet that is lost or doubled on the way from an actor; ray.init or ray.shutdown under somebody else's
@@ -188,6 +190,7 @@ def test_the_other_algorithms_have_the_same_bits_on_actors(tmp_path: Path) -> No
     assert_all_free()
 
 
+@pytest.mark.long
 def test_clients_of_different_architectures_side_by_side(tmp_path: Path, messages: Messages) -> None:
     """Kills: an actor that trains a client in another one's network, first weights or answers that depend on where a
     client ran, teachers that are lost with an actor; every student, of which an actor was killed under its teachers."""
@@ -320,6 +323,7 @@ def test_a_round_puts_one_object_into_the_store(tmp_path: Path, monkeypatch: pyt
         driver.close()
 
 
+@pytest.mark.long
 def test_a_trial_before_and_blocks_that_wait_for_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -355,6 +359,7 @@ def test_a_trial_before_and_blocks_that_wait_for_room(
     assert rate is not None and rate > 0
 
 
+@pytest.mark.long
 def test_drivers_that_share_a_pool_keep_to_their_part(tmp_path: Path) -> None:
     """Kills: a driver of one actor that uses both; bits that depend on it; an idle actor that outlives its pool."""
     from engine.worker.ray.cluster import share
@@ -379,6 +384,7 @@ def test_drivers_that_share_a_pool_keep_to_their_part(tmp_path: Path) -> None:
     assert_all_free()
 
 
+@pytest.mark.long
 def test_four_halves_land_two_on_each_card(tmp_path: Path, plain: tuple[RunFolder, dict[str, Any]]) -> None:
     """Kills: shares that are not given to Ray, or that pile up on one card; bits that depend on them."""
     under_way = Run.open(cell(4, gpus_per_actor=0.5, cpus_per_actor=1), tmp_path / "gpus")
@@ -435,6 +441,7 @@ def test_an_error_of_a_client_arrives_as_it_was_raised(tmp_path: Path) -> None:
     under_way.close()
 
 
+@pytest.mark.long
 def test_a_block_that_fails_too_often_ends_the_run(tmp_path: Path) -> None:
     """Kills: an endless loop of dying actors."""
     under_way = Run.open(cell(1, retries=0), tmp_path)

@@ -39,6 +39,7 @@ class Spoilt:
         return self._call(*args, **named)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("workload", "name", "lasting"), [("scaffold", "fsync", True), ("scaffold on disk", "replace", False)]
 )

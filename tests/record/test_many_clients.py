@@ -127,6 +127,7 @@ def test_the_benchmark_judges_what_was_weighed() -> None:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="the system does not tell")
 def test_a_tree_of_processes_is_weighed_and_timed() -> None:
     """Kills: a process without those it has started; a page counted for each process that shares it."""

@@ -8,13 +8,15 @@ import json
 import os
 import pickle
 import shutil
-import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,64 +26,19 @@ from engine.record.store import Holder, Lease, StageStore, Watch
 from engine.record.store import leases as leases_module
 from engine.record.store import size as size_module
 from engine.record.store.folder import StoreFolder
-from engine.record.store.manifest import Manifest
+from engine.record.store.manifest import MANIFEST, Manifest
 from engine.record.store.size import SizeLimit
 from engine.run.log import Messages
+from tests.support.waiting import settle
 
 KEY = "ab12cd-34_ef"
-BEAT, PATIENCE = 0.1, 0.6
+BEAT, PATIENCE = 0.05, 1000.0  # no test waits for a holder to be silent for so long: clocks are put forward
 DAY = 24 * 3600.0
-
-Start = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> StageStore:
     return StageStore(tmp_path / "store", heartbeat=BEAT, patience=PATIENCE)
-
-
-@pytest.fixture
-def start(store: StageStore) -> Iterator[Start]:
-    """Run code, which knows ``store`` and ``args``, in another process; returns when it has said its first line."""
-    processes: list[subprocess.Popen[str]] = []
-
-    def start(code: str, *args: object) -> subprocess.Popen[str]:
-        head = (
-            "import sys, time\nfrom pathlib import Path\n"
-            "from engine.record.store import StageStore\nargs = sys.argv[1:]\n"
-            f"store = StageStore(Path({str(store.path)!r}), {store.limit_bytes}, {store.heartbeat}, {store.patience})\n"
-        )
-        command = [sys.executable, "-c", head + code, *map(str, args)]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        processes.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        return process
-
-    yield start
-    for process in processes:
-        process.kill()
-        process.communicate()
-
-
-def say(process: subprocess.Popen[str], word: str = "go") -> str:
-    """Tell a process something; its answer."""
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.write(f"{word}\n")
-    process.stdin.flush()
-    return process.stdout.readline().strip()
-
-
-HOLD = f"""
-lease = store.lease({KEY!r}, "the other")
-print("ready" if lease else "refused", flush=True)
-for line in sys.stdin:
-    if line.strip() == "lost":
-        print(lease.lost, flush=True)
-    if line.strip() == "release":
-        lease.release()
-        print("released", flush=True)
-"""
 
 
 def writer(size: int = 1000, text: str = "x") -> Callable[[Path], None]:
@@ -98,15 +55,6 @@ def publish(store: StageStore, key: str, round: int, size: int = 1000) -> None:
         (folder / "weights").write_bytes(bytes(size))
 
     assert store.publish(key, round, write)
-
-
-def eventually(true: Callable[[], object], seconds: float = 20.0) -> bool:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if true():
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def entry(store: StageStore, key: str = KEY, round: int = 30) -> Path:
@@ -213,34 +161,6 @@ def test_the_first_entry_wins(store: StageStore, tmp_path: Path) -> None:
     assert store.fetch(KEY, 30, tmp_path / "copy")
     assert (tmp_path / "copy" / "weights").read_text().startswith("first")
     assert os.listdir(store.path / "temporary") == []
-
-
-def test_a_writer_that_was_killed_leaves_no_entry(store: StageStore, start: Start, tmp_path: Path) -> None:
-    """Kills: an entry that is visible before it is whole; a half-written one that stays for ever, or goes too early."""
-    process = start(
-        f"""
-def write(folder):
-    (folder / "weights").write_text("half")
-    print("ready", flush=True)
-    time.sleep(60)
-store.publish({KEY!r}, 30, write)
-"""
-    )
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    assert store.rounds(KEY) == [] and store.open(KEY, 30) is None and not store.fetch(KEY, 30, tmp_path / "copy")
-    (half,) = (store.path / "temporary").iterdir()
-
-    assert StageStore(store.path).publish(KEY, 30, writer())
-    assert half.exists()
-    age(half, 2 * DAY)
-    (half / "weights").touch()
-    publish(StageStore(store.path), KEY, 31)
-    assert half.exists()
-    age(half / "weights", 2 * DAY)
-    publish(StageStore(store.path), KEY, 32)
-    assert not half.exists()
-    assert store.rounds(KEY) == [30, 31, 32]
 
 
 def test_a_write_that_fails_leaves_nothing(store: StageStore) -> None:
@@ -409,25 +329,13 @@ def test_a_lease_is_held_by_one_of_many_threads(store: StageStore) -> None:
         assert not lease.lost
 
 
-def test_a_lease_is_held_by_one_of_two_processes(store: StageStore, start: Start) -> None:
-    """Kills: a lease that only threads respect; a release that others do not see at once."""
-    process = start(HOLD)
-    watch = store.watch(KEY)
-    assert store.lease(KEY) is None and watch.take_over() is None
-    assert store.holder(KEY) == Holder("the other", 0)
-    assert say(process, "release") == "released"
-    assert store.holder(KEY) is None and watch.expired()
-    with store.lease(KEY, "mine") or pytest.fail("refused"):
-        assert store.holder(KEY) == Holder("mine", 0)
-
-
 def test_a_holder_tells_how_far_it_is(store: StageStore) -> None:
     """Kills: a round that is never written; a beat that leaves the rest of a longer one behind it."""
     with store.lease(KEY, "note with\nä line") or pytest.fail("refused") as lease:
         lease.reached(1_000_000)
-        assert eventually(lambda: store.holder(KEY) == Holder("note with\nä line", 1_000_000))
+        assert settle(lambda: store.holder(KEY) == Holder("note with\nä line", 1_000_000))
         lease.reached(7)
-        assert eventually(lambda: store.holder(KEY) == Holder("note with\nä line", 7))
+        assert settle(lambda: store.holder(KEY) == Holder("note with\nä line", 7))
 
 
 class Clock:
@@ -443,23 +351,58 @@ class Clock:
         self.now += seconds
 
 
-def test_patience_is_counted_by_the_waiters_clock_since_the_last_beat(
-    store: StageStore, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Kills: ages taken from a file's date, patience that beats do not renew, a lease expired before its time."""
-    process = start(HOLD)
-    os.kill(process.pid, signal.SIGSTOP)
-    age(lease_file(store), 10 * DAY)
+class Beats:
+    """In the place of the event that a holder waits for between two beats: a test says when one is due."""
+
+    def __init__(self) -> None:
+        self._due = SimpleQueue[bool]()
+        self._over = False
+        self.waits = 0
+
+    def is_set(self) -> bool:
+        return self._over
+
+    def set(self) -> None:
+        self._over = True
+        self._due.put(True)
+
+    def wait(self, timeout: float) -> bool:
+        self.waits += 1
+        return self._due.get()
+
+    def beat(self, lease: Lease) -> None:
+        """Let the holder beat once; it has, or it has given up, when this returns."""
+        assert settle(lambda: self.waits > 0)
+        before = self.waits
+        self._due.put(False)
+        assert settle(lambda: self.waits > before or not lease._thread.is_alive())
+
+
+def beat(lease: Lease) -> None:
+    lease._stop.beat(lease)  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The waiters' clock, which stands still; holders are silent but for what ``beat`` lets them say."""
     clock = Clock()
     monkeypatch.setattr(leases_module, "time", clock)
+    monkeypatch.setattr(leases_module, "threading", SimpleNamespace(Event=Beats, Thread=threading.Thread))
+    return clock
+
+
+def held(store: StageStore, note: str = "the other") -> Lease:
+    return store.lease(KEY, note) or pytest.fail("refused")
+
+
+def test_patience_is_counted_by_the_waiters_clock_since_the_last_beat(store: StageStore, clock: Clock) -> None:
+    """Kills: ages taken from a file's date, patience that beats do not renew, a lease expired before its time."""
+    holder = held(store)
+    age(lease_file(store), 10 * DAY)
     watch = store.watch(KEY)
     clock.now += 0.9 * PATIENCE
     assert not watch.expired() and watch.take_over() is None
-
-    before = lease_file(store).read_bytes()
-    os.kill(process.pid, signal.SIGCONT)
-    assert eventually_without(clock, lambda: lease_file(store).read_bytes() != before)
-    os.kill(process.pid, signal.SIGSTOP)
+    beat(holder)
     clock.now += 0.9 * PATIENCE
     assert not watch.expired()
     clock.now += 0.9 * PATIENCE
@@ -467,106 +410,57 @@ def test_patience_is_counted_by_the_waiters_clock_since_the_last_beat(
     late = store.watch(KEY)
     clock.now += 0.9 * PATIENCE
     assert watch.expired() and not late.expired()
+    holder.release()
 
 
-def eventually_without(_: Clock, true: Callable[[], object]) -> bool:
-    return any(true() or threading.Event().wait(0.01) for _ in range(2000))
-
-
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_holder_that_is_gone_is_replaced(store: StageStore, start: Start, how: signal.Signals) -> None:
+def test_a_holder_that_is_silent_is_replaced(store: StageStore, clock: Clock) -> None:
     """Kills: a lease for ever; a holder that wakes up and removes or overwrites its successor's lease, or any after."""
-    process = start(HOLD)
-    watch = store.watch(KEY)
-    os.kill(process.pid, how)
+    holder, watch = held(store), store.watch(KEY)
     assert store.lease(KEY) is None
-    assert eventually(watch.expired)
+    clock.now += 1.1 * PATIENCE
+    assert watch.expired()
     lease = watch.take_over("successor")
     assert lease is not None
     assert watch.take_over() is None and store.lease(KEY) is None
-    if how == signal.SIGSTOP:
-        os.kill(process.pid, signal.SIGCONT)
-        assert eventually(lambda: say(process, "lost") == "True")
-        assert say(process, "release") == "released"
-    time.sleep(2 * BEAT)
+    beat(holder)
+    assert holder.lost
+    holder.release()
+    beat(lease)
     assert store.holder(KEY) == Holder("successor", 0) and not lease.lost
     assert lease_file(store).name == "lease-000002"
     lease.release()
     assert not lease.lost and store.holder(KEY) is None
 
 
-def test_a_holder_that_was_killed_here_is_not_waited_for(store: StageStore, start: Start) -> None:
-    """Kills: half a minute's wait for a process that this machine knows to be over, killed and not reaped, or gone; the
-    number of a process on another machine, or in another container, taken for one here."""
-    watch = StageStore(store.path, patience=1000.0).watch(KEY)
-    process = start(HOLD)
-    assert not watch.expired()
-    os.kill(process.pid, signal.SIGKILL)
-    assert eventually(watch.expired)
-    process.wait()
-    assert watch.expired()
-    state = json.loads(lease_file(store).read_text())
-    boot, *inside = state["process"].split(" ")
-    for elsewhere in (["another", *inside], [boot, "pid:[1]", *inside[1:]], []):
-        lease_file(store).write_text(json.dumps(state | {"process": " ".join(elsewhere)}))
-        assert not watch.expired()
-
-
-def test_a_holder_that_wakes_up_to_release_removes_nobodys_lease(store: StageStore, start: Start) -> None:
+def test_a_holder_that_wakes_up_to_release_removes_nobodys_lease(store: StageStore, clock: Clock) -> None:
     """Kills: a release without a look at whose lease it is."""
-    process = start(HOLD)
-    os.kill(process.pid, signal.SIGSTOP)
-    watch = store.watch(KEY)
-    assert process.stdin is not None
-    process.stdin.write("release\n")
-    process.stdin.flush()
-    assert eventually(watch.expired)
+    holder, watch = held(store), store.watch(KEY)
+    clock.now += 1.1 * PATIENCE
     with watch.take_over("successor") or pytest.fail("not taken over") as lease:
-        os.kill(process.pid, signal.SIGCONT)
-        assert process.stdout is not None and process.stdout.readline() == "released\n"
+        holder.release()
         assert store.holder(KEY) == Holder("successor", 0)
         assert StageStore(store.path).lease(KEY) is None
         lease.reached(3)
-        assert eventually(lambda: store.holder(KEY) == Holder("successor", 3))
+        beat(lease)
+        assert store.holder(KEY) == Holder("successor", 3)
 
 
-def test_one_of_many_waiters_takes_over(store: StageStore, start: Start) -> None:
-    """Kills: two successors, in one process or in several; none."""
-    process = start(HOLD)
-    waiting = f"""
-watch = store.watch({KEY!r})
-print("ready", flush=True)
-sys.stdin.readline()
-while not watch.expired() and store.holder({KEY!r}).note == "the other":
-    time.sleep(0.01)
-lease = watch.take_over("process")
-print(lease is not None, flush=True)
-sys.stdin.readline()
-"""
-    others = [start(waiting) for _ in range(3)]
+def test_one_of_many_waiters_takes_over(store: StageStore, clock: Clock) -> None:
+    """Kills: two successors; none."""
+    holder = held(store)
     watches = [store.watch(KEY) for _ in range(8)]
-    os.kill(process.pid, signal.SIGKILL)
-    taken: list[Lease | None] = []
+    clock.now += 1.1 * PATIENCE
+    together = threading.Barrier(len(watches))
 
-    def wait(watch: Watch) -> None:
-        assert eventually(lambda: watch.expired() or store.holder(KEY) != Holder("the other", 0))
-        taken.append(watch.take_over("thread"))
+    def take_over(watch: Watch) -> Lease | None:
+        together.wait(100)
+        return watch.take_over("thread")
 
-    threads = [threading.Thread(target=wait, args=(watch,)) for watch in watches]
-    for other in others:
-        assert other.stdin is not None
-        other.stdin.write("go\n")
-        other.stdin.flush()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    answers = [other.stdout.readline().strip() for other in others if other.stdout is not None]
-    leases = [lease for lease in taken if lease is not None]
-    assert len(taken) == 8 and len(leases) + answers.count("True") == 1
-    assert store.lease(KEY) is None
-    for lease in leases:
-        lease.release()
+    with ThreadPoolExecutor(len(watches)) as threads:
+        [lease] = [lease for lease in threads.map(take_over, watches) if lease is not None]
+    assert store.lease(KEY) is None and store.holder(KEY) == Holder("thread", 0)
+    lease.release()
+    holder.release()
 
 
 def test_a_waiter_that_was_stopped_before_it_took_over_is_too_late(
@@ -589,7 +483,7 @@ def test_a_waiter_that_was_stopped_before_it_took_over_is_too_late(
         assert store.holder(KEY) == Holder("third", 0)
         assert lease_file(store).name == "lease-000003"
         third.reached(5)
-        assert eventually(lambda: store.holder(KEY) == Holder("third", 5))
+        assert settle(lambda: store.holder(KEY) == Holder("third", 5))
         assert not third.lost
 
 
@@ -597,7 +491,7 @@ def test_a_holder_whose_store_was_deleted_says_so(store: StageStore) -> None:
     """Kills: a beat that ends in a traceback, or that makes a new lease in a store that is gone."""
     with store.lease(KEY) or pytest.fail("refused") as lease:
         shutil.rmtree(store.path)
-        assert eventually(lambda: lease.lost)
+        assert settle(lambda: lease.lost)
     assert not store.path.exists()
 
 
@@ -623,6 +517,13 @@ def filled(tmp_path: Path, entries: int) -> StageStore:
     return StageStore(tmp_path / "store", limit_bytes=int(entries * 10_000 / 0.9) + 300 * entries, patience=PATIENCE)
 
 
+def used(store: StageStore, key: str, order: int, round: int = 1) -> None:
+    """Make an entry look as if it had been used an hour ago, and before one of a higher ``order``."""
+    manifest = entry(store, key, round) / MANIFEST
+    now = time.time() - 3600 + order
+    os.utime(manifest, (now, now))
+
+
 def kept(store: StageStore) -> set[str]:
     return {key for key in "abcdefgh" if store.rounds(key)}
 
@@ -630,12 +531,11 @@ def kept(store: StageStore) -> set[str]:
 def test_the_least_recently_used_are_evicted(tmp_path: Path) -> None:
     """Kills: eviction in the order of names or of publishing, more than is needed, none at all; half an entry left."""
     store = filled(tmp_path, 4)
-    for key in "dcba":
+    for order, key in enumerate("dcba"):
         publish(store, key, 1, 10_000)
-        time.sleep(0.02)
+        used(store, key, order)
     assert kept(store) == set("abcd")
     assert store.open("d", 1) is not None
-    time.sleep(0.02)
     assert store.fetch("c", 1, tmp_path / "copy")
     publish(store, "e", 1, 10_000)
     assert kept(store) == set("acde")
@@ -651,9 +551,9 @@ def test_what_is_leased_or_wanted_is_evicted_last(tmp_path: Path) -> None:
     with store.lease("a") or pytest.fail("refused"):
         store.want("b", 1)
         store.want("c", 2)  # another round of it
-        for key in "abcdef":
+        for order, key in enumerate("abcdef"):
             publish(store, key, 1, 10_000)
-            time.sleep(0.02)
+            used(store, key, order)
         assert kept(store) == set("abef")
         store.want("e", 1)
         store.want("f", 1)
@@ -669,7 +569,7 @@ def test_what_is_in_use_is_evicted_when_nothing_else_is_left(tmp_path: Path) -> 
     with store.lease(KEY) or pytest.fail("refused"):
         for round in range(1, 6):
             publish(store, KEY, round, 9_800)
-            time.sleep(0.02)
+            used(store, KEY, round, round)
         assert store.rounds(KEY) == [1, 2, 3, 4, 5]
         publish(store, KEY, 6, 9_800)
         assert store.rounds(KEY) == [2, 3, 4, 5, 6]
@@ -681,9 +581,9 @@ def test_neither_the_dead_nor_old_wants_keep_entries(tmp_path: Path) -> None:
     store.want("b", 1)
     (store.path / "a" / "a").mkdir(parents=True)
     (store.path / "a" / "a" / "lease-000001").touch()
-    for key in "abc":
+    for order, key in enumerate("abc"):
         publish(store, key, 1, 10_000)
-        time.sleep(0.02)
+        used(store, key, order)
     age(store.path / "a" / "a" / "lease-000001", 3 * PATIENCE)
     age(store.path / "b" / "b" / "wanted-000001", 2 * DAY)
     publish(store, "d", 1, 10_000)
@@ -833,10 +733,10 @@ def test_a_process_that_was_only_stopped_does_not_put_its_old_total_back(
 def test_keys_without_entries_are_forgotten(tmp_path: Path) -> None:
     """Kills: a folder for every key there ever was; a key forgotten with its entries, or while somebody computes it."""
     store = filled(tmp_path, 2)
-    for key in "ab":
+    for order, key in enumerate("ab"):
         with store.lease(key) or pytest.fail("refused"):
             publish(store, key, 1, 10_000)
-        time.sleep(0.02)
+        used(store, key, order)
     publish(store, "c", 1, 10_000)
     assert kept(store) == set("bc") and (store.path / "a" / "a").exists()
     age(store.path / "a" / "a", 2 * DAY)

@@ -142,6 +142,7 @@ def test_tunes_own_results_stay_usable(grid: Path) -> None:
         assert best.metrics["last10_accuracy"] == pytest.approx(found["last10_accuracy"].max())
 
 
+@pytest.mark.long
 def test_nested_trials_give_the_same_weights_and_leave_nothing(grid: Path, tmp_path: Path) -> None:
     """Kills: client actors outside of the trial's placement group or after its end; bits that depend on the mode."""
     import ray
@@ -168,6 +169,7 @@ def in_portions(monkeypatch: pytest.MonkeyPatch, trials: int) -> None:
     monkeypatch.setattr("engine.sweeps.tuner.portion_for", lambda slots: trials)
 
 
+@pytest.mark.long
 def test_shared_prefixes_are_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a warm-up that is computed twice, reused rows that differ from computed ones, costs that leave them out;
     a portion of trials that computes again, or waits for, what one before it has computed.
@@ -189,6 +191,7 @@ def test_shared_prefixes_are_computed_once(tmp_path: Path, monkeypatch: pytest.M
     assert reused.tolist() == [True] * 5 + [False] * 4
 
 
+@pytest.mark.long
 def test_seeds_are_added_and_no_trial_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: trials of earlier seeds that are run again at each look; a seed's partition or weights that depend on
     whether it was added; a look that is lost with the process that made it."""
@@ -215,6 +218,7 @@ def test_seeds_are_added_and_no_trial_runs_again(tmp_path: Path, monkeypatch: py
     assert weights(folder)["00007"] == direct(folder, "00007", tmp_path / "direct")
 
 
+@pytest.mark.long
 def test_two_sweeps_at_once_share_a_store_and_nothing_else(tmp_path: Path) -> None:
     """Kills: two holders of one prefix, a waiter that computes it, a sweep that ends the other."""
     import ray
@@ -232,6 +236,7 @@ def test_two_sweeps_at_once_share_a_store_and_nothing_else(tmp_path: Path) -> No
     assert weights(tmp_path / "a") == weights(tmp_path / "b")
 
 
+@pytest.mark.long
 def test_asha_stops_trials_where_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a stopped trial whose weights are those of another round; one that counts as finished; one kept alive; a
     portion of trials whose scheduler knows nothing of the one before: there the first trial is never stopped."""
@@ -252,6 +257,7 @@ def test_asha_stops_trials_where_they_stand(tmp_path: Path, monkeypatch: pytest.
     assert settle(lambda: not processes("Trial"))
 
 
+@pytest.mark.long
 def test_pbt_copies_and_perturbs_with_the_right_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a copy that keeps its old weights, state or hyper-parameters; a schedule that hides it."""
     reports: list[tuple[str, int]] = []
@@ -360,6 +366,7 @@ def killed(function: str, folder: Path, when: Any, *options: str) -> list[str]:
     return [record.trial for record in SweepFolder(folder).records() if record.ended]
 
 
+@pytest.mark.long
 def test_a_killed_population_goes_on_where_it_was(tmp_path: Path) -> None:
     """Kills: a resume with the hyper-parameters of the start, a schedule that is not what was computed; Tune's old
     results, or a trial's old run, cleared away with what lies beside them, or not at all."""
@@ -404,6 +411,7 @@ def test_a_failed_trial_is_recorded_and_the_sweep_goes_on(broken: tuple[Path, Sw
     assert trials["last10_accuracy"].isna().tolist() == [False, True]
 
 
+@pytest.mark.long
 def test_a_failed_trial_can_be_tried_again(broken: tuple[Path, SweepResult]) -> None:
     """Kills: a failed trial that no resume can take up, one that every resume takes up; exit code 0 where every trial
     failed."""
@@ -420,6 +428,7 @@ def test_a_failed_trial_can_be_tried_again(broken: tuple[Path, SweepResult]) -> 
     assert folder.record("00000") == healthy
 
 
+@pytest.mark.long
 def test_a_merged_sweep_goes_on(tmp_path: Path) -> None:
     """Kills: a merged folder that cannot be resumed, or computes what it has."""
     parts = [small_sweeps.in_process("claimed", tmp_path / f"seed{seed}", f"seeds={seed}") for seed in (0, 1)]
@@ -445,6 +454,7 @@ def test_a_trial_that_fits_no_node_is_refused_before_anything_starts(tmp_path: P
     assert not (tmp_path / "big").exists()
 
 
+@pytest.mark.long
 def test_a_searcher_sees_means_over_seeds(tmp_path: Path) -> None:
     """Kills: a proposal whose seeds are split, or proposals that ignore what was found; a study for Optuna's dashboard
     with other settings, values or ranges, or with each setting once more at each export; random settings that are drawn
@@ -481,6 +491,7 @@ def test_a_searcher_sees_means_over_seeds(tmp_path: Path) -> None:
     assert len({json.dumps(setting) for setting in settings}) == 4
 
 
+@pytest.mark.long
 def test_killed_and_resumed_equals_undisturbed(grid: Path, tmp_path: Path) -> None:
     """Kills: a resume that forgets finished trials, runs them again, or loses the rounds of unfinished ones; one that
     passes over a trial that is gone or damaged, ends at one, or gives it other weights or rows."""

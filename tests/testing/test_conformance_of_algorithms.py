@@ -330,6 +330,7 @@ class OfItsProcess(FedAvg):
         return {"weights": run.end + 1e-3 * os.getpid()}, state
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_bits_on_actors_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from engine.worker import preflight
 from engine.worker.in_process import InProcessPool
 from engine.worker.preflight import Preflight, activations, verdict
 from tests.support.bench import Bench
+from tests.support.tiers import six
 from tests.support.tiny import BASE, drive, experiment, experiment_of
 
 GB = 10**9
@@ -140,7 +141,7 @@ FLOWN = [name for name, kind in ALGORITHMS.items() if not issubclass(kind, PostT
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FLOWN)
+@pytest.mark.parametrize("name", six(FLOWN))
 def test_a_trial_changes_nothing(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

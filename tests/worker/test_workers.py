@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import signal
+import sys
 import threading
-import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,10 +22,12 @@ from engine.client.messages import TrainJob
 from engine.experiment import Execution, Experiment
 from engine.run.run import Run
 from engine.sweeps.trial import in_trial
+from engine.worker import in_process
 from engine.worker import thread_count as workers
 from engine.worker.in_process import AHEAD, InProcessPool
 from engine.worker.pool import Call
 from engine.worker.thread_count import workers_of
+from tests.support.tiers import six
 from tests.support.tiny import BATCHNORM, CLASSES, assignment, dataset, drive, experiment, experiment_of
 
 SIZES = [12, 20, 7, 31]
@@ -45,7 +46,7 @@ def calls(*costs: float) -> list[Call]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", six(ALGORITHMS))
 def test_bits_do_not_depend_on_workers(tmp_path: Path, name: str) -> None:
     """Kills: workers that share a network, what was received, a generator or forward mode's one level of duals; sums
     in the order in which blocks end."""
@@ -97,30 +98,39 @@ def test_a_worker_alters_nothing_that_others_read() -> None:
 def test_calls_go_on_beside_each_other() -> None:
     """Kills: workers that wait for one another."""
     together = threading.Barrier(3)
-    pool = pool_of(3, lambda number, argument: together.wait(20) >= 0)
+    pool = pool_of(3, lambda number, argument: together.wait(100) >= 0)
     assert all(result for result in pool.run("work", {}, None, calls(1, 1, 1), "test"))
     pool.close()
 
 
-def test_the_longest_call_starts_first_and_results_keep_their_order() -> None:
+def submissions(pool: InProcessPool, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The arguments of a pool's calls in the order in which its threads are given them."""
+    order = list[int]()
+    submit = pool._threads.submit  # type: ignore[union-attr]
+
+    def recorded(work: Callable[..., Any], call: Call) -> Future[Any]:
+        order.append(call.args[0])
+        return submit(work, call)
+
+    monkeypatch.setattr(pool._threads, "submit", recorded)
+    return order
+
+
+def test_the_longest_call_starts_first_and_results_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: calls as they come; results as they end; two calls on one worker at once."""
-    started, busy = list[int](), set[int]()
-    together = threading.Barrier(2)
+    busy = set[int]()
 
     def work(number: int, argument: int) -> tuple[int, int]:
         assert number not in busy
         busy.add(number)
-        started.append(argument)
-        if argument in (1, 3):  # the first two: no third one begins before both have
-            together.wait(20)
-        time.sleep(0.01 * (argument == 0))
         busy.discard(number)
         return number, argument
 
     pool = pool_of(2, work)
+    order = submissions(pool, monkeypatch)
     results = list(pool.run("work", {}, None, calls(1, 5, 2, 4, 3), "test"))
     assert [result[1] for result in results] == [0, 1, 2, 3, 4]
-    assert set(started[:2]) == {1, 3} and started[-1] == 0
+    assert order == [1, 3, 4, 2, 0]
     pool.close()
 
 
@@ -133,7 +143,16 @@ def test_one_worker_is_the_callers_thread() -> None:
     assert threads == [threading.get_ident()]
 
 
-def test_after_an_error_nothing_goes_on() -> None:
+@pytest.fixture
+def cancelled(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Set when a pool has cancelled what has not begun, and waits for the rest."""
+    event = threading.Event()
+    monkeypatch.setattr(in_process, "wait", lambda futures: (event.set(), wait(futures)))
+    yield event
+    event.set()  # whatever has failed, no worker waits for ever
+
+
+def test_after_an_error_nothing_goes_on(cancelled: threading.Event) -> None:
     """Kills: an error that is lost; calls that train on while the run is being closed."""
     begun, ended = list[int](), list[int]()
 
@@ -141,60 +160,74 @@ def test_after_an_error_nothing_goes_on() -> None:
         begun.append(argument)
         if argument == 0:
             raise ValueError("this one")
-        time.sleep(0.05)
+        cancelled.wait()
         ended.append(argument)
 
     pool = pool_of(2, work)
     with pytest.raises(ValueError, match="this one"):
         list(pool.run("work", {}, None, calls(9, 8, 1, 1, 1, 1, 1, 1), "test"))
+    assert set(begun) <= {0, 1, 2}  # the failed one's worker has taken another call, or has not
+    assert sorted(ended) == sorted(set(begun) - {0})
     before = len(begun)
-    assert len(ended) == before - 1 and before < 8
-    time.sleep(0.1)
-    assert len(begun) == before
     pool.close()
+    assert len(begun) == before
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("worker")]
 
 
-def test_an_interrupt_waits_for_what_is_under_way_alone() -> None:
+def test_an_interrupt_waits_for_what_is_under_way_alone(
+    monkeypatch: pytest.MonkeyPatch, cancelled: threading.Event
+) -> None:
     """Kills: an interrupted run whose clients train on, the one that was waited for among them."""
     begun, ended = list[int](), list[int]()
+    under_way = threading.Barrier(3)  # two workers and the one who waits for them
 
     def work(number: int, argument: int) -> None:
         begun.append(argument)
-        time.sleep(0.2)
+        under_way.wait(100)
+        cancelled.wait()
         ended.append(argument)
 
     pool = pool_of(2, work)
-    timer = threading.Timer(0.1, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            timer.start()
-            list(pool.run("work", {}, None, calls(*[1] * 8), "test"))
-    finally:
-        signal.signal(signal.SIGINT, before)
+    submit = pool._threads.submit  # type: ignore[union-attr]
+
+    def interrupted(work: Callable[..., Any], call: Call) -> Future[Any]:
+        future = submit(work, call)
+
+        def result() -> None:
+            under_way.wait(100)
+            raise KeyboardInterrupt
+
+        future.result = result  # type: ignore[assignment,method-assign]
+        return future
+
+    monkeypatch.setattr(pool._threads, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(pool.run("work", {}, None, calls(*[1] * 8), "test"))
     assert sorted(begun) == sorted(ended) == [0, 1]
     pool.close()
 
 
-def test_results_that_wait_are_bounded() -> None:
+def test_results_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: all uploads of a large cohort in memory, where the driver is slower than its workers."""
-    begun = list[int]()
-    pool = pool_of(2, lambda number, argument: begun.append(argument))
+    pool = pool_of(2, lambda number, argument: None)
+    order = submissions(pool, monkeypatch)
     results = pool.run("work", {}, None, calls(*range(3 * AHEAD)), "test")
     for taken in (1, 2, 3):
         next(results)
-        time.sleep(0.05)
-        assert sorted(begun) == list(range(AHEAD + taken))
+        assert sorted(order) == list(range(AHEAD + taken))
     results.close()  # type: ignore[attr-defined]
     pool.close()
 
 
-def test_forward_mode_is_one_threads_at_a_time() -> None:
+def test_forward_mode_is_one_threads_at_a_time(switching: None) -> None:
     """Kills: two levels of duals at once, of which torch has one."""
+    inside = threading.Lock()
 
     def net(x: torch.Tensor) -> torch.Tensor:
-        time.sleep(0.001)
+        assert inside.acquire(blocking=False), "another thread is in forward mode"
+        for _ in range(1000):  # time enough for another thread to come in
+            pass
+        inside.release()
         return x * x
 
     def derivative(start: int) -> bool:
@@ -203,6 +236,15 @@ def test_forward_mode_is_one_threads_at_a_time() -> None:
 
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(derivative, range(40)))
+
+
+@pytest.fixture
+def switching() -> Iterator[None]:
+    """Threads take turns all the time."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
 
 
 # --- how many -------------------------------------------------------------------------------------------
