@@ -6,6 +6,7 @@ A mapping from an oracle's id to tests by file and function. A method's author a
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 from tests.support.loops import each
@@ -287,6 +288,7 @@ KILLED: dict[str, list[str]] = {  # public bugs, by their id in the specificatio
 }
 
 
+@cache
 def functions(file: str) -> set[str]:
     tree = ast.parse(FILES[file].read_text(encoding="utf-8"))
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}

@@ -47,6 +47,7 @@ VARYING = {
     rf"\((\w*Error: |it [^:()]*: )?(?=.*?({OF_LIBRARIES})).*\)": rf"(\1{ANY})",
     r"(?<=cannot be imported: )(Syntax|Recursion)Error: .*": rf"\1Error: {ANY}",
     r"(?<=; known: )([^;),]*,){3}[^;)]*": ANY,
+    r"(?<='; )[\w, ]*(?= ha(s|ve) it)": ANY,  # the algorithms that have such a field
     r"\b(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{12,64}\b": ANY,
     r"(?<=this machine has )\d+|(?<=memory \()[\d.]+(?= GB)|(?<=a table may have )\d+": ANY,
     r"(?<=set data.size=)\d+|(?<=machine's memory; set it to )\d+": ANY,

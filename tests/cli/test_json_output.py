@@ -16,11 +16,8 @@ from fedskew.cli.json_output import alone_on_stdout, plain, print_json
 from fedskew.cli.main import app
 from fedskew.cli.stopping import exit_code
 from tests.support.command_line import SMALL
-<<<<<<< HEAD
-from tests.support.scripting_page import ERROR, EXIT_CODES, HEADINGS, keys
-=======
 from tests.support.loops import each
->>>>>>> 9178e1d (Look-ups are loops that name all that fail; sentences of refusals are one snapshot, 508 cases five tests)
+from tests.support.scripting_page import ERROR, EXIT_CODES, HEADINGS, keys
 from tests.support.sweep_folders import ALPHA, MU, make_sweep
 
 ROOT = Path(__file__).parents[2]
@@ -36,15 +33,7 @@ def one_object(out: str) -> dict[str, Any]:
     return found
 
 
-<<<<<<< HEAD
-@pytest.mark.parametrize("name", list(COMMANDS.commands))
-=======
-def keys(command: str) -> set[str]:
-    return set(DOCUMENTS[command]) - {"..."}
-
-
 @each("name", list(COMMANDS.commands))
->>>>>>> 9178e1d (Look-ups are loops that name all that fail; sentences of refusals are one snapshot, 508 cases five tests)
 def test_every_command_has_it_and_is_documented(name: str) -> None:
     """Kills: a command without --json; one whose object no page describes; another sentence for the same option."""
     options = {text: one.help for one in COMMANDS.commands[name].params for text in one.opts}
