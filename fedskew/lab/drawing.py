@@ -20,12 +20,13 @@ from xml.etree import ElementTree
 import matplotlib
 from matplotlib.artist import Artist
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 INK, MUTED, GRID, PAPER = "#1c2430", "#5c6672", "#e3e6eb", "#ffffff"
 CATEGORIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # of Okabe and Ito
+HEAT = matplotlib.colormaps["viridis"]  # of cells with a number written on them: the same in light and dark
+PANEL, MIDDLE, WIDE = 4.2, 6.4, 8.8  # inches
 # For values that have an order: lightness falls from end to end on white and on black, so it needs no colour vision.
 RAMP = ("#dba716", "#b0a92f", "#79ab54", "#3fa574", "#219788", "#2a8097", "#386797", "#444b8a", "#43306d")
 THEME: dict[str, tuple[str, str]] = {  # colour in the light: name of the CSS variable, colour in the dark
@@ -117,6 +118,8 @@ class Drawing:
 
         Panels that are images have 300 dots an inch; all else is lines and letters. It holds no date.
         """
+        from matplotlib.backends.backend_pdf import FigureCanvasPdf  # with fontTools, which a run's end can do without
+
         made = io.BytesIO()
         with matplotlib.rc_context(STYLE), _letters_may_lack():
             self.figure.set_dpi(300)
@@ -143,16 +146,22 @@ class Sketch:
             artist.set_gid(name)
             self._tips[name] = list(texts)
 
-    def finish(self, name: str, caption: str, wide: bool = False) -> Drawing:
-        png, svg = io.BytesIO(), io.BytesIO()
+    def png(self) -> bytes:
+        """Paint it with 200 dots an inch."""
+        png = io.BytesIO()
         with _letters_may_lack():
             self.figure.set_dpi(200)
             FigureCanvasAgg(self.figure).print_png(png, metadata={"Software": None})
+        return png.getvalue()
+
+    def finish(self, name: str, caption: str, wide: bool = False) -> Drawing:
+        png, svg = self.png(), io.BytesIO()
+        with _letters_may_lack():
             self.figure.set_layout_engine("none")  # all forms have the layout of the first
             self.figure.set_dpi(72)
             FigureCanvasSVG(self.figure).print_svg(svg, metadata={"Date": None, "Creator": None})
         page = _for_page(svg.getvalue(), name, self._tips, caption)
-        return Drawing(name, caption, png.getvalue(), page, wide, self.figure)
+        return Drawing(name, caption, png, page, wide, self.figure)
 
 
 @contextmanager

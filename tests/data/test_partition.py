@@ -22,8 +22,7 @@ from engine.data.dataset import AS_IS, largest_remainder
 from engine.data.partitions.dealing import deal
 from engine.data.partitions.partition import _repaired
 from engine.run.preparing import prepare
-from fedskew.lab.run_pictures import partition as partition_picture
-from fedskew.lab.run_pictures.partition import draw_partition
+from fedskew.lab.partitions import draw_partition
 from tests.support.tiny import experiment
 
 CIFAR10_LABELS = np.repeat(np.arange(10), 5000)  # the true counts; no rule but `iid` and `natural` sees the order
@@ -694,21 +693,6 @@ def test_an_unreadable_partition_is_a_data_error(tmp_path: Path, content: bytes 
         path.write_bytes(content)
     with pytest.raises(DataError, match="not a readable partition"):
         Assignment.load(path)
-
-
-def test_a_picture_of_many_clients_shows_some_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Kills: a column for each of 100,000 clients, the largest or the smallest left out, a scale of those shown."""
-    shown = []
-    stack = partition_picture._stack
-    monkeypatch.setattr(
-        partition_picture, "_stack", lambda values, top: shown.append((values, top)) or stack(values, top)
-    )
-    counts = np.random.default_rng(0).multinomial(50, [0.25] * 4, 20_000)
-    counts[77], counts[78] = 0, 20
-    partition_picture.draw_partition(counts, list("abcd"), tmp_path / "partition.png")
-    (sizes, highest), (shares, whole) = shown
-    assert sizes.shape == shares.shape == (partition_picture._MOST_BARS, 4) and (highest, whole) == (80, 100)
-    assert sizes[0].tolist() == [20] * 4 and sizes[-1].tolist() == [0] * 4
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 from rich.console import Console
 
 from engine.base.errors import ConfigError
@@ -27,6 +26,7 @@ from engine.server.evaluation import Evaluation
 from engine.sweeps.definition import Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
 from fedskew.cli import show
+from fedskew.lab.drawing import Sketch
 from fedskew.lab.run_pictures import curves
 from tests.support.small_sweeps import Alone, base
 from tests.support.sweep_folders import BASE, POINTS, WARM_UP, make_run
@@ -198,12 +198,12 @@ def figure_of(folder: Path, name: str) -> float:
 @pytest.mark.parametrize("scope", ["global", "personal"])
 def test_the_picture_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scope: str) -> None:
     """Kills: a curve of other rows than its label says; one curve drawn twice; personal models called global."""
-    made: list[Figure] = []
-    monkeypatch.setattr(curves, "Figure", lambda **style: made.append(Figure(**style)) or made[-1])
+    made: list[Sketch] = []
+    monkeypatch.setattr(curves, "Sketch", lambda *size: made.append(Sketch(*size)) or made[-1])
     measured = Experiment(**BASE).replace({"evaluation.local_every": 1})
     run = RunFolder(make_run(tmp_path / "run", measured, personal=POINTS, scope=scope))
     curves.draw_curves(run, tmp_path / "curves.png")
-    accuracy, loss = made[0].axes
+    accuracy, loss = made[0].figure.axes
     drawn = {str(line.get_label()): np.asarray(line.get_ydata()) for line in accuracy.lines}
     rounds = by_round(run.frame("personal"))
     for point, label in (("post_server", "personal models"), ("fine_tuned", "personal models, fine-tuned")):

@@ -17,9 +17,9 @@ from algorithms.fedavg import FedAvg
 from engine.algorithm import Generative, ParamLayout, Tensors
 from engine.experiment import Experiment, Local
 from engine.results import load
-from engine.run.run import run
 from engine.server.class_balance import balance, changes_classes, label_entropies, last_trained, step_classes
-from fedskew.lab.run_pictures.partition import draw_steps
+from fedskew.lab.partitions import draw_steps
+from fedskew.running import run
 from tests.support.tiny import CLASSES, assignment, dataset, drive, experiment
 
 
@@ -125,11 +125,8 @@ def test_the_picture_is_there_where_a_step_sees_other_classes(tmp_path: Path, al
 def test_what_the_picture_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: before and after swapped; rows in another order above and below; samples for shares."""
     drawn = []
-    monkeypatch.setattr(
-        "fedskew.lab.run_pictures.partition._stacked", lambda axes, values, colours: drawn.append(values)
-    )
-    monkeypatch.setattr("fedskew.lab.run_pictures.partition._class_key", lambda *_: None)
+    monkeypatch.setattr("fedskew.lab.partitions._shades", lambda sketch, axes, shares: drawn.append(shares))
     counts = np.array([[1, 1], [6, 2]])
     expected = torch.tensor([[3.0, 1.0], [4.0, 4.0]]).numpy()
     draw_steps(counts, expected, ("a", "b"), tmp_path / "sampler.png")
-    np.testing.assert_allclose(drawn, [[[75, 25], [50, 50]], [[50, 50], [75, 25]]])
+    np.testing.assert_allclose(drawn, [[[0.75, 0.25], [0.5, 0.5]], [[0.5, 0.5], [0.75, 0.25]]])

@@ -10,9 +10,10 @@ from fedskew.lab.figures.diagnosed import cka_means, drift
 from fedskew.lab.figures.generated import ImagePanels, generated_images
 from fedskew.lab.figures.hyperparameters import heat_maps, importance, parallel_coordinates, sensitivity
 from fedskew.lab.figures.matrices import matrix_maps
-from fedskew.lab.figures.population import client_accuracy, partition, worst_clients
+from fedskew.lab.figures.population import client_accuracy, worst_clients
 from fedskew.lab.figures.ranks import critical_differences
 from fedskew.lab.figures.rounds import curves
+from fedskew.lab.partitions import partition
 
 __all__ = [
     "ImagePanels",

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 
-from fedskew.lab.drawing import MUTED, Sketch
-from fedskew.lab.figures.colours import HEAT, ink_on
+from fedskew.lab.drawing import HEAT, MUTED, Sketch
+from fedskew.lab.figures.colours import ink_on
 
 MOST_CELLS = 1600  # of all panels of a figure that can be asked for their value; above, a panel is one image
 MOST_TICKS = 12

@@ -10,8 +10,8 @@ from matplotlib.ticker import MaxNLocator
 
 from engine.results.settings import setting_label
 from fedskew.lab.comparing.ranking import spread_out
-from fedskew.lab.drawing import CATEGORIES, MUTED, STYLE, Drawing, Sketch
-from fedskew.lab.figures.panels import PANEL, name_rows
+from fedskew.lab.drawing import CATEGORIES, MUTED, PANEL, STYLE, Drawing, Sketch
+from fedskew.lab.figures.panels import name_rows
 from fedskew.lab.quantities import quantity
 from fedskew.lab.wording import counted
 

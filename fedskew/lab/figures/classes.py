@@ -15,10 +15,10 @@ from engine.results import statistics
 from engine.results.class_figures import class_figures, class_short, classes_of
 from engine.results.statistics import Summary
 from fedskew.lab.comparing.ranking import Setting, describe, ranked, spread_out
-from fedskew.lab.drawing import INK, MUTED, STYLE, Drawing, Sketch
+from fedskew.lab.drawing import INK, MIDDLE, MUTED, PANEL, STYLE, WIDE, Drawing, Sketch
 from fedskew.lab.figures.colours import draw_cell, letter_size, room_for_cells
 from fedskew.lab.figures.lines import Line, panels_of_lines
-from fedskew.lab.figures.panels import MIDDLE, MOST_ROWS, PANEL, WIDE, limits, name_lines, row_names
+from fedskew.lab.figures.panels import MOST_ROWS, limits, name_lines, row_names
 from fedskew.lab.quantities import quantity
 
 if TYPE_CHECKING:

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
 
-from fedskew.lab.drawing import CATEGORIES, RAMP
+from fedskew.lab.drawing import CATEGORIES, HEAT, RAMP
 from fedskew.lab.quantities import Quantity
-
-HEAT = matplotlib.colormaps["viridis"]  # of cells with a number written on them: the same in light and dark
 
 
 def line_colours(count: int, ordered: bool) -> list[str]:

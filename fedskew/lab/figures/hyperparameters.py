@@ -16,7 +16,7 @@ from matplotlib.colors import Normalize
 from engine.results.settings import key
 from fedskew.lab.comparing.ranking import Setting, distinct, ranked, spread_out, varied
 from fedskew.lab.comparing.scales import Scale, by_value, scale_of
-from fedskew.lab.drawing import CATEGORIES, INK, MUTED, PAPER, STYLE, Drawing, Sketch
+from fedskew.lab.drawing import CATEGORIES, INK, MIDDLE, MUTED, PANEL, PAPER, STYLE, WIDE, Drawing, Sketch
 from fedskew.lab.figures.colours import (
     colour_key,
     draw_cell,
@@ -27,7 +27,7 @@ from fedskew.lab.figures.colours import (
     ramp,
     room_for_cells,
 )
-from fedskew.lab.figures.panels import MIDDLE, MOST_LINES, PANEL, WIDE, label_axis, limits, name_lines, slanted
+from fedskew.lab.figures.panels import MOST_LINES, label_axis, limits, name_lines, slanted
 from fedskew.lab.quantities import Quantity, quantity
 from fedskew.lab.wording import capitalised, shown
 

@@ -15,10 +15,9 @@ from matplotlib.patches import Rectangle
 from engine.record.matrices import COST, least_on_diagonal
 from engine.results.settings import setting_label
 from fedskew.lab.comparing.ranking import Setting, distinct
-from fedskew.lab.drawing import CATEGORIES, STYLE, Drawing, Sketch
+from fedskew.lab.drawing import CATEGORIES, PANEL, STYLE, Drawing, Sketch
 from fedskew.lab.figures.cells import MOST_CELLS, coloured_cells, some_ticks, write_in_cells
 from fedskew.lab.figures.colours import letter_size
-from fedskew.lab.figures.panels import PANEL
 from fedskew.lab.wording import capitalised, counted, shortened
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from fedskew.lab.comparing.scales import Scale
 from fedskew.lab.drawing import MUTED
 from fedskew.lab.wording import shortened
 
-PANEL, MIDDLE, WIDE = 4.2, 6.4, 8.8  # inches
 MOST_LINES, MOST_ROWS = 6, 12
 
 

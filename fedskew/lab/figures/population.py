@@ -1,22 +1,19 @@
-"""Clients: who is served how well, and who holds what."""
+"""Clients: who is served how well."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 
 from engine.results import statistics
 from fedskew.lab.comparing.ranking import Setting, describe, ranked, spread_out
-from fedskew.lab.drawing import CATEGORIES, GRID, MUTED, STYLE, Drawing, Sketch
-from fedskew.lab.figures.colours import HEAT
+from fedskew.lab.drawing import CATEGORIES, GRID, MIDDLE, MUTED, PANEL, STYLE, Drawing, Sketch
 from fedskew.lab.figures.lines import Line, panels_of_lines
-from fedskew.lab.figures.panels import MIDDLE, MOST_ROWS, PANEL, limits, name_lines, name_rows
+from fedskew.lab.figures.panels import MOST_ROWS, limits, name_lines, name_rows
 from fedskew.lab.quantities import percent, quantity
 from fedskew.lab.wording import counted
 
@@ -117,51 +114,3 @@ def _rising(sketch: Sketch, axes: Axes, line: Line, accuracies: np.ndarray) -> N
 def _quantiles(accuracies: np.ndarray, shares: np.ndarray) -> np.ndarray:
     """The smallest accuracy that so large a share of the clients does not exceed."""
     return np.quantile(accuracies, shares, method="inverted_cdf")
-
-
-@matplotlib.rc_context(STYLE)
-def partition(name: str, title: str, counts: np.ndarray) -> Drawing:
-    """Samples of each class on every client: bubbles, or a picture of shades for many clients."""
-    clients, classes = counts.shape
-    sketch = Sketch(PANEL, min(max(1.0 + 0.19 * classes, 2.2), 3.4))
-    axes = sketch.figure.subplots()
-    few = clients <= 50 and classes <= 30 and np.count_nonzero(counts) <= 600
-    drawn = _bubbles(sketch, axes, counts) if few else _shades(sketch, axes, counts)
-    axes.set_yticks(range(0, classes, max(1, math.ceil(classes / 12))))
-    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    axes.tick_params(length=0)
-    axes.spines[["left", "bottom"]].set_visible(False)
-    axes.set_ylabel("class")
-    axes.set_title(title)
-    sizes = counts.sum(axis=1)
-    largest = (counts[sizes > 0].max(axis=1) / sizes[sizes > 0]).mean() if sizes.any() else 0.0
-    held = f"{clients:,} clients of {sizes.min():,} to {sizes.max():,} samples"
-    caption = f"{held}, largest class {percent(largest)} on average. {drawn}"
-    return sketch.finish(name, f"{title}: {caption}".removeprefix(": "))
-
-
-def _bubbles(sketch: Sketch, axes: Axes, counts: np.ndarray) -> str:
-    clients, classes = counts.shape
-    holders, held = np.nonzero(counts)
-    amounts = counts[holders, held]
-    step = min(72 * (PANEL - 0.7) / clients, 72 * (sketch.figure.get_size_inches()[1] - 0.8) / classes)
-    area = (0.92 * step) ** 2 * amounts / max(counts.max(), 1)
-    marks = axes.scatter(holders, held, s=np.maximum(area, 0.8), color=CATEGORIES[0], linewidths=0, clip_on=False)
-    told = zip(holders, held, amounts, strict=True)
-    sketch.tip(marks, [f"client {client}, class {label}: {counted(n, 'sample')}" for client, label, n in told])
-    axes.set_xlim(-0.8, clients - 0.2)
-    axes.set_ylim(classes - 0.3, -0.7)
-    axes.set_xlabel("client")
-    return "The area of a bubble is the number of samples."
-
-
-def _shades(sketch: Sketch, axes: Axes, counts: np.ndarray) -> str:
-    counts = counts[np.lexsort((-counts.max(axis=1), counts.argmax(axis=1)))]
-    shares = np.ma.masked_equal((counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)).T, 0)
-    image = axes.imshow(shares, HEAT.resampled(8), aspect="auto", interpolation="nearest", vmin=0, vmax=1)
-    bar = sketch.figure.colorbar(image, ax=axes, shrink=0.8, ticks=[0, 0.5, 1])
-    bar.ax.set_yticklabels(["0 %", "50 %", "100 %"])
-    bar.outline.set_visible(False)  # type: ignore[operator]
-    axes.grid(False)
-    axes.set_xlabel("clients, by their largest class")
-    return "The shade is a class's share of a client's samples."

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import matplotlib
 
-from fedskew.lab.drawing import INK, MUTED, STYLE, Drawing, Sketch
-from fedskew.lab.figures.panels import MIDDLE
+from fedskew.lab.drawing import INK, MIDDLE, MUTED, STYLE, Drawing, Sketch
 from fedskew.lab.wording import counted, shortened
 
 if TYPE_CHECKING:

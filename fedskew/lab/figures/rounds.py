@@ -16,9 +16,9 @@ from engine.record.metrics import PERSONAL
 from engine.results import statistics
 from engine.results.settings import setting_frame
 from fedskew.lab.comparing.ranking import Setting, spread_out
-from fedskew.lab.drawing import MUTED, STYLE, Drawing, Sketch
+from fedskew.lab.drawing import MUTED, PANEL, STYLE, Drawing, Sketch
 from fedskew.lab.figures.lines import Line, panels_of_lines
-from fedskew.lab.figures.panels import PANEL, limits, name_lines
+from fedskew.lab.figures.panels import limits, name_lines
 from fedskew.lab.quantities import Quantity, quantity, with_unit
 from fedskew.lab.wording import capitalised, counted
 

@@ -15,10 +15,11 @@ from matplotlib.ticker import MaxNLocator
 
 from engine.base.files import write_atomically
 from engine.record import matrices
-from engine.record.run_folder import BREAKS_PRIVACY, RunFolder
+from engine.record.run_folder import RunFolder
 from fedskew.lab.drawing import CATEGORIES, INK, MUTED, STYLE, Sketch
 from fedskew.lab.figures.matrices import Panel
 from fedskew.lab.figures.panels import slanted
+from fedskew.lab.run_pictures.curves import title_of
 
 MOST_COLUMNS = 2  # heat maps beside each other
 MOST_NAMED = 30  # classes
@@ -36,7 +37,9 @@ def draw_matrices(folder: RunFolder, classes: Sequence[str]) -> None:
         panel.draw(sketch, axes, numbered(classes), side)
     for axes in panels[len(found) :]:
         axes.set_visible(False)
-    sketch.figure.suptitle(_title(folder, " ".join(panel.note for panel in found)), fontsize=9, x=0.01, ha="left")
+    sketch.figure.suptitle(
+        f"{title_of(folder)}\n{' '.join(panel.note for panel in found)}".strip(), fontsize=9, x=0.01, ha="left"
+    )
     write_atomically(folder.path / "matrices.png", sketch.finish("matrices", "").png)
 
 
@@ -81,7 +84,7 @@ def draw_classes(folder: RunFolder, counts: np.ndarray, classes: Sequence[str]) 
         axes.grid(axis="x", visible=False)
         axes.tick_params(axis="x", length=0)
     spread = f"standard deviation over classes {np.nanstd(accuracy):.1f} points"
-    title = _title(folder, f"{100 * rows[-1]['accuracy']:.1f} % over all classes (dashed), {spread}")
+    title = f"{title_of(folder)}\n{100 * rows[-1]['accuracy']:.1f} % over all classes (dashed), {spread}"
     sketch.figure.suptitle(title, fontsize=9, x=0.01, ha="left")
     write_atomically(folder.path / "classes.png", sketch.finish("classes", "").png)
 
@@ -89,11 +92,3 @@ def draw_classes(folder: RunFolder, counts: np.ndarray, classes: Sequence[str]) 
 def numbered(classes: Sequence[str]) -> list[str]:
     """Each class by its number, as papers have it, and its name where that is another word."""
     return [name if name == str(number) else f"{number} {name}" for number, name in enumerate(classes)]
-
-
-def _title(folder: RunFolder, told: str) -> str:
-    summary = folder.summary()
-    title = f"{summary['name']}   {summary['algorithm']['name']}"
-    if summary["breaks_privacy"]:
-        title += f" ({BREAKS_PRIVACY})"
-    return f"{title}\n{told}".strip()

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import matplotlib
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from engine.base.files import write_atomically
 from engine.record.personal_metrics import by_round
 from engine.record.run_folder import BREAKS_PRIVACY, RunFolder
+from fedskew.lab.drawing import CATEGORIES, MUTED, STYLE, Sketch
 
-BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#8a8a8a"  # of Okabe and Ito, told apart by everybody
-GREEN, PURPLE = "#009e73", "#cc79a7"
+BLUE, ORANGE, GREEN, PURPLE, *_ = CATEGORIES
 SCOPES = {"global": ("global model", BLUE), "personal": ("personal models", GREEN)}
 
 
+@matplotlib.rc_context(STYLE)
 def draw_curves(folder: RunFolder, path: Path) -> None:
     """Write a picture of accuracy and loss over rounds to ``path``.
 
@@ -24,61 +26,42 @@ def draw_curves(folder: RunFolder, path: Path) -> None:
     """
     rounds, evaluations = folder.frame("rounds"), folder.frame("evaluations")
     clients = by_round(folder.frame("personal"))
-    figure = Figure(figsize=(9, 3.6), dpi=150, layout="constrained")
-    left, right = figure.subplots(1, 2)
+    sketch = Sketch(9, 3.6)
+    left, right = sketch.figure.subplots(1, 2)
     served, tuned = (clients.loc[clients["point"] == point] for point in ("post_server", "fine_tuned"))
     for scope, (name, colour) in SCOPES.items():
-        own = evaluations.loc[evaluations["scope"] == scope]
-        _over_rounds(left, served if scope == "personal" and len(served) else own, "accuracy", name, colour)
-        _over_rounds(right, own, "loss", f"{name}, test", colour)
-    _over_rounds(left, tuned, "accuracy", "personal models, fine-tuned", PURPLE)
-    local = rounds.dropna(subset=["local_accuracy"])
-    if len(local):
-        left.plot(
-            local["round"],
-            100 * local["local_accuracy"],
-            color=ORANGE,
-            marker=".",
-            label="local models, mean",
-        )
+        evaluated = evaluations.loc[evaluations["scope"] == scope]
+        _line(left, served if scope == "personal" and len(served) else evaluated, "accuracy", name, colour)
+        _line(right, evaluated, "loss", f"{name}, test", colour)
+    _line(left, tuned, "accuracy", "personal models, fine-tuned", PURPLE)
+    _line(left, rounds.dropna(subset=["local_accuracy"]), "local_accuracy", "local models, mean", ORANGE)
+    trained = rounds.dropna(subset=["loss_before"])
+    _line(right, trained, "loss_before", "clients, before training", MUTED)
+    _line(right, trained, "loss_after", "clients, after training", ORANGE)
     if len(evaluations):
         last = evaluations.iloc[-1]
-        left.annotate(
-            f"{100 * last['accuracy']:.1f}",
-            (last["round"], 100 * last["accuracy"]),
-            xytext=(5, 0),
-            textcoords="offset points",
-            va="center",
-            color=SCOPES[last["scope"]][1],
-        )
-    _label(left, "test accuracy (%)")
-    measured = rounds.dropna(subset=["loss_before"])
-    if len(measured):
-        marker = "." if len(measured) == 1 else ""  # a line of one point is not seen
-        for column, colour, when in (("loss_before", GREY, "before"), ("loss_after", ORANGE, "after")):
-            name = f"clients, {when} training"
-            right.plot(measured["round"], measured[column], color=colour, marker=marker, label=name)
-    _label(right, "loss")
-    summary = folder.summary()
-    title = f"{summary.get('name', folder.path.name)}   {summary.get('algorithm', {}).get('name', '')}"
-    if summary.get("breaks_privacy"):
-        title += f" ({BREAKS_PRIVACY})"
-    figure.suptitle(title, fontsize=10)
-    figure.savefig(path)
+        place, colour = (last["round"], 100 * last["accuracy"]), SCOPES[last["scope"]][1]
+        beside = {"xytext": (5, 0), "textcoords": "offset points", "va": "center"}
+        left.annotate(f"{100 * last['accuracy']:.1f}", place, color=colour, **beside)
+    for axes, what in ((left, "test accuracy (%)"), (right, "loss")):
+        axes.set_xlabel("round")
+        axes.set_ylabel(what)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        if axes.lines:
+            axes.legend()
+    sketch.figure.suptitle(title_of(folder), fontsize=10)
+    write_atomically(path, sketch.png())
 
 
-def _over_rounds(axes: Axes, rows: pd.DataFrame, column: str, label: str, colour: str) -> None:
-    """Draw what is evaluated, if anything is; accuracies in percent."""
+def _line(axes: Axes, rows: pd.DataFrame, column: str, label: str, colour: str) -> None:
+    """Draw a column over rounds, if it has any rows; accuracies in percent."""
     if len(rows):
-        values = rows[column] * (100 if column == "accuracy" else 1)
+        values = rows[column] * (100 if column.endswith("accuracy") else 1)
         axes.plot(rows["round"], values, color=colour, marker="o", markersize=3, label=label)
 
 
-def _label(axes: Axes, what: str) -> None:
-    axes.set_xlabel("round")
-    axes.set_ylabel(what)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    if axes.lines:
-        axes.legend(frameon=False, fontsize=8)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+def title_of(folder: RunFolder) -> str:
+    """Name a run and its algorithm, and say where it breaks privacy."""
+    summary = folder.summary()
+    title = f"{summary.get('name', folder.path.name)}   {summary.get('algorithm', {}).get('name', '')}"
+    return f"{title} ({BREAKS_PRIVACY})" if summary.get("breaks_privacy") else title

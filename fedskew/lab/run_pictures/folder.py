@@ -17,8 +17,8 @@ from engine.experiment import Experiment
 from engine.record import matrices
 from engine.record.run_folder import RunFolder
 from engine.server.class_balance import changes_classes, last_trained, step_classes
+from fedskew.lab.partitions import draw_partition, draw_steps
 from fedskew.lab.run_pictures.curves import draw_curves
-from fedskew.lab.run_pictures.partition import draw_partition, draw_steps
 
 
 def draw_pictures(experiment: Experiment, folder: RunFolder, counts: np.ndarray, classes: Sequence[str]) -> None:
