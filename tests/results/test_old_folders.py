@@ -1,7 +1,7 @@
 """Folders that an earlier version has written: read, reported, and gone on with where the bits allow it.
 
-``tests/support/old_folders`` was written by the version before the engine and the laboratory were parted: a run that was
-stopped after two of four rounds, and a sweep of two proximal terms and two seeds.
+``tests/support/old_folders`` was written by the version before the engine and the laboratory were parted: a run that
+was stopped after two of four rounds, and a sweep of two proximal terms and two seeds.
 """
 
 from __future__ import annotations
