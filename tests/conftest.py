@@ -17,6 +17,8 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 import pytest
 import torch
 
+from tests.support.tiers import is_long
+
 # What was written outlives a process that is killed, synced or not, and no test takes the power away; a tenth of the
 # suite's time would be spent waiting for the disk. Tests of failing syncs put their own in its place.
 os.fsync = lambda descriptor: None
@@ -24,23 +26,6 @@ os.fsync = lambda descriptor: None
 pytest_plugins = ["tests.support.fixtures"]
 STARTUP = Path(__file__).parent / "support" / "startup"
 
-# Folders and files whose tests are of the long tier, whole: faults, servers, browsers, clusters of several processes.
-# Single tests are marked where they stand.
-LONG = tuple(
-    Path(__file__).parent / name
-    for name in (
-        "card",
-        "faults",
-        "ray/test_cluster.py",
-        "ray/test_loopback.py",
-        "ray/test_small_store.py",
-        "ray/test_two_at_once.py",
-        "benchmarks/test_trackers.py",
-        "lab/test_report_in_browser.py",
-        "trackers/test_trackers.py",
-        "test_site.py",
-    )
-)
 LONGEST_FIRST = ("ray", "faults", "slow")  # so that what is short fills the time of the last process
 
 
@@ -67,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "ray_session" in getattr(item, "fixturenames", ()):
             item.add_marker("ray")
-        if any(path == item.path or path in item.path.parents for path in LONG):
+        if is_long(item.path):
             item.add_marker("long")
         marks = {mark.name for mark in item.iter_markers()}
         rank = next((n for n, mark in enumerate(LONGEST_FIRST) if mark in marks), len(LONGEST_FIRST))

@@ -1,14 +1,17 @@
-"""Run the mutants: ``python -m tests.mutants [--root TREE] [--only WORDS] [--out FILE] [--find]``.
+"""Run the mutants: ``python -m tests.mutants [--root TREE] [--only WORDS] [--out FILE] [--find]
+[--long]``.
 
 The tree is copied to a temporary folder, where one mutant after the other stands in for the code that is there. Each is
 tried in a process of its own, forked from one that has imported torch and pytest already, with the named tests and
 ``-x``: killed, if a test fails; survived, if all pass; lost, where its code does not occur exactly once in the sources,
-or a test is not there.
+or a test is not there. Mutants that only tests of the long tier kill are marked so in the table, and tried with
+``--long`` alone; the others must be killed by the short tier.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import compileall
 import contextlib
 import io
@@ -27,6 +30,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.table import MUTANTS, RENAMED, Mutant
+from tests.support.tiers import is_long
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("engine", "algorithms", "tune_configs", "fedskew")
@@ -77,7 +81,17 @@ def node_ids(root: Path, mutant: Mutant) -> list[str]:
     return found
 
 
-def run_tests(root: Path, tests: list[str], log: Path) -> int:
+def of_the_long_tier(node: Path) -> bool:
+    """Return whether a test, ``file.py::test_name`` or a whole file, is marked ``long`` or lies in a file that is."""
+    file, _, name = str(node).partition("::")
+    if is_long(Path(file)) or not name:
+        return is_long(Path(file))
+    tests = [item for item in ast.parse(Path(file).read_text()).body if isinstance(item, ast.FunctionDef)]
+    [marks] = [[ast.unparse(mark) for mark in test.decorator_list] for test in tests if test.name == name]
+    return "pytest.mark.long" in marks
+
+
+def run_tests(root: Path, tests: list[str], log: Path, tier: str) -> int:
     """pytest's exit code, from a fork of this process."""
     child = os.fork()
     if child == 0:
@@ -91,7 +105,7 @@ def run_tests(root: Path, tests: list[str], log: Path) -> int:
             with open(log, "w") as file:
                 os.dup2(file.fileno(), 1)
                 os.dup2(file.fileno(), 2)
-            options = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "--durations=0", f"--timeout={LIMIT}"]
+            options = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "--durations=0", f"--timeout={LIMIT}", "-m", tier]
             code = int(pytest.main([*options, *tests]))
         except BaseException:
             traceback.print_exc()
@@ -114,7 +128,7 @@ def tried(root: Path, mutant: Mutant) -> dict[str, object]:
     began = time.monotonic()
     path.write_text(wrong)
     try:
-        code = run_tests(root, tests, log)
+        code = run_tests(root, tests, log, "long" if mutant.long else "not long")
     finally:
         path.write_text(text)
     failed = [line.split()[1] for line in log.read_text().splitlines() if line.startswith(("FAILED", "ERROR "))]
@@ -143,6 +157,7 @@ def main() -> int:
     parser.add_argument("--root", type=Path, default=ROOT, help="the tree; another one has the same mutants")
     parser.add_argument("--only", default="", help="mutants whose name, or whose file, has these words")
     parser.add_argument("--out", type=Path, help="where the results go, as JSON")
+    parser.add_argument("--long", action="store_true", help="those that only the long tier kills")
     parser.add_argument("--find", action="store_true", help="only look for the code and the tests")
     options = parser.parse_args()
     if options.find:
@@ -153,7 +168,7 @@ def main() -> int:
     results = []
     with copy_of(options.root.resolve()) as root:
         for mutant in MUTANTS:
-            if options.only in mutant.name or options.only in " ".join(mutant.tests):
+            if mutant.long == options.long and (options.only in mutant.name or options.only in " ".join(mutant.tests)):
                 results.append(tried(root, mutant))
                 print(json.dumps(results[-1]), flush=True)
                 if options.out:
@@ -169,7 +184,8 @@ def found(root: Path) -> int:
     for mutant in MUTANTS:
         try:
             place(root, mutant)
-            node_ids(root, mutant)
+            if mutant.long != all(of_the_long_tier(root / node) for node in node_ids(root, mutant)):
+                raise LookupError(f"long={mutant.long} is not what its tests are")
         except LookupError as error:
             wrong += 1
             print(f"{mutant.name}: {error}")

@@ -21,14 +21,17 @@ class Mutant:
     wrong: str
     tests: tuple[str, ...]
     or_else: tuple[tuple[str, str], ...] = ()
+    long: bool = False  # no test of the short tier kills it
 
     @property
     def spellings(self) -> tuple[tuple[str, str], ...]:
         return ((self.code, self.wrong), *self.or_else)
 
 
-def mutant(name: str, code: str, wrong: str, *tests: str, or_else: tuple[tuple[str, str], ...] = ()) -> Mutant:
-    return Mutant(name, code, wrong, tests, or_else)
+def mutant(
+    name: str, code: str, wrong: str, *tests: str, or_else: tuple[tuple[str, str], ...] = (), long: bool = False
+) -> Mutant:
+    return Mutant(name, code, wrong, tests, or_else, long)
 
 
 BASE = (
