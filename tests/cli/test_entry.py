@@ -145,6 +145,7 @@ def test_what_ray_says_is_kept_apart(tmp_path: Path) -> None:
     assert not Path(out.splitlines()[1]).exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["process", "group"])
 def test_a_signal_comes_once(send: Callable[[int, int], None]) -> None:
     """Kills: a signal that the command never gets, and Ctrl-C that counts twice, which gives a round up."""
