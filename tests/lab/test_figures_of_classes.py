@@ -31,8 +31,7 @@ def drawn(folder: Path) -> dict[str, Any]:
     """The drawings that are about classes, by name."""
     results = load(folder)
     settings = settings_of(results)
-    found = figures.class_bars(results, settings) + figures.class_slopes(results, settings)
-    found += figures.matrix_maps(results, settings)[0]
+    found = figures.class_bars(results, settings) + figures.matrix_maps(results, settings)[0]
     return {drawing.name: drawing for drawing in found}
 
 
@@ -73,53 +72,6 @@ def test_too_many_bars_are_left_to_the_table(tmp_path: Path, monkeypatch: pytest
     made = small(tmp_path / "sweep", axes=(TWO,), claims=[claim("class_std")])
     monkeypatch.setattr("fedskew.lab.figures.classes.MOST_BARS", 19)
     assert "class-bars" not in drawn(made)
-
-
-def test_slopes_go_over_the_classes_that_are_named(tmp_path: Path) -> None:
-    """Kills: classes in the order of claims or of text, a mean over other classes, seeds that are pooled."""
-    claims = [claim(f"class_accuracy[{classes}]") for classes in ("9", "2,4,6", "1", "10", "9")]
-    made = small(tmp_path / "sweep", axes=(TWO,), seeds=(0, 1, 2), claims=claims[:3])
-    slopes = drawn(made)["class-slopes"]
-    names = [name for name in re.findall(r">([^<]*)</text>", slopes.svg) if name.startswith("class")]
-    assert names == ["class 1", "classes 2, 4, 6", "class 9"]
-    tips = tips_of(slopes.svg)
-    assert len(tips) == 2 * 3
-    for setting in settings_of(load(made)):
-        by_class = np.array([row["class_accuracy"] for row in setting.finished])
-        for place, classes in (("class 1", [1]), ("classes 2, 4, 6", [2, 4, 6]), ("class 9", [9])):
-            mean = by_class[:, classes].mean()
-            (tip,) = [tip for tip in tips if tip.startswith(f"{setting.label}\n{place}: {100 * mean:.1f} %")]
-            assert tip.endswith("3 seeds")
-
-
-def test_without_names_slopes_go_from_rare_to_frequent_classes(tmp_path: Path) -> None:
-    """Kills: samples for holders, classes that nobody holds, another trial's partition; a line where all are alike."""
-    base = {"partition": {"name": "classes_per_client", "clients": 7, "classes": 2}}
-    made = small(tmp_path / "sweep", axes=(TWO,), base=base, claims=[claim("class_accuracy[1]")])
-    results = load(made)
-    tips = tips_of(drawn(made)["class-slopes"].svg)
-    for setting in settings_of(results):
-        ends = []
-        for row in setting.finished:
-            holders = (results.class_counts(row["trial"]) > 0).sum(axis=0)
-            assert holders.min() < holders.max()
-            accuracy, held = np.array(row["class_accuracy"]), holders[holders > 0]
-            ends.append([accuracy[holders == edge].mean() for edge in (held.min(), held.max())])
-        for place, mean in zip(("fewest", "most"), np.mean(ends, axis=0), strict=True):
-            told = f"{setting.label}\nthose that {place} clients hold: {100 * mean:.1f} %"
-            assert [tip for tip in tips if tip.startswith(told)]
-    alike = small(
-        tmp_path / "alike", axes=(TWO,), base={"partition": {"name": "iid", "clients": 5}}, claims=[claim("class_std")]
-    )
-    assert set(drawn(alike)) == {"class-bars"}
-
-
-def test_slopes_do_without_trials_whose_data_are_elsewhere(tmp_path: Path) -> None:
-    """Kills: a report that ends with an error where the data are on another machine."""
-    made = small(tmp_path / "sweep", axes=(TWO,), claims=[claim("class_std")])
-    for path in made.glob("trials/*/partition.parquet"):
-        path.unlink()
-    assert set(drawn(made)) == {"class-bars"}
 
 
 # --- pairs of classes ---------------------------------------------------------------------------------
@@ -214,7 +166,7 @@ def test_a_page_shows_them(tmp_path: Path) -> None:
     ids = [value for _, name, value in page.attributes if name == "id"]
     assert len(ids) == len(set(ids))
     pictures = {path.stem for path in (made / "report").glob("*.png")}
-    assert {"class-bars-1", "class-bars-2", "class-slopes-1", "matrix-1", "matrix-2", "matrix-3"} <= pictures
+    assert {"class-bars-1", "class-bars-2", "matrix-1", "matrix-2", "matrix-3"} <= pictures
     plain = small(tmp_path / "plain", axes=(TWO,))
     write(plain)
     assert "#matrices" not in page_of(plain).source

@@ -304,10 +304,9 @@ def test_sweeps_of_all_shapes(shape: str, tmp_path: Path) -> None:
         "one axis": {"curves-accuracy", "curves-loss", "sensitivity", "classes", "clients", "partition"},
         "one value": {"curves-accuracy", "curves-loss", "classes", "clients", "partition"},
         "all failed": set(),
-        "drawn": {"curves-accuracy", "curves-loss", "sensitivity", "heat", "importance", "parallel"}
+        "drawn": {"curves-accuracy", "curves-loss", "sensitivity", "heat", "importance"}
         | {"classes", "clients", "partition"},
-        "three axes": {"curves-accuracy", "sensitivity", "heat", "importance", "parallel"}
-        | {"classes", "clients", "partition"},
+        "three axes": {"curves-accuracy", "sensitivity", "heat", "importance"} | {"classes", "clients", "partition"},
     }
     assert names == expected.get(shape, names)
     if shape == "all failed":

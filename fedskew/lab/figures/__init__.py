@@ -5,10 +5,10 @@ wide scroll. Read ``rounds.py`` first, then ``panels.py`` and ``lines.py``, whic
 """
 
 from fedskew.lab.figures.claims import forest
-from fedskew.lab.figures.classes import class_accuracy, class_bars, class_slopes
+from fedskew.lab.figures.classes import class_accuracy, class_bars
 from fedskew.lab.figures.diagnosed import cka_means, drift
 from fedskew.lab.figures.generated import ImagePanels, generated_images
-from fedskew.lab.figures.hyperparameters import heat_maps, importance, parallel_coordinates, sensitivity
+from fedskew.lab.figures.hyperparameters import heat_maps, importance, sensitivity
 from fedskew.lab.figures.matrices import matrix_maps
 from fedskew.lab.figures.population import client_accuracy, worst_clients
 from fedskew.lab.figures.ranks import critical_differences
@@ -20,7 +20,6 @@ __all__ = [
     "cka_means",
     "class_accuracy",
     "class_bars",
-    "class_slopes",
     "client_accuracy",
     "critical_differences",
     "curves",
@@ -30,7 +29,6 @@ __all__ = [
     "heat_maps",
     "importance",
     "matrix_maps",
-    "parallel_coordinates",
     "partition",
     "sensitivity",
     "worst_clients",

@@ -1,4 +1,4 @@
-"""The metric over hyper-parameters: one at a time, two, all; and what each is worth."""
+"""The metric over hyper-parameters: one at a time, two; and what each is worth."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
 from matplotlib.colors import Normalize
 
 from engine.results.settings import key
-from fedskew.lab.comparing.ranking import Setting, distinct, ranked, spread_out, varied
+from fedskew.lab.comparing.ranking import Setting, distinct, ranked, varied
 from fedskew.lab.comparing.scales import Scale, by_value, scale_of
-from fedskew.lab.drawing import CATEGORIES, INK, MIDDLE, MUTED, PANEL, PAPER, STYLE, WIDE, Drawing, Sketch
+from fedskew.lab.drawing import CATEGORIES, INK, PANEL, PAPER, STYLE, Drawing, Sketch
 from fedskew.lab.figures.colours import (
     colour_key,
     draw_cell,
-    fraction,
     heat,
     letter_size,
     line_colours,
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
 
 MOST_PAIRS = 3
 MOST_CELLS = 14  # of a heat map's side
-MOST_STRINGS = 120  # of parallel coordinates
 
 
 # --- one -------------------------------------------------------------------------------------------------
@@ -71,7 +68,7 @@ def sensitivity(results: Results, settings: list[Setting]) -> list[Drawing]:
                 entries.append((label, colour, line[-1, 1] * measured.factor))
             _trial_points(sketch, axes, [(scale.place(s) + shift, s) for s in members], colour, measured)
         label_axis(axes, scale)
-        axes.set_ylabel(_wrapped(measured.title, 34))
+        axes.set_ylabel(measured.title if len(measured.title) <= 34 else measured.title.replace(", ", ",\n", 1))
         if split:
             name_lines(axes, split, entries)
         over = f" for each value of {split}" if split else ""
@@ -145,14 +142,6 @@ def _trial_points(
         sketch.tip(marks, tips)
 
 
-def _wrapped(text: str, longest: int) -> str:
-    """Set a name in two lines if it is too long for the side of a panel."""
-    if len(text) <= longest:
-        return text
-    head, _, tail = text.partition(", ")
-    return f"{head},\n{tail}" if tail else text
-
-
 @matplotlib.rc_context(STYLE)
 def importance(measure: Importance) -> list[Drawing]:
     """Bars of permutation importance with the spread over repetitions."""
@@ -164,7 +153,8 @@ def importance(measure: Importance) -> list[Drawing]:
     axes.hlines(range(len(frame)), np.maximum(shares - spread, 0), shares + spread, color=INK, linewidth=1)
     for place, (bar, name) in enumerate(zip(bars, frame["axis"], strict=True)):
         sketch.tip(bar, [f"{name}: {shares[place]:.1f} ± {spread[place]:.1f} %"])
-        _beside(axes, shares[place] + spread[place], place, f"{shares[place]:.0f} %", va="center_baseline")
+        beside = {"textcoords": "offset points", "va": "center_baseline", "fontsize": 8}
+        axes.annotate(f"{shares[place]:.0f} %", (shares[place] + spread[place], place), (4, 0), **beside)
     axes.set_yticks(range(len(frame)), frame["axis"])
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
@@ -253,58 +243,3 @@ def _cloud(columns: Scale, rows: Scale, settings: list[Setting], measured: Quant
     axes.set_ylabel(rows.name)
     colour_key(axes, measured, means, mode)
     return sketch
-
-
-# --- all -------------------------------------------------------------------------------------------------
-
-
-@matplotlib.rc_context(STYLE)
-def parallel_coordinates(results: Results, settings: list[Setting]) -> list[Drawing]:
-    """A line for each setting across all hyper-parameters to the metric; the best one is thick."""
-    finished = ranked(settings, results.mode)
-    names = list(varied(results, finished))
-    if len(names) < 2 or len(finished) < 3:
-        return []
-    measured = quantity(results.metric, results.target_accuracy)
-    scales = [scale_of(results, name, finished) for name in names]
-    drawn = spread_out(finished, MOST_STRINGS)[::-1]
-    means = [setting.mean for setting in drawn]
-    low, high = min(means), max(means)
-    sketch = Sketch(WIDE if len(names) > 3 else MIDDLE, 3.5)
-    axes = sketch.figure.subplots()
-    lines = []
-    for setting in drawn:
-        heights = [*(_along(scale, scale.place(setting)) for scale in scales), fraction(setting.mean, low, high)]
-        lines.append(np.column_stack([np.arange(len(names) + 1), heights]))
-    widths = [1.1] * (len(drawn) - 1) + [2.8]
-    strings = LineCollection(lines, colors=ramp(means, results.mode), linewidths=widths)
-    axes.add_collection(strings)
-    sketch.tip(strings, [setting.describe(measured) for setting in drawn])
-    box = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.8, "alpha": 0.8}
-    for place, scale in enumerate(scales):
-        axes.axvline(place, color=MUTED, linewidth=0.8)
-        for tick, text in scale.ticks:
-            _beside(axes, place, _along(scale, tick), text, left=True, bbox=box)
-    axes.axvline(len(names), color=MUTED, linewidth=0.8)
-    for share in (0.0, 0.5, 1.0) if high > low else (0.5,):
-        _beside(axes, len(names), share, measured.text(low + share * (high - low)), bbox=box)
-    axes.set_xticks(range(len(names) + 1), [*names, _wrapped(measured.title, 24)])
-    axes.xaxis.tick_top()
-    axes.tick_params(axis="x", length=0, labelsize=8.5)
-    axes.set_yticks([])
-    axes.set_xlim(-0.3, len(names) + 0.25)
-    axes.set_ylim(-0.06, 1.06)
-    axes.grid(False)
-    axes.spines[:].set_visible(False)
-    omitted = f", {len(drawn)} of {len(finished)} settings, evenly spaced by rank" if len(drawn) < len(finished) else ""
-    caption = f"A line for each setting, mean over seeds; the thick one is the best{omitted}."
-    return [sketch.finish("parallel", caption, wide=True)]
-
-
-def _along(scale: Scale, place: float) -> float:
-    return fraction(place, min(scale.places.values()), max(scale.places.values()))
-
-
-def _beside(axes: Axes, x: float, y: float, text: str, left: bool = False, va: str = "center", **style: Any) -> None:
-    side, shift = ("right", -4) if left else ("left", 4)
-    axes.annotate(text, (x, y), (shift, 0), textcoords="offset points", ha=side, va=va, fontsize=8, **style)

@@ -26,7 +26,6 @@ from fedskew.lab.wording import capitalised
 log = logging.getLogger("fedskew")
 MOST_PARTITIONS = 6
 MOST_GENERATED = 4  # pictures of generated images
-BY_CLASS = (figures.class_accuracy, figures.class_bars, figures.class_slopes)
 BAND = "Mean over seeds; the band is the 95 % bootstrap interval."
 CHANGED = "Hyper-parameters changed in mid-run; a trial stands where it began. "
 EXPECTED = (
@@ -59,14 +58,13 @@ def figure_groups(results: Results, settings: list[Setting]) -> tuple[list[Group
     bars, trust = (figures.importance(worth), worth.note) if worth else ([], "")
     pictures, shown = _partitions(results, settings)
     maps, of_pairs = figures.matrix_maps(results, settings)
-    by_class = [draw for make in BY_CLASS for draw in make(results, settings)]
+    by_class = figures.class_accuracy(results, settings) + figures.class_bars(results, settings)
     over = f"{CHANGED if schedules(results) else ''}{capitalised(measured.title)}."
     groups = [
         Group("curves", "Curves", "Curves", curves, BAND if len(results.seeds) > 1 else ""),
         Group("sensitivity", "Sensitivity", "Sensitivity", figures.sensitivity(results, settings), over),
         Group("pairs", "Two hyper-parameters at a time", "Pairs", figures.heat_maps(results, settings)),
         Group("importance", "Importance of hyper-parameters", "Importance", bars, trust),
-        Group("parallel", "All hyper-parameters at once", "Parallel", figures.parallel_coordinates(results, settings)),
         Group("classes", "Accuracy of each class", "Classes", by_class),
         Group("clients", "The worst-served clients", "Clients", figures.worst_clients(results, settings), EXPECTED),
         Group("personal", "Clients one by one", "Personal", figures.client_accuracy(results, settings), ON_OWN_ROWS),
