@@ -262,6 +262,8 @@ def test_one_client_is_plain_training(tmp_path: Path, name: str, model: dict[str
 # another loss, pFedMe another step; local training, calibrations and students have none.
 NO_CENTRAL_STEP = {"cbfl", "feddc", "fedmix", "naivemix", "mixup_local", "fedser", "perfedavg", "pfedme", "local"}
 NO_CENTRAL_STEP |= {"ccvr", "iid_calibration"}
+# FedDyn's server steps once more, FedOpt's steps are adaptive; the others have another loss, or average no weights.
+NO_CENTRAL_STEP |= {"feddyn", "fedadam", "fedyogi", "fedlc", "fedrs", "fedrod", "fedproto"}
 NO_CENTRAL_STEP |= {"answers", "skd1", "skd2", "uhc", "cfl_amalgam", "cbhma", "cbhma_e"}
 # Personal heads and labels, or one head that is not trained: test_pflego.py and the like.
 NO_CENTRAL_STEP |= {"pflego", "fedper", "fedrep", "fedbabu", "fedrecon", "fedavg_local"}
