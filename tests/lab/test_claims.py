@@ -21,8 +21,7 @@ from engine.results.claims import Claim
 from engine.results.results import Axis, Results
 from engine.results.settings import setting_column
 from fedskew.lab.comparing.effects import effects_of
-from fedskew.lab.comparing.rests_on import rests_on
-from fedskew.lab.comparing.verdicts import Verdict, beyond_seeds, judge, samples_of
+from fedskew.lab.comparing.verdicts import Verdict, beyond_seeds, judge, rests_on, samples_of
 from fedskew.lab.report.claim_views import claim_views
 from tests.support.samples import sample
 

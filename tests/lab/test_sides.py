@@ -13,10 +13,9 @@ from engine.base.errors import ConfigError, RunFolderError
 from engine.experiment import Experiment
 from engine.results.frames import load_results
 from engine.results.loading import load
-from fedskew.lab.comparing.config_keys import config_keys, keys_of_trials
 from fedskew.lab.comparing.effects import practical, probability_of_improvement
 from fedskew.lab.comparing.intervals import difference
-from fedskew.lab.comparing.sides import Comparison, compare
+from fedskew.lab.comparing.sides import Comparison, compare, config_keys, keys_of_trials
 from tests.support.scripting_page import keys
 from tests.support.sweep_folders import ALPHA, BASE, MU, WARM_UP, make_run, make_sweep
 

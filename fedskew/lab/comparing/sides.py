@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from engine.base.errors import RunFolderError, require
 from engine.base.opening import read_bytes
+from engine.experiment.execution import IDENTITY
 from engine.record.metrics import REPORTED
 from engine.results.coverage import named
 from engine.results.results import Results, check_metric, larger_is_better
 from engine.results.settings import better_way, key, label, setting_label
 from engine.results.statistics import CONFIDENCE
-from fedskew.lab.comparing.config_keys import keys_of_trials
 from fedskew.lab.comparing.effects import (
     ROPE,
     UNKNOWN,
@@ -37,6 +37,62 @@ from fedskew.lab.wording import counted, numbered
 
 NONE = "none"  # the value of a key that a config does not have
 OF_RUNS = (*REPORTED, "rounds", "floats_up", "floats_down", "seconds")  # compared of single runs, where they have them
+SEEDS = ("seed", "partition.seed")  # what tells the repetitions of a setting apart
+_PLACES = ("name", "checkpoint", "data.root")  # names, paths and cadences: they move no result
+
+
+# --- configs ------------------------------------------------------------------------------------------------
+
+
+def config_keys(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the dotted keys of an experiment as data, without seeds, names, paths and placement.
+
+    A stage's keys begin with ``stages.NAME``. Where stages say what is run, the experiment's own number of rounds, and
+    its own algorithm if every stage has one, are left out: nothing follows from them.
+    """
+    stages = values.get("stages") or []
+    unused = {"rounds"} if stages else set[str]()
+    if stages and all(stage.get("algorithm") for stage in stages):
+        unused.add("algorithm")
+    used = {name: value for name, value in values.items() if name not in {*unused, "stages"}}
+    used["stages"] = {stage["name"]: {field: stage[field] for field in stage if field != "name"} for stage in stages}
+    return {name: value for name, value in _leaves(used, "") if _counts(name)}
+
+
+def keys_of_trials(trials: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the keys of each trial of a folder, by its name.
+
+    ``partition.seed`` is one of them where it is a setting: neither the same for all trials that agree in all else, nor
+    their seed plus a number.
+    """
+    keys = {name: config_keys(values) for name, values in trials.items()}
+    drawn = dict[Hashable, set[tuple[int, int]]]()
+    for name, values in trials.items():
+        if "seed" in values["partition"]:
+            drawn.setdefault(key(keys[name]), set()).add((values["seed"], values["partition"]["seed"]))
+    if all(
+        len({own for _, own in each}) == 1 or len({own - seed for seed, own in each}) == 1 for each in drawn.values()
+    ):
+        return keys
+    return {name: one | {"partition.seed": trials[name]["partition"].get("seed")} for name, one in keys.items()}
+
+
+def _counts(name: str) -> bool:
+    section, _, field = name.partition(".")
+    placed = name in (*SEEDS, *_PLACES) or section in _PLACES
+    return not placed and (section != "execution" or field in IDENTITY)
+
+
+def _leaves(values: Mapping[str, Any], place: str) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        dotted = f"{place}.{name}" if place else name
+        if isinstance(value, Mapping):
+            yield from _leaves(value, dotted)
+        else:
+            yield dotted, value
+
+
+# --- what is compared ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -105,27 +161,21 @@ class Pair:
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        figures = {"difference": self.figures.mean, "low": self.figures.low, "high": self.figures.high}
+        plain = ("first", "second", "cell", "metric", "rope", "p_holm", "equal_weights", "equal_partitions")
+        improvement = self.improvement
         return {
-            "first": self.first,
-            "second": self.second,
-            "cell": self.cell,
-            "metric": self.metric,
+            **{name: getattr(self, name) for name in plain},
             "mean_first": self.means[0],
             "mean_second": self.means[1],
-            **figures,
-            "p": self.figures.p,
-            "p_holm": self.p_holm,
-            "improvement": self.improvement.chance,
-            "improvement_low": self.improvement.low,
-            "improvement_high": self.improvement.high,
-            "rope": self.rope,
-            "below": self.practical.below,
-            "within": self.practical.within,
-            "above": self.practical.above,
             "seeds": list(self.seeds),
-            "equal_weights": self.equal_weights,
-            "equal_partitions": self.equal_partitions,
+            "difference": self.figures.mean,
+            "low": self.figures.low,
+            "high": self.figures.high,
+            "p": self.figures.p,
+            "improvement": improvement.chance,
+            "improvement_low": improvement.low,
+            "improvement_high": improvement.high,
+            **asdict(self.practical),
         }
 
 
@@ -151,16 +201,14 @@ class Comparison:
     def to_mapping(self) -> dict[str, Any]:
         """Plain data, for JSON; what is no number is null."""
         names = [side.name for side in self.sides]
-        plain = {
+        return {
             "sides": {side.name: [trial.name for trial in side.trials] for side in self.sides},
             "config": {one.name: dict(zip(names, map(list, one.values), strict=True)) for one in self.config},
             "versions": {one.name: dict(zip(names, map(list, one.values), strict=True)) for one in self.versions},
             "interval": self.interval,
-            "pairs": [pair.to_mapping() for pair in self.pairs],
+            "pairs": [{name: _number(value) for name, value in pair.to_mapping().items()} for pair in self.pairs],
             "unpaired": list(self.unpaired),
         }
-        plain["pairs"] = [{name: _number(value) for name, value in one.items()} for one in plain["pairs"]]
-        return plain
 
 
 def compare(folders: Mapping[str, Results], metrics: Sequence[str] = (), rope: float = ROPE) -> Comparison:
@@ -306,7 +354,7 @@ def _pairs(first: Side, second: Side, within: Sequence[str], rules: _Rules) -> t
                 if seeds := tuple(sorted(finished[place] - _by_seed(trials, metric).keys())):
                     lacking.setdefault((side.name, one.cell, seeds), []).append(metric)
         adjusted = holm([one.figures.p for one in made])
-        pairs += [Pair(**{**vars(one), "p_holm": float(p)}) for one, p in zip(made, adjusted, strict=True)]
+        pairs += [replace(one, p_holm=float(p)) for one, p in zip(made, adjusted, strict=True)]
     for (side, cell, seeds), metrics in lacking.items():
         where = f"{numbered('seed', seeds)}{f' at {cell}' if cell else ''}"
         told.append(f"{side} has no {named(metrics)} on {where}, and is left out there")

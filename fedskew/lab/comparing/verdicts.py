@@ -45,7 +45,7 @@ import numpy as np
 from engine.base.errors import ConfigError
 from engine.results.claims import Claim
 from engine.results.results import Group, Results, check_axes, check_metric, grouped
-from engine.results.settings import key, setting_label
+from engine.results.settings import key, matches, setting_label
 from engine.results.statistics import CONFIDENCE
 from fedskew.lab.comparing.intervals import (
     INTERVAL_RULES,
@@ -130,6 +130,15 @@ def samples_of(results: Results, claim: Claim) -> list[Sample]:
     """Return what a verdict rests on, in the order of its cells; :class:`ConfigError` if the sweep cannot say."""
     samples = _samples(results, claim)
     return samples if claim.every or len(samples) < 2 else [_average(samples)]
+
+
+def rests_on(results: Results, claim: Claim) -> list[dict[str, Any]]:
+    """Pick the trials that a claim compares, whatever became of them, as rows of the trials table."""
+    return [
+        row
+        for row in results.trials.to_dict("records")
+        if any(all(name in row and matches(row[name], side[name]) for name in side) for side in claim.sides)
+    ]
 
 
 def _judge(results: Results, claim: Claim) -> Verdict:

@@ -16,9 +16,9 @@ from engine.base.errors import RunFolderError, require
 from engine.record import parts
 from engine.results.results import Results, check_metric, larger_is_better
 from engine.results.settings import key, label, names_oracle
-from fedskew.lab.comparing.config_keys import keys_of_trials
 from fedskew.lab.comparing.intervals import difference, interval, student
 from fedskew.lab.comparing.ranks import Ranks, ranked
+from fedskew.lab.comparing.sides import keys_of_trials
 
 METHOD = ("algorithm", "local", "stages")  # sections of the keys of a row; all other keys are of the task
 LEVEL = 0.95

@@ -18,8 +18,7 @@ from engine.experiment.dotted_keys import parse_assignment
 from engine.results.claims import Claim
 from engine.results.coverage import lacks
 from engine.results.settings import key
-from fedskew.lab.comparing.rests_on import rests_on
-from fedskew.lab.comparing.verdicts import Verdict, judge
+from fedskew.lab.comparing.verdicts import Verdict, judge, rests_on
 from fedskew.lab.ledger.entry import ROOT, Entry, file_of
 from fedskew.lab.ledger.table import DRAWN
 from fedskew.lab.quantities import quantity

@@ -16,8 +16,7 @@ from engine.results.settings import names_oracle, setting_label
 from fedskew.lab import figures
 from fedskew.lab.comparing.effects import ROPE, ClaimEffects, claim_values, effects_of
 from fedskew.lab.comparing.intervals import INTERVALS
-from fedskew.lab.comparing.rests_on import rests_on
-from fedskew.lab.comparing.verdicts import Verdict
+from fedskew.lab.comparing.verdicts import Verdict, rests_on
 from fedskew.lab.drawing import Drawing
 from fedskew.lab.pages.tables import (
     NO_P,

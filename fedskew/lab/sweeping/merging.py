@@ -11,7 +11,7 @@ import json
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,7 +36,7 @@ from engine.sweeps.planning import Planned, plan
 from engine.sweeps.running import combined, reopened
 from engine.sweeps.space import is_grid
 from fedskew.lab import tuned_sides
-from fedskew.lab.sweeping.tuning import with_choices
+from fedskew.lab.sweeping.tuning import completing
 from fedskew.lab.tuned_sides import TunedSide
 
 FILE = "merged.json"  # in the merged folder: which trial came from where
@@ -122,7 +122,7 @@ def merge(out: Path, folders: Sequence[Path], sweeps: Mapping[str, tuple[str, ..
         parts = [_part(path, sweeps) for path in folders]
         named = _whole(parts, sweeps)
         sides = _choices(parts)
-        planned = plan(named.sweep, _complete(named, sides))
+        planned = plan(named.sweep, completing(named.sweep, sides))
         found, damaged = _found(parts, planned)
         code = _code(parts, named, planned, found)
         chosen = {trial: _chosen(several) for trial, several in found.items()}
@@ -237,13 +237,6 @@ def _choices(parts: Sequence[Part]) -> tuple[TunedSide, ...]:
     return sides
 
 
-def _complete(named: NamedSweep, sides: Sequence[TunedSide]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    sweep = named.sweep
-    if not sides:
-        return dict
-    return lambda setting: with_choices(sweep, sides, sweep.base.replace(dict(setting)), setting)
-
-
 # --- its trials ---------------------------------------------------------------------------------------------
 
 
@@ -271,8 +264,8 @@ def _found(parts: Sequence[Part], planned: Sequence[Planned]) -> tuple[dict[str,
             number = seen[key(record.setting), record.seed]  # a setting that was drawn twice is two trials
             seen[key(record.setting), record.seed] += 1
             if number >= len(same):
-                told = setting_label(record.setting)
-                raise RunFolderError(f"{path.parent} ({told}, seed {record.seed}) is no trial of the merged sweep")
+                label = setting_label(record.setting)
+                raise RunFolderError(f"{path.parent} ({label}, seed {record.seed}) is no trial of the merged sweep")
             found.setdefault(same[number], []).append(Found(part, record, summary))
     return found, damaged
 

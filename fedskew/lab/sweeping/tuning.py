@@ -27,7 +27,7 @@ from engine.sweeps.folder import SweepFolder
 from engine.sweeps.named import NamedSweep
 from engine.sweeps.observers import SweepObserver
 from engine.sweeps.options import How
-from engine.sweeps.running import SweepResult
+from engine.sweeps.running import Complete, SweepResult
 from engine.sweeps.space import is_grid
 from engine.sweeps.tuned import Tuned
 from fedskew.lab.ledger import read as entry_of
@@ -52,8 +52,9 @@ def run_sweep(
     shared = replace(how, store=how.store or folder.path.parent / "store")
 
     def search(side: NamedSweep, path: Path) -> bool:
-        found = running.run_sweep(side, path, shared, address, observers, retry_failed, within=folder.path)
-        return not found.interrupted
+        return not running.run_sweep(
+            side, path, shared, address, observers, retry_failed, within=folder.path
+        ).interrupted
 
     with writing(folder.path):
         folder.path.mkdir(parents=True, exist_ok=True)
@@ -65,10 +66,7 @@ def run_sweep(
         sides = choices(named, folder, search)
     if sides is None:
         return SweepResult(folder.path, 0, {}, 0, 0, True)
-
-    def complete(setting: Mapping[str, Any]) -> dict[str, Any]:
-        return with_choices(named.sweep, sides, named.sweep.base.replace(dict(setting)), setting)
-
+    complete = completing(named.sweep, sides)
     return running.run_sweep(named, folder.path, how, address, observers, retry_failed, complete=complete)
 
 
@@ -83,13 +81,13 @@ def choices(
     if known:
         _check_same(folder.path, named.sweep, known)
         return known
-    found = []
+    best = []
     for number, side in enumerate(named.sweep.tuned):
         path = folder.path / SEARCHES / str(number)
         if not search(searching(named, side), path):
             return None
-        found.append(ranked(side, load(path)))
-    sides = second_best(found) if named.rank else tuple(found)
+        best.append(ranked(side, load(path)))
+    sides = second_best(best) if named.rank else tuple(best)
     with writing(folder.path):
         write(folder.path, sides)
     return sides
@@ -97,8 +95,8 @@ def choices(
 
 def _check_same(folder: Path, sweep: Sweep, sides: Sequence[TunedSide]) -> None:
     """Refuse choices that are not of this sweep's search: they would set what nobody has searched for."""
-    asked = [(key(dict(side.where)), {*map(key, side.candidates())}) for side in sweep.tuned]
-    if [(key(side.where), {key(one.values) for one in side.candidates}) for side in sides] != asked:
+    expected = [(key(dict(side.where)), {*map(key, side.candidates())}) for side in sweep.tuned]
+    if [(key(side.where), {key(one.values) for one in side.candidates}) for side in sides] != expected:
         raise RunFolderError(f"{folder / FILE} is of another search; delete it, and fedskew resume makes it anew")
 
 
@@ -174,10 +172,17 @@ def with_choices(
     sweep: Sweep, sides: Sequence[TunedSide], experiment: Experiment, setting: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the setting of a trial with what was chosen for its side; ``experiment``: of the setting without it."""
-    for side, found in zip(sweep.tuned, sides, strict=True):
+    for side, tuned in zip(sweep.tuned, sides, strict=True):
         if side.picks(experiment, setting):
-            return {**setting, **found.chosen.values}
+            return {**setting, **tuned.chosen.values}
     return dict(setting)
+
+
+def completing(sweep: Sweep, sides: Sequence[TunedSide]) -> Complete:
+    """Return what gives a setting of the sweep what was chosen for its side."""
+    if not sides:
+        return dict
+    return lambda setting: with_choices(sweep, sides, sweep.base.replace(dict(setting)), setting)
 
 
 def begin_second_best(named: NamedSweep, of: Path, out: Path | None, how: Mapping[str, Any]) -> Path:
