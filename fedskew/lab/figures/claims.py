@@ -42,10 +42,10 @@ def forest(number: int, verdict: Verdict, interval: str) -> Drawing | None:
             if math.isfinite(low) and math.isfinite(high):
                 axes.hlines(place, low * measured.factor, high * measured.factor, color=colour, linewidth=width)
         mark = axes.scatter([cell.effect * measured.factor], [place], s=30, color=colour, linewidths=0, zorder=3)
-        told = f"{name}: {measured.difference(cell.effect, unit=True)}"
+        tip = f"{name}: {measured.difference(cell.effect, unit=True)}"
         if math.isfinite(cell.low):
-            told += f", 95 % interval {measured.difference(cell.low)} to {measured.difference(cell.high)}"
-        sketch.tip(mark, [f"{told}\n{cell.verdict}, {counted(len(cell.seeds), 'seed')}"])
+            tip += f", 95 % interval {measured.difference(cell.low)} to {measured.difference(cell.high)}"
+        sketch.tip(mark, [f"{tip}\n{cell.verdict}, {counted(len(cell.seeds), 'seed')}"])
     name_rows(axes, names)
     axes.xaxis.set_major_locator(MaxNLocator(6))
     unit = "percentage points" if measured.unit == "%" else measured.title

@@ -18,11 +18,11 @@ TABLE = "cka"  # of a sweep's folder: .parquet and .csv, one row per trial and l
 def cka_means(folder: Path) -> dict[str, dict[str, list[float]]]:
     """Setting -> layer -> the mean CKA of each seed, of a sweep that has been diagnosed; empty for any other."""
     path = folder / f"{TABLE}.parquet"
-    found: dict[str, dict[str, list[float]]] = {}
+    means: dict[str, dict[str, list[float]]] = {}
     if path.exists():
         for row in columns_of(path, ["setting", "layer", "cka"]).to_pylist():
-            found.setdefault(row["setting"], {}).setdefault(row["layer"], []).append(row["cka"])
-    return found
+            means.setdefault(row["setting"], {}).setdefault(row["layer"], []).append(row["cka"])
+    return means
 
 
 @matplotlib.rc_context(STYLE)

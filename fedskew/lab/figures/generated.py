@@ -37,26 +37,26 @@ class ImagePanels:
 
 
 @matplotlib.rc_context(STYLE)
-def generated_images(name: str, summary: Mapping[str, Any], found: ImagePanels, title: str = "") -> Drawing:
+def generated_images(name: str, summary: Mapping[str, Any], panels: ImagePanels, title: str = "") -> Drawing:
     """Generated images on the left, at the right in the same places the training images nearest to them.
 
     summary: of a :class:`~fedskew.lab.images.generated.Generated`.
     """
-    rows, columns, _, height, width = found.generated.shape
+    rows, columns, _, height, width = panels.generated.shape
     panel = min(3.2, 0.4 * columns)
     sketch = Sketch(2 * panel + 1.2, panel * rows * height / (columns * width) + 0.5)
     both: Any = sketch.figure.subplots(1, 2, sharey=True)
     titles = ("generated", "nearest training image, of any class")
-    for axes, images, told in zip(both, (found.generated, found.nearest), titles, strict=True):
+    for axes, images, title_of_panel in zip(both, (panels.generated, panels.nearest), titles, strict=True):
         axes.imshow(_mosaic(images), interpolation="none")
-        axes.set_title(told)
+        axes.set_title(title_of_panel)
         axes.set_xticks([])
-        axes.set_yticks([row * (height + GAP) + height / 2 for row in range(rows)], found.names)
+        axes.set_yticks([row * (height + GAP) + height / 2 for row in range(rows)], panels.names)
         axes.grid(False)
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
-    asked = summary["generated_agreement"]
-    agreement = "" if asked is None else f"The model takes {percent(asked)} of them for the class asked for. "
+    share = summary["generated_agreement"]
+    agreement = "" if share is None else f"The model takes {percent(share)} of them for the class asked for. "
     caption = (
         f"{title + ': ' if title else ''}{summary['images']:,} images generated after round {summary['round']}, of "
         f"which some are shown. {agreement}Distance to the nearest training image {summary['nearest_distance']:.3f}, "

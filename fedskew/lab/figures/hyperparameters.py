@@ -137,8 +137,8 @@ def _trial_points(
         tips = []
         for _, setting, row in chosen:
             stopped = "" if full else f", {row['status']} after {row['rounds']} rounds"
-            told = f"{setting.label}, seed {row['seed']}" if setting.values else f"seed {row['seed']}"
-            tips.append(f"{told}\n{measured.text(row[measured.column], unit=True)}{stopped}")
+            whose = f"{setting.label}, seed {row['seed']}" if setting.values else f"seed {row['seed']}"
+            tips.append(f"{whose}\n{measured.text(row[measured.column], unit=True)}{stopped}")
         sketch.tip(marks, tips)
 
 
@@ -179,11 +179,11 @@ def heat_maps(results: Results, settings: list[Setting]) -> list[Drawing]:
         columns, rows = scale_of(results, x, finished), scale_of(results, y, finished)
         if max(counts[x], counts[y]) <= MOST_CELLS:
             sketch = _cells(columns, rows, finished, measured, results.mode)
-            told = f"mean over seeds{' and all other hyper-parameters' if len(counts) > 2 else ''}"
+            marks = f"mean over seeds{' and all other hyper-parameters' if len(counts) > 2 else ''}"
         else:
             sketch = _cloud(columns, rows, finished, measured, results.mode)
-            told = "a point for each setting"
-        drawings.append(sketch.finish(f"heat-{number}", capitalised(f"{measured.title} over {x} and {y}, {told}.")))
+            marks = "a point for each setting"
+        drawings.append(sketch.finish(f"heat-{number}", capitalised(f"{measured.title} over {x} and {y}, {marks}.")))
     return drawings
 
 
@@ -200,11 +200,11 @@ def _cells(columns: Scale, rows: Scale, settings: list[Setting], measured: Quant
     for (x, y), group in groups.items():
         mean = means[x, y]
         cell = draw_cell(axes, xs.index(x), ys.index(y), mean, norm, measured, letters, better=mode)
-        told = group[0].describe(measured)
+        tip = group[0].describe(measured)
         if len(group) > 1:
             where = ", ".join(f"{scale.name}={shown(group[0].values[scale.name])}" for scale in (columns, rows))
-            told = f"{where}\n{measured.text(mean, unit=True)}, mean of {len(group)} settings"
-        sketch.tip(cell, [told])
+            tip = f"{where}\n{measured.text(mean, unit=True)}, mean of {len(group)} settings"
+        sketch.tip(cell, [tip])
     axes.set_xticks(range(len(xs)), _names(columns, settings))
     axes.set_yticks(range(len(ys)), _names(rows, settings))
     if sum(len(text.get_text()) for text in axes.get_xticklabels()) > 44:

@@ -42,7 +42,7 @@ class Panel:
 
     @classmethod
     def of_run(cls, name: str, matrix: np.ndarray) -> Panel:
-        """Make a panel with colours of its own."""
+        """Make a panel with the colours of this matrix alone."""
         known = matrix[np.isfinite(matrix)]
         low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
         return cls(name, name, matrix, np.full_like(matrix, math.nan), 1, low, high)
@@ -52,7 +52,7 @@ class Panel:
         classes, digits = len(self.mean), _digits(self.mean)
         places = range(classes) if self.small else ()
         texts = [[_text(self.mean[row, column], digits) for column in places] for row in places]
-        tips = [[self._told(rows[row], rows[column], row, column, digits) for column in places] for row in places]
+        tips = [[self._tip(rows[row], rows[column], row, column, digits) for column in places] for row in places]
         mesh = coloured_cells(sketch, axes, self.mean, tips or None, self.low, self.high)
         size = letter_size(classes, (text for row in texts for text in row), inches) if texts else 0.0
         if size:
@@ -70,7 +70,7 @@ class Panel:
         axes.set_ylabel("class")
         axes.set_title(shortened(self.title, MOST_TITLE))
 
-    def _told(self, one: str, other: str, row: int, column: int, digits: int) -> str:
+    def _tip(self, one: str, other: str, row: int, column: int, digits: int) -> str:
         text = f"{self.title}\nclass {one}, other class {other}: {_text(self.mean[row, column], digits)}"
         if math.isfinite(self.std[row, column]):
             text += f" ± {_text(self.std[row, column], digits)}, {counted(self.seeds, 'seed')}"
@@ -150,7 +150,7 @@ def matrix_maps(results: Results, settings: list[Setting]) -> tuple[list[Drawing
 
 
 def _by_name(results: Results, settings: list[Setting]) -> dict[str, list[_Same]]:
-    found: dict[str, list[_Same]] = {}
+    same_by_name: dict[str, list[_Same]] = {}
     for setting in settings:
         by_name: dict[str, list[np.ndarray]] = {}
         for row in setting.finished:
@@ -160,11 +160,11 @@ def _by_name(results: Results, settings: list[Setting]) -> dict[str, list[_Same]
             stack = np.stack(parts)
             with np.errstate(invalid="ignore"):  # of what is infinite
                 std = stack.std(axis=0, ddof=1) if len(stack) > 1 else np.full_like(stack[0], math.nan)
-            groups = found.setdefault(name, [])
+            groups = same_by_name.setdefault(name, [])
             fresh = _Same(stack.mean(axis=0), std, len(stack))
             same = (group for group in groups if np.array_equal(group.mean, fresh.mean, equal_nan=True))
             group = next(same, None)
             if group is None:
                 groups.append(group := fresh)
             group.settings.append(setting)
-    return found
+    return same_by_name

@@ -46,8 +46,8 @@ def worst_clients(results: Results, settings: list[Setting]) -> list[Drawing]:
         mean, low, high = (100 * np.array([(s.mean, s.low, s.high) for s in summaries])).T
         axes.hlines(places, low, high, color=colour, linewidth=1.2)
         marks = axes.scatter(mean, places, color=colour, s=24, label=label, zorder=3, linewidths=0)
-        told = zip(chosen, summaries, strict=True)
-        sketch.tip(marks, [f"{setting.label}\n{label}: {describe(s, measured)}" for setting, s in told])
+        pairs = zip(chosen, summaries, strict=True)
+        sketch.tip(marks, [f"{setting.label}\n{label}: {describe(s, measured)}" for setting, s in pairs])
     name_rows(axes, [setting.label for setting in chosen])
     axes.set_xlabel("test accuracy (%)")
     sketch.figure.legend(loc="outside upper right", ncols=2, handletextpad=0.2)
@@ -64,13 +64,21 @@ def client_accuracy(results: Results, settings: list[Setting]) -> list[Drawing]:
     seeds = ", the clients of all seeds together" if len(results.seeds) > 1 else ""
     drawings = []
     for point, words in POINTS.items():
-        own = clients.loc[clients["point"] == point]
-        of_trial = {trial: own["accuracy"].to_numpy()[rows] for trial, rows in own.groupby("trial").indices.items()}
+        measured = clients.loc[clients["point"] == point]
+        of_trial = {
+            trial: measured["accuracy"].to_numpy()[rows] for trial, rows in measured.groupby("trial").indices.items()
+        }
         parts = [
-            [(line, np.concatenate(found)) for line in lines if (found := _of_finished(line.setting, of_trial))]
+            [
+                (line, np.concatenate(accuracies))
+                for line in lines
+                if (accuracies := _of_finished(line.setting, of_trial))
+            ]
             for _, lines in panels
         ]
-        span = limits(100 * value for lines in parts for _, found in lines for value in (found.min(), found.max()))
+        span = limits(
+            100 * value for lines in parts for _, accuracies in lines for value in (accuracies.min(), accuracies.max())
+        )
         if span is None:
             continue
         for number, ((title, _), lines) in enumerate(zip(panels, parts, strict=True), start=1):
@@ -78,9 +86,9 @@ def client_accuracy(results: Results, settings: list[Setting]) -> list[Drawing]:
             axes = sketch.figure.subplots()
             axes.set_xlim(0, 100)
             axes.set_ylim(*span)
-            for line, found in lines:
-                _rising(sketch, axes, line, found)
-            ends = [(line.label, line.colour, 100 * float(found.max())) for line, found in lines]
+            for line, accuracies in lines:
+                _rising(sketch, axes, line, accuracies)
+            ends = [(line.label, line.colour, 100 * float(accuracies.max())) for line, accuracies in lines]
             name_lines(axes, name, [end for end in ends if end[0]])
             axes.set_xlabel("clients, the worst-served first (%)")
             axes.set_ylabel("accuracy (%)")
@@ -107,8 +115,8 @@ def _rising(sketch: Sketch, axes: Axes, line: Line, accuracies: np.ndarray) -> N
     style = {"s": 4 if faint else 9, "linewidths": 0, "zorder": 3}
     marks = axes.scatter(100 * marked, 100 * values, color=line.colour, **style)
     measured, clients = quantity("accuracy"), counted(len(accuracies), "client")
-    told = [(percent(share), measured.text(value, unit=True)) for share, value in zip(marked, values, strict=True)]
-    sketch.tip(marks, [f"{line.setting.label}\n{share} of {clients}: at most {value}" for share, value in told])
+    texts = [(percent(share), measured.text(value, unit=True)) for share, value in zip(marked, values, strict=True)]
+    sketch.tip(marks, [f"{line.setting.label}\n{share} of {clients}: at most {value}" for share, value in texts])
 
 
 def _quantiles(accuracies: np.ndarray, shares: np.ndarray) -> np.ndarray:

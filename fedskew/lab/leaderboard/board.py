@@ -75,13 +75,13 @@ def board_of(folders: Mapping[str, Results], metric: str | None = None) -> Board
     metric = metric or first.metric
     for results in folders.values():
         check_metric(results, metric)
-    found, left_out = _trials(folders, metric)
-    require(bool(found), "folders", ", ".join(folders), f"have no finished trial with a {metric}", "name others")
-    rows = _grouped((method for method, _, _ in found), _method_label)
-    columns = _grouped((task for _, task, _ in found), _task_label)
+    placed, left_out = _trials(folders, metric)
+    require(bool(placed), "folders", ", ".join(folders), f"have no finished trial with a {metric}", "name others")
+    rows = _grouped((method for method, _, _ in placed), _method_label)
+    columns = _grouped((task for _, task, _ in placed), _task_label)
     places: dict[tuple[int, int], list[Repetition]] = {}
     row_of, column_of = ({one: number for number, one in enumerate(each)} for each in (rows, columns))
-    for method, task, run in found:
+    for method, task, run in placed:
         places.setdefault((row_of[key(method)], column_of[key(task)]), []).append(run)
     runs = {place: tuple(sorted(several, key=lambda run: run.seed)) for place, several in places.items()}
     larger = larger_is_better(first, metric)
@@ -100,7 +100,7 @@ def board_of(folders: Mapping[str, Results], metric: str | None = None) -> Board
 
 def _trials(folders: Mapping[str, Results], metric: str) -> tuple[list[tuple[Any, Any, Repetition]], list[str]]:
     """Return method, task and run of each finished trial, every computation once."""
-    found, left_out = [], list[str]()
+    placed, left_out = [], list[str]()
     known: dict[str, Repetition] = {}
     for source, results in folders.items():
         others = 0
@@ -111,20 +111,20 @@ def _trials(folders: Mapping[str, Results], metric: str) -> tuple[list[tuple[Any
             if row["status"] != "finished" or facts is None or facts.experiment is None or not math.isfinite(value):
                 others += 1
                 continue
-            own = (str(row["trial"]), facts.experiment, facts.code or "unknown", str(row["weights_sha256"]))
+            identity = (str(row["trial"]), facts.experiment, facts.code or "unknown", str(row["weights_sha256"]))
             needs = parts.needs([results.path / row["folder"]])
-            run = Repetition(int(row["seed"]), value, source, *own, values=facts.values, needs=needs)
+            run = Repetition(int(row["seed"]), value, source, *identity, values=facts.values, needs=needs)
             same = known.setdefault(run.experiment, run)
             if same is not run:
                 left_out += _of_double(same, run)
                 continue
             keys = keys_of[row["trial"]]
             method = {name: one for name, one in keys.items() if name.partition(".")[0] in METHOD}
-            found.append((method, {name: one for name, one in keys.items() if name not in method}, run))
+            placed.append((method, {name: one for name, one in keys.items() if name not in method}, run))
         if others:
             count = f"{others} of {len(results.trials)} trials"
             left_out.append(f"{count} of {source} have not finished, or have no {metric}")
-    return found, left_out
+    return placed, left_out
 
 
 def _of_double(first: Repetition, second: Repetition) -> list[str]:
@@ -154,14 +154,14 @@ def _grouped(groups: Iterable[Mapping[str, Any]], name: Any) -> dict[Hashable, s
 def _method_label(group: Mapping[str, Any], said: Sequence[str]) -> str:
     """Return ``fedavg → ccvr(lr=0.01), local.epochs=5``: the algorithms of the stages, then what else is said."""
     names = [field for field in group if field.endswith("algorithm.name")]
-    told = []
+    algorithms = []
     for field in names:
         prefix = field.removesuffix("name")
         inner = {name.removeprefix(prefix): group[name] for name in said if name.startswith(prefix) and name != field}
-        told.append(label({"name": group[field], **inner}))
+        algorithms.append(label({"name": group[field], **inner}))
     spoken = {name for field in names for name in said if name.startswith(field.removesuffix("name"))}
     rest = [f"{name}={label(group[name])}" for name in said if name not in spoken]
-    return ", ".join([" → ".join(told), *rest])
+    return ", ".join([" → ".join(algorithms), *rest])
 
 
 def _task_label(group: Mapping[str, Any], said: Sequence[str]) -> str:
@@ -185,7 +185,7 @@ def _cell(runs: tuple[Repetition, ...], best: bool) -> Cell:
 
 def _best(cells: Mapping[tuple[int, int], Sequence[Repetition]], larger: bool) -> set[tuple[int, int]]:
     """Return the best cell of each column, and those whose paired interval of the difference from it contains 0."""
-    found: set[tuple[int, int]] = set()
+    best_places: set[tuple[int, int]] = set()
     for column in {column for _, column in cells}:
         places = [place for place in cells if place[1] == column]
         means = {place: math.fsum(run.value for run in cells[place]) / len(cells[place]) for place in places}
@@ -195,5 +195,5 @@ def _best(cells: Mapping[tuple[int, int], Sequence[Repetition]], larger: bool) -
             pairs = [run.value - values[run.seed] for run in cells[place] if run.seed in values]
             figures = difference(pairs)
             if place == best or figures.low <= 0 <= figures.high:
-                found.add(place)
-    return found
+                best_places.add(place)
+    return best_places

@@ -76,8 +76,8 @@ def _data(board: Board) -> str:
         }
         for (row, column), cell in sorted(board.cells.items())
     ]
-    found = {"metric": board.metric, "cells": cells, "ranks": _ranks(board.ranks)}
-    return json.dumps(found, indent=1, allow_nan=False) + "\n"
+    plain = {"metric": board.metric, "cells": cells, "ranks": _ranks(board.ranks)}
+    return json.dumps(plain, indent=1, allow_nan=False) + "\n"
 
 
 def _ranks(ranks: Ranks | None) -> dict[str, Any] | None:

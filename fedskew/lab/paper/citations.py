@@ -73,12 +73,12 @@ def _trials_of(folder: Path) -> list[Path]:
 
 def _of_users_part(section: str, name: str, by_key: dict[str, str]) -> tuple[str, ...] | None:
     """Add the entries that a user's part brings, and return their keys; None where there are none."""
-    own = brought(section, name) or {}
-    for key, entry in own.items():
+    brought_entries = brought(section, name) or {}
+    for key, entry in brought_entries.items():
         if by_key.setdefault(key, entry).split() != entry.split():
             rule = f"brings an entry {key}, which is another one's key here"
             raise ConfigError(f"{section}.name", name, rule, "give the entry another key")
-    return tuple(own) or None
+    return tuple(brought_entries) or None
 
 
 def brought(section: str, name: str) -> dict[str, str] | None:
@@ -91,8 +91,8 @@ def brought(section: str, name: str) -> dict[str, str] | None:
         return None
     part = registry.find(name)
     for text in (part.__doc__, getattr(sys.modules.get(part.__module__), "__doc__", None)):
-        if own := _entries(text or "", f"{section}.name", name):
-            return own
+        if its_entries := _entries(text or "", f"{section}.name", name):
+            return its_entries
     return {}
 
 

@@ -110,20 +110,20 @@ def _view(number: int, verdict: Verdict, results: Results, rope: float) -> Claim
 
 
 def _beside(effects: ClaimEffects, measured: Quantity, several: bool) -> str:
-    told = []
+    sentences = []
     one = effects.improvement
     if math.isfinite(one.chance):
-        reach = f" (95 % interval {one.low:.2f} to {one.high:.2f})" if math.isfinite(one.low) else ""
-        told.append(f"Probability of improvement {one.chance:.2f}{reach}")
+        interval_of_chance = f" (95 % interval {one.low:.2f} to {one.high:.2f})" if math.isfinite(one.low) else ""
+        sentences.append(f"Probability of improvement {one.chance:.2f}{interval_of_chance}")
     if math.isfinite(effects.weakest.within):
         width = measured.text(effects.rope, unit=True).replace(" %", " points")
         where = " in the weakest cell" if several else ""
         shares = (effects.weakest.above, effects.weakest.within, effects.weakest.below)
-        told.append(
+        sentences.append(
             f"the mean difference{where} is above +{width} with probability {shares[0]:.2f}, "
             f"within ±{width} {shares[1]:.2f}, below −{width} {shares[2]:.2f}"
         )
-    return capitalised("; ".join(told))
+    return capitalised("; ".join(sentences))
 
 
 def _numbers(verdict: Verdict, measured: Quantity) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ def ledger_note(results: Results) -> str:
 def _facts(results: Results, settings: list[Setting]) -> list[tuple[str, str, str]]:
     """Return what was done, in figures: label, figure, detail."""
     trials: list[dict[str, Any]] = results.trials.to_dict("records")
-    asked, computed = (sum(row[name] for row in trials) for name in ("rounds_asked", "rounds_computed"))
+    planned, computed = (sum(row[name] for row in trials) for name in ("rounds_asked", "rounds_computed"))
     measured = quantity(results.metric, results.target_accuracy)
     best = ranked(settings, results.mode)
     rows = []
@@ -98,10 +98,10 @@ def _facts(results: Results, settings: list[Setting]) -> list[tuple[str, str, st
     else:
         rows.append(("status", trials[0]["status"], trials[0]["reason"] or ""))
         rows.append(("seed", seeds_text(results.seeds), ""))
-    rows.append(("rounds asked for", f"{asked:,}", ""))
+    rows.append(("rounds asked for", f"{planned:,}", ""))
     saved = sum(row["rounds_asked"] - row["rounds_computed"] for row in trials if row["status"] == "finished")
     rows.append(
-        ("rounds computed", f"{computed:,}", f"reuse saved {saved:,} ({percent(saved / asked)})" if saved else "")
+        ("rounds computed", f"{computed:,}", f"reuse saved {saved:,} ({percent(saved / planned)})" if saved else "")
     )
     oracles = sum(row["breaks_privacy"] == 1 for row in trials)
     if oracles:

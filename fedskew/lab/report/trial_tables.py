@@ -91,7 +91,7 @@ def trials_table(results: Results) -> Table:
 
 def schedules(results: Results) -> dict[str, str]:
     """Describe what changed in mid-run, for trials in which something did (population-based training)."""
-    found = {}
+    by_trial = {}
     for trial, folder in zip(results.trials["trial"], results.trials["folder"], strict=True):
         path = results.path / folder / RECORD
         try:
@@ -99,10 +99,10 @@ def schedules(results: Results) -> dict[str, str]:
         except RunFolderError:  # it is named as damaged
             changes = []
         if changes:
-            found[trial] = "; ".join(
+            by_trial[trial] = "; ".join(
                 f"from round {change['first_round']}: {setting_label(change['set'])}" for change in changes
             )
-    return found
+    return by_trial
 
 
 def failures(results: Results) -> list[tuple[str, str]]:
@@ -113,8 +113,8 @@ def failures(results: Results) -> list[tuple[str, str]]:
         if row["status"] == "failed":
             setting = setting_label({name: row[name] for name in names})
             by_reason.setdefault(row["reason"] or "no reason was recorded", []).append(f"{row['trial']} ({setting})")
-    found = []
+    rows = []
     for reason, trials in by_reason.items():
         more = f" and {len(trials) - 3} more" if len(trials) > 4 else ""
-        found.append((reason, ", ".join(trials[:3] if more else trials) + more))
-    return found
+        rows.append((reason, ", ".join(trials[:3] if more else trials) + more))
+    return rows

@@ -28,17 +28,17 @@ MOST_NAMED = 30  # classes
 @matplotlib.rc_context(STYLE)
 def draw_matrices(folder: RunFolder, classes: Sequence[str]) -> None:
     """Write ``matrices.png``, a heat map of each matrix of ``matrices.parquet``."""
-    found = [Panel.of_run(name, matrix) for name, matrix in matrices.load(folder.path).items()]
-    columns = min(len(found), MOST_COLUMNS)
-    rows, side = math.ceil(len(found) / columns), min(max(0.36 * len(classes), 2.4), 6.0)
+    shown = [Panel.of_run(name, matrix) for name, matrix in matrices.load(folder.path).items()]
+    columns = min(len(shown), MOST_COLUMNS)
+    rows, side = math.ceil(len(shown) / columns), min(max(0.36 * len(classes), 2.4), 6.0)
     sketch = Sketch(columns * (side + 1.6), rows * (side + 0.9) + 0.2)
     panels = sketch.figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes, panel in zip(panels, found, strict=False):
+    for axes, panel in zip(panels, shown, strict=False):
         panel.draw(sketch, axes, numbered(classes), side)
-    for axes in panels[len(found) :]:
+    for axes in panels[len(shown) :]:
         axes.set_visible(False)
     sketch.figure.suptitle(
-        f"{title_of(folder)}\n{' '.join(panel.note for panel in found)}".strip(), fontsize=9, x=0.01, ha="left"
+        f"{title_of(folder)}\n{' '.join(panel.note for panel in shown)}".strip(), fontsize=9, x=0.01, ha="left"
     )
     write_atomically(folder.path / "matrices.png", sketch.finish("matrices", "").png)
 
