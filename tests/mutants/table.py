@@ -57,6 +57,18 @@ BASE = (
 
 ALGORITHM = (
     mutant(
+        "a mark that wants all its fields",
+        "if any(getattr(algorithm, name) == value for name, value in fields.items()):",
+        "if all(getattr(algorithm, name) == value for name, value in fields.items()):",
+        "test_hooks.py::test_a_mark_belongs_to_its_hook",
+    ),
+    mutant(
+        "a hook that is idle and acts all the same",
+        "return overrides(algorithm, hook) and not (is_idle is not None and is_idle(algorithm, context, phase))",
+        "return overrides(algorithm, hook)",
+        "test_hooks.py::test_phases_and_rounds_count",
+    ),
+    mutant(
         "a share of an epoch that is rounded down",
         "return math.ceil(Fraction(repr(epochs)) * per_pass)",
         "return math.floor(Fraction(repr(epochs)) * per_pass)",
