@@ -65,6 +65,16 @@ class ClientProgress:
         if phase.name:
             self.ends[phase.name] = self.previous
 
+    def result(
+        self, end: ModelState, upload: Tensors, weight: float, new_state: Tensors, personal: ModelState
+    ) -> ClientResult:
+        """Make the result of a client whose phases have come to ``end``."""
+        task = self.task
+        buffers = end.buffers if task.algorithm.shares_buffers else end.buffers[:0]
+        return ClientResult(
+            task.number, task.num_examples, self.steps, upload, weight, new_state, end.weights, buffers, personal
+        )
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ClientResult:

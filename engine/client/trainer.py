@@ -119,9 +119,7 @@ class Trainer:
         rounds = [self._begun(tasks[index]) for index in order]
         together = VmapLoop(self.net, self.rows, rounds, self.forward, self.programs, probe)
         in_turn([together.phases()])
-        losses = together.losses() if probe else [None] * len(rounds)
-        weights, buffers = together.stack.all_weights(), together.stack.all_buffers()
-        results = dict(zip(order, self._results(rounds, weights, buffers, losses), strict=True))
+        results = dict(zip(order, self._results([together], probe), strict=True))
         return [results[index] for index in range(len(tasks))]
 
     def train_in_lanes(self, tasks: Sequence[ClientTask], probe: bool = False) -> list[ClientResult | ClientError]:
@@ -142,23 +140,16 @@ class Trainer:
             finally:  # of a client that fails, too: others go on in memory that steps still read
                 for programs in self.lanes:
                     programs.settle()
-            losses = [pair for loop in loops for pair in loop.losses()] if probe else [None] * len(loops)
-            weights, buffers = (
-                torch.cat(own)
-                for own in zip(*((loop.stack.all_weights(), loop.stack.all_buffers()) for loop in loops), strict=True)
-            )
-            results |= zip(chosen, self._results(rounds, weights, buffers, losses), strict=True)
+            results |= zip(chosen, self._results(loops, probe), strict=True)
         return [results[index] for index in range(len(tasks))]
 
-    def _results(
-        self,
-        rounds: Sequence[ClientProgress],
-        weights: Tensor,
-        buffers: Tensor,
-        losses: Sequence[tuple[float, float] | None],
-    ) -> Iterator[ClientResult | ClientError]:
-        """Yield each client's result, with the weights [K, P] and buffers [K, Q] of all at their ends."""
+    def _results(self, loops: Sequence[VmapLoop], probe: bool) -> Iterator[ClientResult | ClientError]:
+        """Yield the results of all loops' clients, in the loops' order, at the ends of their phases."""
+        losses = [pair for loop in loops for pair in (loop.losses() if probe else [None] * len(loop.members))]
+        weights = _joined([loop.stack.all_weights() for loop in loops])  # [K, P]
+        buffers = _joined([loop.stack.all_buffers() for loop in loops])  # [K, Q]
         are_finite = is_finite(weights, buffers)  # of all at once, and of each where it matters which
+        rounds = [progress for loop in loops for progress in loop.members]
         for progress, *pieces, pair in zip(rounds, weights.unbind(), buffers.unbind(), losses, strict=True):
             end = ModelState(*pieces)
             try:
@@ -192,17 +183,7 @@ class Trainer:
         has_hooks = overrides(algorithm, "upload") or overrides(algorithm, "weight")
         if has_hooks or isinstance(algorithm, Personalised) or progress.state or progress.ends:
             return None
-        return ClientResult(
-            number=task.number,
-            num_examples=task.num_examples,
-            steps=progress.steps,
-            upload={"weights": end.weights},
-            weight=float(task.num_examples),
-            new_state={},
-            weights=end.weights,
-            buffers=end.buffers if algorithm.shares_buffers else end.buffers[:0],
-            personal=end,
-        )
+        return progress.result(end, {"weights": end.weights}, float(task.num_examples), {}, personal=end)
 
     def _result(self, progress: ClientProgress, end: ModelState) -> ClientResult:
         """What a client's round comes to, with ``end`` in the net; raises :class:`ClientError` if it diverged."""
@@ -242,17 +223,8 @@ class Trainer:
             raise self._diverged(progress, f"entry {name!r} of its {group} is")
         if not math.isfinite(weight):
             raise self._diverged(progress, "its upload's weight is")
-        return ClientResult(
-            number=task.number,
-            num_examples=task.num_examples,
-            steps=progress.steps,
-            upload=upload,
-            weight=weight,
-            new_state=kept(algorithm.kinds, new_state, client),
-            weights=end.weights,
-            buffers=end.buffers if algorithm.shares_buffers else end.buffers[:0],
-            personal=personalised.personal_after(algorithm, run, received, new_state),
-        )
+        personal = personalised.personal_after(algorithm, run, received, new_state)
+        return progress.result(end, upload, weight, kept(algorithm.kinds, new_state, client), personal)
 
     def _diverged(self, progress: ClientProgress, what: str) -> ClientError:
         """The error to raise where ``what`` is not finite; the step is found by training the client once more."""
@@ -345,3 +317,7 @@ def _lower_rates(phases: Sequence[Phase], lr: float) -> str:
     if all(phase.lr is None and phase.emit == "step" for phase in phases):
         return f" with lr={lr:g}; lower local.lr"
     return "; lower the algorithm's own learning rates and local.lr"
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
