@@ -13,14 +13,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
 from algorithms.personal_model import PersonalModel
 from engine.algorithm import Clients, ClientView, Compute, Context, Entries, Kind, Net, PostTraining, Setting, Tensors
-from engine.base.errors import ConfigError, RunError, require
+from engine.base.declared import Doc, Ge
+from engine.base.errors import ConfigError, RunError
 
 CHUNK_ROWS = 500  # of one forward pass
 
@@ -55,7 +56,7 @@ def spread(logits: Tensor, known: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Answers(PostTraining, PersonalModel):
-    per_class: int = 100  # n_c: public samples of each class
+    per_class: Annotated[int, Ge(1), Doc("n_c, public images of each class that clients answer")] = 100
 
     entries: ClassVar[Entries] = {
         **PersonalModel.entries,
@@ -65,10 +66,6 @@ class Answers(PostTraining, PersonalModel):
     symbols: ClassVar[Mapping[str, str]] = {"n_c": "per_class"}
     global_model: ClassVar[bool] = False
     mixed_models: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        count, repair = self.per_class, "for example 100"
-        require(count >= 1, "per_class", count, "must be at least 1 public sample of each class", repair)
 
     def check(self, setting: Setting) -> None:
         for before in setting.before:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.base.errors import require
+from engine.base.declared import Doc, Gt, Le, MinLen, Neutral
 
 Drawn = tuple[int, ...]  # as many as the transform takes
 
@@ -25,16 +25,20 @@ RATIO = (3 / 4, 4 / 3)  # those of the crops by which ImageNet networks are trai
 class BatchTransforms:
     """Fields, a draw and its use, for an algorithm."""
 
-    # resize: to a drawn size; resize_back: and again to the one it had; rotate: by quarter turns; crop: a drawn part
-    # of the image, enlarged to its size; none: as it is
-    transform: Literal["resize", "resize_back", "rotate", "crop", "none"] = "resize"
-    scales: tuple[float, ...] = (1.0, 0.875, 0.75)  # of the images' own size; one is drawn for a resize
-
-    def check_transform(self) -> None:
-        """Refuse fields out of range."""
-        inside = len(self.scales) > 0 and all(0 < scale <= 1 for scale in self.scales)
-        rule = "must be one or more numbers above 0 and at most 1"
-        require(inside, "scales", list(self.scales), rule, "for example scales=[1.0, 0.875, 0.75]")
+    transform: Annotated[
+        Literal["resize", "resize_back", "rotate", "crop", "none"],
+        Doc(
+            "what becomes of the images first: a drawn size; that and back again; quarter turns; a drawn part, "
+            "enlarged; nothing. The first is not for models that take images of one size"
+        ),
+        Neutral("none", "leaves images as they are"),
+    ] = "resize"
+    scales: Annotated[
+        tuple[Annotated[float, Gt(0), Le(1)], ...],
+        MinLen(1),
+        Doc("sizes of which one is drawn for each resize, as shares of the images' own"),
+        Neutral([1.0], "is no resize"),
+    ] = (1.0, 0.875, 0.75)
 
     @property
     def changes_size(self) -> bool:

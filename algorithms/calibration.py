@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from engine.algorithm import Compute, Net, ParamLayout, PostTraining, Setting, Tensors, TrainingTools
+from engine.base.declared import Doc, Ge, Gt, Lt, Neutral
 from engine.base.errors import RunError, require
 
 
@@ -36,19 +37,17 @@ def fit_head(
 class HeadCalibration(PostTraining):
     """The head's training. Public variants of its values: spec 1.8."""
 
-    init: Literal["aggregated", "random"] = "aggregated"  # where the head starts
-    lr: float = 0.01
-    momentum: float = 0.9  # 0 is none
-    weight_decay: float = 1e-5  # 0 is none
-    batch_size: int = 64
-    epochs: int = 10  # 0 leaves the model as it is, to the bit, and asks nothing of clients
-
-    def __post_init__(self) -> None:
-        require(self.lr > 0, "lr", self.lr, "must be greater than 0", "for example 0.01")
-        require(0 <= self.momentum < 1, "momentum", self.momentum, "must be at least 0 and below 1", "0 is none")
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "must be at least 0", "0 is none")
-        require(self.batch_size >= 1, "batch_size", self.batch_size, "must be at least 1", "for example 64")
-        require(self.epochs >= 0, "epochs", self.epochs, "must be at least 0", "0 leaves the model as it is")
+    init: Annotated[Literal["aggregated", "random"], Doc("where the head starts")] = "aggregated"
+    lr: Annotated[float, Gt(0), Doc("of the head's SGD")] = 0.01
+    momentum: Annotated[float, Ge(0), Lt(1), Doc("of the head's SGD"), Neutral(0, "is none")] = 0.9
+    weight_decay: Annotated[float, Ge(0), Doc("of the head's SGD"), Neutral(0, "is none")] = 1e-5
+    batch_size: Annotated[int, Ge(1), Doc("features of a step")] = 64
+    epochs: Annotated[
+        int,
+        Ge(0),
+        Doc("passes over the features"),
+        Neutral(0, "leaves the model as it is, to the bit, and asks nothing of clients"),
+    ] = 10
 
     def check(self, setting: Setting) -> None:
         head = getattr(setting.model, "head", "linear")

@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -64,41 +64,81 @@ from engine.algorithm import (
     TrainingTools,
     idle_when,
 )
+from engine.base.declared import Doc, Ge, Gt, Neutral
 from engine.base.errors import ConfigError, nearest, require
 from engine.models.outline import outline
 
-LEAST = {  # of fields that have one; a batch of one image has no moments, and half a channel is none
-    **dict.fromkeys(("lam", "beta", "gamma", "gen_bn_eps"), 0),
-    **dict.fromkeys(("refresh", "fake_batch", "gen_steps", "noise"), 1),
-    **dict.fromkeys(("gen_batch", "gen_width"), 2),
-}
 SOURCES = {"cbfl": "generator", "dcgan": "lent"}  # kind of generator -> the entry in which a client finds it
 
 
 @dataclass(frozen=True)
 class Cbfl(Generative, FedAvg):
-    lam: float = 1.0  # lambda; 0 is FedAvg on a model without BatchNorm, which else has generated rows in its batches
-    beta: float = 400.0  # of attention transfer, within lambda's term; 0 is soft labels alone
-    gamma: float = 10.0  # of the generator's gap of BatchNorm statistics; 0 is class decisions alone
-    refresh: int = 3  # q_G: rounds between new generators; 1 is every round, as in the text
-    fake_batch: int = 70  # B_f: generated rows of a step
-    sampler: Sampler = "balanced"
-    fewest: int = 0  # classes that sampler=fewest draws from
-    fake_loss: Literal["distill", "ce"] = "distill"  # ce: lambda CE(generated, class asked for), an ablation
-    temperature: float = 5.0  # of soft labels
-    kd_direction: Literal["teacher_student", "student_teacher"] = "teacher_student"  # text: KL(student || teacher)
-    teacher: Literal["at_refresh", "current"] = "at_refresh"  # text: current, which is the same with refresh=1
-    forward: Literal["concat", "separate"] = "concat"  # one pass over both, or one pass each
-    attention_layers: tuple[str, ...] = ()  # none: every block whose output makes sense to compare
-    generator: Literal["cbfl", "gaussian_noise", "dcgan"] = "cbfl"
-    gen_scope: Literal["shared", "client"] = "shared"  # client: each trains one for itself whenever it takes part
-    gen_steps: int = 1000  # I_G
-    gen_batch: int = 256  # B_G
-    gen_lr: float = 0.003
-    gen_width: int = 128  # channels of its first layers
-    gen_bn_eps: float = 0.8
-    bns_reduction: Literal["mean", "sum"] = "mean"  # over BatchNorm layers; text: sum
-    noise: int = 100  # numbers that an image is made from
+    lam: Annotated[float, Ge(0), Doc("lambda, weight of distillation"), Neutral(0, "is FedAvg without BatchNorm")] = 1.0
+    beta: Annotated[
+        float, Ge(0), Doc("weight of attention maps within the distillation"), Neutral(0, "is soft labels alone")
+    ] = 400.0
+    gamma: Annotated[
+        float,
+        Ge(0),
+        Doc("weight of BatchNorm's statistics in the generator's loss"),
+        Neutral(0, "is class decisions alone"),
+    ] = 10.0
+    refresh: Annotated[int, Ge(1), Doc("q_G, rounds between new generators; 1 is every round, as in the text")] = 3
+    fake_batch: Annotated[int, Ge(1), Doc("B_f, generated rows of a step")] = 70
+    sampler: Annotated[
+        Sampler,
+        Doc(
+            "which classes generator=cbfl makes: rarer ones more often, all alike, the rarest alone, or what makes a "
+            "step as balanced as can be"
+        ),
+    ] = "balanced"
+    fewest: Annotated[int, Ge(0), Doc("how many classes sampler=fewest draws from, at most the data's")] = 0
+    fake_loss: Annotated[
+        Literal["distill", "ce"],
+        Doc(
+            "on generated rows: the global model's answers and maps; or cross entropy of the class asked for, an "
+            "ablation that ignores beta, temperature, teacher and the like"
+        ),
+    ] = "distill"
+    temperature: Annotated[float, Gt(0), Doc("T_kd, of soft labels")] = 5.0
+    kd_direction: Annotated[
+        Literal["teacher_student", "student_teacher"],
+        Doc("of the divergence of soft labels; the paper's text has KL(student to teacher), the second"),
+    ] = "teacher_student"
+    teacher: Annotated[
+        Literal["at_refresh", "current"],
+        Doc(
+            "the global model of the last refresh, or of the round as in the paper's text; with refresh=1 they are "
+            "the same"
+        ),
+    ] = "at_refresh"
+    forward: Annotated[Literal["concat", "separate"], Doc("own and generated rows in one pass, or one each")] = "concat"
+    attention_layers: Annotated[
+        tuple[str, ...], Doc("blocks whose maps are compared; none: all that the model names")
+    ] = ()
+    generator: Annotated[
+        Literal["cbfl", "gaussian_noise", "dcgan"],
+        Doc(
+            "what makes images: the paper's, noise itself, or GANs that clients train on their rows and share; noise "
+            "has no use for the fields of a generator, nor GANs for gamma"
+        ),
+    ] = "cbfl"
+    gen_scope: Annotated[
+        Literal["shared", "client"],
+        Doc(
+            "one generator of the server; or each client its own whenever it takes part, whatever refresh says, "
+            "which needs teacher=current"
+        ),
+    ] = "shared"
+    gen_steps: Annotated[int, Ge(1), Doc("I_G, steps of a generator's training, by Adam")] = 1000
+    gen_batch: Annotated[int, Ge(2), Doc("B_G, images of each of them; one image has no moments")] = 256
+    gen_lr: Annotated[float, Gt(0), Doc("learning rate of a generator")] = 0.003
+    gen_width: Annotated[int, Ge(2), Doc("channels of a generator's first layers")] = 128
+    gen_bn_eps: Annotated[float, Ge(0), Doc("eps of a generator's inner BatchNorm layers")] = 0.8
+    bns_reduction: Annotated[Literal["mean", "sum"], Doc("over BatchNorm layers; the paper's text has the sum")] = (
+        "mean"
+    )
+    noise: Annotated[int, Ge(1), Doc("numbers that an image is made from")] = 100
 
     entries: ClassVar[Entries] = {
         **Algorithm.entries,
@@ -122,12 +162,6 @@ class Cbfl(Generative, FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, least in LEAST.items():
-            value, repair = getattr(self, name), f"for example {name}={getattr(type(self), name)}"
-            require(value >= least, name, value, f"must be at least {least}", repair)
-        for name in ("temperature", "gen_lr"):
-            value = getattr(self, name)
-            require(value > 0, name, value, "must be greater than 0", f"for example {name}={getattr(type(self), name)}")
         chosen = self.sampler == "fewest"
         require(
             (self.fewest >= 1) == chosen,

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from torch import Tensor
 from algorithms.calibration import HeadCalibration
 from engine.algorithm import Clients, ClientView, Compute, Context, Net, ParamLayout, Setting, Tensors, TrainingTools
 from engine.algorithm.moments import Moments, from_message, merge, moments_of, to_message, unpack, words
+from engine.base.declared import Doc, Ge, Gt, Le, Neutral
 from engine.base.errors import RunError, require
 
 log = logging.getLogger("fedskew")
@@ -93,29 +94,46 @@ def draw_features(
 
 @dataclass(frozen=True)
 class Ccvr(HeadCalibration):
-    samples_per_class: int = 100  # M: the paper has 100 for CIFAR-10, 500 for CIFAR-100, 1000 for CINIC-10
-    allocation: Literal["equal", "proportional"] = "equal"  # M_c = M, or M_c = C M N_c / |D|, at least 1
-    cov: Literal["full", "diag", "shared"] = "full"  # of a class, its diagonal alone, or pooled within classes
-    shrink: float = 0.0  # rho: towards (tr Sigma / d) I; 0 is none
-    clip_nonneg: bool = False  # virtual features below 0 become 0, for bodies that end in a ReLU
-    tukey_lambda: float = 1.0  # power of the features, of virtual, real and test rows alike; 1 is none
-    min_upload_count: int = 1  # a client keeps classes to itself that it has fewer rows of; 1 keeps none
-    min_cov_count: int = 2  # a class with fewer rows in all has the covariance that is pooled within classes
+    samples_per_class: Annotated[
+        int,
+        Ge(1),
+        Doc("M, virtual features of a class; the paper: 100 for CIFAR-10, 500 for CIFAR-100, 1000 for CINIC-10"),
+    ] = 100
+    allocation: Annotated[
+        Literal["equal", "proportional"],
+        Doc("as many of each class; or by its share of the data, M_c = C M N_c / N, at least 1"),
+    ] = "equal"
+    cov: Annotated[
+        Literal["full", "diag", "shared"], Doc("covariance of a class, its diagonal alone, or pooled within classes")
+    ] = "full"
+    shrink: Annotated[
+        float,
+        Ge(0),
+        Le(1),
+        Doc("rho, share of a multiple of the identity with the same trace, (tr Sigma / d) I"),
+        Neutral(0, "is none"),
+    ] = 0.0
+    clip_nonneg: Annotated[
+        bool, Doc("virtual features below 0 become 0, for bodies that end in a ReLU"), Neutral(False, "leaves them")
+    ] = False
+    tukey_lambda: Annotated[
+        float,
+        Gt(0),
+        Doc("power of the features, of virtual, real and test rows alike"),
+        Neutral(1, "leaves features as they are"),
+    ] = 1.0
+    min_upload_count: Annotated[
+        int, Ge(1), Doc("rows of a class below which a client keeps it to itself"), Neutral(1, "keeps no class back")
+    ] = 1
+    min_cov_count: Annotated[
+        int,
+        Ge(2),
+        Doc("rows of a class in all below which its covariance is the pooled one: one row has none"),
+        Neutral(2, "pools none"),
+    ] = 2
 
     neutral: ClassVar = {"epochs": 0}
     symbols: ClassVar[Mapping[str, str]] = {"M": "samples_per_class", "rho": "shrink"}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        count, repair = self.samples_per_class, "for example 100"
-        require(count >= 1, "samples_per_class", count, "must be at least 1 virtual feature of each class", repair)
-        require(0 <= self.shrink <= 1, "shrink", self.shrink, "must be a share from 0 to 1", "0 is none")
-        power = self.tukey_lambda
-        require(power > 0, "tukey_lambda", power, "must be greater than 0", "1 leaves features as they are")
-        least = self.min_upload_count
-        require(least >= 1, "min_upload_count", least, "must be at least 1 row", "1 keeps no class back")
-        least = self.min_cov_count
-        require(least >= 2, "min_cov_count", least, "must be at least 2: one row has no covariance", "for example 2")
 
     def check(self, setting: Setting) -> None:
         super().check(setting)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -28,7 +28,7 @@ from algorithms.common_features import CommonSpace
 from algorithms.distillation import Distillation, Lesson, public_lesson, samples_per_class
 from algorithms.skd2 import Skd2
 from engine.algorithm import Clients, ClientView, Compute, Context, Net, Tensors, TrainingTools
-from engine.base.errors import require
+from engine.base.declared import Doc, Ge, Neutral
 from engine.models.model import fresh
 
 
@@ -72,9 +72,16 @@ class CflAmalgam(Skd2):
     lr: float = 0.001
     weight_decay: float = 1e-4
     optimizer: Literal["sgd", "adam"] = "adam"
-    answer_weight: float = 1.0  # w1, of merged logits
-    feature_weight: float = 10.0  # w2, of the discrepancy in the common space; 0 asks for no features
-    decoder_weight: float = 10.0  # w3, of what decoders lose of teachers' features; 0 is none
+    answer_weight: Annotated[float, Ge(0), Doc("w1, of the merged logits"), Neutral(0, "is none")] = 1.0
+    feature_weight: Annotated[
+        float,
+        Ge(0),
+        Doc("w2, of the discrepancy of features in the common space"),
+        Neutral(0, "is none, and asks for no features"),
+    ] = 10.0
+    decoder_weight: Annotated[
+        float, Ge(0), Doc("w3, of what is lost where teachers' features are decoded"), Neutral(0, "is none")
+    ] = 10.0
 
     symbols: ClassVar[Mapping[str, str]] = {
         **Distillation.symbols,
@@ -83,11 +90,6 @@ class CflAmalgam(Skd2):
         "w3": "decoder_weight",
     }
     breaks_privacy: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("answer_weight", "feature_weight", "decoder_weight"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "must be at least 0", "0 is none")
 
     def answers_loss(self, logits: Tensor, lesson: Lesson) -> Tensor:
         return self.answer_weight * super().answers_loss(logits, lesson)

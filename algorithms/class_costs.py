@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +25,7 @@ from torch import Tensor
 
 from algorithms.distillation import Distillation
 from engine.algorithm import Clients, Context, Entries, Kind, Tensors
+from engine.base.declared import Doc, Ge, Gt, Neutral
 from engine.base.errors import require
 
 Mode = Literal["minshift", "raw", "softmax"]
@@ -118,11 +119,26 @@ def row_weights(levels: Tensor, power: float = 1.0) -> Tensor:
 class ClassCosts(Distillation):
     """A method whose loss knows misclassification costs; to stand before the method in a class's bases."""
 
-    r_mode: Mode = "minshift"  # what classes have in common: see correlation; raw is the paper's
-    r_temperature: float = 4.0  # T_r of r_mode=softmax
-    fill: Fill = "row_mean"  # of pairs of classes that no teacher knows both of
-    row_weight: bool = True  # weigh samples by omega of their class; false: the loss as printed, where G cancels
-    g_power: float = 1.0  # gamma: omega is (-log G)^gamma, of mean 1; 0 is no weight
+    r_mode: Annotated[
+        Mode,
+        Doc(
+            "ratios by which classes are alike: of logits that start at a tenth of their range, of raw ones as "
+            "printed, or of their exponentials"
+        ),
+    ] = "minshift"
+    r_temperature: Annotated[float, Gt(0), Doc("T_r, of r_mode=softmax")] = 4.0
+    fill: Annotated[
+        Fill,
+        Doc("what pairs of classes that no teacher knows both of get: the row's mean, with its diagonal or without"),
+    ] = "row_mean"
+    row_weight: Annotated[
+        bool,
+        Doc("weigh images by omega, the imbalance level of their class"),
+        Neutral(False, "is the loss as printed, in which it cancels"),
+    ] = True
+    g_power: Annotated[
+        float, Ge(0), Doc("gamma, power of that level: omega is (-log G)^gamma, of mean 1"), Neutral(0, "is no weight")
+    ] = 1.0
 
     entries: ClassVar[Entries] = {
         **Distillation.entries,
@@ -132,12 +148,6 @@ class ClassCosts(Distillation):
         "imbalance": Kind.TENSOR,  # [C] -log G
     }
     symbols: ClassVar[Mapping[str, str]] = {**Distillation.symbols, "T_r": "r_temperature", "gamma": "g_power"}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        heat, power = self.r_temperature, self.g_power
-        require(heat > 0, "r_temperature", heat, "must be greater than 0", "for example r_temperature=4.0")
-        require(power >= 0, "g_power", power, "must be at least 0", "0 is no weight")
 
     def prepare(self, server: Tensors, clients: Clients, context: Context) -> Tensors:
         rule = "compares classes, and the data have one: nothing can be mistaken, so that there are no costs"

@@ -7,14 +7,15 @@ network; what is left here is FedAvg on it, and with ``mu`` above 0 the two reme
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from algorithms.clsprox import ClsProx
 from engine.algorithm import Requires
+from engine.base.declared import Doc, Ge, Neutral
 
 
 @dataclass(frozen=True)
 class ClsNorm(ClsProx):
-    mu: float = 0.0  # of ClsProx; 0 is FedAvg on the normalised head
+    mu: Annotated[float, Ge(0), Doc("weight of ClsProx's term"), Neutral(0, "is FedAvg on the normalised head")] = 0.0
 
     requires: ClassVar[Requires] = Requires(model={"head": "normalised"})

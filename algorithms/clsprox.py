@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated
 
 from torch import Tensor
 
 from algorithms.fedprox import FedProx
 from engine.algorithm import Client, Tensors, idle_when
+from engine.base.declared import Doc, Ge, Neutral
 
 
 @dataclass(frozen=True)
 class ClsProx(FedProx):
-    neutral: ClassVar = {"mu": 0.0}
+    mu: Annotated[float, Ge(0), Doc("weight of the proximal term of the classifier"), Neutral(0, "is FedAvg")] = 0.01
 
     @idle_when(mu=0)
     def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:

@@ -23,7 +23,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -43,7 +43,8 @@ from engine.algorithm import (
     Tensors,
     TrainingTools,
 )
-from engine.base.errors import ConfigError, RunError, require
+from engine.base.declared import Doc, Ge, Gt, Le, Lt, Neutral
+from engine.base.errors import ConfigError, RunError
 
 log = logging.getLogger("fedskew")
 
@@ -137,16 +138,24 @@ class Lesson:
 class Distillation(PostTraining):
     """A student's training on the public set, after a stage ``answers``."""
 
-    alpha: float = 0.5  # weight of the answers against the labels; 0 is training on the public set alone
-    temperature: float = 3.0  # tau, of teachers and student
-    tau_squared: bool = False  # multiply the answers' part by tau^2, as some code does
-    epochs: int = 20  # 0 leaves the student as it is
-    batch_size: int = 64
-    lr: float = 0.05
-    momentum: float = 0.9  # of sgd; 0 is none
-    weight_decay: float = 5e-4  # 0 is none
-    optimizer: Literal["sgd", "adam"] = "sgd"
-    schedule: Literal["constant", "cosine"] = "cosine"  # of the learning rate, by epoch
+    alpha: Annotated[
+        float, Ge(0), Le(1), Doc("weight of the answers against the labels"), Neutral(0, "is labels alone")
+    ] = 0.5
+    temperature: Annotated[float, Gt(0), Doc("tau, of teachers and student")] = 3.0
+    tau_squared: Annotated[
+        bool, Doc("multiply the answers' part by tau^2, as some code does"), Neutral(False, "leaves it")
+    ] = False
+    epochs: Annotated[
+        int, Ge(0), Doc("passes of the student over the public images"), Neutral(0, "leaves the student as it is")
+    ] = 20
+    batch_size: Annotated[int, Ge(1), Doc("public images of a step")] = 64
+    lr: Annotated[float, Gt(0), Doc("of the student's training")] = 0.05
+    momentum: Annotated[float, Ge(0), Lt(1), Doc("of the student's SGD"), Neutral(0, "is none")] = 0.9
+    weight_decay: Annotated[float, Ge(0), Doc("of the student's training"), Neutral(0, "is none")] = 5e-4
+    optimizer: Annotated[Literal["sgd", "adam"], Doc("of the student")] = "sgd"
+    schedule: Annotated[
+        Literal["constant", "cosine"], Doc("of the student's learning rate, by epoch"), Neutral("constant", "keeps it")
+    ] = "cosine"
 
     entries: ClassVar[Entries] = {
         **Algorithm.entries,
@@ -155,16 +164,6 @@ class Distillation(PostTraining):
     }
     symbols: ClassVar[Mapping[str, str]] = {"tau": "temperature"}
     mixed_models: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        require(0 <= self.alpha <= 1, "alpha", self.alpha, "must be a share from 0 to 1", "0 is labels alone")
-        for name in ("temperature", "lr"):
-            value = getattr(self, name)
-            require(value > 0, name, value, "must be greater than 0", f"for example {name}={getattr(type(self), name)}")
-        require(0 <= self.momentum < 1, "momentum", self.momentum, "must be at least 0 and below 1", "0 is none")
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "must be at least 0", "0 is none")
-        require(self.batch_size >= 1, "batch_size", self.batch_size, "must be at least 1", "for example 64")
-        require(self.epochs >= 0, "epochs", self.epochs, "must be at least 0", "0 leaves the student as it is")
 
     @property
     def keeps_head(self) -> bool:
@@ -265,8 +264,12 @@ def train_student(tools: TrainingTools, shared: Tensors, method: Distillation) -
 class ByTeacher(Distillation):
     """A method whose KD has a term for each teacher."""
 
-    kd_reduce: Literal["sum", "mean"] = "sum"  # over teachers; with sum alpha weighs more the more teachers there are
-    only_relevant: bool = False  # of a sample's teachers only those that know its class
+    kd_reduce: Annotated[
+        Literal["sum", "mean"], Doc("over teachers; with sum alpha weighs more the more teachers there are")
+    ] = "sum"
+    only_relevant: Annotated[
+        bool, Doc("of an image's teachers only those that know its class"), Neutral(False, "is all of them")
+    ] = False
 
     @abstractmethod
     def teacher_losses(self, logits: Tensor, lesson: Lesson) -> Tensor:

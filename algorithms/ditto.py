@@ -11,33 +11,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from algorithms.personal_model import PersonalModel
 from engine.algorithm import Client, Context, LocalRun, ModelState, Phase, PhaseResult, Tensors, idle_when
-from engine.base.errors import require
+from engine.base.declared import Doc, Ge, Neutral
 
 
 @dataclass(frozen=True)
 class Ditto(PersonalModel, FedAvg):
-    lam: float = 0.1  # lambda; 0 is local training beside FedAvg
-    personal_epochs: int | None = None  # passes for the personal model; null: as many as for the global one
+    lam: Annotated[
+        float,
+        Ge(0),
+        Doc("lambda, how firmly a client's own model is held to the global one"),
+        Neutral(0, "is local training beside FedAvg"),
+    ] = 0.1
+    personal_epochs: Annotated[
+        int | None, Ge(1), Doc("passes for the personal model"), Neutral(None, "is as many as for the global one")
+    ] = None
 
     symbols: ClassVar[Mapping[str, str]] = {**FedAvg.symbols, "lambda": "lam"}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.lam >= 0, "lam", self.lam, "must be at least 0", "0 is local training beside FedAvg")
-        require(
-            self.personal_epochs is None or self.personal_epochs >= 1,
-            "personal_epochs",
-            self.personal_epochs,
-            "must be at least 1",
-            "null is as many as for the global model",
-        )
 
     def phases(self, context: Context) -> tuple[Phase, ...]:
         # The global model is the last: the buffers that are averaged are those at the end.

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from engine.algorithm import Algorithm, Context, Pooled, Tensors
-from engine.base.errors import require
+from engine.base.declared import Doc, Gt, Neutral
 
 
 @dataclass(frozen=True)
 class FedAvg(Algorithm):
-    server_lr: float = 1.0  # eta_s; 1 takes the mean itself
+    server_lr: Annotated[
+        float, Gt(0), Doc("eta_s, the step from the old weights towards the mean"), Neutral(1, "takes the mean itself")
+    ] = 1.0
 
-    neutral: ClassVar = {"server_lr": 1.0}
     symbols: ClassVar[Mapping[str, str]] = {"eta_s": "server_lr", "eta_g": "server_lr"}
-
-    def __post_init__(self) -> None:
-        require(self.server_lr > 0, "server_lr", self.server_lr, "must be greater than 0", "1 is plain averaging")
 
     def aggregate(self, server: Tensors, pooled: Pooled, context: Context) -> Tensors:
         mean = pooled.mean["weights"]  # sum over the cohort of n_k / n * w_k

@@ -11,38 +11,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Algorithm, Context, Entries, Kind, Pooled, Tensors
-from engine.base.errors import require
+from engine.base.declared import Doc, Ge, Lt, Neutral
 
 
 @dataclass(frozen=True)
 class FedAvgM(FedAvg):
-    server_momentum: float = 0.9  # beta; 0 is FedAvg
-    form: Literal["heavy_ball", "nesterov", "ema"] = "heavy_ball"
+    server_momentum: Annotated[
+        float, Ge(0), Lt(1), Doc("beta, momentum of the server's steps"), Neutral(0, "is FedAvg")
+    ] = 0.9
+    form: Annotated[
+        Literal["heavy_ball", "nesterov", "ema"],
+        Doc("of that momentum: a sum, Nesterov's look-ahead, or a running mean"),
+    ] = "heavy_ball"
 
-    neutral: ClassVar = {"server_momentum": 0.0}
     entries: ClassVar[Entries] = {**Algorithm.entries, "velocity": Kind.VECTOR}
     symbols: ClassVar[Mapping[str, str]] = {
         **FedAvg.symbols,
         "beta": "server_momentum",
         "beta_s": "server_momentum",
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(
-            0 <= self.server_momentum < 1,
-            "server_momentum",
-            self.server_momentum,
-            "must be at least 0 and below 1",
-            "0 is none",
-        )
 
     def aggregate(self, server: Tensors, pooled: Pooled, context: Context) -> Tensors:
         if self.server_momentum == 0:

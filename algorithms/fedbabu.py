@@ -10,7 +10,7 @@ The released code takes the plain mean of clients, whatever their number of rows
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -30,6 +30,7 @@ from engine.algorithm import (
     Scalar,
     Tensors,
 )
+from engine.base.declared import Doc
 from engine.base.errors import require
 
 if TYPE_CHECKING:
@@ -38,9 +39,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedBabu(FedAvg):
-    weighting: Literal["samples", "uniform"] = "uniform"
-    head_init: Literal["keep", "orthogonal"] = "keep"  # the one that is there, or see orthogonal below
-    train_head: bool = False  # True trains and averages the head too: FedAvg, with weighting=samples to the bit
+    weighting: Annotated[Literal["samples", "uniform"], Doc("how clients are weighted")] = "uniform"
+    head_init: Annotated[
+        Literal["keep", "orthogonal"],
+        Doc("the head that is there, or the nearest one without bias whose rows are orthogonal"),
+    ] = "keep"
+    train_head: Annotated[
+        bool, Doc("true trains and averages the head too, which is FedAvg, with weighting=samples to the bit")
+    ] = False
 
     entries: ClassVar[Entries] = {**FedAvg.entries, "body": Kind.BODY, "head": Entry(Kind.HEAD, "once")}
 

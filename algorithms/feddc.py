@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -43,34 +43,35 @@ from engine.algorithm import (
     Tensors,
     batches_in,
 )
-from engine.base.errors import require
+from engine.base.declared import Doc, Ge, Gt, Neutral
 
 
 @dataclass(frozen=True)
 class FedDC(FedAvg):
-    alpha: float = (
-        0.01  # weight of the penalty, by a client's relative size if weighting=uniform; 0 is none, which is not FedAvg
-    )
-    weighting: Literal["uniform", "samples"] = "uniform"
-    clip: float | None = None  # the largest norm of the corrected gradient; none: no limit, the released code: 10
-    reference_norm: bool = False
+    alpha: Annotated[
+        float,
+        Ge(0),
+        Doc("weight of the penalty, by a client's relative size if weighting=uniform"),
+        Neutral(0, "is none, which is not FedAvg"),
+    ] = 0.01
+    weighting: Annotated[Literal["uniform", "samples"], Doc("how clients are weighted")] = "uniform"
+    clip: Annotated[
+        float | None,
+        Gt(0),
+        Doc("the largest norm of a step's corrected gradient; the released code: 10"),
+        Neutral(None, "is no limit"),
+    ] = None
+    reference_norm: Annotated[
+        bool,
+        Doc("scale the correction as the released code does: first rate, steps of the mean client"),
+        Neutral(False, "is the paper"),
+    ] = False
 
     entries: ClassVar[Entries] = {
         **Algorithm.entries,
         **dict.fromkeys(("control", "control_delta", "drift", "mean_drift"), Kind.VECTOR),
     }
     requires: ClassVar[Requires] = Requires(linear_optimizer=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.alpha >= 0, "alpha", self.alpha, "must be at least 0", "the paper's are 0.005 to 0.1")
-        require(
-            self.clip is None or self.clip > 0,
-            "clip",
-            self.clip,
-            "must be greater than 0",
-            "null is none, the released code's is 10",
-        )
 
     def init_server(self, parent: Tensors, context: Context) -> Tensors:
         zero = torch.zeros_like(parent["weights"])

@@ -17,30 +17,33 @@ rows, for the objective that FedAvg has.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Algorithm, Client, Context, Entries, Kind, LocalRun, Pooled, Scalar, Tensors
-from engine.base.errors import require
+from engine.base.declared import Doc, Gt
 
 
 @dataclass(frozen=True)
 class FedDyn(FedAvg):
-    alpha: float = 0.01  # weight of the regulariser; no value is neutral, since the server divides by it
-    weighting: Literal["uniform", "samples"] = "uniform"
+    alpha: Annotated[
+        float,
+        Gt(0),
+        Doc(
+            "weight of the regulariser; no value is neutral, since the server divides by it; the paper's are 0.001 "
+            "to 0.1"
+        ),
+    ] = 0.01
+    weighting: Annotated[Literal["uniform", "samples"], Doc("how clients are weighted")] = "uniform"
 
     entries: ClassVar[Entries] = {
         **Algorithm.entries,
         "mean_gradient": Kind.VECTOR,  # h, on the server
         "local_gradient": Kind.VECTOR,  # g_k, of a client
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.alpha > 0, "alpha", self.alpha, "must be greater than 0", "the paper's are 0.001 to 0.1")
 
     def init_server(self, parent: Tensors, context: Context) -> Tensors:
         return {"weights": parent["weights"], "mean_gradient": torch.zeros_like(parent["weights"])}

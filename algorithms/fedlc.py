@@ -12,25 +12,19 @@ head has no gradient. Evaluation reads the logits as they are.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated
 
 import torch.nn.functional as F
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Net, Tensors, idle_when
-from engine.base.errors import require
+from engine.base.declared import Doc, Ge, Neutral
 
 
 @dataclass(frozen=True)
 class FedLC(FedAvg):
-    tau: float = 1.0  # scale of the margins; 0 is FedAvg
-
-    neutral: ClassVar = {"tau": 0.0}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.tau >= 0, "tau", self.tau, "must be at least 0", "0 is FedAvg")
+    tau: Annotated[float, Ge(0), Doc("scale of the margins"), Neutral(0, "is FedAvg")] = 1.0
 
     @idle_when(tau=0)
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:

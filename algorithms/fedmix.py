@@ -12,25 +12,30 @@ kappa = 1 - lambda is the exact expansion, 1 the paper's.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch.nn.functional as F
 from torch import Tensor
 
 from algorithms.naivemix import NaiveMix
 from engine.algorithm import Batch, Net, Requires, Tensors, idle_when
+from engine.base.declared import Doc, Ge, Lt, Neutral
 
 
 @dataclass(frozen=True)
 class FedMix(NaiveMix):
-    neutral: ClassVar = {"mix": 0.0}
     requires: ClassVar[Requires] = Requires(
         no_vmap="its loss takes a derivative along a direction, which cannot be mapped over clients",
         no_tokens=NaiveMix.requires.no_tokens,
     )
 
-    mix: float = 0.05  # lambda, the share of the others; 0 is FedAvg, and nothing is exchanged
-    taylor_coef: Literal["one_minus_lambda", "one"] = "one_minus_lambda"  # kappa
+    mix: Annotated[float, Ge(0), Lt(1), Doc("lambda, the share of the others' averages"), Neutral(0, "is FedAvg")] = (
+        0.05
+    )
+    taylor_coef: Annotated[
+        Literal["one_minus_lambda", "one"],
+        Doc("kappa, the factor of the Taylor term: the exact expansion, or the paper's"),
+    ] = "one_minus_lambda"
 
     @idle_when(mix=0)
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:

@@ -14,7 +14,7 @@ many clients it limited (``scalars``: ``held``), and single uploads are kept for
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -33,15 +33,29 @@ from engine.algorithm import (
     Tensors,
     idle_when,
 )
+from engine.base.declared import Doc, Ge, Gt, Lt, Neutral
 from engine.base.errors import require
 
 
 @dataclass(frozen=True)
 class FedNova(FedAvgM):
-    server_momentum: float = 0.0  # on the normalised steps; 0 is none
-    tau_eff: Literal["norm", "steps"] = "norm"  # mean of a_k, or of the steps as in the authors' code with mu > 0
-    mu: float = 0.0  # of a proximal term; 0 is none
-    max_multiplier: float | None = None  # the largest tau_eff / a_k; none: no limit
+    server_momentum: Annotated[
+        float, Ge(0), Lt(1), Doc("momentum of the server's steps, on the normalised ones"), Neutral(0, "is none")
+    ] = 0.0
+    tau_eff: Annotated[
+        Literal["norm", "steps"],
+        Doc("scale of the normalised mean: the mean of a_k, or of the steps as in the authors' code with mu > 0"),
+    ] = "norm"
+    mu: Annotated[float, Ge(0), Doc("weight of a proximal term"), Neutral(0, "is none")] = 0.0
+    max_multiplier: Annotated[
+        float | None,
+        Gt(0),
+        Doc(
+            "the most by which a client's update may be stretched, tau_eff / a_k; how many were held is in "
+            "`rounds.parquet`"
+        ),
+        Neutral(None, "is no limit"),
+    ] = None
 
     entries: ClassVar[Entries] = {
         **FedAvgM.entries,
@@ -50,17 +64,6 @@ class FedNova(FedAvgM):
         **dict.fromkeys(("tau_eff", "held"), Kind.SCALAR),  # of the last round, on the server
     }
     requires: ClassVar[Requires] = Requires(linear_optimizer=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.mu >= 0, "mu", self.mu, "must be at least 0", "0 is none")
-        require(
-            self.max_multiplier is None or self.max_multiplier > 0,
-            "max_multiplier",
-            self.max_multiplier,
-            "must be greater than 0",
-            "null is none",
-        )
 
     def check(self, setting: Setting) -> None:
         local = setting.local

@@ -15,7 +15,7 @@ The divergence stands here as printed; released code multiplies it by tau^2, whi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
@@ -23,20 +23,15 @@ from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Net, Tensors, idle_when
-from engine.base.errors import require
+from engine.base.declared import Doc, Ge, Gt, Neutral
 
 
 @dataclass(frozen=True)
 class FedNTD(FedAvg):
-    beta: float = 1.0  # weight of the divergence; 0 is FedAvg
-    tau: float = 1.0  # temperature of both softmaxes
-
-    neutral: ClassVar = {"beta": 0.0}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.beta >= 0, "beta", self.beta, "must be at least 0", "0 is FedAvg")
-        require(self.tau > 0, "tau", self.tau, "must be greater than 0", "for example 1")
+    beta: Annotated[
+        float, Ge(0), Doc("weight of the divergence over the classes that are not the row's"), Neutral(0, "is FedAvg")
+    ] = 1.0
+    tau: Annotated[float, Gt(0), Doc("temperature of both softmaxes")] = 1.0
 
     @idle_when(beta=0)
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:

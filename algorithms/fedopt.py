@@ -14,31 +14,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Algorithm, Context, Entries, Kind, Pooled, Tensors
-from engine.base.errors import require
+from engine.base.declared import Doc, Ge, Gt, Lt, Neutral
 
 
 @dataclass(frozen=True)
 class FedAdam(FedAvg):
-    server_lr: float = 0.01  # eta; no value is neutral, since steps are divided by their own size
-    beta1: float = 0.9  # decay of the first moment; 0 is none
-    beta2: float = 0.99  # decay of the second moment
-    tau: float = 0.001  # adaptivity: added to the root of the second moment
+    server_lr: Annotated[
+        float,
+        Gt(0),
+        Doc("eta, rate of the adaptive step; no value is neutral, since steps are divided by their own size"),
+    ] = 0.01
+    beta1: Annotated[float, Ge(0), Lt(1), Doc("decay of the first moment"), Neutral(0, "is none")] = 0.9
+    beta2: Annotated[float, Ge(0), Lt(1), Doc("decay of the second moment")] = 0.99
+    tau: Annotated[
+        float, Gt(0), Doc("adaptivity: added to the root of the second moment; the paper's are 1e-5 to 0.1")
+    ] = 0.001
 
     entries: ClassVar[Entries] = {**Algorithm.entries, "moment1": Kind.VECTOR, "moment2": Kind.VECTOR}
     symbols: ClassVar[Mapping[str, str]] = {**FedAvg.symbols, "eta": "server_lr", "beta_1": "beta1", "beta_2": "beta2"}
-
-    def __post_init__(self) -> None:
-        require(self.server_lr > 0, "server_lr", self.server_lr, "must be greater than 0", "for example 0.01")
-        require(0 <= self.beta1 < 1, "beta1", self.beta1, "must be at least 0 and below 1", "the paper's is 0.9")
-        require(0 <= self.beta2 < 1, "beta2", self.beta2, "must be at least 0 and below 1", "the paper's is 0.99")
-        require(self.tau > 0, "tau", self.tau, "must be greater than 0", "the paper's are 1e-5 to 0.1")
 
     def init_server(self, parent: Tensors, context: Context) -> Tensors:
         weights = parent["weights"]

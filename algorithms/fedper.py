@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import torch
 
 from algorithms.personal_head import PersonalHead
 from engine.algorithm import Client, Context, Entries, Entry, Kind, LocalRun, ModelState, ParamLayout, Pooled, Tensors
+from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import ConfigError, require
 
 if TYPE_CHECKING:
@@ -26,16 +27,21 @@ log = logging.getLogger("fedskew")
 
 @dataclass(frozen=True)
 class FedPer(PersonalHead):
-    layers: int = 1  # personal ones: the head, and blocks below it (residual units, convolutions, hidden layers)
+    layers: Annotated[
+        int,
+        Ge(1),
+        Doc(
+            "personal layers: the head, then blocks from the last on: residual units, convolutions or hidden layers; "
+            "fully connected layers between the last block and the head go with that block"
+        ),
+        Neutral(1, "is the head alone"),
+    ] = 1
 
     entries: ClassVar[Entries] = {
         **PersonalHead.entries,
         "base": Kind.TENSOR,
         "top": Entry(Kind.TENSOR, "once"),  # where personal layers below the head start
     }
-
-    def __post_init__(self) -> None:
-        require(self.layers >= 1, "layers", self.layers, "must be at least 1", "1 is the head alone")
 
     def base_size(self, layout: ParamLayout) -> int:
         """Return how many of a weight vector's numbers are shared."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -45,6 +45,7 @@ from engine.algorithm import (
     Tensors,
     idle_when,
 )
+from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import require
 
 NEVER = -1e30  # a score that loses to that of any prototype
@@ -52,9 +53,13 @@ NEVER = -1e30  # a score that loses to that of any prototype
 
 @dataclass(frozen=True)
 class FedProto(Personalised):
-    lam: float = 1.0  # lambda, weight of the distance; 0 trains as ``local`` does, clients by themselves
-    weighting: Literal["samples", "uniform"] = "samples"  # of clients in a class's prototype
-    answer: Literal["prototypes", "head"] = "prototypes"  # by which a client's own model answers
+    lam: Annotated[
+        float, Ge(0), Doc("lambda, weight of the distance to prototypes"), Neutral(0, "is local training")
+    ] = 1.0
+    weighting: Annotated[Literal["samples", "uniform"], Doc("how clients are weighted in a class's prototype")] = (
+        "samples"
+    )
+    answer: Annotated[Literal["prototypes", "head"], Doc("by which a client's own model answers")] = "prototypes"
 
     entries: ClassVar[Entries] = {
         "weights": Entry(Kind.VECTOR, "once"),  # that all start from
@@ -71,9 +76,6 @@ class FedProto(Personalised):
     global_model: ClassVar[bool] = False
     shares_buffers: ClassVar[bool] = False
     mixed_models: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        require(self.lam >= 0, "lam", self.lam, "must be at least 0", "0 is local training")
 
     # --- on the server -------------------------------------------------------------------------------
 

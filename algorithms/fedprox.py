@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated
 
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Client, Tensors, idle_when
-from engine.base.errors import require
+from engine.base.declared import Doc, Ge, Neutral
 
 
 @dataclass(frozen=True)
 class FedProx(FedAvg):
-    mu: float = 0.01  # 0 is FedAvg
-
-    neutral: ClassVar = {"mu": 0.0}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.mu >= 0, "mu", self.mu, "must be at least 0", "0 is FedAvg")
+    mu: Annotated[float, Ge(0), Doc("weight of the proximal term"), Neutral(0, "is FedAvg")] = 0.01
 
     @idle_when(mu=0)
     def gradient(self, grad: Tensor, weights: Tensor, received: Tensors, state: Tensors, client: Client) -> Tensor:

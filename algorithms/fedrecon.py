@@ -21,11 +21,12 @@ Other readings in released code:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from algorithms.personal_head import PersonalHead
 from algorithms.server_steps import ServerSteps
 from engine.algorithm import Context, Entries, Kind, LocalRun, Phase, Pooled, Scalar, Tensors
+from engine.base.declared import Doc, Ge, Gt, Le, Neutral
 from engine.base.errors import require
 
 if TYPE_CHECKING:
@@ -34,14 +35,39 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedRecon(ServerSteps, PersonalHead):
-    recon_steps: int = 50  # at the head; 0 leaves it where it starts
-    recon_lr: float = 0.1
-    query_steps: int | None = None  # at the body; null: local.epochs or local.steps
-    support_frac: float = 0.5  # share of a client's rows for the head; 1 splits nothing: all rows for both parts
-    reset_head: bool = True  # False: heads are kept, and go on from where they are
-    grad_only: bool = False  # True: one gradient of the body over all query rows is sent, and no step taken
+    recon_steps: Annotated[
+        int,
+        Ge(0),
+        Doc("steps at the head, and before a client's model is measured"),
+        Neutral(0, "leaves it where it starts"),
+    ] = 50
+    recon_lr: Annotated[float, Gt(0), Doc("of the steps at the head")] = 0.1
+    query_steps: Annotated[
+        int | None,
+        Ge(1),
+        Doc("steps at the body, in place of `local.epochs` and `local.steps`"),
+        Neutral(None, "is as local says"),
+    ] = None
+    support_frac: Annotated[
+        float,
+        Gt(0),
+        Le(1),
+        Doc("share of a client's rows for the head, the others being the body's"),
+        Neutral(1, "is no split: all rows for both"),
+    ] = 0.5
+    reset_head: Annotated[
+        bool,
+        Doc("heads start afresh in each round, and are not kept; false: they are kept, and go on from where they are"),
+    ] = True
+    grad_only: Annotated[
+        bool, Doc("clients send one gradient of the body over all query rows, and take no step at it")
+    ] = False
     server_optimizer: Literal["sgd", "adam", "yogi"] = "sgd"
-    server_lr: float = 1.0  # with sgd 1 takes the mean of bodies; adam and yogi want far less
+    server_lr: Annotated[
+        float,
+        Gt(0),
+        Doc("rate of the server's optimizer; with sgd 1 takes the mean of bodies, adam and yogi want far less"),
+    ] = 1.0
 
     entries: ClassVar[Entries] = {
         **PersonalHead.entries,
@@ -50,20 +76,9 @@ class FedRecon(ServerSteps, PersonalHead):
     }
 
     def __post_init__(self) -> None:
-        self.check_server()
-        require(self.recon_steps >= 0, "recon_steps", self.recon_steps, "must be at least 0", "for example 50")
-        require(self.recon_lr > 0, "recon_lr", self.recon_lr, "must be greater than 0", "for example 0.1")
-        steps = self.query_steps
-        require(steps is None or steps >= 1, "query_steps", steps, "must be at least 1", "null is as local says")
-        rule = "is not for grad_only, where the body takes no step"
+        super().__post_init__()
+        steps, rule = self.query_steps, "is not for grad_only, where the body takes no step"
         require(steps is None or not self.grad_only, "query_steps", steps, rule, "set query_steps=null")
-        require(
-            0 < self.support_frac <= 1,
-            "support_frac",
-            self.support_frac,
-            "must be greater than 0 and at most 1",
-            "1 is no split",
-        )
 
     def check_change(self, later: Algorithm) -> None:
         assert isinstance(later, FedRecon)

@@ -9,20 +9,27 @@ phases. In the released code all clients train their heads once more at the end,
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from algorithms.personal_head import PersonalHead
 from engine.algorithm import Context, Phase
-from engine.base.errors import require
+from engine.base.declared import Doc, Ge, Neutral
 
 
 @dataclass(frozen=True)
 class FedRep(PersonalHead):
-    head_epochs: int = 10  # 0 leaves heads as they were drawn
-    body_epochs: int = 1  # 0 leaves the body; the released scripts: 1 for CIFAR-10 with (100, 2), else 5
-
-    def __post_init__(self) -> None:
-        require(self.head_epochs >= 0, "head_epochs", self.head_epochs, "must be at least 0", "the paper's is 10")
-        require(self.body_epochs >= 0, "body_epochs", self.body_epochs, "must be at least 0", "the paper's is 1")
+    head_epochs: Annotated[
+        int,
+        Ge(0),
+        Doc("passes at the head, before the body's, in place of `local.epochs`"),
+        Neutral(0, "leaves heads as they were drawn"),
+    ] = 10
+    body_epochs: Annotated[
+        int,
+        Ge(0),
+        Doc("passes at the body; the released scripts: 1 for CIFAR-10 with (100, 2), else 5"),
+        Neutral(0, "leaves the body"),
+    ] = 1
 
     def phases(self, context: Context) -> tuple[Phase, ...]:
         heads = Phase(epochs=self.head_epochs, trainable="head", features="cached")

@@ -19,7 +19,7 @@ it has come to; since nothing flows back from P, the generic model is the same. 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -43,27 +43,23 @@ from engine.algorithm import (
     Tensors,
     idle_when,
 )
-from engine.base.errors import require
+from engine.base.declared import Doc, Ge, Neutral
 
 
 @dataclass(frozen=True)
 class FedROD(Personalised, FedAvg):
-    gamma: float = 1.0  # power of class counts in the generic loss; 0 makes the generic model FedAvg's
-    personal_epochs: int | None = None  # passes at the personal head; null: as many as at the rest; 0 leaves it at 0
+    gamma: Annotated[
+        float, Ge(0), Doc("power of class counts in the generic model's loss"), Neutral(0, "is FedAvg's loss")
+    ] = 1.0
+    personal_epochs: Annotated[
+        int | None,
+        Ge(0),
+        Doc("passes at the personal head; 0 leaves it at 0"),
+        Neutral(None, "is as many as at the generic model"),
+    ] = None
 
     entries: ClassVar[Entries] = {**Personalised.entries, "personal_head": Kind.HEAD}
     requires: ClassVar[Requires] = Requires(model={"head": "linear"})  # others' logits are not those of a sum
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.gamma >= 0, "gamma", self.gamma, "must be at least 0", "0 is FedAvg's loss")
-        require(
-            self.personal_epochs is None or self.personal_epochs >= 0,
-            "personal_epochs",
-            self.personal_epochs,
-            "must be at least 0",
-            "null is as many as at the generic model",
-        )
 
     def init_state(self, received: Tensors, parent: Tensors, client: Client) -> Tensors:
         return {"personal_head": torch.zeros_like(client.context.layout.head_of(received["weights"]))}

@@ -9,25 +9,25 @@ without bias; here the whole logit is scaled, the bias of the head included. Eva
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated
 
 import torch.nn.functional as F
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Net, Tensors, idle_when
-from engine.base.errors import require
+from engine.base.declared import Doc, Ge, Le, Neutral
 
 
 @dataclass(frozen=True)
 class FedRS(FedAvg):
-    alpha: float = 0.5  # factor of missing classes' logits; 1 is FedAvg, 0 holds their rows of the head still
-
-    neutral: ClassVar = {"alpha": 1.0}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.alpha <= 1, "alpha", self.alpha, "must be at least 0 and at most 1", "1 is FedAvg")
+    alpha: Annotated[
+        float,
+        Ge(0),
+        Le(1),
+        Doc("factor of missing classes' logits; 0 holds their rows of the head still"),
+        Neutral(1, "is FedAvg"),
+    ] = 0.5
 
     @idle_when(alpha=1)
     def loss(self, net: Net, batch: Batch, received: Tensors, state: Tensors) -> Tensor:

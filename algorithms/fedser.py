@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -36,32 +36,36 @@ from torch import Tensor
 from algorithms.batch_transforms import BatchTransforms
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Client, Net, Requires, Setting, Statistics, Tensors, idle_when
-from engine.base.errors import ConfigError, require
+from engine.base.declared import Doc, Ge, Gt, Le, Neutral
+from engine.base.errors import ConfigError
 from engine.models.outline import outline
 
 
 @dataclass(frozen=True)
 class FedSer(FedAvg, BatchTransforms):
-    subnets: int = 2  # n, sub-networks a step; 0 is FedAvg
-    min_width: float = 0.8  # the paper's alpha: widths are drawn from here to 1, as shares of each layer's channels
-    mu: float = 1.75  # weight of each sub-network's divergence; 0 is FedAvg
-    normalise_by_n: bool = False
-    width_sampling: Literal["uniform", "sandwich"] = "uniform"
-    width_divisor: int = 1  # of the channels that are kept, see engine.models.narrow.kept; 1 is none
-    subnet_bn: Statistics = "batch"
+    subnets: Annotated[
+        int, Ge(0), Doc("n, sub-networks a step, which are to give the full network's answers"), Neutral(0, "is FedAvg")
+    ] = 2
+    min_width: Annotated[
+        float, Gt(0), Le(1), Doc("the least of their widths, as a share of each layer's channels: the paper's alpha")
+    ] = 0.8
+    mu: Annotated[float, Ge(0), Doc("weight of each sub-network's divergence"), Neutral(0, "is FedAvg")] = 1.75
+    normalise_by_n: Annotated[bool, Doc("take the mean over sub-networks in place of the sum")] = False
+    width_sampling: Annotated[
+        Literal["uniform", "sandwich"], Doc("all widths drawn; or the least one and the others drawn, widest first")
+    ] = "uniform"
+    width_divisor: Annotated[
+        int,
+        Ge(1),
+        Doc("of the numbers of channels that are kept, see engine.models.narrow.kept; FedAlign: 8"),
+        Neutral(1, "is none"),
+    ] = 1
+    subnet_bn: Annotated[
+        Statistics, Doc("sub-networks' BatchNorm layers normalise by their own batch, or by the running statistics")
+    ] = "batch"
 
-    neutral: ClassVar = {"subnets": 0}
     symbols: ClassVar[Mapping[str, str]] = {**FedAvg.symbols, "n": "subnets"}
     requires: ClassVar[Requires] = Requires(no_vmap="each client draws its own widths and image sizes")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_transform()
-        require(self.subnets >= 0, "subnets", self.subnets, "must be at least 0", "0 is FedAvg")
-        rule = "must be above 0 and at most 1"
-        require(0 < self.min_width <= 1, "min_width", self.min_width, rule, "the paper's is 0.8")
-        require(self.mu >= 0, "mu", self.mu, "must be at least 0", "0 is FedAvg")
-        require(self.width_divisor >= 1, "width_divisor", self.width_divisor, "must be at least 1", "1 is none")
 
     def check(self, setting: Setting) -> None:
         if not self.regularises:

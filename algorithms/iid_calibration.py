@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from math import prod, sqrt
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 
 from algorithms.calibration import HeadCalibration
 from engine.algorithm import Clients, ClientView, Compute, Context, Tensors, TrainingTools
-from engine.base.errors import require
+from engine.base.declared import Doc, Gt, Le
 
 CHUNK_BYTES = 64 * 2**20  # of images that are on their way at a time
 CHUNK_ROWS = 500  # of one forward pass
@@ -54,15 +54,15 @@ def features_of(tools: TrainingTools, shared: Tensors) -> Tensors:
 
 @dataclass(frozen=True)
 class IidCalibration(HeadCalibration):
-    fraction: float = 0.015625  # n_cal / |D|, from 1/512 to 1; here 1/64
+    fraction: Annotated[
+        float,
+        Gt(0),
+        Le(1),
+        Doc("n_cal / N, rows that clients hand over, as a share of all: from 1/512 to 1, here 1/64"),
+    ] = 0.015625
 
     neutral: ClassVar = {"epochs": 0}
     breaks_privacy: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        share = self.fraction
-        require(0 < share <= 1, "fraction", share, "must be above 0 and at most 1", "for example 0.015625 for 1/64")
 
     def finish(self, server: Tensors, clients: Clients, compute: Compute, context: Context) -> Tensors:
         if self.changes_nothing:

@@ -6,7 +6,7 @@ A comparison that exchanges nothing: each step draws one weight from Beta(gamma,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -14,19 +14,19 @@ from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Client, Net, Requires, Tensors, idle_when
-from engine.base.errors import require
+from engine.base.declared import Doc, Ge, Neutral
 
 
 @dataclass(frozen=True)
 class MixupLocal(FedAvg):
-    gamma: float = 1.0  # 1: weights uniform in [0, 1]; 0 is FedAvg
+    gamma: Annotated[
+        float,
+        Ge(0),
+        Doc("of Beta(gamma, gamma), by which the weights are drawn; 1: uniform in [0, 1]"),
+        Neutral(0, "is FedAvg"),
+    ] = 1.0
 
     requires: ClassVar[Requires] = Requires(no_tokens="mixes rows with one another")
-    neutral: ClassVar = {"gamma": 0.0}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.gamma >= 0, "gamma", self.gamma, "must be at least 0", "0 is FedAvg")
 
     @idle_when(gamma=0)
     def step_randomness(self, client: Client, rows: int, received: Tensors) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -22,16 +22,15 @@ from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Client, Entries, Kind, LocalRun, Net, Requires, Tensors, idle_when
-from engine.base.errors import require
+from engine.base.declared import Doc, Ge, Gt, Neutral
 
 
 @dataclass(frozen=True)
 class Moon(FedAvg):
-    mu: float = 1.0  # 0 is FedAvg
-    temperature: float = 0.5
-    buffer: int = 1  # previous models of a client that are kept and pushed from
+    mu: Annotated[float, Ge(0), Doc("weight of the contrastive term"), Neutral(0, "is FedAvg")] = 1.0
+    temperature: Annotated[float, Gt(0), Doc("T, of the contrastive term")] = 0.5
+    buffer: Annotated[int, Ge(1), Doc("previous models of a client that are kept and pushed from")] = 1
 
-    neutral: ClassVar = {"mu": 0.0}
     entries: ClassVar[Entries] = {
         **FedAvg.entries,
         "previous": Kind.TENSOR,  # [J, P] weights of the last J <= buffer local models, oldest first
@@ -42,12 +41,6 @@ class Moon(FedAvg):
         model={"projection": True},  # what is contrasted lies behind it
         no_vmap="clients keep different numbers of former models",
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.mu >= 0, "mu", self.mu, "must be at least 0", "0 is FedAvg")
-        require(self.temperature > 0, "temperature", self.temperature, "must be greater than 0", "the paper's is 0.5")
-        require(self.buffer >= 1, "buffer", self.buffer, "must be at least 1", "the paper's is 1")
 
     def init_state(self, received: Tensors, parent: Tensors, client: Client) -> Tensors:
         return {

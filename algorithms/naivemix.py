@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +32,7 @@ from engine.algorithm import (
     Tensors,
     idle_when,
 )
+from engine.base.declared import Doc, Ge, Lt, Neutral
 from engine.base.errors import require
 
 log = logging.getLogger("fedskew")
@@ -50,18 +51,12 @@ def averages(view: ClientView, shared: Tensors, size: int) -> Tensors:
 
 @dataclass(frozen=True)
 class NaiveMix(FedAvg):
-    mix: float = 0.1  # lambda, the share of the others; 0 is FedAvg, and nothing is exchanged
-    mash: int = 0  # M_k, rows in an average; 0 is all rows of a client
+    mix: Annotated[float, Ge(0), Lt(1), Doc("lambda, the share of the others' averages"), Neutral(0, "is FedAvg")] = 0.1
+    mash: Annotated[int, Ge(0), Doc("M_k, rows in an average; 0: all of a client; 1 sends raw images")] = 0
 
-    neutral: ClassVar = {"mix": 0.0}
     symbols: ClassVar[Mapping[str, str]] = {**FedAvg.symbols, "lambda": "mix", "M_k": "mash"}
     requires: ClassVar[Requires] = Requires(no_tokens="mixes rows with averages of rows")
     entries: ClassVar = {**Algorithm.entries, **dict.fromkeys(("images", "labels"), Entry(Kind.IMAGES, "once"))}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.mix < 1, "mix", self.mix, "must be at least 0 and less than 1", "0 is FedAvg")
-        require(self.mash >= 0, "mash", self.mash, "must be at least 0", "0 averages all rows of a client")
 
     def check_change(self, later: Algorithm) -> None:
         assert isinstance(later, NaiveMix)

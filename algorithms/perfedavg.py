@@ -16,28 +16,26 @@ to the outer step and to the adapting one. The paper's mean is uniform; ours is 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Context, Net, Personalised, Phase, Requires, Setting, Tensors, idle_when
+from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import require
 
 
 @dataclass(frozen=True)
 class PerFedAvg(Personalised, FedAvg):
-    neutral: ClassVar = {"alpha": 0.0}
     requires: ClassVar[Requires] = Requires(
         no_vmap="its loss takes a step of its own, through which no gradient is mapped over clients"
     )
 
-    alpha: float = 0.01  # size of the step that a client's own model is away; 0 is FedAvg
-    first_order: bool = False  # leave out second derivatives: the paper's FO
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.alpha >= 0, "alpha", self.alpha, "must be at least 0", "0 is FedAvg")
+    alpha: Annotated[
+        float, Ge(0), Doc("size of the step that a client's own model is away"), Neutral(0, "is FedAvg")
+    ] = 0.01
+    first_order: Annotated[bool, Doc("leave out second derivatives: the paper's FO")] = False
 
     def check(self, setting: Setting) -> None:
         local = setting.local

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -27,11 +27,18 @@ from engine.algorithm import (
     Tensors,
 )
 from engine.algorithm.labels import own_logits
+from engine.base.declared import Doc
 
 
 @dataclass(frozen=True)
 class PersonalHead(Personalised):
-    head_init: Literal["kaiming", "uniform01"] = "kaiming"  # uniform01, PFLEGO's code: rows of equal sign, slow
+    head_init: Annotated[
+        Literal["kaiming", "uniform01"],
+        Doc(
+            "a client's first head: either side of 0; or uniform in [0, 1), as in PFLEGO's code: rows of equal sign, "
+            "slow"
+        ),
+    ] = "kaiming"
 
     entries: ClassVar[Entries] = {
         **Personalised.entries,

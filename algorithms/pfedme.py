@@ -13,22 +13,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from algorithms.personal_model import PersonalModel
 from engine.algorithm import Client, Context, LocalRun, ModelState, Phase, PhaseResult, Tensors
+from engine.base.declared import Doc, Ge, Gt
 from engine.base.errors import require
 
 
 @dataclass(frozen=True)
 class PFedMe(PersonalModel, FedAvg):
-    lam: float = 15.0  # lambda
-    local_rounds: int = 20  # R, mini-batches of a round
-    inner_steps: int = 5  # K, on each of them
-    personal_lr: float = 0.01  # of these steps
+    lam: Annotated[float, Gt(0), Doc("lambda, how firmly a client's own model is held to the global one")] = 15.0
+    local_rounds: Annotated[
+        int, Ge(1), Doc("R, mini-batches of a round, in place of `local.epochs` and `local.steps`")
+    ] = 20
+    inner_steps: Annotated[int, Ge(1), Doc("K, steps of the personal model on each of them")] = 5
+    personal_lr: Annotated[float, Gt(0), Doc("of these steps, below 2 / lam; `local.lr` is the outer step's")] = 0.01
 
     symbols: ClassVar[Mapping[str, str]] = {
         **FedAvg.symbols,
@@ -40,16 +43,8 @@ class PFedMe(PersonalModel, FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.lam > 0, "lam", self.lam, "must be greater than 0", "the paper's is 15")
-        require(self.local_rounds >= 1, "local_rounds", self.local_rounds, "must be at least 1", "the paper's is 20")
-        require(self.inner_steps >= 1, "inner_steps", self.inner_steps, "must be at least 1", "the paper's is 5")
-        require(
-            0 < self.personal_lr < 2 / self.lam,
-            "personal_lr",
-            self.personal_lr,
-            f"must be greater than 0 and below 2 / lam = {2 / self.lam:g}, beyond which no steps converge",
-            "for example 0.01",
-        )
+        rule = f"must be below 2 / lam = {2 / self.lam:g}, beyond which no steps converge"
+        require(self.personal_lr < 2 / self.lam, "personal_lr", self.personal_lr, rule, "for example 0.01")
 
     def start(self, received: Tensors, state: Tensors, client: Client) -> ModelState:
         return ModelState(received["weights"], received["buffers"])

@@ -30,19 +30,22 @@ Two other codes have rules that are the paper's in part only, and no option has 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Client, Context, Kind, LocalRun, Phase, Pooled, Requires, Scalar, Tensors, idle_when
+from engine.base.declared import Doc
 
 
 @dataclass(frozen=True)
 class Scaffold(FedAvg):
-    option: Literal["I", "II"] = "II"  # c_k from the full gradient at the received weights, or from the path taken
-    weighting: Literal["samples", "uniform", "cbfl_code"] = "samples"
+    option: Annotated[
+        Literal["I", "II"], Doc("of c_k: from the full gradient at the received weights, or from the path taken")
+    ] = "II"
+    weighting: Annotated[Literal["samples", "uniform", "cbfl_code"], Doc("how clients are weighted")] = "samples"
 
     entries: ClassVar = {**FedAvg.entries, "control": Kind.VECTOR, "control_delta": Kind.VECTOR}
     requires: ClassVar = Requires(linear_optimizer=True)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
 from engine.algorithm import Kind, Tensors
+from engine.base.declared import Doc, Ge, Gt, Lt
 from engine.base.errors import require
 
 
@@ -21,23 +22,19 @@ from engine.base.errors import require
 class ServerSteps:
     """Fields and a step for an algorithm whose server does more than take a mean."""
 
-    server_optimizer: Literal["sgd", "adam", "yogi"] = "adam"
-    server_lr: float = 0.003  # eta
-    server_betas: tuple[float, float] = (0.9, 0.999)  # of adam and yogi: decay of the first and the second moment
-    server_eps: float = 1e-8  # of adam and yogi
+    server_optimizer: Annotated[Literal["sgd", "adam", "yogi"], Doc("of the server")] = "adam"
+    server_lr: Annotated[float, Gt(0), Doc("eta, the rate of the server's optimizer")] = 0.003
+    server_betas: Annotated[
+        tuple[Annotated[float, Ge(0), Lt(1)], Annotated[float, Ge(0), Lt(1)]],
+        Doc("of adam and yogi: decay of the first and the second moment"),
+    ] = (0.9, 0.999)
+    server_eps: Annotated[float, Gt(0), Doc("of adam and yogi")] = 1e-8
 
     moments: ClassVar[Mapping[str, Kind]] = {
         "moment1": Kind.TENSOR,
         "moment2": Kind.TENSOR,
         "server_steps": Kind.SCALAR,
     }
-
-    def check_server(self) -> None:
-        """Refuse fields out of range."""
-        require(self.server_lr > 0, "server_lr", self.server_lr, "must be greater than 0", "for example 0.003")
-        inside = all(0 <= beta < 1 for beta in self.server_betas)
-        require(inside, "server_betas", self.server_betas, "must be at least 0 and below 1", "[0.9, 0.999] is usual")
-        require(self.server_eps > 0, "server_eps", self.server_eps, "must be greater than 0", "for example 1e-8")
 
     def check_same_optimizer(self, later: ServerSteps) -> None:
         """Refuse that a schedule makes ``later`` of this one with another optimizer."""

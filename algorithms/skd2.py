@@ -7,15 +7,21 @@ that do not meet, and with ``centre=False``, it is distillation from concatenate
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor
 
 from algorithms.distillation import Distillation, Lesson, merged_loss
+from engine.base.declared import Doc, Neutral
 
 
 @dataclass(frozen=True)
 class Skd2(Distillation):
-    centre: bool = True  # average each teacher's logits less their mean over its classes
+    centre: Annotated[
+        bool,
+        Doc("merge each teacher's logits less their mean over its classes"),
+        Neutral(False, "merges them as they are"),
+    ] = True
 
     def answers_loss(self, logits: Tensor, lesson: Lesson) -> Tensor:
         return merged_loss(logits, lesson.answers, lesson.known, self.temperature, self.centre, lesson.log_cost)

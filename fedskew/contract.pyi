@@ -33,6 +33,12 @@ from engine.algorithm import Traffic as Traffic
 from engine.algorithm import TrainingTools as TrainingTools
 from engine.algorithm import idle_when as idle_when
 from engine.algorithm.contract import AdvancedHooks as AdvancedHooks
+from engine.base.declared import Doc as Doc
+from engine.base.declared import Ge as Ge
+from engine.base.declared import Gt as Gt
+from engine.base.declared import Le as Le
+from engine.base.declared import Lt as Lt
+from engine.base.declared import Neutral as Neutral
 from engine.base.errors import ConfigError as ConfigError
 from engine.base.errors import require as require
 from engine.data import Assignment as Assignment

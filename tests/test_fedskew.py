@@ -17,10 +17,10 @@ Algorithm Asha Claim ConfigError Experiment FedAvg FedskewError Optuna Pbt Phase
 dataset idle_when load_results model partition require resume run sweep
 """
 CONTRACT = """
-AdvancedHooks Algorithm Assignment Batch Client ClientView Clients Cohort Compute ConfigError Context Dataset Entries
-Entry Generative Kind Local LocalRun Merge Model ModelSpec ModelState Net ParamLayout Partition Personalised Phase
-PhaseResult PlannedStage Pooled PostTraining Requires Scalar Setting Source Split Statistics Tensors Traffic
-TrainingTools idle_when require split_model
+AdvancedHooks Algorithm Assignment Batch Client ClientView Clients Cohort Compute ConfigError Context Dataset Doc
+Entries Entry Ge Generative Gt Kind Le Local LocalRun Lt Merge Model ModelSpec ModelState Net Neutral ParamLayout
+Partition Personalised Phase PhaseResult PlannedStage Pooled PostTraining Requires Scalar Setting Source Split
+Statistics Tensors Traffic TrainingTools idle_when require split_model
 """
 RESULTS = "Claim Frames PaperTable Results RunFolder load_results"
 

@@ -16,7 +16,9 @@ from docs.site.formulas import formula
 from docs.site.place import ROOT
 from docs.site.roles import plain
 from engine.algorithm import PostTraining
+from engine.base.declared import declared, in_yaml
 
+HEAD = ("field", "default", "range", "neutral", "meaning")
 PARTS = "P are the model's parameters, B those of its body, Q BatchNorm's statistics"
 
 
@@ -93,12 +95,12 @@ def _equations(name: str) -> Iterator[str]:
 
 def _hyper_parameters(name: str) -> str:
     rows = [
-        f"| `{field.name}` | {field.default} | {field.range} | {field.neutral} | {_cell(field.meaning)} |"
-        for field in facts.fields(name)
+        (f"`{field.name}`", in_yaml(field.default), field.kind, str(field.neutral or ""), _cell(field.meaning))
+        for field in declared(ALGORITHMS[name]).values()
     ]
     if not rows:
         return "None of its own."
-    return "\n".join(["| field | default | range | neutral | meaning |", "|---|---|---|---|---|", *rows])
+    return "\n".join(f"| {' | '.join(row)} |" for row in [HEAD, ("---",) * len(HEAD), *rows])
 
 
 def _costs(name: str, cost: Cost) -> Iterator[str]:

@@ -51,6 +51,7 @@ from engine.algorithm.types import (
     Tensors,
     Traffic,
 )
+from engine.base.registry import Checked
 
 Loss = Callable[[Net, Batch, Tensors, Tensors], Tensor]  # Algorithm.loss, bound
 
@@ -153,7 +154,7 @@ class AdvancedHooks:
 
 
 @dataclass(frozen=True)
-class Algorithm(AdvancedHooks, ABC):
+class Algorithm(AdvancedHooks, Checked, ABC):
     """A federated algorithm: its hyper-parameters are the fields, its hooks are pure methods; each default is FedAvg's.
 
     The hooks defined here are the **core** ones, from which most methods are made. In the order in which they are
@@ -185,7 +186,8 @@ class Algorithm(AdvancedHooks, ABC):
 
         entries         the kind of every entry of the four dictionaries, see :class:`Kind` and :class:`Entry`
         requires        the conditions under which it works, see :class:`Requires`
-        neutral         fields with which it is FedAvg to the bit under every executor; None: none. Not inherited
+        neutral         fields that together make it FedAvg to the bit under every executor; of one field its annotation
+                        says so: ``mu: Annotated[float, Ge(0), Doc("..."), Neutral(0, "is FedAvg")]``. Not inherited
         symbols         the paper's symbols that differ from the fields' names
         stack_uploads   True: ``pooled.stacked`` holds the single uploads
         breaks_privacy  True: an oracle, in which no client would take part; labelled everywhere

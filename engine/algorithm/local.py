@@ -7,8 +7,9 @@ from fractions import Fraction
 from typing import Annotated, Literal
 
 import pydantic
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 
+from engine.base.declared import Doc, Ge, Gt, Le, Lt, Neutral
 from engine.base.errors import require
 from engine.base.section import Section
 
@@ -32,18 +33,36 @@ def _whole_as_int(number: float) -> float:
 class Local(Section):
     """A client's training in one round: passes or steps, batches, the optimizer and its rate."""
 
-    # passes over the rows; of a pass that is begun and not ended its first batches, see batches_in
-    epochs: Annotated[float | int, AfterValidator(_whole_as_int)] = Field(default=1, gt=0)
-    steps: int | None = Field(default=None, ge=1)  # optimizer steps instead of epochs
-    batch_size: Literal["full"] | Annotated[int, Field(ge=1)] = 32  # full: the exact gradient over all rows
-    last_batch: Literal["keep", "drop", "wrap"] = "keep"  # a short batch | none | filled from the front
-    optimizer: Literal["sgd", "adam"] = "sgd"  # starts afresh at every participation
-    lr: float = Field(default=0.05, gt=0)
-    lr_decay: float = Field(default=1.0, gt=0, le=1)  # per round; 1 is no decay
-    momentum: float = Field(default=0.0, ge=0, lt=1)  # 0 is none
-    nesterov: bool = False
-    weight_decay: float = Field(default=0.0, ge=0)  # 0 is none
-    augment: Literal["none", "flip", "crop_flip"] = "none"  # crop pads by 4
+    epochs: Annotated[
+        float | int,
+        Gt(0),
+        AfterValidator(_whole_as_int),
+        Doc(
+            "passes over a client's rows in a round; of a share of one its first batches: 0.5 and 1.5 of 3 batches "
+            "are 2 and 5 steps (epochs times batches, rounded up)"
+        ),
+    ] = 1
+    steps: Annotated[
+        int | None, Ge(1), Doc("optimizer steps, in place of epochs"), Neutral(None, "leaves it to epochs")
+    ] = None
+    batch_size: Annotated[
+        Literal["full"] | Annotated[int, Ge(1)],
+        Doc("rows of a step; full: the exact gradient over all of a client's; not for perfedavg"),
+    ] = 32
+    last_batch: Annotated[
+        Literal["keep", "drop", "wrap"], Doc("a short last batch: kept, dropped, or filled from the front")
+    ] = "keep"
+    optimizer: Annotated[Literal["sgd", "adam"], Doc("starts afresh at every participation")] = "sgd"
+    lr: Annotated[float, Gt(0), Doc("learning rate of the first round")] = 0.05
+    lr_decay: Annotated[float, Gt(0), Le(1), Doc("factor of the rate per round"), Neutral(1, "is no decay")] = 1.0
+    momentum: Annotated[float, Ge(0), Lt(1), Doc("of SGD"), Neutral(0, "is none")] = 0.0
+    nesterov: Annotated[bool, Doc("Nesterov's form of the momentum"), Neutral(False, "is the plain one")] = False
+    weight_decay: Annotated[float, Ge(0), Doc("L2 in the gradient"), Neutral(0, "is none")] = 0.0
+    augment: Annotated[
+        Literal["none", "flip", "crop_flip"],
+        Doc("of images; crops pad by 4 pixels"),
+        Neutral("none", "leaves images as they are"),
+    ] = "none"
 
     @pydantic.model_validator(mode="after")
     def _nesterov_needs_momentum(self) -> Local:

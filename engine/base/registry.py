@@ -18,8 +18,10 @@ from typing import Any, TypeVar, get_type_hints
 
 import pydantic
 from pydantic_core import ErrorDetails
+from typing_extensions import TypedDict
 
 from engine.base import plugins
+from engine.base.declared import IN_WORDS, Declared, declared, in_yaml
 from engine.base.errors import ConfigError, nearest, require
 
 Choice = TypeVar("Choice", bound=type)
@@ -170,7 +172,7 @@ class Registry(dict[str, type]):
         try:
             return _adapter(self[name]).validate_python(values)
         except pydantic.ValidationError as error:
-            raise config_error(error, self.section, known) from None
+            raise config_error(error, self.section, declared(self[name])) from None
 
     def taken(self, value: object) -> Any:
         """Return an instance as it is, if its class is known here; raises :class:`ConfigError` with what would be."""
@@ -217,13 +219,14 @@ def field_path(error: ErrorDetails) -> str:
 _BRANCH = re.compile(r"(literal|tuple)\[.*\]|constrained-\w+|int|float|function-before")
 
 
-def _is_of_its_type(error: ErrorDetails) -> bool:
-    """Return whether the error's branch of a union is the one that was meant: words are for literals alone, but for
-    those in a list.
+def _fits(error: ErrorDetails) -> tuple[bool, bool]:
+    """Return how well the error's branch of a union fits what was written: words are for literals alone, but for those
+    in a list, and a branch that takes lists is the one that was meant by a list.
     """
     is_literal = any(str(part).startswith("literal[") for part in error["loc"])
     is_word = isinstance(error["input"], str) and _whole(error["input"]) is None
-    return is_word if is_literal else not is_word or any(isinstance(part, int) for part in error["loc"])
+    of_its_kind = is_word if is_literal else not is_word or any(isinstance(part, int) for part in error["loc"])
+    return of_its_kind, not error["type"].endswith("_type")
 
 
 def _whole(text: object) -> int | None:
@@ -244,9 +247,15 @@ _PATTERNS = {
 }
 
 
-def _rule(error: ErrorDetails) -> str:
-    """Return the rule that a value breaks, in words."""
-    words = _PATTERNS.get(error.get("ctx", {}).get("pattern", ""))
+def _rule(error: ErrorDetails, field: Declared | None) -> str:
+    """Return the rule that a value breaks, in words: of a number the whole range of its field."""
+    context = error.get("ctx", {})
+    limits = [f"must be {words} {context[name]:g}" for name, words in IN_WORDS.items() if name in context]
+    if limits:
+        return (field.rule if field else "") or limits[0]
+    if error["type"] == "too_short":
+        return f"must have at least {context['min_length']}"
+    words = _PATTERNS.get(context.get("pattern", ""))
     if words is not None:
         return words
     rule = error["msg"].replace("Input should be", "must be").removeprefix("Value error, ")
@@ -254,13 +263,16 @@ def _rule(error: ErrorDetails) -> str:
 
 
 def config_error(
-    error: pydantic.ValidationError, section: str = "", defaults: Mapping[str, Any] | None = None
+    error: pydantic.ValidationError, section: str = "", fields: Mapping[str, Declared] | None = None
 ) -> ConfigError:
-    """Return the first of pydantic's errors as one sentence, with its field named below ``section``."""
+    """Return the first of pydantic's errors as one sentence, with its field named below ``section``.
+
+    fields: what is declared there, by the name or by the whole dotted key.
+    """
     errors = error.errors(include_url=False)
     path = field_path(errors[0])
     same = [one for one in errors if f"{field_path(one)}.".startswith(f"{path}.")]  # a branch may go deeper
-    first = max(same, key=_is_of_its_type)  # of equal ones the first
+    first = max(same, key=_fits)  # of equal ones the first
     path = field_path(first)
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, ConfigError):
@@ -269,10 +281,41 @@ def config_error(
     field = ".".join(part for part in (section, path) if part)
     if first["type"] == "missing":
         return ConfigError(field, None, "is required", f"give {field} a value")
-    rule, whole = _rule(first), _whole(first.get("input"))
+    known = fields or {}
+    whole_field, whole_path = (re.sub(r"(\.\d+)+$", "", one) for one in (field, path))  # of an entry of a list
+    found = known.get(whole_field) or known.get(whole_path)
+    rule, whole = _rule(first, found), _whole(first.get("input"))
     if whole is not None and first["type"].startswith("int_"):
         return ConfigError(field, first["input"], rule, f"write {field}={whole}")
-    known = defaults or {}
-    value = getattr(known.get(field, known.get(path)), "default", None)
-    repair = f"for example {field}={value}" if isinstance(value, bool | int | float | str) else ""
+    if found is None:
+        return ConfigError(field, first.get("input"), rule)
+    repair = f"for example {whole_field}={in_yaml(found.default)}"
+    if found.neutral is not None and rule == found.rule:
+        repair = str(found.neutral)
+    elif found.default == () or not isinstance(found.default, bool | int | float | str | tuple):
+        repair = ""
     return ConfigError(field, first.get("input"), rule, repair)
+
+
+class Checked:
+    """The base of every kind of choice: refuses values out of the range that their fields' annotations declare.
+
+    A rule across fields is a class's own ``__post_init__``, which calls this one first.
+    """
+
+    def __post_init__(self) -> None:
+        kind = type(self)
+        names, adapter = _checked(kind)
+        try:
+            adapter.validate_python({name: getattr(self, name) for name in names})
+        except pydantic.ValidationError as error:
+            raise config_error(error, fields=declared(kind)) from None
+
+
+@cache
+def _checked(kind: type) -> tuple[list[str], pydantic.TypeAdapter[Any]]:
+    """Return the fields of a choice that have a range or a list of words, and their validator."""
+    hints = {name: field.hint for name, field in declared(kind).items() if field.is_limited}
+    values: Any = TypedDict(kind.__name__, hints)  # pyright: ignore[reportArgumentType]
+    values.__pydantic_config__ = pydantic.ConfigDict(allow_inf_nan=False)
+    return list(hints), pydantic.TypeAdapter(values)

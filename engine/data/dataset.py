@@ -12,12 +12,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from engine.algorithm.seeds import numpy_generator
-from engine.base.errors import ConfigError, DataError, require
+from engine.base.declared import Doc, Ge, Neutral
+from engine.base.errors import ConfigError, DataError
+from engine.base.registry import Checked
 from engine.base.section import identifying
 
 MeanStd = tuple[tuple[float, ...], tuple[float, ...]]
@@ -113,7 +115,7 @@ class Dataset:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source(ABC):
+class Source(Checked, ABC):
     """The place that a data set comes from, and how much of it to keep.
 
     train_samples, test_samples: how many samples to keep; None keeps all. The subset has the class shares of
@@ -124,14 +126,21 @@ class Source(ABC):
     downloads: ClassVar[bool] = False  # by itself, where its files are missing
     neutral: ClassVar[Mapping[str, Any]] = {}  # fields that are in no digest at these values, at which they do nothing
 
-    train_samples: int | None = None
-    test_samples: int | None = None
-    normalise: bool = True  # neutral: False
-
-    def __post_init__(self) -> None:
-        for field in ("train_samples", "test_samples"):
-            value = getattr(self, field)
-            require(value is None or value >= 1, field, value, "must be at least 1", "leave it out to keep all")
+    train_samples: Annotated[
+        int | None,
+        Ge(1),
+        Doc("keep this many training samples, with the class shares of the whole"),
+        Neutral(None, "keeps all"),
+    ] = None
+    test_samples: Annotated[int | None, Ge(1), Doc("the same for the test samples"), Neutral(None, "keeps all")] = None
+    normalise: Annotated[
+        bool,
+        Doc(
+            "by the mean and std of the data; false: pixels stay in [0, 1], as in PFLEGO's code, and features as "
+            "they are"
+        ),
+        Neutral(False, "leaves numbers as they are"),
+    ] = True
 
     def identity(self, written: Mapping[str, Any]) -> dict[str, Any]:
         """Return those fields, of all as they are ``written`` in a config, that tell what is read."""

@@ -9,6 +9,7 @@ from typing import Any
 import pydantic
 from pydantic import BaseModel
 
+from engine.base.declared import Declared, declared
 from engine.base.errors import ConfigError, nearest
 from engine.base.registry import config_error
 
@@ -25,16 +26,16 @@ def one_sentence(
     for the field that was meant by one that is not known; ``otherwise`` is the class at all other paths. section: the
     path of what was validated, where that is no experiment.
     """
-    defaults: dict[str, Any] = {}
+    fields: dict[str, Declared] = {}
     for name, model in owners.items():
-        defaults |= {f"{name}.{field}": info for field, info in model.model_fields.items()}
+        fields |= {f"{name}.{field}".removeprefix("."): found for field, found in declared(model).items()}
     first = error.errors(include_url=False)[0]
     path = ".".join(str(part) for part in (*([section] if section else []), *first["loc"]))
     if first["type"] == "extra_forbidden":
         owner, _, field = path.rpartition(".")
         known = owners.get(owner, otherwise).model_fields
         return ConfigError(path, first["input"], f"is not a field of {owner or 'an experiment'}", nearest(field, known))
-    return config_error(error, section, defaults)
+    return config_error(error, section, fields)
 
 
 def with_stage_names(error: ConfigError, stages: Any) -> ConfigError:

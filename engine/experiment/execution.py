@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 import pydantic
 import torch
-from pydantic import Field
 
+from engine.base.declared import Doc, Ge, Gt, Le, Neutral
 from engine.base.errors import ConfigError, require
 from engine.base.section import Section
 from engine.experiment.executor_policy import CAPTURING, STACKING, default_executor
@@ -25,32 +25,94 @@ IDENTITY = ("executor", "precision", *NEUTRAL, "device", "threads", "block")  # 
 class Execution(Section):
     """Executor, arithmetic, device and workers. The first seven fields change bits; the others never do."""
 
-    executor: Literal["auto", "loop", "block", "graph", "block_graph"] = "auto"  # how clients of a block are trained:
-    # one by one | together | one by one, or together, in steps that are captured once and replayed (on a GPU alone)
-    precision: Literal["float32", "float64"] = "float32"
-    tf32: bool = False  # round factors of products on the GPU to TF32; false is exact float32
-    autocast: Literal["none", "bfloat16"] = "none"  # of forward passes and losses; none is exact
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: int = Field(default=1, ge=1, le=MOST_THREADS)  # of torch, in every worker
-    block: Literal["auto"] | Annotated[int, Field(ge=1)] = (
-        "auto"  # clients per block at most; auto: see engine.client.blocks
+    executor: Annotated[
+        Literal["auto", "loop", "block", "graph", "block_graph"],
+        Doc(
+            "how the clients of a block are trained, see [Executors](#executors); auto: block for `logistic` and "
+            "`mlp` on a CPU with numbered batches, else loop"
+        ),
+    ] = "auto"
+    precision: Annotated[Literal["float32", "float64"], Doc("of weights and arithmetic")] = "float32"
+    tf32: Annotated[
+        bool,
+        Doc("round the factors of matrix products and convolutions to TF32: for a GPU, with float32"),
+        Neutral(False, "is exact"),
+    ] = False
+    autocast: Annotated[
+        Literal["none", "bfloat16"],
+        Doc(
+            "forward passes and losses of local training and evaluation under torch's autocast; weights, gradients, "
+            "optimizers and uploads stay in float32, and so does local training by fedmix"
+        ),
+        Neutral("none", "is exact"),
+    ] = "none"
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"],
+        Doc("auto: cuda where actors have a share of a GPU, or in process where there is one"),
+    ] = "auto"
+    threads: Annotated[int, Ge(1), Le(MOST_THREADS), Doc("of torch, in every worker")] = 1
+    block: Annotated[
+        Literal["auto"] | Annotated[int, Ge(1)],
+        Doc(
+            "clients per block at most; auto: a 16th of the cohort, and half of it, up to 32, where a block is "
+            "trained in one pass"
+        ),
+    ] = "auto"
+    lanes: Annotated[
+        int,
+        Ge(1),
+        Le(MOST_LANES),
+        Doc(
+            "clients of a block whose steps `graph` replays side by side, in a lane each, see "
+            "[Executors](#executors); no more than `execution.block`, which is then a number"
+        ),
+        Neutral(1, "is one by one"),
+    ] = 1
+    actors: Annotated[
+        int,
+        Ge(0),
+        Doc(
+            "client actors on Ray; 0 computes in this process, without Ray; results are bit-identical for a given "
+            "device"
+        ),
+    ] = 0
+    workers: Annotated[
+        Literal["auto"] | Annotated[int, Ge(1), Le(MOST_THREADS)],
+        Doc(
+            "of this process, where it computes: blocks that are trained side by side, in threads; auto: one, and on "
+            "a CPU up to one per core and 4 where a batch takes half a million multiply-adds or more, without "
+            "autocast (`engine/worker/thread_count.py`)"
+        ),
+    ] = "auto"
+    cpus_per_actor: Annotated[float, Gt(0), Doc("CPUs that an actor reserves")] = 1.0
+    gpus_per_actor: Annotated[
+        float, Ge(0), Le(1), Doc("share of a GPU, snapped to 1/n, so that no share spans cards"), Neutral(0, "is none")
+    ] = 0.0
+    state_store: Annotated[
+        Literal["memory", "disk"],
+        Doc(
+            "where client state lives between participations; of disk, what states will come to is projected before "
+            "a stage begins, and refused if that is more than is free"
+        ),
+    ] = "memory"
+    state_cache_mb: Annotated[int, Ge(0), Doc("cache of the disk store")] = 512
+    start_timeout: Annotated[float, Gt(0), Le(MOST_SECONDS), Doc("seconds for an actor to be ready")] = 180.0
+    block_timeout: Annotated[float, Gt(0), Le(MOST_SECONDS), Doc("seconds for an actor to give something back")] = (
+        1800.0
     )
-
-    lanes: int = Field(default=1, ge=1, le=MOST_LANES)  # clients of a block whose steps graph replays at once
-    actors: int = Field(default=0, ge=0)  # client actors; 0 is in this process, without Ray
-    workers: Literal["auto"] | Annotated[int, Field(ge=1, le=MOST_THREADS)] = (
-        "auto"  # of this process; see engine.worker.thread_count
-    )
-    cpus_per_actor: float = Field(default=1.0, gt=0)
-    gpus_per_actor: float = Field(default=0.0, ge=0, le=1)  # snapped to 1/n, so that no share spans cards
-    state_store: Literal["memory", "disk"] = "memory"  # where client state lives between participations
-    state_cache_mb: int = Field(default=512, ge=0)  # of the disk store
-    start_timeout: float = Field(default=180.0, gt=0, le=MOST_SECONDS)  # seconds for an actor to be ready
-    block_timeout: float = Field(default=1800.0, gt=0, le=MOST_SECONDS)  # seconds for an actor to give something back
-    # seconds for a round and what is due after it; null: none
-    round_timeout: float | None = Field(default=None, gt=0, le=MOST_SECONDS)
-    retries: int = Field(default=3, ge=0)  # times that a block is run again after its actor died
-    mixed_hardware: bool = False  # allow actors that compute different bits; marks the result, which is not shared
+    round_timeout: Annotated[
+        float | None,
+        Gt(0),
+        Le(MOST_SECONDS),
+        Doc("seconds for a round and what is due after it"),
+        Neutral(None, "is no limit"),
+    ] = None
+    retries: Annotated[int, Ge(0), Doc("times that a block is run again after its actor died")] = 3
+    mixed_hardware: Annotated[
+        bool,
+        Doc("allow actors that compute different bits; marks the result, which is not shared"),
+        Neutral(False, "refuses them"),
+    ] = False
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> Execution:

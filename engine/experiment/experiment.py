@@ -16,7 +16,7 @@ import json
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pydantic
 import yaml
@@ -26,6 +26,7 @@ from algorithms import ALGORITHMS
 from engine.algorithm import Local
 from engine.algorithm.personalised import has_global_model
 from engine.base import safe_yaml
+from engine.base.declared import Doc, Ge, Le, Neutral
 from engine.base.errors import ConfigError, nearest, require
 from engine.base.own_modules import is_ours
 from engine.base.registry import NAME
@@ -56,15 +57,22 @@ OWN_DATA = (ImageFolder, Parquet)  # the user's own: another folder is another d
 class Experiment(Section):
     """Everything that determines a run. Built from keyword arguments, a mapping or YAML."""
 
-    name: str = Field(default="run", pattern=NAME)
-    seed: int = Field(default=0, ge=0)
-    rounds: int = Field(default=20, ge=1, le=MOST_ROUNDS)
+    name: Annotated[str, Doc("names the run's folder")] = Field(default="run", pattern=NAME)
+    seed: Annotated[int, Ge(0), Doc("seeds all randomness except that of `partition.seed` and `data.seed`")] = 0
+    rounds: Annotated[int, Ge(1), Le(MOST_ROUNDS), Doc("rounds, where no stages are given")] = 20
     data: SourceChoice = Field(default_factory=lambda: SOURCES.build({"name": "fashion_mnist_sample"}))
     partition: PartitionChoice = Field(
         default_factory=lambda: PARTITIONS.build({"name": "dirichlet", "clients": 20, "alpha": 0.3})
     )
     model: ModelChoice = Field(default_factory=lambda: MODELS.build({"name": "mlp"}))
-    client_models: ClientModels = ()  # none: all have the one above; else client k has number k mod len
+    client_models: Annotated[
+        ClientModels,
+        Doc(
+            "architectures of the clients' own models: client k has number k mod their count. Where methods send "
+            "weights it must be empty"
+        ),
+        Neutral([], "gives all that of `model`"),
+    ] = ()
     algorithm: AlgorithmChoice = Field(default_factory=lambda: ALGORITHMS.build({"name": "fedavg"}))
     local: Local = Field(default_factory=lambda: Local())
     participation: Participation = Field(default_factory=lambda: Participation())

@@ -6,9 +6,10 @@ import math
 from typing import Annotated, Any, Literal
 
 import pydantic
-from pydantic import BeforeValidator, Field, PrivateAttr
+from pydantic import BeforeValidator, PrivateAttr
 
 from engine.algorithm import Local, Phase
+from engine.base.declared import Doc, Ge, Gt, Le, Lt, Neutral
 from engine.base.errors import require
 from engine.base.section import Section
 from engine.data import Availability, read_availability
@@ -40,16 +41,44 @@ def _held_out(value: Any) -> int | float | tuple[int, ...]:
 class Participation(Section):
     """The clients that take part in a round; with neither count nor fraction every client that holds data."""
 
-    count: int | None = Field(default=None, ge=1)  # clients per round
-    fraction: float | None = Field(default=None, gt=0, le=1)  # of the clients that hold data
-    scheme: Literal["fixed", "binomial"] = "fixed"  # binomial: each client on its own, with that probability
-    # the probability with which a client is there in a round, 1 is always; or the path of a table of who is there when
-    availability: Annotated[float | str, BeforeValidator(_rate_or_path)] = 1.0
-    # clients that never train and are only evaluated: how many, a share of those that hold data, or which; 0 is none
-    held_out: Annotated[int | float | tuple[int, ...], BeforeValidator(_held_out)] = 0
-    on_client_error: Literal["fail", "drop"] = "fail"  # of a client that raises or diverges: end the run, or leave it
-    # out of the round; a worker or a disk that fails is never a client's error
-    min_success: float = Field(default=0.5, gt=0, le=1)  # with drop: the share of a cohort that must not fail
+    count: Annotated[int | None, Ge(1), Doc("clients of a round"), Neutral(None, "leaves it to fraction")] = None
+    fraction: Annotated[
+        float | None,
+        Gt(0),
+        Le(1),
+        Doc("the same as a share of the clients that hold data; neither: all of them"),
+        Neutral(None, "leaves it to count"),
+    ] = None
+    scheme: Annotated[Literal["fixed", "binomial"], Doc("a draw without replacement, or one coin per client")] = "fixed"
+    availability: Annotated[
+        Annotated[float, Gt(0), Le(1)] | str,
+        BeforeValidator(_rate_or_path),
+        Doc(
+            "the probability with which a client is there in a round, or the path of a parquet table of who is there "
+            "when, see [Clients that come and go](#clients-that-come-and-go)"
+        ),
+        Neutral(1, "is always"),
+    ] = 1.0
+    held_out: Annotated[
+        Annotated[int, Ge(0)] | Annotated[float, Ge(0), Lt(1)] | tuple[int, ...],
+        BeforeValidator(_held_out),
+        Doc(
+            "clients that never train and are only evaluated: how many, a share of those that hold data, or which, "
+            "see [personal.md](personal.md#held-out-clients)"
+        ),
+        Neutral(0, "is none"),
+    ] = 0
+    on_client_error: Annotated[
+        Literal["fail", "drop"],
+        Doc(
+            "of a client that raises an error or diverges: end the run, or leave it out of the round; a worker or a "
+            "disk that fails is never a client's error, see [reliability](reliability.md)"
+        ),
+        Neutral("fail", "leaves nobody out"),
+    ] = "fail"
+    min_success: Annotated[
+        float, Gt(0), Le(1), Doc("with on_client_error=drop: the share of a cohort that must not fail, or the run ends")
+    ] = 0.5
 
     _table: Availability | None = PrivateAttr(default=None)
 
@@ -93,17 +122,49 @@ class Participation(Section):
 class Evaluation(Section):
     """The models that are measured, and every how many rounds (0 is never). The last round is always evaluated."""
 
-    every: int = Field(default=1, ge=0)  # the global model on the test set
-    local_every: int = Field(default=0, ge=0)  # each local model on the test set, before aggregation
-    personal_every: int | None = Field(default=None, ge=0)  # each client's own model on its share of the test set;
-    # null: as every for algorithms by which clients use something else than the global model, else never
-    fine_tune_epochs: int = Field(default=0, ge=0)  # at the end, of each client's own model, which is measured before
-    # and after, whatever personal_every is
-    fine_tune_steps: int | None = Field(default=None, ge=1)  # or optimizer steps
-    fine_tune_part: Literal["head", "body", "all"] = "head"
-    fine_tune_lr: float | None = Field(default=None, gt=0)  # null: the last round's
-    client_loss: bool = True  # loss of a client's first batch before and after training; costs one forward pass
-    batch_size: int = Field(default=500, ge=1)
+    every: Annotated[
+        int,
+        Ge(0),
+        Doc(
+            "rounds between evaluations of the global model, or of clients' own where there is none; 0: only after "
+            "the last"
+        ),
+    ] = 1
+    local_every: Annotated[
+        int,
+        Ge(0),
+        Doc(
+            "the same for what each participant would use after its local work (of ditto, pfedme and pflego its own "
+            "model), on the whole test set"
+        ),
+        Neutral(0, "is never"),
+    ] = 0
+    personal_every: Annotated[
+        int | None,
+        Ge(0),
+        Doc(
+            "the same for every client's own model on its share of the test set, and the participants' before and "
+            "after local work; null: as `evaluation.every` where clients use something else than the global model "
+            "(every method without one; `ditto`, `pfedme`, `perfedavg`), else never"
+        ),
+        Neutral(0, "is never"),
+    ] = None
+    fine_tune_epochs: Annotated[
+        int,
+        Ge(0),
+        Doc(
+            "at the end, local epochs on a client's own model before it is measured once more; it is measured before "
+            "and after, whatever `evaluation.personal_every` is"
+        ),
+        Neutral(0, "is none"),
+    ] = 0
+    fine_tune_steps: Annotated[
+        int | None, Ge(1), Doc("or optimizer steps"), Neutral(None, "leaves it to fine_tune_epochs")
+    ] = None
+    fine_tune_part: Annotated[Literal["head", "body", "all"], Doc("what is trained then")] = "head"
+    fine_tune_lr: Annotated[float | None, Gt(0), Doc("its rate; null: that of the last round")] = None
+    client_loss: Annotated[bool, Doc("each client's objective before and after training; one more forward pass")] = True
+    batch_size: Annotated[int, Ge(1), Doc("test rows of a forward pass")] = 500
 
     @property
     def fine_tuning(self) -> Phase | None:
@@ -122,9 +183,25 @@ class Evaluation(Section):
 class Stop(Section):
     """The rules that end a run before its last round, read after each evaluated round of its last stage."""
 
-    accuracy: float | None = Field(default=None, gt=0, le=1)  # the test accuracy that is enough; null: none is
-    patience: int | None = Field(default=None, ge=1)  # evaluated rounds without a better accuracy; null: any number
-    min_delta: float = Field(default=0.0, ge=0)  # by which one must exceed the best, to be better for patience
+    accuracy: Annotated[
+        float | None,
+        Gt(0),
+        Le(1),
+        Doc(
+            "end the run after the first evaluated round of its last stage whose test accuracy is at least this, see "
+            "[Stop rules](#stop-rules)"
+        ),
+        Neutral(None, "is no rule"),
+    ] = None
+    patience: Annotated[
+        int | None,
+        Ge(1),
+        Doc("or after so many evaluated rounds without a better accuracy"),
+        Neutral(None, "is no rule"),
+    ] = None
+    min_delta: Annotated[
+        float, Ge(0), Doc("by how much an accuracy must exceed the best one to be better; for `stop.patience`")
+    ] = 0.0
 
     @property
     def rules(self) -> dict[str, Any]:
@@ -139,8 +216,8 @@ class Stop(Section):
 class Checkpointing(Section):
     """The rounds at which a run writes a checkpoint, and the number of checkpoints that it keeps."""
 
-    every: int = Field(default=10, ge=1)  # rounds; also after the last round and on Ctrl-C
-    keep: int = Field(default=2, ge=1)  # how many are kept
+    every: Annotated[int, Ge(1), Doc("rounds between checkpoints; also at the end of a stage and on Ctrl-C")] = 10
+    keep: Annotated[int, Ge(1), Doc("how many are kept")] = 2
 
 
 SECTIONS: dict[str, type[Section]] = {

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from engine.base.declared import Doc
 from engine.models.layers import DepthwiseConv, MeanPool, Norm, check_norm, norm_layer
 from engine.models.model import Model, ModelSpec
 
@@ -56,8 +57,8 @@ class InvertedResidual(nn.Module):
 class MobileNetV2(ModelSpec):
     """17 inverted residual blocks; images of any size and number of channels; 1,280 features."""
 
-    norm: Literal["batch", "group"] = "batch"
-    group_size: int = 8  # channels per group of norm=group
+    norm: Annotated[Literal["batch", "group"], Doc("kind of the normalisation layers")] = "batch"
+    group_size: Annotated[int, Doc("channels per group of norm=group")] = 8
 
     def __post_init__(self) -> None:
         super().__post_init__()

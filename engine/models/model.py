@@ -11,15 +11,17 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
 
+from engine.base.declared import Doc, Neutral
 from engine.base.devices import memory
 from engine.base.errors import ConfigError, require
+from engine.base.registry import Checked
 from engine.base.section import identifying
-from engine.models.heads import HEADS, Head, head_layer, project
+from engine.models.heads import Head, head_layer, project
 
 Built = TypeVar("Built", bound=nn.Module)
 Init = Literal["torch", "kaiming_uniform", "kaiming_normal"]
@@ -56,7 +58,7 @@ class Model(nn.Module):
 
 
 @dataclass(frozen=True)
-class ModelSpec(ABC):
+class ModelSpec(Checked, ABC):
     """Hyper-parameters of a network; the images' shape and the number of classes come from the data."""
 
     linear_layers_only: ClassVar[bool] = False  # True: no convolution, so that stacked clients share one product
@@ -64,18 +66,29 @@ class ModelSpec(ABC):
     # True: its inputs are token ids [B, L, 1, 1], and below ``vocabulary``; None: whatever there is.
     takes_tokens: ClassVar[bool | None] = False
 
-    head: Head = field(default="linear", kw_only=True)  # linear with bias, or CCVR's normalised remedy without
-    projection: bool = field(default=False, kw_only=True)  # MOON's two layers between body and head
-    conv_init: Init = field(default="torch", kw_only=True)  # how convolutions' weights are drawn, see initialise()
+    head: Annotated[
+        Head,
+        Doc("classifier with bias, or without and each class's weights scaled to length 1"),
+        Neutral("linear", "is the plain one"),
+    ] = field(default="linear", kw_only=True)
+    projection: Annotated[
+        bool, Doc("MOON's two layers before the head, to 256 features"), Neutral(False, "is none")
+    ] = field(default=False, kw_only=True)
+    conv_init: Annotated[
+        Init,
+        Doc(
+            "how convolutions' weights are drawn: uniform in 1/sqrt(fan_in) either side of 0; in sqrt(6/fan_in), as "
+            "CBFL's authors do; normal of variance 2/fan_out, as GradAug does"
+        ),
+        Neutral("torch", "is torch's own"),
+    ] = field(default="torch", kw_only=True)
 
     neutral: ClassVar[Mapping[str, Any]] = {
         "conv_init": "torch"
     }  # fields that came later: in no digest at these values
 
     def __post_init__(self) -> None:
-        require(self.head in HEADS, "head", self.head, "must be linear or normalised", "for example head=linear")
-        rule = f"must be {', '.join(INITS[:-1])} or {INITS[-1]}"
-        require(self.conv_init in INITS, "conv_init", self.conv_init, rule, "for example conv_init=torch")
+        super().__post_init__()
         own = self.keeps_weights and self.conv_init != "torch"
         require(not own, "conv_init", self.conv_init, "is not for a model that draws its own weights", "leave it away")
 

@@ -6,10 +6,11 @@ import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from torch import nn
 
+from engine.base.declared import Doc, Ge
 from engine.base.errors import require
 from engine.models.layers import ConvBlock, MeanPool, Norm, PlaneLinear, check_norm, require_pixels
 from engine.models.model import Model, ModelSpec
@@ -23,11 +24,6 @@ class Logistic(ModelSpec):
 
     def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
         return self.assemble(nn.Sequential(nn.Flatten()), math.prod(shape), num_classes)
-
-
-def check_hidden(hidden: tuple[int, ...]) -> None:
-    """Raise :class:`ConfigError` for hidden layers without units."""
-    require(min(hidden, default=1) > 0, "hidden", hidden, "must be positive", "for example hidden=[200, 200]")
 
 
 def append_hidden(body: nn.Sequential, features: int, hidden: tuple[int, ...]) -> tuple[int, tuple[str, ...]]:
@@ -49,12 +45,11 @@ class MLP(ModelSpec):
     """Fully connected layers, ReLU after each hidden one (McMahan et al. 2017: "2NN", two layers of 200)."""
 
     linear_layers_only: ClassVar[bool] = True
-    hidden: tuple[int, ...] = (200, 200)  # units of each hidden layer
+    hidden: Annotated[tuple[Annotated[int, Ge(1)], ...], Doc("units of each hidden layer")] = (200, 200)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(len(self.hidden) > 0, "hidden", self.hidden, "must not be empty", "use model.name=logistic")
-        check_hidden(self.hidden)
 
     def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
         body = nn.Sequential(nn.Flatten())
@@ -66,8 +61,8 @@ class MLP(ModelSpec):
 class CNN(ModelSpec):
     """Two 5x5 "same" convolutions (32, 64) with 2x2 pooling, 512 hidden units (McMahan et al. 2017)."""
 
-    norm: Norm = "none"
-    group_size: int = 16  # channels per group of norm=group
+    norm: Annotated[Norm, Doc("kind of the normalisation layers")] = "none"
+    group_size: Annotated[int, Doc("channels per group of norm=group")] = 16
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.base.errors import require
+from engine.base.declared import Doc
 from engine.models.layers import MeanPool, Norm, check_norm, norm_layer
 from engine.models.model import Model, ModelSpec
 
@@ -57,14 +57,12 @@ class CifarResNet(ModelSpec):
 
     units: ClassVar[int]  # residual units in each of the three stages
 
-    shortcut: Shortcut = "conv"
-    norm: Literal["batch", "group"] = "batch"
-    group_size: int = 16  # channels per group of norm=group (Wu and He 2018)
+    shortcut: Annotated[Shortcut, Doc("where shapes change: 1x1 convolution, or no weights")] = "conv"
+    norm: Annotated[Literal["batch", "group"], Doc("kind of the normalisation layers")] = "batch"
+    group_size: Annotated[int, Doc("channels per group of norm=group (Wu and He 2018)")] = 16
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known = ("conv", "pad")
-        require(self.shortcut in known, "shortcut", self.shortcut, "must be conv or pad", "for example conv")
         check_norm(self.norm, ("batch", "group"), self.group_size, channels=16)
 
     def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:

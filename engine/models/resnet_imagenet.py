@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.base.errors import require
+from engine.base.declared import Doc
 from engine.models.layers import MeanPool, Norm, check_norm, norm_layer
 from engine.models.model import Model, ModelSpec
 from engine.models.resnet import ResidualUnit
@@ -56,13 +56,14 @@ class ImageNetResNet(ModelSpec):
     units: ClassVar[tuple[int, int, int, int]]  # in each of the four stages
     bottleneck: ClassVar[bool]
 
-    stem: Literal["small", "large"] = "small"  # 3x3 of stride 1 | torchvision's 7x7 of stride 2 and max pooling
-    norm: Literal["batch", "group"] = "batch"
-    group_size: int = 16  # channels per group of norm=group (Wu and He 2018)
+    stem: Annotated[
+        Literal["small", "large"], Doc("3x3 convolution of stride 1; or torchvision's 7x7 of stride 2 and max pooling")
+    ] = "small"
+    norm: Annotated[Literal["batch", "group"], Doc("kind of the normalisation layers")] = "batch"
+    group_size: Annotated[int, Doc("channels per group of norm=group (Wu and He 2018)")] = 16
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.stem in ("small", "large"), "stem", self.stem, "must be small or large", "for example stem=small")
         check_norm(self.norm, ("batch", "group"), self.group_size, channels=WIDTHS[0])
 
     def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from torch import Tensor, nn
 
-from engine.base.errors import require
+from engine.base.declared import Doc, Ge
 from engine.models.model import Model, ModelSpec
-from engine.models.networks import append_hidden, check_hidden
+from engine.models.networks import append_hidden
 
 PADDING = 0  # the id that fills short rows
 
@@ -43,15 +43,9 @@ class DAN(ModelSpec):
     """
 
     takes_tokens: ClassVar[bool] = True
-    vocabulary: int = 30_000  # token ids are below it; 0 is padding
-    dimension: int = 64  # numbers of an embedding
-    hidden: tuple[int, ...] = (64,)  # units of each hidden layer; empty: none
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.vocabulary >= 2, "vocabulary", self.vocabulary, "must be at least 2", "0 is padding")
-        require(self.dimension >= 1, "dimension", self.dimension, "must be at least 1", "for example dimension=64")
-        check_hidden(self.hidden)
+    vocabulary: Annotated[int, Ge(2), Doc("token ids are below it; 0 is padding")] = 30_000
+    dimension: Annotated[int, Ge(1), Doc("numbers of a token's embedding")] = 64
+    hidden: Annotated[tuple[Annotated[int, Ge(1)], ...], Doc("units of each hidden layer; none with []")] = (64,)
 
     def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
         body = nn.Sequential(OrderedDict(mean=MeanEmbedding(self.vocabulary, self.dimension)))

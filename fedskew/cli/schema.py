@@ -1,31 +1,27 @@
 """``fedskew schema``: the JSON Schema of an experiment, for editors and for programs that write experiments.
 
-Types, words and defaults are those of the classes themselves; ranges and meanings of a choice's fields are those of
-docs/config.md. What hangs together over several keys it cannot say: the last word is the engine's, when it reads the
-experiment.
+Types, words, ranges, meanings and defaults are those of the fields' annotations. What hangs together over several keys
+it cannot say: the last word is the engine's, when it reads the experiment.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import re
 from collections.abc import Iterator, Mapping
+from dataclasses import MISSING
 from typing import Any
 
 import pydantic
 
+from engine.base.declared import Declared, declared
 from engine.base.registry import Registry
 from engine.experiment import CHOICES, SECTIONS, Experiment
 from engine.experiment.dotted_keys import SYMBOLS
-from fedskew.cli import json_output, key_meanings
+from fedskew.cli import json_output
 from fedskew.cli.json_output import Json
 from fedskew.cli.naming import With
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-BOUND = re.compile(r"(?:int|number) (>=|>|in) ?(?:(-?[\d.]+)|([\[(])([\d.]+), ([\d.]+)([\])]))")
-# 0 stands for "as many as there are" in some choices of a partition.
-UNBOUNDED = ("partition.clients",)
 
 
 def schema_command(as_json: Json = False, own: With = None) -> None:
@@ -54,8 +50,8 @@ def schema() -> dict[str, Any]:
     stage["algorithm"] = {"anyOf": [{"$ref": "#/$defs/algorithm"}, {"type": "null"}], "default": None}
     stage["local"] = {"$ref": "#/$defs/Local"}
     for section, model in SECTIONS.items():
-        _explain(definitions[model.__name__]["properties"], f"{section}.")
-    _explain(properties, "")
+        _explain(definitions[model.__name__]["properties"], declared(model), f"{section}.")
+    _explain(properties, declared(Experiment), "")
     return {
         "$schema": DIALECT,
         "title": "fedskew experiment",
@@ -70,60 +66,39 @@ def schema() -> dict[str, Any]:
 def _choices(section: str, registry: Registry) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the definition of each choice, by ``section.name``."""
     for name, choice in registry.items():
-        made = pydantic.TypeAdapter(choice).json_schema()
-        definition = _without_titles({key: value for key, value in made.items() if key != "$defs"})
-        fields = {field.name for field in dataclasses.fields(choice)}
-        properties = {key: value for key, value in definition["properties"].items() if key in fields}
-        for field, one in properties.items():
-            _bound(one, f"{section}.{field}")
-        _explain(properties, f"{section}.")
-        definition["properties"] = {"name": {"const": name}, **properties}
-        definition["required"] = ["name", *definition.get("required", [])]
-        definition["additionalProperties"] = False
-        yield f"{section}.{name}", definition
+        fields = declared(choice)
+        properties = {field.name: _property(field) for field in fields.values()}
+        _explain(properties, fields, f"{section}.")
+        yield (
+            f"{section}.{name}",
+            {
+                "type": "object",
+                "description": _first_paragraph(choice.__doc__ or ""),
+                "properties": {"name": {"const": name}, **properties},
+                "required": ["name", *(field.name for field in fields.values() if field.default is MISSING)],
+                "additionalProperties": False,
+            },
+        )
     for name, package in registry.offered().items():
         about = f"of the package {package}, whose fields are known once it has been asked for"
         yield f"{section}.{name}", {"description": about, "properties": {"name": {"const": name}}, "required": ["name"]}
 
 
-def _explain(properties: Mapping[str, dict[str, Any]], prefix: str) -> None:
+def _property(field: Declared) -> dict[str, Any]:
+    """Return the schema of a choice's field."""
+    made = _without_titles(pydantic.TypeAdapter(field.hint).json_schema())
+    return made if field.default is MISSING else {**made, "default": json_output.plain(field.default)}
+
+
+def _explain(properties: Mapping[str, dict[str, Any]], fields: Mapping[str, Declared], prefix: str) -> None:
     """Give each property its dotted key as title and its meaning, with the papers' symbol where it has one."""
     symbols = {key: symbol for symbol, key in SYMBOLS.items()}
     for name, one in properties.items():
-        key = f"{prefix}{name}"
-        _, meaning = key_meanings.known().get(key, ("", ""))
+        key, field = f"{prefix}{name}", fields[name]
         one["title"] = key
-        if meaning:
-            one["description"] = meaning + (f" (symbol: {symbols[key]})" if key in symbols else "")
-
-
-def _bound(one: dict[str, Any], key: str) -> None:
-    """Put the range of a choice's field, as the table of keys words it, to the numbers of its schema."""
-    kind, _ = key_meanings.known().get(key, ("", ""))
-    found = BOUND.search(kind)
-    if found is None or key in UNBOUNDED:
-        return
-    how, least, opens, low, high, closes = found.groups()
-    limits: dict[str, float] = {}
-    if how == "in":
-        limits["minimum" if opens == "[" else "exclusiveMinimum"] = _number(low)
-        limits["maximum" if closes == "]" else "exclusiveMaximum"] = _number(high)
-    else:
-        limits["minimum" if how == ">=" else "exclusiveMinimum"] = _number(least)
-    for branch in _numbers(one):
-        branch |= limits
-
-
-def _number(text: str) -> float:
-    return int(text) if text.isdigit() else float(text)
-
-
-def _numbers(one: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the parts of a schema that are of a number, those in lists included."""
-    if one.get("type") in ("integer", "number"):
-        yield one
-    for part in [*one.get("anyOf", ()), *([one["items"]] if isinstance(one.get("items"), dict) else [])]:
-        yield from _numbers(part)
+        if field.meaning:
+            neutral = "" if field.neutral is None else f"; {field.neutral}"
+            one["description"] = field.meaning + neutral + (f" (symbol: {symbols[key]})" if key in symbols else "")
 
 
 def _without_titles(value: Any) -> Any:
@@ -134,5 +109,9 @@ def _without_titles(value: Any) -> Any:
         return value
     kept = {key: _without_titles(one) for key, one in value.items() if key != "title" or isinstance(one, dict)}
     if isinstance(kept.get("description"), str):
-        kept["description"] = " ".join(kept["description"].split("\n\n")[0].split())
+        kept["description"] = _first_paragraph(kept["description"])
     return kept
+
+
+def _first_paragraph(text: str) -> str:
+    return " ".join(text.split("\n\n")[0].split())

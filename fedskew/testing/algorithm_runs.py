@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
 
 from engine.algorithm import Algorithm, PostTraining
+from engine.base.declared import reductions_of
 from engine.data import Assignment
 from engine.experiment import CHOICES, Experiment
 from engine.run.run import run
@@ -145,26 +147,21 @@ def resumed_is_straight(name: str, config: Experiment, parts: Assignment | None 
 # --- the neutral value ----------------------------------------------------------------------------------------
 
 
-def neutral_of(algorithm: Algorithm) -> Mapping[str, Any] | None:
-    """Return the fields with which an algorithm says that it is FedAvg; None if its own class says nothing."""
-    return vars(type(algorithm)).get("neutral")
-
-
 def neutral_is_fedavg(algorithm: Algorithm) -> None:
-    """Demand FedAvg's bits at the declared neutral value, under both executors."""
-    neutral, name = neutral_of(algorithm), type(algorithm).__name__
-    if neutral is None:
+    """Demand FedAvg's bits at each declared neutral value, under both executors."""
+    settings, name = reductions_of(type(algorithm)), type(algorithm).__name__
+    if not settings:
         raise NotApplicable("it declares no neutral value")
-    with telling(f"{name}.neutral = {dict(neutral)} are not fields of it", "name its own fields"):
-        at_neutral = dataclasses.replace(algorithm, **neutral)
-    for executor in ("loop", "block"):
+    for fields, executor in product(settings, ("loop", "block")):
+        with telling(f"{name}.neutral = {fields} are not fields of it", "name its own fields"):
+            at_neutral = dataclasses.replace(algorithm, **fields)
         config = experiment_of(at_neutral, execution={"executor": executor})
         model, cohort = CHOICES["model"].dump(config.model), config.participation.model_dump()
         rounds = config.chain[0].rounds  # of FedAvg before an algorithm that has none
         plain = experiment_of(fedavg(), (cohort,), model=model, rounds=rounds, execution={"executor": executor})
         ours, theirs = driven(config), driven(plain)
         gap = _gap_of_weights(ours, theirs)
-        rule = f"{name} with {_written(neutral)} is not FedAvg to the bit under execution.executor={executor}"
+        rule = f"{name} with {_written(fields)} is not FedAvg to the bit under execution.executor={executor}"
         repair = "skip the term at that value and mark its hook with @idle_when(...), so that the engine skips it"
         demand(ours.sha == theirs.sha, f"{rule} (weights are {gap:.1e} apart); {repair}")
 

@@ -24,9 +24,10 @@ put a method of your own in its place.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated
 
 import fedskew
+from fedskew.contract import Doc, Ge, Neutral
 
 
 @fedskew.algorithm("$name")
@@ -34,13 +35,8 @@ import fedskew
 class $Class(fedskew.FedAvg):
     """Hyper-parameters are fields with defaults; what clients keep or send is declared in ``entries``."""
 
-    mu: float = 0.1  # 0 is FedAvg
-
-    neutral: ClassVar = {"mu": 0.0}  # checked: with these fields it is FedAvg to the bit
-
-    def __post_init__(self):
-        super().__post_init__()
-        fedskew.require(self.mu >= 0, "mu", self.mu, "must be at least 0", "0 is FedAvg")
+    # What it takes, what it means, and the value at which it is FedAvg to the bit, which is checked.
+    mu: Annotated[float, Ge(0), Doc("weight of the proximal term"), Neutral(0, "is FedAvg")] = 0.1
 
     @fedskew.idle_when(mu=0)  # the engine then skips this hook and goes FedAvg's way, to the bit
     def gradient(self, grad, weights, received, state, client):

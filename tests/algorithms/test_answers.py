@@ -232,7 +232,7 @@ def test_stages_in_another_order_are_refused() -> None:
 
 def test_what_a_field_cannot_be() -> None:
     """Kills: a public set of no samples."""
-    with pytest.raises(ConfigError, match=r"^per_class=0: must be at least 1 public sample of each class; for example"):
+    with pytest.raises(ConfigError, match=r"^per_class=0: must be at least 1; for example per_class=100"):
         Answers(per_class=0)
 
 

@@ -390,9 +390,9 @@ def refused(**fields: Any) -> str:
     ("fields", "wanted"),
     [
         ({"lam": -1.0}, "algorithm.lam=-1.0: must be at least 0; "),
-        ({"refresh": 0}, "algorithm.refresh=0: must be at least 1; for example refresh=3"),
-        ({"gen_batch": 1}, "algorithm.gen_batch=1: must be at least 2; for example gen_batch=256"),
-        ({"temperature": 0.0}, "algorithm.temperature=0.0: must be greater than 0; for example temperature=5.0"),
+        ({"refresh": 0}, "algorithm.refresh=0: must be at least 1; for example algorithm.refresh=3"),
+        ({"gen_batch": 1}, "algorithm.gen_batch=1: must be at least 2; for example algorithm.gen_batch=256"),
+        ({"temperature": 0.0}, "algorithm.temperature=0.0: must be greater than 0; for example"),
         ({"sampler": "fewest"}, "algorithm.fewest=0: must be at least 1 with sampler=fewest, and 0 with any other; "),
         ({"fewest": 3}, "algorithm.fewest=3: must be at least 1 with sampler=fewest, and 0 with any other; "),
         ({"fake_loss": "ce", "generator": "dcgan"}, "algorithm.fake_loss=ce: is not for generator=dcgan; set it to "),

@@ -669,11 +669,11 @@ def test_calibrations_beside_and_after_each_other(tmp_path: Path) -> None:
 
 
 BAD: list[tuple[str, dict[str, Any], str]] = [
-    ("ccvr", {"samples_per_class": 0}, "samples_per_class=0: must be at least 1 virtual feature of each class; "),
-    ("ccvr", {"shrink": -0.1}, "shrink=-0.1: must be a share from 0 to 1; 0 is none"),
+    ("ccvr", {"samples_per_class": 0}, "samples_per_class=0: must be at least 1; for example"),
+    ("ccvr", {"shrink": -0.1}, "shrink=-0.1: must be at least 0 and at most 1; 0 is none"),
     ("ccvr", {"tukey_lambda": 0.0}, "tukey_lambda=0.0: must be greater than 0; 1 leaves features"),
-    ("ccvr", {"min_upload_count": 0}, "min_upload_count=0: must be at least 1 row; 1 keeps"),
-    ("ccvr", {"min_cov_count": 1}, "min_cov_count=1: must be at least 2: one row has no covariance; "),
+    ("ccvr", {"min_upload_count": 0}, "min_upload_count=0: must be at least 1; 1 keeps"),
+    ("ccvr", {"min_cov_count": 1}, "min_cov_count=1: must be at least 2; 2 pools none"),
     (
         "ccvr",
         {"cov": "half"},
@@ -683,8 +683,8 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("ccvr", {"epochs": -1}, "epochs=-1: must be at least 0; 0 leaves"),
     ("iid_calibration", {"momentum": 1.0}, "momentum=1.0: must be at least 0 and below 1; 0 is none"),
     ("iid_calibration", {"batch_size": 0}, "batch_size=0: must be at least 1; "),
-    ("iid_calibration", {"fraction": 0.0}, "fraction=0.0: must be above 0 and at most 1; for example"),
-    ("iid_calibration", {"fraction": 1.5}, "fraction=1.5: must be above 0 and at most 1; for example"),
+    ("iid_calibration", {"fraction": 0.0}, "fraction=0.0: must be greater than 0 and at most 1; for example"),
+    ("iid_calibration", {"fraction": 1.5}, "fraction=1.5: must be greater than 0 and at most 1; for example"),
 ]
 
 

@@ -481,7 +481,7 @@ def test_one_class_has_no_costs() -> None:
     [
         ("r_temperature", 0, "r_temperature=0: must be greater than 0; for example r_temperature=4.0"),
         ("g_power", -1, "g_power=-1: must be at least 0; 0 is no weight"),
-        ("alpha", 2, "alpha=2: must be a share from 0 to 1; 0 is labels alone"),
+        ("alpha", 2, "alpha=2: must be at least 0 and at most 1; 0 is labels alone"),
     ],
 )
 def test_what_a_field_cannot_be(field: str, value: Any, sentence: str) -> None:

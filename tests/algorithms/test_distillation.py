@@ -404,12 +404,12 @@ def test_without_weight_answers_are_not_read(kind: Any) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "sentence"),
     [
-        ("alpha", 1.5, "alpha=1.5: must be a share from 0 to 1; 0 is labels alone"),
+        ("alpha", 1.5, "alpha=1.5: must be at least 0 and at most 1; 0 is labels alone"),
         ("temperature", 0, "temperature=0: must be greater than 0; for example temperature=3.0"),
         ("lr", 0, "lr=0: must be greater than 0; for example lr=0.05"),
         ("momentum", 1, "momentum=1: must be at least 0 and below 1; 0 is none"),
         ("weight_decay", -1, "weight_decay=-1: must be at least 0; 0 is none"),
-        ("batch_size", 0, "batch_size=0: must be at least 1; for example 64"),
+        ("batch_size", 0, "batch_size=0: must be at least 1; for example batch_size=64"),
         ("epochs", -1, "epochs=-1: must be at least 0; 0 leaves the student as it is"),
     ],
 )

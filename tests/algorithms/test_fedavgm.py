@@ -96,7 +96,7 @@ def test_nesterov_is_one_step_ahead() -> None:
 @pytest.mark.parametrize("beta", [-0.1, 1.0, 1.5])
 def test_bad_values_are_refused(beta: float) -> None:
     """Kills: a velocity that grows without end."""
-    with pytest.raises(ConfigError, match=f"server_momentum={beta}: must be at least 0 and below 1; 0 is none"):
+    with pytest.raises(ConfigError, match=f"server_momentum={beta}: must be at least 0 and below 1; 0 is FedAvg"):
         FedAvgM(server_momentum=beta)
 
 

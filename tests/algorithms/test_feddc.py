@@ -205,10 +205,10 @@ def test_clipping_far_away_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"alpha": -0.1}, "algorithm.alpha=-0.1: must be at least 0; the paper's are 0.005 to 0.1"),
-        ({"clip": 0.0}, "algorithm.clip=0.0: must be greater than 0; null is none, the released code's is 10"),
+        ({"alpha": -0.1}, "algorithm.alpha=-0.1: must be at least 0; 0 is none, which is not FedAvg"),
+        ({"clip": 0.0}, "algorithm.clip=0.0: must be greater than 0; null is no limit"),
         ({"weighting": "size"}, "algorithm.weighting=size: must be 'uniform' or 'samples'"),
-        ({"server_lr": 0.0}, "algorithm.server_lr=0.0: must be greater than 0; 1 is plain averaging"),
+        ({"server_lr": 0.0}, "algorithm.server_lr=0.0: must be greater than 0; 1 takes the mean itself"),
     ],
 )
 def test_bad_values_are_refused(fields: dict[str, Any], message: str) -> None:

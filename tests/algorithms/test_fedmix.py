@@ -389,11 +389,11 @@ class Functional:
 @pytest.mark.parametrize(
     ("name", "fields", "message"),
     [
-        ("fedmix", {"mix": 1.0}, "algorithm.mix=1.0: must be at least 0 and less than 1; 0 is FedAvg"),
+        ("fedmix", {"mix": 1.0}, "algorithm.mix=1.0: must be at least 0 and below 1; 0 is FedAvg"),
         ("naivemix", {"mix": -0.1}, "algorithm.mix=-0.1: must be at least 0"),
-        ("fedmix", {"mash": -1}, "algorithm.mash=-1: must be at least 0; 0 averages all rows of a client"),
+        ("fedmix", {"mash": -1}, "algorithm.mash=-1: must be at least 0; for example algorithm.mash=0"),
         ("fedmix", {"taylor_coef": "two"}, "algorithm.taylor_coef=two: must be"),
-        ("mixup_local", {"gamma": -1}, "algorithm.gamma=-1.0: must be at least 0; 0 is FedAvg"),
+        ("mixup_local", {"gamma": -1}, "algorithm.gamma=-1: must be at least 0; 0 is FedAvg"),
     ],
 )
 def test_bad_values_are_refused(name: str, fields: dict[str, Any], message: str) -> None:

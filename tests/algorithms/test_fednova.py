@@ -224,7 +224,7 @@ def test_what_is_held_is_in_the_rounds_table(tmp_path: Path) -> None:
     [
         ({"mu": -1.0}, {}, "algorithm.mu=-1.0: must be at least 0; 0 is none"),
         ({"server_momentum": 1.0}, {}, "algorithm.server_momentum=1.0: must be at least 0 and below 1; 0 is none"),
-        ({"max_multiplier": 0.0}, {}, "algorithm.max_multiplier=0.0: must be greater than 0; null is none"),
+        ({"max_multiplier": 0.0}, {}, "algorithm.max_multiplier=0.0: must be greater than 0; null is no limit"),
         ({"tau_eff": "mean"}, {}, "algorithm.tau_eff=mean: must be 'norm' or 'steps'"),
         (
             {"mu": 0.1},

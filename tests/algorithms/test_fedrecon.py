@@ -281,7 +281,7 @@ def test_what_is_refused() -> None:
         ("recon_steps", -1, "must be at least 0"),
         ("recon_lr", 0, "must be greater than 0"),
         ("query_steps", 0, "must be at least 1"),
-        ("support_frac", 0, "must be greater than 0 and at most 1; 1 is no split"),
+        ("support_frac", 0, "must be greater than 0 and at most 1; 1 is no split: all rows for both"),
         ("support_frac", 1.5, "must be greater than 0 and at most 1"),
         ("server_lr", 0, "must be greater than 0"),
     ):

@@ -475,8 +475,8 @@ def test_a_run_is_evaluated_at_full_width(tmp_path: Path, monkeypatch: pytest.Mo
 
 # --- what is refused ----------------------------------------------------------------------------------
 
-WIDTH = "must be above 0 and at most 1; the paper's is 0.8"
-SCALES = "must be one or more numbers above 0 and at most 1; for example scales=[1.0, 0.875, 0.75]"
+WIDTH = "must be greater than 0 and at most 1; for example algorithm.min_width=0.8"
+SCALE = "must be greater than 0 and at most 1; [1.0] is no resize"
 
 
 @pytest.mark.parametrize(
@@ -489,10 +489,10 @@ SCALES = "must be one or more numbers above 0 and at most 1; for example scales=
         ({"subnets": -1}, "algorithm.subnets=-1: must be at least 0; 0 is FedAvg"),
         ({"mu": -0.5}, "algorithm.mu=-0.5: must be at least 0; 0 is FedAvg"),
         ({"width_divisor": 0}, "algorithm.width_divisor=0: must be at least 1; 1 is none"),
-        ({"scales": []}, f"algorithm.scales=[]: {SCALES}"),
-        ({"scales": [1.0, 0.0]}, f"algorithm.scales=[1.0, 0.0]: {SCALES}"),
-        ({"scales": [1.25]}, f"algorithm.scales=[1.25]: {SCALES}"),
-        ({"server_lr": 0.0}, "algorithm.server_lr=0.0: must be greater than 0; 1 is plain averaging"),
+        ({"scales": []}, "algorithm.scales=[]: must have at least 1; for example algorithm.scales=[1.0, 0.875, 0.75]"),
+        ({"scales": [1.0, 0.0]}, f"algorithm.scales.1=0.0: {SCALE}"),
+        ({"scales": [1.25]}, f"algorithm.scales.0=1.25: {SCALE}"),
+        ({"server_lr": 0.0}, "algorithm.server_lr=0.0: must be greater than 0; 1 takes the mean itself"),
     ],
 )
 def test_bad_values_are_refused(fields: dict[str, Any], message: str) -> None:

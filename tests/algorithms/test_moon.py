@@ -223,8 +223,11 @@ def test_its_control_is_fedavg_on_the_same_model(tmp_path: Path) -> None:
     ("fields", "message"),
     [
         ({"mu": -0.1}, "algorithm.mu=-0.1: must be at least 0; 0 is FedAvg"),
-        ({"temperature": 0.0}, "algorithm.temperature=0.0: must be greater than 0; the paper's is 0.5"),
-        ({"buffer": 0}, "algorithm.buffer=0: must be at least 1; the paper's is 1"),
+        (
+            {"temperature": 0.0},
+            "algorithm.temperature=0.0: must be greater than 0; for example algorithm.temperature=0.5",
+        ),
+        ({"buffer": 0}, "algorithm.buffer=0: must be at least 1; for example algorithm.buffer=1"),
     ],
 )
 def test_bad_values_are_refused(fields: dict[str, Any], message: str) -> None:

@@ -130,11 +130,14 @@ def test_its_length_is_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"lam": 0.0}, "algorithm.lam=0.0: must be greater than 0; the paper's is 15"),
-        ({"local_rounds": 0}, "algorithm.local_rounds=0: must be at least 1; the paper's is 20"),
-        ({"inner_steps": 0}, "algorithm.inner_steps=0: must be at least 1; the paper's is 5"),
-        ({"personal_lr": 0.0}, "algorithm.personal_lr=0.0: must be greater than 0 and below 2 / lam = 0.133333,"),
-        ({"personal_lr": 0.5, "lam": 4.0}, "algorithm.personal_lr=0.5: must be greater than 0 and below 2 / lam = 0.5"),
+        ({"lam": 0.0}, "algorithm.lam=0.0: must be greater than 0; for example algorithm.lam=15.0"),
+        ({"local_rounds": 0}, "algorithm.local_rounds=0: must be at least 1; for example algorithm.local_rounds=20"),
+        ({"inner_steps": 0}, "algorithm.inner_steps=0: must be at least 1; for example algorithm.inner_steps=5"),
+        (
+            {"personal_lr": 0.0},
+            "algorithm.personal_lr=0.0: must be greater than 0; for example algorithm.pers",
+        ),
+        ({"personal_lr": 0.5, "lam": 4.0}, "algorithm.personal_lr=0.5: must be below 2 / lam = 0.5"),
     ],
 )
 def test_bad_values_are_refused(fields: dict[str, Any], message: str) -> None:

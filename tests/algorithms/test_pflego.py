@@ -421,13 +421,13 @@ def test_the_joint_loss_falls_in_every_round(w_scale: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"algorithm": {"name": "pflego", "tau": 0}}, "algorithm.tau=0: must be at least 1; the paper's is 50"),
+        ({"algorithm": {"name": "pflego", "tau": 0}}, "algorithm.tau=0: must be at least 1; 1 is the joint one alone"),
         ({"algorithm": {"name": "pflego", "head_lr": -1}}, r"algorithm.head_lr=-1.*: must be at least 0"),
         ({"algorithm": {"name": "pflego", "batch_size": 0}}, "algorithm.batch_size=0: must be at least 1"),
         ({"algorithm": {"name": "pflego", "server_lr": 0}}, r"algorithm.server_lr=0.*: must be greater than 0"),
         (
             {"algorithm": {"name": "pflego", "server_betas": [0.9, 1.0]}},
-            "algorithm.server_betas=.*: must be at least 0 and",
+            "algorithm.server_betas.1=1.0: must be at least 0 and below 1; for example algorithm.server_betas",
         ),
         ({"local": {"momentum": 0.9}}, r"local.momentum=0.9: is not for pflego, .*; set local.momentum=0.0"),
         ({"local": {"optimizer": "adam"}}, "local.optimizer=adam: is not for pflego"),

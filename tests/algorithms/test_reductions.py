@@ -1,15 +1,17 @@
 """What every algorithm must reduce to, and where it must differ.
 
-A new algorithm adds a row to REDUCES (settings under which it is FedAvg to the bit; an empty tuple with a reason in
-a comment if there are none) and a row to DIFFERS (what it does with its defaults). The column of neutral values in
-docs/algorithms.md says the same, and each is held against the other. What reduces does so under every executor that
-``auto`` may stand for: ``block`` on networks of linear layers alone, ``loop`` on all others.
+What an algorithm declares as neutral is tried in all SETTINGS. A new algorithm adds a row to FURTHER (what else is
+FedAvg to the bit; an empty list with a reason in a comment if nothing is at all) and a row to DIFFERS (what it does
+with its defaults). The column of neutral values in docs/algorithms.md says the same, and each is held against the
+other. What reduces does so under every executor that ``auto`` may stand for: ``block`` on networks of linear layers
+alone, ``loop`` on all others.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -18,6 +20,7 @@ import pytest
 import torch
 
 from algorithms import ALGORITHMS
+from engine.base.declared import reductions_of
 from engine.data import Assignment
 from engine.experiment import Experiment
 from engine.experiment.executor_policy import default_executor
@@ -34,12 +37,12 @@ EVERY_CLASS: dict[str, Any] = {"partition": "every class everywhere"}  # not a k
 FIRST_OF_MOON: dict[str, Any] = {}  # its loss is FedAvg's and a constant, and goes no other way than it does later
 BY_LOOP = {"fedavg_local"}  # whose loss is another one, with the same numbers: elsewhere it rounds otherwise
 
-QUALIFIED = {"cbfl"}  # whose reduction has a condition that no field says: no BatchNorm
+SETTINGS = (FULL, PART, {**MOMENTUM, **TINY_NORM})
+QUALIFIED = {"cbfl", "fedavg"}  # whose reduction has a condition that no field says, no BatchNorm; which is FedAvg
 
-# algorithm -> (its fields, the setting) under which its weights are FedAvg's to the bit
-REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
+# algorithm -> (its fields, the setting) under which its weights are FedAvg's to the bit, beside what it declares
+FURTHER: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "fedavg": [({"server_lr": 1.0}, FULL)],
-    "fedprox": [({"mu": 0.0}, FULL), ({"mu": 0.0}, PART), ({"mu": 0.0}, {**MOMENTUM, **TINY_NORM})],
     # control variates start at zero, so the first round corrects nothing
     "scaffold": [
         ({}, ONE_ROUND),
@@ -49,11 +52,11 @@ REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
         ({}, {**ONE_ROUND, **MOMENTUM}),
     ],
     # whatever its form, since the term is skipped
-    "fedavgm": [({"server_momentum": 0.0}, FULL), ({"server_momentum": 0.0, "form": "ema"}, {**PART, **TINY_NORM})],
+    "fedavgm": [({"server_momentum": 0.0, "form": "ema"}, {**PART, **TINY_NORM})],
     # never to the bit: an update is divided and multiplied again (allclose where steps are equal: test_fednova.py)
     "fednova": [],
     # a client without a previous model has nothing to contrast with
-    "moon": [({"mu": 0.0}, {**MOMENTUM, **TINY_NORM}), ({"mu": 0.0, "buffer": 3}, PART), (FIRST_OF_MOON, ONE_ROUND)],
+    "moon": [({"mu": 0.0, "buffer": 3}, PART), (FIRST_OF_MOON, ONE_ROUND)],
     # never: the mean drift is added even where alpha is 0
     "feddc": [],
     # never: the server steps once more along the mean update
@@ -61,20 +64,8 @@ REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     # never: steps are divided by their own size (allclose with a large tau: test_fedopt.py)
     "fedadam": [],
     "fedyogi": [],
-    "fedntd": [({"beta": 0.0}, FULL), ({"beta": 0.0, "tau": 3.0}, {**MOMENTUM, **TINY_NORM})],
-    "fedlc": [({"tau": 0.0}, FULL), ({"tau": 0.0}, {**MOMENTUM, **TINY_NORM})],
-    "fedrs": [({"alpha": 1.0}, FULL), ({"alpha": 1.0}, {**MOMENTUM, **TINY_NORM})],
-    "clsprox": [({"mu": 0.0}, FULL), ({"mu": 0.0}, PART), ({"mu": 0.0}, {**MOMENTUM, **TINY_NORM})],
+    "fedntd": [({"beta": 0.0, "tau": 3.0}, {**MOMENTUM, **TINY_NORM})],
     "clsnorm": [({}, FULL), ({}, {**MOMENTUM, **TINY_NORM})],  # to FedAvg on the same normalised head
-    "fedmix": [({"mix": 0.0}, FULL), ({"mix": 0.0}, PART), ({"mix": 0.0}, {**MOMENTUM, **TINY_NORM})],
-    "naivemix": [({"mix": 0.0}, FULL), ({"mix": 0.0}, PART), ({"mix": 0.0}, {**MOMENTUM, **TINY_NORM})],
-    "mixup_local": [({"gamma": 0.0}, FULL), ({"gamma": 0.0}, {**MOMENTUM, **TINY_NORM})],
-    "fedser": [
-        ({"subnets": 0}, FULL),
-        ({"mu": 0.0}, PART),
-        ({"subnets": 0}, {**MOMENTUM, **TINY_NORM}),
-        ({"mu": 0.0}, {**MOMENTUM, **TINY_NORM}),
-    ],
     # never: heads stay with their clients (PFLEGO's equality with FedPer: test_pflego.py)
     "pflego": [],
     "fedper": [],
@@ -85,7 +76,7 @@ REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "ditto": [({}, FULL), ({"personal_epochs": 1}, PART), ({"lam": 3.0}, {**MOMENTUM, **TINY_NORM})],
     # but for rounding, with one inner step and eta lambda = 1: test_pfedme.py
     "pfedme": [],
-    "perfedavg": [({"alpha": 0.0}, FULL), ({"alpha": 0.0, "first_order": True}, {**MOMENTUM, **TINY_NORM})],
+    "perfedavg": [({"alpha": 0.0, "first_order": True}, {**MOMENTUM, **TINY_NORM})],
     # never: no weights are averaged
     "fedproto": [],
     # its generic model
@@ -103,11 +94,13 @@ REDUCES: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     # where no batch has statistics, for generated rows are in every batch
     "cbfl": [({"lam": 0.0}, FULL), ({"lam": 0.0, "generator": "gaussian_noise"}, {**MOMENTUM, **PART})],
     # after FedAvg; no epochs leave what it has come to
-    "ccvr": [({"epochs": 0}, FULL), ({"epochs": 0, "cov": "shared"}, {**PART, **TINY_NORM})],
-    "iid_calibration": [({"epochs": 0}, FULL), ({"epochs": 0, "fraction": 1.0}, {**PART, **TINY_NORM})],
+    "ccvr": [({"epochs": 0, "cov": "shared"}, {**PART, **TINY_NORM})],
+    "iid_calibration": [({"epochs": 0, "fraction": 1.0}, {**PART, **TINY_NORM})],
     # never: nobody averages anything, and a student is a model of its own (without teachers: test_answers.py)
     **{name: [] for name in ("answers", "skd1", "skd2", "uhc", "cfl_amalgam", "cbhma", "cbhma_e")},
 }
+DECLARED = {name: reductions_of(algorithm) for name, algorithm in ALGORITHMS.items()}
+REDUCES = {name: [*product(DECLARED[name], SETTINGS), *FURTHER.get(name, ())] for name in ALGORITHMS}
 
 # algorithm -> fields with which three rounds must end elsewhere than FedAvg's
 DIFFERS: dict[str, list[dict[str, Any]]] = {
@@ -259,16 +252,14 @@ def fedavg_beside(other: Experiment, setting: dict[str, Any]) -> Experiment:
 
 def test_every_algorithm_has_its_rows() -> None:
     """Kills: registering an algorithm without saying what it reduces to."""
-    assert set(REDUCES) == set(ALGORITHMS) == set(DIFFERS)
+    assert set(FURTHER) | {name for name, settings in DECLARED.items() if settings} == set(ALGORITHMS) == set(DIFFERS)
 
 
-@each("name", ALGORITHMS)
-def test_a_declared_neutral_value_is_a_row(name: str) -> None:
-    """Kills: a declaration that no row tries; a value that reduces by itself, in any setting, and is not declared."""
-    neutral = vars(ALGORITHMS[name]).get("neutral")
-    assert neutral is None or neutral in [fields for fields, _ in REDUCES[name]]
-    anywhere = [fields for fields, setting in REDUCES[name] if setting == FULL and len(fields) == 1]
-    assert neutral is not None or not anywhere or name in QUALIFIED
+@each("name", FURTHER)
+def test_what_reduces_by_itself_is_declared(name: str) -> None:
+    """Kills: a value that makes an algorithm FedAvg in any setting, and is not declared where the field is."""
+    anywhere = [fields for fields, setting in FURTHER[name] if setting == FULL and len(fields) == 1]
+    assert not anywhere or name in QUALIFIED
 
 
 SOME: dict[str, Any] = {}

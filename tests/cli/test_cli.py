@@ -121,7 +121,7 @@ BAD: list[tuple[list[str], str]] = [
     (["partition.clients=500"], "partition.clients=500"),  # of 400 samples
     (["local.epochs=0"], "local.epochs=0: must be greater than 0"),
     (["participation.count=99"], "participation.count=99: must be at most partition.clients=5"),
-    (["participation.fraction=1.2"], "participation.fraction=1.2: must be less than or equal to 1"),
+    (["participation.fraction=1.2"], "participation.fraction=1.2: must be greater than 0 and at most 1"),
     (["data.name=cifar10", "data.root=nowhere"], "nowhere"),
     (["data.name=parquet", "data.root=corrupt"], "corrupt"),
     (["algorithm.name=fedprx"], "algorithm.name=fedprx: is not a known algorithm; did you mean 'fedprox'?"),

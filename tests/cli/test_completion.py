@@ -41,7 +41,7 @@ def in_bash(capsys: pytest.CaptureFixture[str], *typed: str) -> list[str]:
         (["fedskew", "run", "quick"], ["quickstart"]),
         (["fedskew", "sweep", "drift.fedprox"], ["drift.fedprox_mu"]),
         (["fedskew", "run", "local.las"], ["local.last_batch="]),
-        (["fedskew", "run", "algorithm.name", "=", "fedp"], ["fedprox", "fedper"]),
+        (["fedskew", "run", "algorithm.name", "=", "fedp"], ["fedprox", "fedper", "fedproto"]),
         (["fedskew", "run", "local.last_batch", "="], ["keep", "drop", "wrap"]),
         (["fedskew", "run", "local.last_batch=", "w"], ["wrap"]),
         (["fedskew", "run", "model.projection", "=", ""], ["true", "false"]),
@@ -69,7 +69,7 @@ def test_zsh_and_fish(capsys: pytest.CaptureFixture[str]) -> None:
     assert "SWEEP\\\\:CELL" in completion._for_zsh("x", "SWEEP:CELL")
     fish = {"_FEDSKEW_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
     code, out = answered(capsys, **fish, _TYPER_COMPLETE_ARGS="fedskew run algorithm.name=fedp")
-    assert out == "algorithm.name=fedprox\nalgorithm.name=fedper\n"
+    assert out == "algorithm.name=fedprox\nalgorithm.name=fedper\nalgorithm.name=fedproto\n"
     assert answered(capsys, **fish, _TYPER_COMPLETE_ARGS="fedskew lis")[1] == f"list\t{about}\n"
     fish["_TYPER_COMPLETE_FISH_ACTION"] = "is-args"
     codes = [answered(capsys, **fish, _TYPER_COMPLETE_ARGS=text)[0] for text in ("fedskew lis", "fedskew report x")]

@@ -138,9 +138,9 @@ def test_no_public_image_is_a_test_image(tmp_path: Path):
         ({"sets": ((0, -1),), "clients": 1}, r"sets=\[\[0, -1\]\]: must have class numbers from 0 on"),
         ({"sets": ()}, r"sets=\[\]: must have the classes of at least one device; for example"),
         ({"per_class": 0}, "per_class=0: must be at least 1; for example"),
-        ({"public_per_class": -1}, "public_per_class=-1: must not be negative; for example"),
+        ({"public_per_class": -1}, "public_per_class=-1: must be at least 0; 0 is none"),
         ({"poor_device": 5}, "poor_device=5: must be the number of a device; set it to 0 to 4"),
-        ({"poor_share": 0.0}, "poor_share=0.0: must be above 0 and at most 1; 1 is a device like the others"),
+        ({"poor_share": 0.0}, "poor_share=0.0: must be greater than 0 and at most 1; 1 is a device like the others"),
         ({"min_samples": 2, "on_small": "repair"}, "min_samples=2: cannot be kept where devices have given classes"),
     ],
 )

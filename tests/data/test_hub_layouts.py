@@ -359,8 +359,8 @@ def test_a_config_is_read_back(tmp_path: Path) -> None:
         ({"splits": {}}, r"splits=\{\}: must name splits"),
         ({"splits": {"test": "../../etc"}}, r"splits=.*etc.*: must name splits"),
         ({"splits": {"test": "train"}}, r"splits=.*: takes one split for both; set data\.test_fraction"),
-        ({"test_fraction": 1.0}, r"test_fraction=1\.0: must be a share"),
-        ({"test_fraction": 0.0}, r"test_fraction=0\.0: must be a share"),
+        ({"test_fraction": 1.0}, r"test_fraction=1\.0: must be greater than 0 and below 1"),
+        ({"test_fraction": 0.0}, r"test_fraction=0\.0: must be greater than 0 and below 1"),
         ({"test_fraction": 0.5, "splits": {"test": "valid"}}, r"test_fraction=0\.5: cannot be set beside a test split"),
     ],
 )

@@ -252,10 +252,10 @@ def test_a_cifar100_archive_without_a_member_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"name": "imagenet200", "size": 0}, r"data\.size=0: must be at least 1 pixel; for example size=64"),
+        ({"name": "imagenet200", "size": 0}, r"data\.size=0: must be at least 1; for example data.size=224"),
         ({"name": "imagenet200", "images_per_class": 0}, r"data\.images_per_class=0: must be at least 1; null"),
-        ({"name": "inaturalist2019", "size": -1}, r"data\.size=-1: must be at least 1 pixel"),
-        ({"name": "inaturalist_user_120k", "size": 0}, r"data\.size=0: must be at least 1 pixel"),
+        ({"name": "inaturalist2019", "size": -1}, r"data\.size=-1: must be at least 1"),
+        ({"name": "inaturalist_user_120k", "size": 0}, r"data\.size=0: must be at least 1"),
         ({"name": "cinic10", "valid": "all"}, r"data\.valid=all: must be 'unused', 'train' or 'test'"),
         ({"name": "omniglot", "split": "random"}, r"data\.split=random: must be 'drawers' or 'images'"),
     ],

@@ -271,7 +271,7 @@ def test_fields_that_contradict_the_file_are_refused(tmp_path: Path) -> None:
     file = write(tmp_path / "split.parquet", **GOOD)
     refused: list[tuple[dict[str, Any], str]] = [
         ({"clients": 1}, r"partition.clients=1: is fewer than the 2 of partition.file; set it to 0"),
-        ({"clients": -1}, r"partition.clients=-1: must not be negative; 0 takes those of the file"),
+        ({"clients": -1}, r"partition.clients=-1: must be at least 0; 0 takes those of the file"),
         ({"sha256": "x"}, r"partition.sha256=x: must be 64 digits from 0 to f; leave it out"),
         ({"min_samples": 1, "on_small": "repair"}, r"partition.min_samples=1: cannot be kept where a file says who"),
         ({"file": None}, r"partition.file=None: must be a valid string"),

@@ -204,7 +204,7 @@ def test_very_long_rows_need_a_length(tmp_path: Path) -> None:
     ("fields", "message"),
     [
         ({"sequence_length": 4}, r"sequence_length=4: is for token ids, and no column .*; set data\.token_column"),
-        ({"token_column": "ids", "sequence_length": 0}, r"sequence_length=0: must be at least 1 token"),
+        ({"token_column": "ids", "sequence_length": 0}, r"sequence_length=0: must be at least 1"),
         ({"token_column": "ids", "image_column": "a"}, r"token_column=ids: cannot be set beside data\.image_column"),
         (
             {"feature_columns": ("a",), "token_column": "ids"},

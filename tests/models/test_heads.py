@@ -183,5 +183,5 @@ def test_bad_heads(name: str) -> None:
     """Kills: a model that does not check what all models have."""
     with pytest.raises(ConfigError, match=r"model\.head=cosine: must be 'linear' or 'normalised'"):
         MODELS.build({"name": name, "head": "cosine"})
-    with pytest.raises(ConfigError, match="head=cosine: must be linear or normalised; for example head=linear"):
+    with pytest.raises(ConfigError, match="head=cosine: must be 'linear' or 'normalised'; for example head=linear"):
         MODELS[name](head="cosine")

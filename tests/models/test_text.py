@@ -69,9 +69,9 @@ def test_no_hidden_layer_is_a_bag_of_words() -> None:
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"vocabulary": 1}, "vocabulary=1: must be at least 2; 0 is padding"),
+        ({"vocabulary": 1}, "vocabulary=1: must be at least 2; for example vocabulary=30000"),
         ({"dimension": 0}, "dimension=0: must be at least 1"),
-        ({"hidden": (3, 0)}, r"hidden=\(3, 0\): must be positive"),
+        ({"hidden": (3, 0)}, r"hidden\.1=0: must be at least 1"),
     ],
 )
 def test_bad_fields(fields: dict[str, object], sentence: str) -> None:

@@ -406,7 +406,7 @@ def test_a_share_is_snapped_to_a_part_of_a_card(messages: Messages) -> None:
 
 def test_a_share_that_spans_cards_is_refused() -> None:
     """Kills: passing 1.5 on to Ray, whose message names no field."""
-    with pytest.raises(ConfigError, match=r"execution.gpus_per_actor=1.5: must be less than or equal to 1"):
+    with pytest.raises(ConfigError, match=r"execution.gpus_per_actor=1.5: must be at least 0 and at most 1"):
         cell(1, gpus_per_actor=1.5)
 
 

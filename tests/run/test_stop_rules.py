@@ -221,8 +221,8 @@ def test_what_identifies_a_run_with_a_rule() -> None:
     ("changes", "message"),
     [
         ({"stop": {"accuracy": 0}}, "stop.accuracy=0: must be greater than 0"),
-        ({"stop": {"accuracy": 1.5}}, "stop.accuracy=1.5: must be less than or equal to 1"),
-        ({"stop": {"patience": 0}}, "stop.patience=0: must be greater than or equal to 1"),
+        ({"stop": {"accuracy": 1.5}}, "stop.accuracy=1.5: must be greater than 0 and at most 1"),
+        ({"stop": {"patience": 0}}, "stop.patience=0: must be at least 1"),
         (
             {"stop": {"accuracy": 0.5}, "evaluation": {"every": 0}},
             "stop.accuracy=0.5: is read after evaluated rounds, and with evaluation.every=0 there are none before the "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from algorithms.fedprox import FedProx
 from algorithms.fedser import FedSer
 from algorithms.scaffold import Scaffold
 from engine.algorithm import Algorithm, Client, Context, Kind, LocalRun, ModelState, Pooled, Tensors
+from engine.base.declared import Neutral
 from engine.base.errors import ConfigError, FedskewError
 from engine.experiment import CHOICES
 from fedskew.testing import algorithm_runs
@@ -240,7 +241,7 @@ class Beginningless(FedAvg):
 
 @dataclass(frozen=True)
 class NotNeutral(FedProx):
-    neutral: ClassVar = {"mu": 1.0}
+    mu: Annotated[float, Neutral(1.0, "is FedAvg")] = 0.01
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
+from engine.base.declared import Doc, Ge, Gt, Lt
 from engine.base.errors import require
-from engine.data.partitions.dealing import check_alpha, deal
+from engine.data.partitions.dealing import deal
 from engine.data.partitions.partition import Partition
 
 
@@ -24,15 +25,13 @@ class CbflCode(Partition):
     client gets is drawn as in the other partitions.
     """
 
-    alpha: float = 0.1
-    seed: int = 7777
+    alpha: Annotated[float, Gt(0), Doc("Dirichlet concentration, small is skewed")] = 0.1
+    seed: Annotated[int, Ge(0), Lt(2**32), Doc("draws the partition; its authors' is 7777")] = 7777
 
     _floor: ClassVar[int] = 5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_alpha(self.alpha)
-        require(0 <= self.seed < 2**32, "seed", self.seed, "must be from 0 to 2^32 - 1", "for example seed=7777")
         rule = "is not part of the authors' code"
         require(self.on_small == "allow", "on_small", self.on_small, rule, "set on_small=allow")
 

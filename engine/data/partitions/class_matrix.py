@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
+from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import require
 from engine.data.dataset import largest_remainder
 from engine.data.partitions.dealing import deal
@@ -25,12 +27,18 @@ class ClassMatrix(Partition):
     clients: 0 for as many as there are columns; any other number must be that number.
     """
 
-    clients: int = 0
-    matrix: Matrix
+    clients: Annotated[int, Ge(0), Doc("number of clients"), Neutral(0, "takes every column of matrix")] = 0
+    matrix: Annotated[
+        Matrix,
+        Doc(
+            "a row for each class, a column for each client: numbers of samples, of which what a row leaves over is "
+            "dropped, or shares of the class, whose sum is 1 in each row"
+        ),
+    ]
 
     def __post_init__(self) -> None:
-        require(self.clients >= 0, "clients", self.clients, "must not be negative", "0 takes every column of matrix")
         self._check_fixed("where the samples of clients are given")
+        super().__post_init__()
         matrix, shown = self.matrix, [list(row) for row in self.matrix]
         repair = "for example matrix=[[0.5, 0.5], [0.1, 0.9]] for two classes and two clients"
         columns = len(matrix[0]) if matrix else 0

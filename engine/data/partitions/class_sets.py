@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from engine.algorithm.seeds import numpy_generator
+from engine.base.declared import Doc, Ge, Gt, Le, Neutral
 from engine.base.errors import ConfigError, require
 from engine.data.assignment import Assignment, without
 from engine.data.partitions.partition import MAX_DRAWS, Partition
@@ -38,23 +39,23 @@ class ClassSets(Partition):
     poor_device, poor_share: that device has only this share of its samples of each class.
     """
 
-    clients: int = 5
-    sets: Literal["BS", "IS-1", "IS-2", "random"] | Sets = "BS"
-    per_class: int = 600
-    public_per_class: int = 100
-    poor_device: int = 0
-    poor_share: float = 1.0  # neutral: 1.0
+    clients: Annotated[int, Ge(1), Doc("number of clients")] = 5
+    sets: Annotated[
+        Literal["BS", "IS-1", "IS-2", "random"] | Sets,
+        Doc("classes of each client: CBHMA's settings, 3 to 6 drawn by the seed, or as listed"),
+    ] = "BS"
+    per_class: Annotated[int, Ge(1), Doc("samples that a client has of each of its classes")] = 600
+    public_per_class: Annotated[
+        int, Ge(0), Doc("public samples of each class, which no client holds and all may see"), Neutral(0, "is none")
+    ] = 100
+    poor_device: Annotated[int, Ge(0), Doc("the client that has only a share of its samples")] = 0
+    poor_share: Annotated[float, Gt(0), Le(1), Doc("that share"), Neutral(1, "is a device like the others")] = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_fixed("where devices have given classes and numbers of samples")
-        require(self.per_class >= 1, "per_class", self.per_class, "must be at least 1", "for example per_class=600")
-        value = self.public_per_class
-        require(value >= 0, "public_per_class", value, "must not be negative", "for example public_per_class=100")
         rule, last = "must be the number of a device", self.clients - 1
-        require(0 <= self.poor_device <= last, "poor_device", self.poor_device, rule, f"set it to 0 to {last}")
-        rule = "must be above 0 and at most 1"
-        require(0 < self.poor_share <= 1, "poor_share", self.poor_share, rule, "1 is a device like the others")
+        require(self.poor_device <= last, "poor_device", self.poor_device, rule, f"set it to 0 to {last}")
         if self.sets == "random":
             return
         sets = SETTINGS[self.sets] if isinstance(self.sets, str) else self.sets

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import math
+from typing import Annotated
 
 import numpy as np
 
+from engine.base.declared import Gt, MinLen
 from engine.base.errors import require
 from engine.data.assignment import Assignment, Parts
 
-Alpha = float | tuple[float, ...]  # one concentration for all parts, or one for each
-
-
-def check_alpha(alpha: Alpha) -> None:
-    """Raise :class:`ConfigError` unless ``alpha`` is a number above 0, or has one for each part."""
-    if not isinstance(alpha, tuple):
-        rule = "must be a number above 0"
-        require(0 < alpha < math.inf, "alpha", alpha, rule, "for example alpha=0.1 (the smaller, the more skew)")
-        return
-    rule, sound = "must have numbers above 0", bool(alpha) and all(0 < value < math.inf for value in alpha)
-    require(sound, "alpha", list(alpha), rule, "for example alpha=[0.1, 0.1, 10]")
+Concentration = Annotated[float, Gt(0)]
+Alpha = (
+    Concentration | Annotated[tuple[Concentration, ...], MinLen(1)]
+)  # one concentration for all parts, or one for each
 
 
 def check_length(alpha: Alpha, parts: int, of: str, field: str = "alpha") -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
+from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import require
 from engine.data.dataset import largest_remainder
-from engine.data.partitions.dealing import Alpha, check_alpha, check_length, deal, dirichlet_shares
+from engine.data.partitions.dealing import Alpha, check_length, deal, dirichlet_shares
 from engine.data.partitions.partition import Partition
 from engine.data.partitions.sizes import Sizes, check_sizes, client_sizes
 
@@ -26,11 +26,10 @@ class Dirichlet(Partition):
     by the sum of all.
     """
 
-    alpha: Alpha = 0.1
+    alpha: Annotated[Alpha, Doc("Dirichlet concentration, small is skewed; a list has one for each client")] = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_alpha(self.alpha)
         check_length(self.alpha, self.clients, "clients")
 
     def draw(self, rng, labels, num_classes, owners):
@@ -50,13 +49,12 @@ class DirichletCapped(Partition):
     alpha: as of :class:`Dirichlet`.
     """
 
-    alpha: Alpha = 0.5
+    alpha: Annotated[Alpha, Doc("Dirichlet concentration, small is skewed; a list has one for each client")] = 0.5
     min_samples: int = 10
     on_small: Literal["allow", "redraw", "repair"] = "redraw"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_alpha(self.alpha)
         check_length(self.alpha, self.clients, "clients")
 
     def draw(self, rng, labels, num_classes, owners):
@@ -87,17 +85,21 @@ class DirichletClient(Partition):
     sizes: given in place of that, as of the partition ``sizes``; None leaves it to ``size_sigma``.
     """
 
-    alpha: Alpha = 0.1
-    size_sigma: float = 0.0
-    sizes: Sizes | None = None  # neutral: None
+    alpha: Annotated[Alpha, Doc("Dirichlet concentration, small is skewed; a list has one for each class")] = 0.1
+    size_sigma: Annotated[float, Ge(0), Doc("spread of the clients' sizes"), Neutral(0, "gives equal sizes")] = 0.0
+    sizes: Annotated[
+        Sizes | None,
+        Doc(
+            "training samples of each client, whose sum is N; or shares of them, whose sum is 1; or shares "
+            "proportional to k, k^2, e^k for k = 1, ..., K"
+        ),
+        Neutral(None, "leaves it to size_sigma"),
+    ] = None
 
     neutral: ClassVar[Mapping[str, Any]] = {"sizes": None}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_alpha(self.alpha)
-        rule = "must be a number from 0 on"
-        require(0 <= self.size_sigma < math.inf, "size_sigma", self.size_sigma, rule, "0 gives equal sizes")
         if self.sizes is not None:
             check_sizes(self.sizes, self.clients)
             rule = "has no effect where sizes are given"

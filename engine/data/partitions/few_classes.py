@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
+from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import require
 from engine.data.assignment import Assignment
 from engine.data.partitions.dealing import deal
@@ -25,14 +26,17 @@ class ClassesPerClient(Partition):
     client k has class k (mod C), and others that are drawn.
     """
 
-    classes: int = 2
-    assignment: Literal["random", "deterministic", "first_deterministic"] = "random"  # neutral: random
+    classes: Annotated[int, Ge(1), Doc("classes of each client")] = 2
+    assignment: Annotated[
+        Literal["random", "deterministic", "first_deterministic"],
+        Doc(
+            "of classes to clients: balanced draws; k, k + 1, ... (mod C) for client k; or k (mod C) and others that "
+            "are drawn"
+        ),
+        Neutral("random", "draws all"),
+    ] = "random"
 
     neutral: ClassVar[Mapping[str, Any]] = {"assignment": "random"}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.classes >= 1, "classes", self.classes, "must be at least 1", "for example classes=2")
 
     def draw(self, rng, labels, num_classes, owners):
         require(
@@ -102,7 +106,10 @@ class Personalised(Partition):
     order of all classes; of an odd number of classes the first client has three.
     """
 
-    degree: Literal["high", "medium", "none", "diverse"] = "high"
+    degree: Annotated[
+        Literal["high", "medium", "none", "diverse"],
+        Doc("of personalisation: a client has 2 classes, half of all, all, or 2 to 5"),
+    ] = "high"
 
     _least_classes: ClassVar[dict[str, int]] = {"high": 2, "medium": 2, "none": 1, "diverse": 5}
 
@@ -161,9 +168,18 @@ class Shards(Partition):
     leaves them to nobody. Without ``shard_size``, ``drop`` makes the shards equal and not near-equal.
     """
 
-    shards_per_client: int | None = 2
-    shard_size: int | None = None  # neutral: None
-    leftover: Literal["keep", "drop"] = "keep"  # neutral: keep
+    shards_per_client: Annotated[
+        int | None, Ge(1), Doc("shards of each client; null: as many as `shard_size` makes, dealt as evenly as can be")
+    ] = 2
+    shard_size: Annotated[int | None, Ge(1), Doc("samples of a shard"), Neutral(None, "makes near-equal shards")] = None
+    leftover: Annotated[
+        Literal["keep", "drop"],
+        Doc(
+            "samples that fill no shard are one smaller shard, or nobody's; without `shard_size` drop makes shards "
+            "equal; with `shard_size` and `shards_per_client` it must be drop"
+        ),
+        Neutral("keep", "drops none"),
+    ] = "keep"
 
     neutral: ClassVar[Mapping[str, Any]] = {"shard_size": None, "leftover": "keep"}
 
@@ -171,8 +187,6 @@ class Shards(Partition):
         super().__post_init__()
         number, size = self.shards_per_client, self.shard_size
         repair = "for example shards_per_client=2"
-        require(number is None or number >= 1, "shards_per_client", number, "must be at least 1", repair)
-        require(size is None or size >= 1, "shard_size", size, "must be at least 1", "for example shard_size=300")
         rule = "must be given where there is no shard_size"
         require(number is not None or size is not None, "shards_per_client", None, rule, repair)
         rule = "cannot be kept where both number and size of the shards are given"

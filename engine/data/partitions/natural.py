@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from engine.algorithm.seeds import numpy_generator
+from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import ConfigError, require
 from engine.data.assignment import Assignment, Parts
 from engine.data.dataset import Dataset
@@ -25,11 +26,11 @@ class Natural(Partition):
     drawn, so ``seed`` has no effect on them, and they do not move, so ``on_small`` stays ``allow``.
     """
 
-    clients: int = 0
+    clients: Annotated[int, Ge(0), Doc("number of clients"), Neutral(0, "takes every owner")] = 0
 
     def __post_init__(self) -> None:
-        require(self.clients >= 0, "clients", self.clients, "must not be negative", "0 takes every owner")
         self._check_fixed("when clients are the owners of the data")
+        super().__post_init__()
 
     def _check_feasible(self, labels: np.ndarray) -> None:
         pass  # owners without a sample are possible, for example in a subset of the data
@@ -68,16 +69,25 @@ class OwnerGroups(Partition):
     ``bigger`` first one; or their samples are dropped (``drop``), or refused (``refuse``).
     """
 
-    clients: int = 0
-    owners_per_client: int | None = None
-    order: Literal["random", "sequential"] = "random"
-    remainder: Literal["smaller", "bigger", "drop", "refuse"] = "smaller"
+    clients: Annotated[int, Ge(0), Doc("number of clients; 0 where `owners_per_client` is given")] = 0
+    owners_per_client: Annotated[
+        int | None, Ge(1), Doc("owners of each client; null: `clients` groups of as many owners as can be")
+    ] = None
+    order: Annotated[
+        Literal["random", "sequential"], Doc("owners are joined in a random order, or by their numbers")
+    ] = "random"
+    remainder: Annotated[
+        Literal["smaller", "bigger", "drop", "refuse"],
+        Doc(
+            "owners that fill no group of `owners_per_client`: a smaller last group, a bigger first one, nobody, or "
+            "an error"
+        ),
+    ] = "smaller"
 
     def __post_init__(self) -> None:
-        require(self.clients >= 0, "clients", self.clients, "must not be negative", "for example clients=10")
         self._check_fixed("when clients are groups of owners")
+        super().__post_init__()
         size = self.owners_per_client
-        require(size is None or size >= 1, "owners_per_client", size, "must be at least 1", "for example 2")
         rule = "must be given, or owners_per_client" if size is None else "cannot be set beside owners_per_client"
         repair = "for example clients=10" if size is None else "set clients=0"
         require((size is None) == (self.clients > 0), "clients", self.clients, rule, repair)

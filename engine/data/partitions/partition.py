@@ -8,12 +8,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from engine.algorithm.seeds import numpy_generator
+from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import ConfigError, require
+from engine.base.registry import Checked
 from engine.base.section import identifying
 from engine.data.assignment import Assignment, Parts
 from engine.data.dataset import Dataset, largest_remainder
@@ -23,7 +25,7 @@ MAX_DRAWS = 1000  # of a whole partition, for on_small=redraw
 
 
 @dataclass(frozen=True, kw_only=True)
-class Partition(ABC):
+class Partition(Checked, ABC):
     """A rule that divides samples among clients.
 
     clients: K. seed: of this partition, apart from the seed of the run. min_samples: the least training samples
@@ -32,16 +34,24 @@ class Partition(ABC):
     be empty.
     """
 
-    clients: int = 100
-    seed: int = 0
-    min_samples: int = 0
-    on_small: Literal["allow", "redraw", "repair"] = "allow"
+    clients: Annotated[int, Ge(1), Doc("number of clients")] = 100
+    seed: Annotated[int, Doc("draws the partition, apart from the seed of the run")] = 0
+    min_samples: Annotated[
+        int, Ge(0), Doc("the least training samples that a client may have"), Neutral(0, "is none")
+    ] = 0
+    on_small: Annotated[
+        Literal["allow", "redraw", "repair"],
+        Doc(
+            "what is done about smaller clients: allow them (clients may be empty), draw everything again, or move "
+            "samples from those who hold most of a class"
+        ),
+        Neutral("allow", "does nothing"),
+    ] = "allow"
 
     neutral: ClassVar[Mapping[str, Any]] = {}  # fields that came after the others: in no digest at these values
 
     def __post_init__(self) -> None:
-        require(self.clients >= 1, "clients", self.clients, "must be at least 1", "for example clients=100")
-        require(self.min_samples >= 0, "min_samples", self.min_samples, "must not be negative")
+        super().__post_init__()
         require(
             self.on_small != "allow" or self.min_samples == 0,
             "min_samples",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
+from engine.base.declared import Doc, Ge, Gt, Neutral
 from engine.base.devices import memory
 from engine.base.errors import require
 from engine.data.assignment import Assignment, Parts, without
-from engine.data.partitions.dealing import check_alpha
 from engine.data.partitions.partition import Partition
 
 
@@ -24,14 +25,16 @@ class Replacement(Partition):
     draws all samples alike, which is where large alphas lead.
     """
 
-    samples: int = 20
-    alpha: float | None = None  # neutral: None
+    samples: Annotated[int, Ge(1), Doc("samples of each client, drawn with replacement")] = 20
+    alpha: Annotated[
+        float | None,
+        Gt(0),
+        Doc("Dirichlet concentration of each client's classes, small is skewed"),
+        Neutral(None, "is no skew"),
+    ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.samples >= 1, "samples", self.samples, "must be at least 1", "for example samples=20")
-        if self.alpha is not None:
-            check_alpha(self.alpha)
         rule = f"is more than the {self.samples} samples of each client"
         require(self.min_samples <= self.samples, "min_samples", self.min_samples, rule, "raise partition.samples")
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
+from engine.base.declared import Doc, Gt
 from engine.base.errors import require
 from engine.data.assignment import Assignment
 from engine.data.dataset import largest_remainder
-from engine.data.partitions.dealing import check_alpha, dirichlet_shares
+from engine.data.partitions.dealing import dirichlet_shares
 from engine.data.partitions.partition import Partition
 
 Sizes = Literal["linear", "square", "exponential"] | tuple[float | int, ...]  # int: counts; else shares
@@ -80,11 +81,7 @@ class Iid(Partition):
 class Quantity(Partition):
     """Sizes ~ N * Dir(alpha) over the clients, content at random (NIID-Bench's quantity skew)."""
 
-    alpha: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_alpha(self.alpha)
+    alpha: Annotated[float, Gt(0), Doc("Dirichlet concentration of the clients' sizes, small is skewed")] = 0.5
 
     def draw(self, rng, labels, num_classes, owners):
         return _cut(rng, largest_remainder(len(labels), dirichlet_shares(rng, self.alpha, self.clients, 1)[0]))
@@ -100,7 +97,13 @@ class GivenSizes(Partition):
     samples.
     """
 
-    sizes: Sizes = "linear"
+    sizes: Annotated[
+        Sizes,
+        Doc(
+            "training samples of each client, whose sum is N; or shares of them, whose sum is 1; or shares "
+            "proportional to k, k^2, e^k for k = 1, ..., K"
+        ),
+    ] = "linear"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -7,12 +7,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 
 from engine.base import parquet
+from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import ConfigError, DataError, require
 from engine.data.assignment import MOST_CLIENTS, Assignment, Parts, without
 from engine.data.dataset import Dataset
@@ -78,14 +79,16 @@ class ClientTable(Partition):
     does not. A run goes on with its own copy of the division; a new one is refused where the file says something else.
     """
 
-    clients: int = 0
-    file: str
-    overlap: bool = False  # neutral: False
-    sha256: str | None = None
+    clients: Annotated[int, Ge(0), Doc("number of clients"), Neutral(0, "takes those of the file")] = 0
+    file: Annotated[str, Doc("parquet file that says who has which sample, see [partitions.md](partitions.md)")]
+    overlap: Annotated[bool, Doc("allow a sample that has several lines"), Neutral(False, "refuses it")] = False
+    sha256: Annotated[
+        str | None, Doc("of what the file says, which is what counts in the digest; null: taken from the file")
+    ] = None
 
     def __post_init__(self) -> None:
-        require(self.clients >= 0, "clients", self.clients, "must not be negative", "0 takes those of the file")
         self._check_fixed("where a file says who has which sample")
+        super().__post_init__()
         if self.sha256 is None:
             object.__setattr__(self, "sha256", self._read().sha256)
         known = bool(re.fullmatch("[0-9a-f]{64}", str(self.sha256)))

@@ -10,8 +10,9 @@ import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Annotated
 
+from engine.base.declared import Doc
 from engine.base.errors import DataError
 from engine.base.opening import regular
 from engine.data.dataset import Dataset, MeanStd, Source, Split, assembled
@@ -47,7 +48,7 @@ class Cifar10(Source):
 
     downloads = True
 
-    root: str | None = None
+    root: Annotated[str | None, Doc("folder with the files; null: in `~/.cache/fedskew`")] = None
 
     def folder(self, download: bool = False) -> Path:
         return find(
@@ -87,7 +88,7 @@ class Cifar100(Source):
     ``img`` and ``fine_label``). None: ``cifar100`` in the cache folder.
     """
 
-    root: str | None = None
+    root: Annotated[str | None, Doc("folder with the files; null: in `~/.cache/fedskew`")] = None
 
     def folder(self, download: bool = False) -> Path:
         place = cache_folder() / "cifar100"

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from engine.algorithm.seeds import numpy_generator
+from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import DataError, require
 from engine.base.opening import read_text
 from engine.data.dataset import Dataset, MeanStd, Source, Split, assembled
@@ -68,8 +69,12 @@ class Cinic10(Source):
     takes them in place of the test images, to choose hyper-parameters by.
     """
 
-    root: str | None = None
-    valid: Literal["unused", "train", "test"] = "unused"
+    root: Annotated[str | None, Doc("folder with the files; null: in `~/.cache/fedskew`")] = None
+    valid: Annotated[
+        Literal["unused", "train", "test"],
+        Doc("the validation images: not used, added to training, or in place of the test"),
+        Neutral("unused", "leaves them out"),
+    ] = "unused"
 
     def _needed(self) -> tuple[str, ...]:
         return ("train", "test") if self.valid == "unused" else ("train", "valid", "test")
@@ -112,9 +117,14 @@ class Omniglot(Source):
     rotated twin is then in training, which flatters the accuracy.
     """
 
-    root: str | None = None
-    rotations: bool = True
-    split: Literal["drawers", "images"] = "drawers"
+    root: Annotated[str | None, Doc("folder with the files; null: in `~/.cache/fedskew`")] = None
+    rotations: Annotated[
+        bool, Doc("every drawing also turned by 90, 180 and 270 degrees"), Neutral(False, "turns none")
+    ] = True
+    split: Annotated[
+        Literal["drawers", "images"],
+        Doc("test drawings are of other people, or any quarter of the images as in PFLEGO's code"),
+    ] = "drawers"
 
     def folder(self, download: bool = False) -> Path:
         archive = (
@@ -183,7 +193,7 @@ class TinyImageNet(Source):
     ``tiny-imagenet-200`` with them. None: ``tiny_imagenet`` in the cache folder.
     """
 
-    root: str | None = None
+    root: Annotated[str | None, Doc("folder with the files; null: in `~/.cache/fedskew`")] = None
 
     def folder(self, download: bool = False) -> Path:
         archive = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
@@ -249,16 +259,12 @@ class ImageNet200(Source):
     of a file system, which nobody can repeat: these 500 are others.
     """
 
-    root: str | None = None
-    class_list: str | None = None
-    images_per_class: int | None = 500
-    size: int = 224
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.size >= 1, "size", self.size, "must be at least 1 pixel", "for example size=64")
-        count = self.images_per_class
-        require(count is None or count >= 1, "images_per_class", count, "must be at least 1", "null keeps all")
+    root: Annotated[str | None, Doc("folder with the files; null: in `~/.cache/fedskew`")] = None
+    class_list: Annotated[str | None, Doc("text file with one wnid a line"), Neutral(None, "is FedAlign's 200")] = None
+    images_per_class: Annotated[
+        int | None, Ge(1), Doc("training images of each class to keep"), Neutral(None, "keeps all")
+    ] = 500
+    size: Annotated[int, Ge(1), Doc("cut out the centre, of this many pixels a side")] = 224
 
     def folder(self, download: bool = False) -> Path:
         archive = (

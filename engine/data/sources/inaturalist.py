@@ -14,11 +14,12 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from engine.base.errors import DataError, require
+from engine.base.declared import Doc, Ge, Neutral
+from engine.base.errors import DataError
 from engine.base.opening import read_text, regular
 from engine.data.dataset import Dataset, Source, assembled
 from engine.data.sources.finding import check_within, expanded, find_unpacked
@@ -42,13 +43,13 @@ class INaturalist2019(Source):
     images then have no owners.
     """
 
-    root: str | None = None
-    user_file: str | None = None
-    size: int = 224
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.size >= 1, "size", self.size, "must be at least 1 pixel", "for example size=64")
+    root: Annotated[str | None, Doc("folder with the files; null: in `~/.cache/fedskew`")] = None
+    user_file: Annotated[
+        str | None,
+        Doc("csv file that says who owns an image, in place of the rights holder"),
+        Neutral(None, "is the rights holder"),
+    ] = None
+    size: Annotated[int, Ge(1), Doc("cut out the centre, of this many pixels a side")] = 224
 
     def folder(self, download: bool = False) -> Path:
         archive = (
@@ -144,12 +145,8 @@ class INaturalistUser120k(Source):
     train_val_images/<supercategory>/<category>/<image_id>.jpg. None: ``inaturalist_user_120k`` in the cache folder.
     """
 
-    root: str | None = None
-    size: int = 224
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.size >= 1, "size", self.size, "must be at least 1 pixel", "for example size=64")
+    root: Annotated[str | None, Doc("folder with the files; null: in `~/.cache/fedskew`")] = None
+    size: Annotated[int, Ge(1), Doc("cut out the centre, of this many pixels a side")] = 224
 
     def folder(self, download: bool = False) -> Path:
         root = find_unpacked("inaturalist_user_120k", self.root, (), ("train_val_images",), USER_120K_ARCHIVES)

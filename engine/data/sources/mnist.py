@@ -9,11 +9,13 @@ import json
 import string
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 
 from engine.base import parquet
+from engine.base.declared import Doc
 from engine.base.errors import DataError
 from engine.data.dataset import Dataset, Source, Split, assembled
 from engine.data.sources.finding import cache_folder, find
@@ -73,7 +75,7 @@ class FashionMnist(Source):
 
     downloads = True
 
-    root: str | None = None
+    root: Annotated[str | None, Doc("folder with the files; null: in `~/.cache/fedskew`")] = None
 
     def folder(self, download: bool = False) -> Path:
         return find(
@@ -101,7 +103,7 @@ class Mnist(Source):
     in the cache folder.
     """
 
-    root: str | None = None
+    root: Annotated[str | None, Doc("folder with the files; null: in `~/.cache/fedskew`")] = None
 
     def folder(self, download: bool = False) -> Path:
         place = cache_folder() / "mnist"
@@ -133,7 +135,7 @@ class Emnist(Source):
     the official gzip.zip), or one that torchvision's EMNIST wrote. None: ``emnist`` in the cache folder.
     """
 
-    root: str | None = None
+    root: Annotated[str | None, Doc("folder with the files; null: in `~/.cache/fedskew`")] = None
 
     def folder(self, download: bool = False) -> Path:
         place = cache_folder() / "emnist"

@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
+from engine.base.declared import Doc, Gt, Lt, Neutral
 from engine.base.errors import DataError, require
 from engine.base.opening import read_text
 from engine.data.dataset import Source, stratified
@@ -29,9 +30,22 @@ class OwnSource(Source):
 
     neutral: ClassVar[Mapping[str, Any]] = {"splits": None, "test_fraction": None}
 
-    root: str
-    splits: dict[str, str] | None = None
-    test_fraction: float | None = None
+    root: Annotated[str, Doc("folder with the files")]
+    splits: Annotated[
+        dict[str, str] | None,
+        Doc("what the data call our splits, as in `{test: valid}`"),
+        Neutral(None, "is train and test"),
+    ] = None
+    test_fraction: Annotated[
+        float | None,
+        Gt(0),
+        Lt(1),
+        Doc(
+            "share of the training rows that becomes the test split, where there is none; with the class shares of "
+            "the whole, the same for every seed"
+        ),
+        Neutral(None, "holds none out"),
+    ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,8 +57,6 @@ class OwnSource(Source):
             not one, "splits", self.splits, "takes one split for both", "set data.test_fraction, for example to 0.1"
         )
         share = self.test_fraction
-        rule = "must be a share of the training rows, above 0 and below 1"
-        require(share is None or 0 < share < 1, "test_fraction", share, rule, "for example test_fraction=0.1")
         rule = "cannot be set beside a test split, which data.splits names"
         require(share is None or "test" not in (self.splits or {}), "test_fraction", share, rule, "set one of the two")
 

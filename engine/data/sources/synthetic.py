@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from engine.algorithm.seeds import numpy_generator
+from engine.base.declared import Doc, Ge, Le, Neutral
 from engine.base.errors import require
 from engine.data.dataset import AS_IS, Dataset, Source, Split, assembled
 from engine.data.sources.formats import memory_for_images
@@ -28,23 +30,14 @@ class Synthetic(Source):
     apart from the seed of the run.
     """
 
-    a: float = 1.0
-    b: float = 1.0
-    users: int = 30
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for field in ("a", "b"):
-            value = getattr(self, field)
-            require(
-                0 <= value <= MOST_SPREAD,
-                field,
-                value,
-                f"must be a number from 0 on, up to {MOST_SPREAD:.0e}",
-                f"for example {field}=1",
-            )
-        require(self.users >= 1, "users", self.users, "must be at least 1", "for example users=30")
+    a: Annotated[
+        float, Ge(0), Le(MOST_SPREAD), Doc("how much the users' models differ"), Neutral(0, "is not at all")
+    ] = 1.0
+    b: Annotated[
+        float, Ge(0), Le(MOST_SPREAD), Doc("how much the users' features differ"), Neutral(0, "is not at all")
+    ] = 1.0
+    users: Annotated[int, Ge(1), Doc("number of users")] = 30
+    seed: Annotated[int, Doc("draws the data set")] = 0
 
     def read(self) -> Dataset:
         needed, limit = self.users * BYTES_OF_A_USER, memory_for_images()

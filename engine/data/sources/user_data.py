@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
+from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import DataError, require
 from engine.data.dataset import AS_IS, Dataset, MeanStd, Split, assembled
 from engine.data.sources.column_choice import Inputs, inputs_of, label_of
@@ -26,11 +27,9 @@ class ImageFolder(OwnSource):
     size: resize to ``size`` x ``size`` pixels; None keeps the images, which must have one size.
     """
 
-    size: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.size is None or self.size >= 1, "size", self.size, "must be at least 1 pixel")
+    size: Annotated[
+        int | None, Ge(1), Doc("resize to this many pixels a side"), Neutral(None, "leaves images as they are")
+    ] = None
 
     def folder(self, download: bool = False) -> Path:
         return existing(self.root, "train/<class>/ and test/<class>/")
@@ -64,20 +63,46 @@ class Parquet(OwnSource):
         "sequence_length": None,
     }
 
-    config: str | None = None
-    image_column: str | None = None
-    feature_columns: tuple[str, ...] = ()
-    token_column: str | None = None
-    sequence_length: int | None = None
-    label_column: str | None = None
-    owner_column: str | None = None
-    size: int | None = None
+    config: Annotated[
+        str | None,
+        Doc("configuration of a data set of Hugging Face's hub; needed where there are several"),
+        Neutral(None, "is the only one"),
+    ] = None
+    image_column: Annotated[
+        str | None, Doc("column with the encoded images; null: `image`, or the only one that can hold some")
+    ] = None
+    feature_columns: Annotated[
+        tuple[str, ...],
+        Doc(
+            "columns of numbers, or of lists of as many numbers; none given and no images there: all others are "
+            "features"
+        ),
+    ] = ()
+    token_column: Annotated[
+        str | None, Doc("column with lists of token ids, 0 being padding"), Neutral(None, "is none")
+    ] = None
+    sequence_length: Annotated[
+        int | None,
+        Ge(1),
+        Doc("token ids of a row, cut or filled with 0; null: as many as the longest row has, up to 4,096"),
+    ] = None
+    label_column: Annotated[
+        str | None,
+        Doc(
+            "column with class numbers or names; null: `label`, or the only one that is called like one or is a "
+            "ClassLabel"
+        ),
+    ] = None
+    owner_column: Annotated[
+        str | None, Doc("column with the user of each sample, for `partition.name=natural`"), Neutral(None, "is none")
+    ] = None
+    size: Annotated[
+        int | None, Ge(1), Doc("resize to this many pixels a side"), Neutral(None, "leaves images as they are")
+    ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.size is None or self.size >= 1, "size", self.size, "must be at least 1 pixel")
-        length, rule = self.sequence_length, "must be at least 1 token"
-        require(length is None or length >= 1, "sequence_length", length, rule, "for example sequence_length=128")
+        length = self.sequence_length
         rule = "is for token ids, and no column of them is named"
         require(
             length is None or self.token_column is not None, "sequence_length", length, rule, "set data.token_column"
