@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,10 @@ def write(folders: Mapping[str, Results], out: Path, metric: str | None = None) 
     """Write the leaderboard of the folders into ``out``; the path of the page."""
     board = board_of(folders, metric)
     runs = [run for cell in board.cells.values() for run in cell.runs]
-    files = {f"{CONFIGS}/{run.experiment}.yaml": _config(run) for run in runs}
+    files = {
+        f"{CONFIGS}/{run.experiment}.yaml": yaml.safe_dump(dict(run.values), sort_keys=False, allow_unicode=True)
+        for run in runs
+    }
     files |= {DATA: _data(board), PAGE: _page(board, folders)}
     try:
         (out / CONFIGS).mkdir(parents=True, exist_ok=True)
@@ -50,8 +53,11 @@ def command(run: Repetition) -> str:
     return shlex.join(["fedskew", "run", f"{CONFIGS}/{run.experiment}.yaml", *run.needs.words])
 
 
-def _config(run: Repetition) -> str:
-    return yaml.safe_dump(dict(run.values), sort_keys=False, allow_unicode=True)
+def _run(run: Repetition) -> dict[str, Any]:
+    """Return what JSON and page say of a run."""
+    names = ("seed", "value", "source", "trial", "experiment", "code", "weights")
+    again = {"config": f"{CONFIGS}/{run.experiment}.yaml", "command": command(run), "needs": list(run.needs.others)}
+    return {name: getattr(run, name) for name in names} | again
 
 
 def _data(board: Board) -> str:
@@ -63,16 +69,7 @@ def _data(board: Board) -> str:
             "low": cell.low if math.isfinite(cell.low) else None,
             "high": cell.high if math.isfinite(cell.high) else None,
             "best": cell.best,
-            "runs": [
-                {
-                    **{name: getattr(run, name) for name in ("seed", "value", "source", "trial")},
-                    **{name: getattr(run, name) for name in ("experiment", "code", "weights")},
-                    "config": f"{CONFIGS}/{run.experiment}.yaml",
-                    "command": command(run),
-                    "needs": list(run.needs.others),
-                }
-                for run in cell.runs
-            ],
+            "runs": [_run(run) for run in cell.runs],
         }
         for (row, column), cell in sorted(board.cells.items())
     ]
@@ -134,22 +131,6 @@ def _shown(cell: Cell | None, measured: Quantity) -> dict[str, Any] | None:
         "seeds": counted(len(cell.runs), "seed"),
         "best": cell.best,
         "mark": BREAKS_PRIVACY if breaks_privacy(cell) else "",
-        "codes": ", ".join(_codes(cell.runs)),
-        "runs": [
-            {
-                "seed": run.seed,
-                "value": measured.text(run.value),
-                "place": f"{run.source}:{run.trial}",
-                "config": f"{CONFIGS}/{run.experiment}.yaml",
-                "experiment": run.experiment,
-                "weights": run.weights[:16],
-                "command": command(run),
-                "needs": run.needs.others,
-            }
-            for run in cell.runs
-        ],
+        "codes": ", ".join(sorted({_UNKNOWN if run.code == "unknown" else run.code for run in cell.runs})),
+        "runs": [_run(run) | {"value": measured.text(run.value)} for run in cell.runs],
     }
-
-
-def _codes(runs: Iterable[Repetition]) -> list[str]:
-    return sorted({_UNKNOWN if run.code == "unknown" else run.code for run in runs})
