@@ -7,6 +7,7 @@ products and convolutions, forward and backward, of clients and server, as PyTor
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -105,15 +106,13 @@ def _as_parts(numbers: int, experiment: Experiment) -> str:
     whole = sum(tensor.numel() for tensor in model.parameters())
     head = sum(tensor.numel() for tensor in model.head.parameters())
     buffers = sum(tensor.numel() for tensor in model.buffers() if tensor.is_floating_point())
-    for times in product(range(3), range(2), range(2), range(3)):
-        sizes = zip(times, (whole, whole - head, buffers, 1), strict=True)
-        if sum(count * size for count, size in sizes) == numbers:
-            return _told(times)
+    for heads, wholes, bodies, statistics, more in product(range(2), range(3), range(2), (0, 1, -1), range(3)):
+        if heads * head + wholes * whole + bodies * (whole - head) + statistics * buffers + more == numbers:
+            return _written({"P": wholes, "B": bodies, "H": heads, "Q": statistics}, more)
     raise ValueError(f"{numbers} is no sum of a model's parts: {whole} in all, {head} of the head, {buffers} buffers")
 
 
-def _told(times: tuple[int, ...]) -> str:
-    words = [
-        f"{count if count > 1 else ''}{part}" for count, part in zip(times, ("P", "B", "Q"), strict=False) if count
-    ]
-    return " + ".join([*words, *([str(times[-1])] if times[-1] else [])]) or "0"
+def _written(counts: Mapping[str, int], more: int) -> str:
+    words = [f"{count if count > 1 else ''}{part}" for part, count in counts.items() if count > 0]
+    taken = "".join(f" - {part}" for part, count in counts.items() if count < 0)
+    return (" + ".join([*words, *([str(more)] if more else [])]) or "0") + taken
