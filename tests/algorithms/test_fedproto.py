@@ -115,7 +115,7 @@ def test_clients_answer_with_the_nearest_prototype(tmp_path: Path, answer: str) 
     assert known == [0, 1, 2]
     for k, part in enumerate(data[1].tests):
         test = rows_of(data[0].test.images[part], data[0].test.labels[part])
-        weights = torch.tensor(run.states[k]["personal"]) if run.states[k] else run.first["weights"]
+        weights = run.states[k]["personal"] if run.states[k] else run.first["weights"]
         z = features(weights, test.x)
         if answer == "prototypes":
             distances = torch.stack([(z - run.server["prototypes"][c]).norm(dim=1) for c in known], dim=1)

@@ -95,7 +95,7 @@ def test_clients_answer_by_the_sum_of_both_heads(tmp_path: Path) -> None:
     last = table[(table["round"] == 3) & (table["point"] == "post_server")].set_index("client")
     for k, part in enumerate(data[1].tests):
         test = rows_of(data[0].test.images[part], data[0].test.labels[part])
-        personal = torch.tensor(run.states[k].get("personal_head", torch.zeros(HEAD)), dtype=torch.float64)
+        personal = run.states[k].get("personal_head", torch.zeros(HEAD, dtype=torch.float64))
         z = features(run.server["weights"], test.x)
         answers = (head(run.server["weights"], z) + head(personal, z)).argmax(1).tolist()
         right = sum(a == y for a, y in zip(answers, test.y, strict=True)) / test.size

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from engine.data import Assignment, Dataset, Iid, Split
@@ -91,10 +92,11 @@ class Driven:
         return self.summary["weights_sha256"]
 
     @property
-    def states(self) -> list[dict[str, np.ndarray]]:
+    def states(self) -> list[dict[str, Tensor]]:
         """What each client keeps; empty for one that has not taken part."""
         handles = self.driver.lineage.states.store.read(range(len(self.driver.federation.population.sizes)))
-        return [{} if handle is None else self.driver.pool.fetch(handle) for handle in handles]
+        kept = [{} if handle is None else self.driver.pool.fetch(handle) for handle in handles]
+        return [{name: torch.as_tensor(value) for name, value in state.items()} for state in kept]
 
 
 def drive(folder: Path, config: Experiment, data: tuple[Dataset, Assignment] | None = None) -> Driven:
