@@ -79,7 +79,9 @@ class Table:
         note = f"{self.note} {more} more rows in {self.name}.csv." if more > 0 else self.note
         texts = pd.DataFrame([[cell.latex for cell in row] for row in self.rows[:MOST_ROWS_LATEX]])
         texts = texts.reindex(columns=range(len(self.head)))
-        styler = texts.style.hide(axis="index").format_index(lambda n: latex_text(self.head[n]), axis="columns")
+        head = [latex_text(name) for name in self.head]
+        styler: Any = texts.style.hide(axis="index")
+        styler.format_index(head.__getitem__, axis="columns")
         return styler.to_latex(
             column_format=f"@{{}}{''.join(map(self._alignment, range(len(self.head))))}@{{}}",
             position="tbp",
