@@ -43,6 +43,11 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join(paths)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out what the short tier has no test of, before it is imported."""
+    return True if "not long" in config.option.markexpr and is_long(collection_path) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what asks for the Ray session or is of the long tier, and sort files: with Ray first, then with slow tests.
 

@@ -25,6 +25,7 @@ from tests.support.house import (
     upward,
 )
 from tests.support.measure import Sizes, code_lines
+from tests.support.tiers import is_long
 
 # From the ground up: a room imports itself and rooms before it, type-only and lazy imports included.
 ROOMS = (
@@ -333,6 +334,35 @@ def test_nothing_is_left_undone() -> None:
         text = path.read_text()
         for word in ("NotImplementedError", "TODO", "FIXME", "/work/", "/root/"):
             assert word not in text, (name(path), word)
+
+
+CLOCKS = {"time.sleep", "time.monotonic", "time.perf_counter"}
+# What waits for another process, without an end that a slow machine comes to.
+WAITING = {"tests/support/waiting.py", "tests/support/two_nodes.py"}
+
+
+def clocks(path: Path) -> list[str]:
+    """Functions of a file that look at the clock or sleep, and are not of the long tier."""
+    functions = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    return [
+        f"{name(path)}: {function.name}"
+        for function in functions
+        if not any(ast.unparse(mark) == "pytest.mark.long" for mark in function.decorator_list)
+        and any(isinstance(node, ast.Call) and ast.unparse(node.func) in CLOCKS for node in ast.walk(function))
+    ]
+
+
+def test_the_short_tier_waits_for_no_clock() -> None:
+    """Kills: a test that a slow machine fails, or that costs the time it sleeps."""
+    files = [path for path in (ROOT / "tests").rglob("*.py") if not is_long(path) and name(path) not in WAITING]
+    check_none(found for path in files if "mutants" not in path.parts for found in clocks(path))
+
+
+def test_a_look_at_the_clock_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a rule that never matches, and one that holds for the long tier."""
+    monkeypatch.setattr("tests.support.house.ROOT", tmp_path)
+    (tmp_path / "a.py").write_text("def f():\n    time.sleep(1)\n@pytest.mark.long\ndef g():\n    time.sleep(1)\n")
+    assert clocks(tmp_path / "a.py") == ["a.py: f"]
 
 
 def test_every_mutant_has_its_code_and_its_tests(capsys: pytest.CaptureFixture[str]) -> None:

@@ -274,6 +274,7 @@ def test_limits_beside_others() -> None:
     ]
 
 
+@pytest.mark.long
 def test_a_footprint_is_the_peak_of_all_below() -> None:
     """Kills: the process alone, what is left at the end, a peak that nobody looks for."""
     program = "held = bytearray(b'x') * 200_000_000; print(flush=True); input(); del held; print(flush=True); input()"

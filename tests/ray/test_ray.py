@@ -7,7 +7,6 @@ import os
 import pickle
 import re
 import signal
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,10 +57,9 @@ def cell(actors: int = 0, algorithm: str = "fedavg", **execution: Any) -> Experi
 
 
 def begin_and_kill(under_way: Run, victim: int) -> Any:
-    """Start a round and kill an actor while it holds blocks: stopped first, so that it cannot have finished them."""
+    """Start a round and kill an actor that has blocks to compute: stopped first, so that it cannot have begun them."""
     os.kill(victim, signal.SIGSTOP)
     pending = under_way.driver.begin(0.0)  # type: ignore[attr-defined]
-    time.sleep(0.5)  # long enough for blocks to be sent; had none been, the messages asserted below would be missing
     os.kill(victim, signal.SIGKILL)
     return pending
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ def as_tuple(row: Any) -> tuple[Any, ...]:
     return row if isinstance(row, tuple) else (row,)
 
 
+@cache
 def is_long(path: Path) -> bool:
     """Return whether all tests of a file are of the long tier."""
     return any(long == path or long in path.parents for long in LONG)
