@@ -42,9 +42,7 @@ from engine.base.declared import Doc
 
 @dataclass(frozen=True)
 class Scaffold(FedAvg):
-    option: Annotated[
-        Literal["I", "II"], Doc("of c_k: from the full gradient at the received weights, or from the path taken")
-    ] = "II"
+    option: Annotated[Literal["I", "II"], Doc("of c_k: the gradient at the received weights, or the path")] = "II"
     weighting: Annotated[Literal["samples", "uniform", "cbfl_code"], Doc("how clients are weighted")] = "samples"
 
     entries: ClassVar = {**FedAvg.entries, "control": Kind.VECTOR, "control_delta": Kind.VECTOR}
