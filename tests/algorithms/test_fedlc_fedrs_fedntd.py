@@ -12,9 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from algorithms import ALGORITHMS
 from algorithms.fedlc import FedLC
 from algorithms.fedntd import FedNTD, not_true
 from algorithms.fedrs import FedRS
+from engine.base.errors import ConfigError
 from tests.support.full_batches import CLASSES, drive, experiment, federation
 from tests.support.plain_torch import Objective, Own, averaged, close, cross_entropy, logits
 
@@ -155,3 +157,22 @@ def test_other_losses_are_told_apart(tmp_path: Path, fields: dict[str, Any], oth
     data = federation()
     run = drive(tmp_path, experiment(fields), data)
     assert (run.server["weights"] - averaged(run, data, other)).abs().max() > 1e-4
+
+
+def test_bad_values_are_refused() -> None:
+    """Kills: a missing check of any of the nine methods, an error that does not say which field and what it must be."""
+    bad: dict[str, dict[str, Any]] = {
+        "feddyn": {"alpha": 0.0, "weighting": "rows"},
+        "fedntd": {"beta": -1.0, "tau": 0.0},
+        "fedlc": {"tau": -0.1},
+        "fedrs": {"alpha": 1.5},
+        "fedrod": {"gamma": -1.0, "personal_epochs": -1},
+        "fedadam": {"server_lr": 0.0, "beta1": 1.0},
+        "fedyogi": {"beta2": -0.1, "tau": 0.0},
+        "fedproto": {"lam": -0.5},
+        "fedbn": {"server_lr": 0.0},
+    }
+    for name, fields in [*bad.items(), ("fedrs", {"alpha": -0.1})]:
+        for field, value in fields.items():
+            with pytest.raises(ConfigError, match=rf"^algorithm\.{field}={value}: must be .+"):
+                ALGORITHMS.build({"name": name, field: value})
