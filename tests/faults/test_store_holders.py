@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from engine.record.store import Holder, Lease, StageStore, Watch
-from tests.record.test_store import DAY, KEY, age, lease_file, publish, writer
+from tests.support.stores import DAY, KEY, age, lease_file, publish, writer
 from tests.support.waiting import settle
 
 BEAT, PATIENCE = 0.1, 0.6

@@ -29,11 +29,10 @@ from engine.record.store.folder import StoreFolder
 from engine.record.store.manifest import MANIFEST, Manifest
 from engine.record.store.size import SizeLimit
 from engine.run.log import Messages
+from tests.support.stores import DAY, KEY, age, lease_file, publish, writer
 from tests.support.waiting import settle
 
-KEY = "ab12cd-34_ef"
 BEAT, PATIENCE = 0.05, 1000.0  # no test waits for a holder to be silent for so long: clocks are put forward
-DAY = 24 * 3600.0
 
 
 @pytest.fixture
@@ -41,36 +40,8 @@ def store(tmp_path: Path) -> StageStore:
     return StageStore(tmp_path / "store", heartbeat=BEAT, patience=PATIENCE)
 
 
-def writer(size: int = 1000, text: str = "x") -> Callable[[Path], None]:
-    def write(folder: Path) -> None:
-        (folder / "states").mkdir()
-        (folder / "weights").write_text(text * size)
-        (folder / "states" / "one").write_text("state of client one")
-
-    return write
-
-
-def publish(store: StageStore, key: str, round: int, size: int = 1000) -> None:
-    def write(folder: Path) -> None:
-        (folder / "weights").write_bytes(bytes(size))
-
-    assert store.publish(key, round, write)
-
-
 def entry(store: StageStore, key: str = KEY, round: int = 30) -> Path:
     return store.path / key[:2] / key / f"{round:06d}"
-
-
-def lease_file(store: StageStore, key: str = KEY) -> Path:
-    (path,) = (store.path / key[:2] / key).glob("lease-*")
-    return path
-
-
-def age(path: Path, seconds: float) -> None:
-    """Make a file or a folder look older than it is."""
-    for each in [path, *path.rglob("*")]:
-        modified = each.stat().st_mtime - seconds
-        os.utime(each, (modified, modified))
 
 
 # --- entries ------------------------------------------------------------------------------------------
