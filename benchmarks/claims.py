@@ -26,7 +26,7 @@ def measure(
 
     Ends the benchmark if it was interrupted, or if every trial failed.
     """
-    code = cli_sweep.sweep(console, sweep, "laptop", list(overrides), folder, How(), None)
+    code = cli_sweep.sweep(sweep, "laptop", list(overrides), folder, How(), None)
     if code:
         raise SystemExit(code)
     return measured(folder, metrics)

@@ -39,7 +39,7 @@ from engine.experiment import Experiment
 ROUNDS, END_LIMIT = 40, 1.5  # of the run whose end is timed; seconds from its last row to the command's end
 EVERY = 0.01  # seconds between two looks at a run's folder
 FIRST = "first round"  # the stage that the first row ends
-COMMAND = "from fedskew.cli.entry import main; main()"  # as the program that is installed
+COMMAND = "from fedskew.cli.launcher import main; main()"  # as the program that is installed
 BEGAN, WATCHED = "FEDSKEW_BEGAN", "FEDSKEW_WATCHED"  # what a watched run is told: when it began, where its marks go
 
 

@@ -144,7 +144,7 @@ class Door:
         return [*CLI, "resume", str(out), *given]
 
 
-CLI = [sys.executable, "-m", "fedskew.cli.entry"]
+CLI = [sys.executable, "-m", "fedskew.cli.launcher"]
 
 
 def ended(command: Sequence[str], door: Door) -> None:

@@ -39,7 +39,7 @@ def command(words: list[str]) -> float:
 
 def swept(folder: Path, overrides: list[str]) -> dict[str, Any]:
     """Run the sweep; its seconds, its trials and their seconds."""
-    words = ["-m", "fedskew.cli.entry", "sweep", SETTING, "--out", str(folder / "sweep"), *overrides]
+    words = ["-m", "fedskew.cli.launcher", "sweep", SETTING, "--out", str(folder / "sweep"), *overrides]
     wall = command([sys.executable, *words])
     trials = []
     for path in sorted((folder / "sweep").glob("trials/*/rounds.parquet")):

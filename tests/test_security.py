@@ -762,10 +762,10 @@ ITS_OWN = {  # opened otherwise, each with its reason
     ("engine/base/devices.py", "cpuinfo.read_text"),  # of /proc
     ("engine/base/devices.py", "Path('/proc/self/statm').read_text"),
     ("engine/base/devices.py", "Path('/sys/fs/cgroup/memory.max').read_text"),
-    ("fedskew/cli/orphans.py", "status.read_text"),  # of /proc
-    ("fedskew/cli/stopping.py", "os.open"),  # os.devnull
-    ("fedskew/cli/show.py", "open"),  # a descriptor
-    ("fedskew/cli/tracebacks.py", "open"),  # a descriptor
+    ("fedskew/cli/launcher.py", "status.read_text"),  # of /proc
+    ("fedskew/cli/child.py", "os.open"),  # os.devnull
+    ("fedskew/cli/child.py", "open"),  # a descriptor
+    ("fedskew/cli/output.py", "open"),  # a descriptor
     ("fedskew/lab/paper/sources.py", "bibliography.read_text"),  # this code
     ("fedskew/cli/completion.py", "FILE.read_text"),  # installed beside it; it imports next to nothing
     ("fedskew/cli/doctor.py", "path.read_text"),  # pyproject.toml of this code

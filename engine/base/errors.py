@@ -16,9 +16,19 @@ FedskewError            anything the command line shows without a traceback
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Iterable
 
-from engine.base.last_word import DIED, resume_command
+DIED = 3  # the exit code where a process has died that a run needs
+needed_files: list[str] = []  # the user's own, that were named to this process
+
+
+def resume_command(folder: object, address: str | None = None) -> str:
+    """Return ``continue with: fedskew resume FOLDER``, with the address and the user's own files that are needed."""
+    words = ["fedskew", "resume", str(folder), *(["--address", address] if address else [])]
+    for file in needed_files:
+        words += ["--with", file]
+    return f"continue with: {shlex.join(words)}"
 
 
 class FedskewError(Exception):

@@ -20,8 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from engine.base import last_word
-from engine.base.errors import ConfigError, FedskewError, RunError, require
+from engine.base.errors import ConfigError, FedskewError, RunError, needed_files, require
 from engine.base.opening import read_bytes, read_text
 
 OURS = ("engine", "algorithms", "tune_configs", "fedskew")
@@ -164,7 +163,7 @@ def import_file(path: Path, field: str) -> ModuleType:
 def _is_named(name: str, path: Path) -> None:
     if _named.get(name) != path:
         _named[name] = path
-        last_word.needed_files.append(str(path))
+        needed_files.append(str(path))
 
 
 def _forget(name: str) -> None:

@@ -31,7 +31,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.base import last_word, safe_yaml
+from engine.base import errors, safe_yaml
 from engine.base.allocator import give_back_arrows_memory
 from engine.base.errors import ConfigError, RunFolderError
 from engine.base.files import locked, refuse_links, write_atomically
@@ -111,7 +111,7 @@ class RunFolder:
 
     def command_anew(self) -> str:
         """Return the command that computes this run again from its beginning."""
-        given = [word for file in last_word.needed_files for word in ("--with", file)]
+        given = [word for file in errors.needed_files for word in ("--with", file)]
         asked = str(self.path / "experiment.yaml")
         return shlex.join(["fedskew", "run", asked, "--out", str(self.path), "--overwrite", *given])
 

@@ -15,8 +15,7 @@ import ray  # isort: skip
 import ray.exceptions  # isort: skip
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # isort: skip
 
-from engine.base import last_word
-from engine.base.errors import ProcessDied, ResourceError
+from engine.base.errors import ProcessDied, ResourceError, resume_command
 from engine.data import Assignment
 from engine.experiment import Experiment
 from engine.record.run_folder import RunFolder
@@ -129,5 +128,5 @@ class RemoteDriver:
                 log.warning(text)
             raise cause_of(error) from None
         except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError) as error:
-            again = last_word.resume_command(self._folder)
+            again = resume_command(self._folder)
             raise ProcessDied(f"the driver actor died ({first_line(error)}); {again}") from None

@@ -15,7 +15,7 @@ from typing import Any
 
 import ray
 
-from engine.base import last_word, own_modules
+from engine.base import own_modules
 from engine.base.errors import RunFolderError, WriteError, require
 from engine.base.files import locked, not_written, writing
 from engine.base.owned import remove
@@ -69,14 +69,13 @@ def run_sweep(
     address: str | None = None,
     observers: Sequence[SweepObserver] = (),
     retry_failed: bool = False,
-    within: Path | None = None,
     complete: Complete | None = None,
 ) -> SweepResult:
     """Run every trial that has not ended yet. After a crash or Ctrl-C, call it again.
 
     observers: told of trials as they begin, report and end. retry_failed: trials that have failed run again, too.
-    within: the folder to go on with, of a sweep that this tunes. complete: gives each setting what was chosen for its
-    side; a sweep with tuned sides cannot be run without, see ``fedskew/lab/sweeping/tuning.py``.
+    complete: gives each setting what was chosen for its side; a sweep with tuned sides cannot be run without, see
+    ``fedskew/lab/sweeping/tuning.py``.
 
     Raises :class:`FedskewError` for what can be refused before anything starts: an invalid cell, missing data, a trial
     that fits no node.
@@ -107,7 +106,6 @@ def run_sweep(
             trials = with_settings(trials, before, records)
             folder.create(named, how.to_mapping(), code)
             folder.write_plan(trials)
-            last_word.again(last_word.resume_command(within or folder.path, address))
             asked = trials
             if named.most is not None:  # nothing is to be told again of seeds that were looked at
                 planned, asked = _unfinished(planned, trials, records, left)

@@ -13,10 +13,8 @@ from rich.table import Table
 from engine.base.errors import ConfigError, FedskewError, RunFolderError, nearest, require
 from engine.base.files import write_atomically
 from engine.base.opening import read_text
-from fedskew.cli import stopping
-from fedskew.cli.json_output import Json, print_json
-from fedskew.cli.plain import plain_console
-from fedskew.cli.show import console as terminal
+from fedskew.cli import child
+from fedskew.cli.output import console, json_wanted, leave_streams_to_ray, plain_console, print_json, say
 from tune_configs import SWEEPS
 
 if TYPE_CHECKING:
@@ -38,7 +36,6 @@ def claims_command(
         bool, typer.Option("--confirm", help="run one seed of these entries again: equal bits, and they count again")
     ] = False,
     check: Annotated[bool, typer.Option("--check", help="write nothing; exit 1 if the page is not up to date")] = False,
-    as_json: Json = False,
     root: Annotated[Path, typer.Option(help="the checkout of fedskew whose docs/claims.md is written")] = Path("."),
 ) -> None:
     """Write docs/claims.md: each claim of each paper with its verdict, from the tables in docs/claims."""
@@ -60,11 +57,11 @@ def claims_command(
             _confirm(Path(entry), root)
     wanted = [] if record or confirm else list(what or ())
     rows = ledger(root, wanted)
-    if wanted and not as_json:
+    if wanted and not json_wanted():
         _print(rows)
         return
     stale = [] if wanted else _pages(root, rows, check)
-    if as_json:
+    if json_wanted():
         from fedskew.lab.ledger import counts, to_mappings
 
         print_json({"counts": counts(rows), "claims": to_mappings(rows), "stale": stale if check else []})
@@ -109,13 +106,12 @@ def _record(folder: Path, root: Path) -> None:
         before = read(place) if place.exists() else None
     entry = record(folder, _now(name, profile, overrides), before)
     path = write(root / LEDGER, entry)
-    terminal.print(f"recorded   {entry.ended} in {path}", highlight=False, soft_wrap=True, markup=False)
+    say(f"recorded   {entry.ended} in {path}")
 
 
 def _confirm(place: Path, root: Path) -> None:
     """Run one seed of an entry again, and write down that it came to the same bits."""
     from engine.sweeps.options import How
-    from engine.worker.ray import cluster
     from fedskew.lab.ledger import confirmed, read, record, write
     from fedskew.lab.sweeping.confirming import again, spec_of
     from fedskew.lab.sweeping.live import on_terminal
@@ -123,14 +119,15 @@ def _confirm(place: Path, root: Path) -> None:
 
     entry, how = read(place), How()
     named, folder = again(entry, how, SWEEPS)
-    outcome = run_and_measure(named, folder, how, None, on_terminal(terminal))
+    leave_streams_to_ray()
+    outcome = run_and_measure(named, folder, how, None, on_terminal(console))
     if outcome.interrupted:
-        terminal.print("continue with the same command", highlight=False)
-        raise typer.Exit(stopping.exit_code())
-    cluster.leave()
+        say("continue with the same command")
+        raise typer.Exit(child.stop_code())
+    child.leave_ray()
     stated = spec_of(named)
     path = write(root / LEDGER, confirmed(entry, record(folder, stated), stated))
-    terminal.print(f"confirmed  {path}", highlight=False, soft_wrap=True, markup=False)
+    say(f"confirmed  {path}")
 
 
 def _pages(root: Path, rows: Sequence[SweepRows], check: bool) -> list[Path]:
@@ -142,15 +139,15 @@ def _pages(root: Path, rows: Sequence[SweepRows], check: bool) -> list[Path]:
     old = [path for path, text in made.items() if not (root / path).exists() or read_text(root / path) != text]
     if check:
         for path in old:
-            terminal.print(f"{path} is not up to date; run fedskew claims", highlight=False, markup=False)
+            say(f"{path} is not up to date; run fedskew claims")
         return old
     for path in old:
         try:
             write_atomically(root / path, made[path])
         except OSError as error:
             raise ConfigError("--root", root, f"cannot be written ({error})", "name another one") from None
-    told = ", ".join(f"{count} {word}" for word, count in counts(rows).items())
-    terminal.print(f"{root / PAGE}: {told}", highlight=False, soft_wrap=True, markup=False)
+    totals = ", ".join(f"{count} {word}" for word, count in counts(rows).items())
+    say(f"{root / PAGE}: {totals}")
     return old
 
 

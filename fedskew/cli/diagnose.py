@@ -1,97 +1,95 @@
-"""Looks into a run's models: the work of ``fedskew diagnose | embed | images``.
+"""Looks into a run's models: ``fedskew diagnose | embed | images``.
 
-``studies.py`` imports it when one of these is asked for, since pandas and matplotlib take a second to import.
+What they compute is in ``fedskew/lab``, and imported when a command asks for it: pandas and matplotlib take a second.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
+import typer
 from rich.table import Table
 from rich.text import Text
 
-from engine.base.errors import ConfigError
-from engine.run.replay import find
-from fedskew.cli.json_output import print_json
-from fedskew.lab.diagnosis import page as diagnosis_page
-from fedskew.lab.diagnosis import sweep as diagnosed
-from fedskew.lab.diagnosis.diagnosis import Diagnosis, DiagnosisOptions
-from fedskew.lab.diagnosis.diagnosis import diagnose as diagnose_round
-from fedskew.lab.images import generated
-from fedskew.lab.images import sweep as imaged
-from fedskew.lab.quantities import quantity
+from engine.base.errors import ConfigError, require
+from fedskew.cli.naming import Address, joined
+from fedskew.cli.output import console, leave_streams_to_ray, print_json, say
+
+if TYPE_CHECKING:
+    from fedskew.lab.diagnosis.diagnosis import Diagnosis
+
+Placement = Annotated[
+    list[str] | None,
+    typer.Argument(callback=joined, help="where to compute, in key=value pairs: execution.actors=0"),
+]
 
 
-def options(
-    probe: int = 1000, estimator: Any = "unbiased", layers: Any = "taps", clients: str | None = None
-) -> DiagnosisOptions:
-    """Make the options of a diagnosis of what was typed; raises :class:`ConfigError` for a wrong ``--clients``."""
-    chosen = None
-    if clients is not None:
-        try:
-            chosen = tuple(int(part) for part in clients.split(","))
-        except ValueError:
-            raise ConfigError("--clients", clients, "is no list of numbers", "for example --clients 0,3,7") from None
-    return DiagnosisOptions(probe, estimator, layers, chosen)
-
-
-def diagnose(
-    console: Console,
-    folder: Path,
-    number: int | None,
-    stage: str | None,
-    options: DiagnosisOptions,
-    overrides: Sequence[str],
-    address: str | None,
+def diagnose_command(
+    folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
+    overrides: Placement = None,
+    number: Annotated[int | None, typer.Option("--round", help="none: the last one")] = None,
+    stage: Annotated[str | None, typer.Option(help="one that trains; none: of the last stage's lineage")] = None,
+    probe: Annotated[int, typer.Option(help="test images, balanced over classes")] = 1000,
+    estimator: Annotated[str, typer.Option(help="of linear CKA: unbiased | biased")] = "unbiased",
+    layers: Annotated[str, typer.Option(help="taps | weights: each convolution and linear layer")] = "taps",
+    clients: Annotated[str | None, typer.Option(help="some of the cohort, as 0,3,7; none: all")] = None,
+    address: Address = None,
 ) -> None:
-    """Diagnose a run's round, or each trial of a sweep."""
+    """Compute a round again and compare its local models: CKA between clients, classifier norms per class."""
+    from fedskew.lab.diagnosis import page as diagnosis_page
+    from fedskew.lab.diagnosis.diagnosis import DiagnosisOptions
+    from fedskew.lab.diagnosis.diagnosis import diagnose as diagnose_round
+
+    try:
+        some = tuple(int(part) for part in clients.split(",")) if clients is not None else None
+    except ValueError:
+        raise ConfigError("--clients", clients, "is no list of numbers", "for example --clients 0,3,7") from None
+    words: dict[str, Any] = {"estimator": estimator, "layers": layers}  # checked there
+    leave_streams_to_ray()
+    options = DiagnosisOptions(probe, clients=some, **words)
     if os.path.exists(folder / "sweep.yaml"):
-        if stage is not None:
-            raise ConfigError("--stage", stage, "is of one run", "diagnose a trial: its folder is in trials/")
-        trials = sweep(console, folder, number, options, overrides, address)
-        console.print("fedskew report shows it with the sweep", highlight=False)
-        print_json({"folder": folder, "file": folder / "cka.parquet", "trials": trials})
+        require(stage is None, "--stage", stage, "is of one run", "diagnose a trial: its folder is in trials/")
+        from fedskew.lab.diagnosis import sweep
+
+        with console.status("diagnosis") as status:
+            frame = sweep.diagnose_sweep(
+                folder,
+                number,
+                options,
+                overrides or [],
+                address,
+                lambda at: status.update(Text(f"diagnosis, {at}")),
+            )
+        _say_of_sweep(sweep.line(frame, folder))
+        print_json({"folder": folder, "file": folder / "cka.parquet", "trials": len(set(frame["trial"]))})
         return
+    from engine.run.replay import find
+
     with console.status("computing the round again"):
-        found = diagnose_round(folder, number, options, stage, overrides, address)
-    round = find(folder, found.facts["round"], found.facts["stage"])
-    page = diagnosis_page.write(found, diagnosis_page.folder_of(round))
-    _show(console, found)
-    console.print(f"page       {page}", highlight=False, soft_wrap=True, markup=False)
-    tables = {"layers": found.layers.to_dict("records"), "heads": found.heads.to_dict("records")}
-    print_json({"folder": folder, "page": page, "facts": found.facts, **tables})
+        diagnosis = diagnose_round(folder, number, options, stage, overrides or [], address)
+    round = find(folder, diagnosis.facts["round"], diagnosis.facts["stage"])
+    page = diagnosis_page.write(diagnosis, diagnosis_page.folder_of(round))
+    _show(diagnosis)
+    say(f"page       {page}")
+    tables = {"layers": diagnosis.layers.to_dict("records"), "heads": diagnosis.heads.to_dict("records")}
+    print_json({"folder": folder, "page": page, "facts": diagnosis.facts, **tables})
 
 
-def sweep(
-    console: Console,
-    folder: Path,
-    number: int | None,
-    options: DiagnosisOptions,
-    overrides: Sequence[str],
-    address: str | None,
-) -> int:
-    """Diagnose each finished trial of a sweep, and return how many there are."""
-    with console.status("diagnosis") as status:
-        frame = diagnosed.diagnose_sweep(
-            folder, number, options, overrides, address, lambda text: status.update(Text(f"diagnosis, {text}"))
-        )
-    console.print(diagnosed.line(frame, folder), highlight=False, soft_wrap=True, markup=False)
-    return len(set(frame["trial"]))
+def _say_of_sweep(line: str) -> None:
+    say(line)
+    say("fedskew report shows it with the sweep")
 
 
-def _show(console: Console, found: Diagnosis) -> None:
-    lines = [
-        f"{label:<15}{figure}" + (f" ({detail})" if detail else "")
-        for label, figure, detail in diagnosis_page.facts(found)
-    ]
-    console.print("\n".join(lines), highlight=False, markup=False)
+def _show(diagnosis: Diagnosis) -> None:
+    from fedskew.lab.diagnosis import page as diagnosis_page
+
+    for label, figure, detail in diagnosis_page.facts(diagnosis):
+        say(f"{label:<15}{figure}" + (f" ({detail})" if detail else ""))
     for title, sheet in (
-        ("CKA between clients, mean over pairs", diagnosis_page.layers_table(found)),
-        ("class samples and classifier norms", diagnosis_page.heads_table(found)),
+        ("CKA between clients, mean over pairs", diagnosis_page.layers_table(diagnosis)),
+        ("class samples and classifier norms", diagnosis_page.heads_table(diagnosis)),
     ):
         table = Table(*sheet.head, title=title, title_justify="left")
         for row in sheet.rows:
@@ -99,45 +97,52 @@ def _show(console: Console, found: Diagnosis) -> None:
         console.print(table)
 
 
-def embed(console: Console, folder: Path, after: str | None, before: str | None, method: Any, probe: int) -> None:
-    """Draw features of test images in the plane."""
+def embed_command(
+    folder: Annotated[Path, typer.Argument(help="the folder of a run")],
+    after: Annotated[str | None, typer.Option(help="a stage; none: the last one")] = None,
+    before: Annotated[str | None, typer.Option(help="a stage; none: the one that the other needs")] = None,
+    method: Annotated[str, typer.Option(help="pca | tsne")] = "pca",
+    probe: Annotated[int, typer.Option(help="test images, balanced over classes")] = 1000,
+) -> None:
+    """Draw the features of test images in the plane, and what the heads before and after a calibration decide."""
     from fedskew.lab.diagnosis import embedding  # scikit-learn takes a second
 
+    way: Any = method  # checked there
     with console.status("features"):
-        found = embedding.embed(folder, after, before, method, probe)
-    right = {stage: (found.frame[stage] == found.frame["label"]).mean() for stage in found.stages}
+        points = embedding.embed(folder, after, before, way, probe)
+    right = {stage: (points.frame[stage] == points.frame["label"]).mean() for stage in points.stages}
     for stage, share in right.items():
-        console.print(f"{stage:<15}{100 * share:.2f} % of {len(found.frame):,} test images", highlight=False)
-    path = embedding.write(found, folder / "diagnosis" / "embedding")
-    console.print(f"picture    {path}", highlight=False, soft_wrap=True, markup=False)
-    print_json({"picture": path, "images": len(found.frame), "accuracy": right})
+        say(f"{stage:<15}{100 * share:.2f} % of {len(points.frame):,} test images")
+    path = embedding.write(points, folder / "diagnosis" / "embedding")
+    say(f"picture    {path}")
+    print_json({"picture": path, "images": len(points.frame), "accuracy": right})
 
 
-def images(console: Console, folder: Path, number: int | None, probe: int) -> None:
-    """Draw and measure the images that a run generates, or each trial of a sweep."""
+def images_command(
+    folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
+    number: Annotated[int | None, typer.Option("--round", help="one with a checkpoint; none: the last one")] = None,
+    probe: Annotated[int, typer.Option(help="images to generate, and test images to compare with")] = 1000,
+) -> None:
+    """Draw what a run's generator makes beside the nearest training images, and measure how far from copies it is."""
+    from fedskew.lab.images import generated, sweep
+    from fedskew.lab.quantities import quantity
+
     if os.path.exists(folder / "sweep.yaml"):
-        trials = sweep_images(console, folder, number, probe)
-        console.print("fedskew report shows it with the sweep", highlight=False)
-        print_json({"folder": folder, "file": folder / "generated.parquet", "trials": trials})
+        with console.status("images") as status:
+            frame = sweep.look_at_sweep(folder, number, probe, lambda text: status.update(Text(f"images, {text}")))
+        _say_of_sweep(sweep.line(frame, folder))
+        print_json({"folder": folder, "file": folder / "generated.parquet", "trials": len(frame)})
         return
     with console.status("images"):
-        found = generated.look(folder, number, probe)
-        path = generated.write(found)
-    facts = {"round": f"{found.round} of stage {found.stage}", "images": f"{len(found.generated):,}"} | {
+        look = generated.look(folder, number, probe)
+        path = generated.write(look)
+    facts = {"round": f"{look.round} of stage {look.stage}", "images": f"{len(look.generated):,}"} | {
         quantity(name).label: quantity(name).text(value, unit=True)
-        for name, value in found.figures.items()
+        for name, value in look.figures.items()
         if value is not None
     }
     width = max(map(len, facts)) + 2
-    lines = [f"{label:<{width}}{value}" for label, value in (facts | {"picture": str(path)}).items()]
-    console.print("\n".join(lines), highlight=False, soft_wrap=True, markup=False)
-    made = {"round": found.round, "stage": found.stage, "images": len(found.generated), "figures": found.figures}
+    for label, value in (facts | {"picture": str(path)}).items():
+        say(f"{label:<{width}}{value}")
+    made = {"round": look.round, "stage": look.stage, "images": len(look.generated), "figures": look.figures}
     print_json({"folder": folder, **made, "picture": path})
-
-
-def sweep_images(console: Console, folder: Path, number: int | None, probe: int) -> int:
-    """Measure the images that each finished trial of a sweep generates, and return how many trials there are."""
-    with console.status("images") as status:
-        frame = imaged.look_at_sweep(folder, number, probe, lambda text: status.update(Text(f"images, {text}")))
-    console.print(imaged.line(frame, folder), highlight=False, soft_wrap=True, markup=False)
-    return len(frame)

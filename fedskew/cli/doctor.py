@@ -33,8 +33,7 @@ from engine.data import SOURCES
 from engine.data.sources.finding import cache_folder
 from engine.record.numerics import NOTHING, settings
 from engine.worker.thread_count import MOST
-from fedskew.cli.json_output import Json, print_json
-from fedskew.cli.plain import plain_console
+from fedskew.cli.output import json_wanted, plain_console, print_json
 from fedskew.cli.sweep import STORE_GB
 
 RUNS = Path("runs")  # the default place of run folders, sweep folders and scaling studies
@@ -57,11 +56,11 @@ class Finding:
     text: str
 
 
-def doctor_command(as_json: Json = False) -> None:
+def doctor_command() -> None:
     """Say what is installed, what a run here would use, which data sets are found, and what is wrong."""
     findings = list(examine())
     wrong = sum(found.mark == "wrong" for found in findings)
-    if as_json:
+    if json_wanted():
         print_json({"ok": not wrong, "findings": [dataclasses.asdict(found) for found in findings]})
     else:
         _show(findings, wrong)

@@ -14,9 +14,8 @@ from rich.table import Table
 from engine.base.errors import ConfigError, nearest
 from engine.experiment import CHOICES
 from engine.record.run_folder import BREAKS_PRIVACY
-from fedskew.cli.json_output import Json, print_json
 from fedskew.cli.naming import With
-from fedskew.cli.plain import plain_console
+from fedskew.cli.output import Json, plain_console, print_json
 from tune_configs import EXPERIMENTS, SWEEPS
 
 if TYPE_CHECKING:

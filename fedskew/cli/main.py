@@ -1,10 +1,13 @@
-"""The entry point of ``fedskew``: its commands in the order of ``--help``, and how a failure is told."""
+"""The commands of ``fedskew`` in the order and the groups of ``--help``, and what is said when one fails."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import logging
 import signal
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -13,32 +16,64 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from engine import __version__
-from engine.base import last_word
 from engine.base.errors import FedskewError, one_line
 from fedskew.cli import (
+    child,
     claims,
+    diagnose,
     doctor,
-    export,
-    json_output,
     listing,
-    own,
-    paper,
+    output,
+    parts,
     results,
     run,
     schema,
-    stopping,
     studies,
     sweep,
 )
-from fedskew.cli.show import console, leave_streams_to_ray
-from fedskew.cli.tracebacks import unforeseen
+from fedskew.cli.naming import With
+from fedskew.cli.output import Json, console, unforeseen
+
+# Group -> command, what it does, an example.
+COMMANDS: dict[str, tuple[tuple[str, Callable[..., None], str], ...]] = {
+    "Run": (
+        ("run", run.run_command, "run algorithm.name=fedprox algorithm.mu=0.1 rounds=20"),
+        ("sweep", sweep.sweep_command, "sweep drift.fedprox_mu"),
+        ("resume", run.resume_command, "resume runs/quickstart-0123456789ab"),
+    ),
+    "Results": (
+        ("report", results.report_command, "report runs/SWEEP"),
+        ("cite", results.cite_command, "cite runs/SWEEP > methods.bib"),
+        ("export", results.export_command, "export runs/SWEEP --to csv"),
+        ("claims", claims.claims_command, "claims ccvr.main"),
+        ("query", results.query_command, 'query runs/* "select mu, avg(accuracy) from trials group by mu"'),
+        ("compare", results.compare_command, "compare runs/FIRST runs/SECOND"),
+        ("merge", results.merge_command, "merge runs/whole runs/half-1 runs/half-2"),
+        ("leaderboard", results.leaderboard_command, "leaderboard runs/*"),
+        ("diagnose", diagnose.diagnose_command, "diagnose runs/RUN --round 5"),
+        ("embed", diagnose.embed_command, "embed runs/RUN"),
+        ("images", diagnose.images_command, "images runs/RUN"),
+    ),
+    "Write a method": (
+        ("new", parts.new_command, "new algorithm my_prox"),
+        ("check", parts.check_command, "check my_prox.py"),
+        ("list", listing.list_command, "list algorithms"),
+        ("schema", schema.schema_command, "schema > experiment.schema.json"),
+    ),
+    "Machine": (
+        ("doctor", doctor.doctor_command, "doctor"),
+        ("floor", studies.floor_command, "floor model.name=cnn --layers"),
+        ("tune-executor", studies.tune_executor_command, "tune-executor mine.yaml"),
+        ("scale", studies.scale_command, "scale --actors 0,1,2"),
+    ),
+}
 
 
 class _Commands(TyperGroup):
     """The commands; typer takes an EOFError for the end of typed input, says "Aborted", and ends with 1."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.with_resource(json_output.alone_on_stdout(args))
+        ctx.with_resource(output.alone_on_stdout(args))
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -47,10 +82,10 @@ class _Commands(TyperGroup):
         except EOFError as error:
             raise unforeseen(error) from error
         except KeyboardInterrupt:
-            sys.exit(_stopped(stopping.exit_code()))
+            sys.exit(_stopped(child.stop_code()))
         except Exception as error:
-            if callable(told := getattr(error, "format_message", None)):  # of the parser: wrong words
-                json_output.print_ended("Usage", str(told()), getattr(error, "exit_code", 2))
+            if callable(sentence := getattr(error, "format_message", None)):  # of the parser: wrong words
+                output.print_ended("Usage", str(sentence()), getattr(error, "exit_code", 2))
             raise
 
 
@@ -60,28 +95,32 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.command("run")(run.run_command)
-app.command("sweep")(sweep.sweep_command)
-app.command("resume")(run.resume_command)
-app.command("report")(sweep.report_command)
-app.command("cite")(paper.cite_command)
-app.command("export")(export.export_command)
-app.command("claims")(claims.claims_command)
-app.command("query")(results.query_command)
-app.command("compare")(results.compare_command)
-app.command("merge")(results.merge_command)
-app.command("leaderboard")(results.leaderboard_command)
-app.command("floor")(studies.floor_command)
-app.command("tune-executor")(studies.tune_executor_command)
-app.command("diagnose")(studies.diagnose_command)
-app.command("embed")(studies.embed_command)
-app.command("images")(studies.images_command)
-app.command("scale")(studies.scale_command)
-app.command("check")(own.check_command)
-app.command("new")(own.new_command)
-app.command("list")(listing.list_command)
-app.command("schema")(schema.schema_command)
-app.command("doctor")(doctor.doctor_command)
+
+
+def _with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command ``--json`` and ``--with``, which every one has; it asks ``output.json_wanted``."""
+    signature = inspect.signature(command, eval_str=True)
+    shared = {"as_json": (Json, False), "own": (With, None)}
+    missing = {name: pair for name, pair in shared.items() if name not in signature.parameters}
+
+    @functools.wraps(command)
+    def wrapped(**words: Any) -> None:
+        command(**{name: value for name, value in words.items() if name not in missing})
+
+    added = [
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
+        for name, (kind, default) in missing.items()
+    ]
+    signature = signature.replace(parameters=[*signature.parameters.values(), *added])
+    vars(wrapped)["__signature__"] = signature
+    wrapped.__annotations__ = {name: one.annotation for name, one in signature.parameters.items()}
+    return wrapped
+
+
+for _group, _commands in COMMANDS.items():
+    for _name, _command, _example in _commands:
+        _add = app.command(_name, rich_help_panel=_group, epilog=f"Example: fedskew {_example}")
+        _add(_with_shared_options(_command))
 
 
 @app.callback(invoke_without_command=True)
@@ -96,8 +135,7 @@ def main() -> None:
     log = logging.getLogger("fedskew")
     if not any(isinstance(handler, RichHandler) for handler in log.handlers):
         log.addHandler(RichHandler(console=console, show_time=False, show_path=False, level=logging.WARNING))
-    last_word.before_ray[:] = [leave_streams_to_ray]
-    with stopping.listening():
+    with child.stopping():
         _run()
 
 
@@ -107,13 +145,12 @@ def _run() -> None:
         app()
     except Exception as raised:
         error = raised if isinstance(raised, FedskewError) else unforeseen(raised)
-        sentence, parts = one_line(str(error)), json_output.error_parts(error)
-        if not last_word.failed(sentence, parts):
-            console.print(Text.assemble(("error:", "bold red"), f" {sentence}"), soft_wrap=True)
-            json_output.print_error(parts)
+        console.print(Text.assemble(("error:", "bold red"), f" {one_line(str(error))}"), soft_wrap=True)
+        output.print_error(error)
+        child.ended(error.exit_code)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:  # before a command has begun
-        sys.exit(_stopped(stopping.exit_code()))
+        sys.exit(_stopped(child.stop_code()))
     except SystemExit as exit:
         if exit.code == signal.SIGTERM:  # by Ray, while it starts
             sys.exit(_stopped(128 + signal.SIGTERM))
@@ -121,9 +158,9 @@ def _run() -> None:
 
 
 def _stopped(code: int) -> int:
-    told = "; ".join(["stopped", *filter(None, [last_word.how_to_go_on()])])
-    console.print(told, highlight=False, soft_wrap=True)
-    json_output.print_ended("Stopped", told, code)
+    sentence = "; ".join(["stopped", *filter(None, [child.how_to_go_on()])])
+    output.say(sentence)
+    output.print_ended("Stopped", sentence, code)
     return code
 
 

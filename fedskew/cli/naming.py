@@ -15,8 +15,7 @@ from engine.base.errors import ConfigError, nearest, require
 from engine.data import PARTITIONS
 from engine.experiment import Experiment, parse_assignment
 from engine.experiment.dotted_keys import assigned
-from fedskew.cli.json_output import print_json
-from fedskew.cli.plain import plain_console
+from fedskew.cli.output import plain_console, print_json
 from tune_configs import EXPERIMENTS, SWEEPS
 
 
@@ -57,6 +56,10 @@ With = Annotated[
 ]
 Overrides = Annotated[
     list[str] | None, typer.Argument(callback=joined, help="dotted key=value pairs, e.g. partition.alpha=0.1")
+]
+Track = Annotated[
+    list[str] | None,
+    typer.Option("--track", metavar="KIND:PLACE", help="tell a tracker as it goes: mlflow:, tensorboard:, wandb:"),
 ]
 Rope = Annotated[float, typer.Option(help="points by which accuracies may differ and be worth the same")]
 Profile = Annotated[str, typer.Option(help="of a sweep: laptop (minutes) or paper (the real one)")]

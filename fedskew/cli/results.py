@@ -1,6 +1,6 @@
-"""Results of several folders: ``fedskew query | compare | merge | leaderboard``.
+"""What is made of finished runs and sweeps: ``fedskew report | query | compare | merge | leaderboard | cite | export``.
 
-What reads them is imported when it is asked for.
+What reads them is imported when a command asks for it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from engine.base import last_word
-from engine.base.errors import require
+from engine.base.errors import require, resume_command
 from engine.base.opening import read_text
-from fedskew.cli.json_output import Json, print_json, print_line
-from fedskew.cli.naming import Rope, With, check_rope
-from fedskew.cli.plain import plain_console
-from fedskew.cli.show import console as terminal
-from fedskew.cli.show import print_result
+from fedskew.cli.naming import Rope, check_rope
+from fedskew.cli.output import console, json_wanted, plain_console, print_json, print_line, print_result, say
 from tune_configs import SWEEPS
 
 if TYPE_CHECKING:
@@ -36,7 +32,6 @@ MOST_SAID = 8  # sentences on what is not paired
 def query_command(
     what: Annotated[list[str] | None, typer.Argument(help="folders of runs and sweeps, and the query last")] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="print the answer as CSV")] = False,
-    as_json: Json = False,
     columns: Annotated[bool, typer.Option("--columns", help="print all columns, as docs/schema.md")] = False,
 ) -> None:
     """Answer an SQL query over the tables trials, rounds, clients, classes and personal of some folders."""
@@ -50,12 +45,14 @@ def query_command(
     asked = bool(query) and not os.path.isdir(query)  # which takes a query longer than any name
     require(asked, "query", query, "is no query", 'give one last: fedskew query FOLDER "select * from trials"')
     require(bool(folders), "folders", "", "name no run and no sweep", f'for example fedskew query runs/* "{query}"')
-    require(not (as_csv and as_json), "--csv", "true", "and --json are two ways to print", "choose one of the two")
+    require(
+        not (as_csv and json_wanted()), "--csv", "true", "and --json are two ways to print", "choose one of the two"
+    )
     from engine.results.frames import load_results
     from engine.results.frames.query import answer
 
     found = answer(load_results(*folders), query)
-    if as_json:
+    if json_wanted():
         print_json({"rows": found.to_pylist(maps_as_pydicts="strict")})
     elif as_csv:
         from engine.base.csv_text import csv_text
@@ -77,15 +74,13 @@ def _text(value: Any) -> str:
 def merge_command(
     out: Annotated[Path, typer.Argument(help="the new folder")],
     parts: Annotated[list[Path], typer.Argument(help="folders of one sweep, split by seeds or by values of its grids")],
-    as_json: Json = False,
-    own: With = None,
 ) -> None:
     """Put the folders of a sweep that was split over machines together in one; nothing is computed."""
     from engine.results.coverage import named
     from fedskew.lab.sweeping.merging import merge  # with Ray Tune
 
     merged = merge(out, parts, SWEEPS)
-    if as_json:
+    if json_wanted():
         print_json(merged.to_mapping())
         return
     here = merged.planned - len(merged.missing)
@@ -94,17 +89,16 @@ def merge_command(
         f"{here} of {merged.planned} trials{doubles}",
         *(f"{count} of {part}" for part, count in merged.taken.items()),
     ]
-    lines += [f"damaged: {told}" for told in merged.damaged]
-    lines += [f"missing: {named(merged.missing)}; {last_word.resume_command(out)}"] if merged.missing else []
+    lines += [f"damaged: {sentence}" for sentence in merged.damaged]
+    lines += [f"missing: {named(merged.missing)}; {resume_command(out)}"] if merged.missing else []
     lines += [f"computed by several: {name}: {', '.join(values)}" for name, values in merged.versions.items()]
-    terminal.print("\n".join([f"merged     {out}", *lines]), highlight=False, soft_wrap=True, markup=False)
+    say("\n".join([f"merged     {out}", *lines]))
 
 
 def compare_command(
     folders: Annotated[list[Path], typer.Argument(help="folders of runs and sweeps; the first is compared with")],
     metric: Annotated[list[str] | None, typer.Option(help="a column of the trials; may be repeated")] = None,
     rope: Rope = 0.5,
-    as_json: Json = False,
 ) -> None:
     """Say what runs or sweeps differ in: their configs by key, their results paired by seed."""
     from engine.results.frames import load_results
@@ -112,33 +106,33 @@ def compare_command(
 
     check_rope(rope)
     found = compare(load_results(*folders).folders, metric or [], rope / 100)
-    if as_json:
+    if json_wanted():
         print_json(found.to_mapping())
     else:
         _show_comparison(found)
 
 
 def _show_comparison(found: Comparison) -> None:
-    console = plain_console()
+    tables = plain_console()
     names = [side.name for side in found.sides]
     for title, rows in (("config", found.config), ("code and machine", found.versions)):
         table = Table(title, *names, box=None)
         for one in rows:
             table.add_row(one.name, *(_few(values) for values in one.values))
-        console.print(table if rows else f" {title}: no difference", highlight=False)
-        console.print()
+        tables.print(table if rows else f" {title}: no difference", highlight=False)
+        tables.print()
     for second in names[1:]:
         pairs = [pair for pair in found.pairs if pair.second == second]
         if pairs:
-            console.print(f" {second} less {names[0]}, paired by seed", highlight=False, soft_wrap=True)
-            console.print(_pairs_table(pairs, found.interval))
+            tables.print(f" {second} less {names[0]}, paired by seed", highlight=False)
+            tables.print(_pairs_table(pairs, found.interval))
             if any(math.isfinite(pair.improvement.low) for pair in pairs):
-                console.print(_worth_table(pairs))
-            _show_bits(console, [pair for pair in pairs if pair.metric == pairs[0].metric])
-    for told in found.unpaired[:MOST_SAID]:
-        console.print(f" not paired: {told}", soft_wrap=True, highlight=False)
+                tables.print(_worth_table(pairs))
+            _show_bits(tables, [pair for pair in pairs if pair.metric == pairs[0].metric])
+    for sentence in found.unpaired[:MOST_SAID]:
+        tables.print(f" not paired: {sentence}", highlight=False, soft_wrap=True)
     if len(found.unpaired) > MOST_SAID:
-        console.print(f" not paired: {len(found.unpaired) - MOST_SAID} more; --json has all", highlight=False)
+        tables.print(f" not paired: {len(found.unpaired) - MOST_SAID} more; --json has all", highlight=False)
 
 
 def _few(values: Sequence[str]) -> str:
@@ -201,30 +195,90 @@ def _laid_out(rows: Sequence[Mapping[str, str]], what: str = "") -> Table:
     return table
 
 
-def _show_bits(console: Console, cells: Sequence[Pair]) -> None:
+def _show_bits(tables: Console, cells: Sequence[Pair]) -> None:
     """Say how many pairs are equal to the bit, and how many are of other partitions, which a difference then holds."""
     from fedskew.lab.wording import counted
 
     pairs = sum(len(cell.seeds) for cell in cells)
     equal, other = sum(cell.equal_weights for cell in cells), pairs - sum(cell.equal_partitions for cell in cells)
     if equal:
-        console.print(f" {equal} of {counted(pairs, 'pair')} with equal weights", highlight=False)
+        tables.print(f" {equal} of {counted(pairs, 'pair')} with equal weights", highlight=False)
     if other:
-        console.print(f" {other} of {counted(pairs, 'pair')} with other partitions of the data", highlight=False)
-    console.print()
+        tables.print(f" {other} of {counted(pairs, 'pair')} with other partitions of the data", highlight=False)
+    tables.print()
 
 
 def leaderboard_command(
     folders: Annotated[list[Path], typer.Argument(help="folders of runs and sweeps")],
     out: Annotated[Path, typer.Option(help="the folder of the page, its configs and the same as JSON")] = LEADERBOARD,
     metric: Annotated[str | None, typer.Option(help="a column of the trials; none: the first folder's own")] = None,
-    as_json: Json = False,
 ) -> None:
     """Write a static page of all methods by all tasks; each cell with configs, hashes, interval and commands."""
     from engine.results.frames import load_results
     from fedskew.lab.leaderboard import write
 
     page = write(load_results(*folders, metric=metric).folders, out, metric)
-    if as_json:
+    if json_wanted():
         print_json(json.loads(read_text(page.with_suffix(".json"))))
-    terminal.print(f"leaderboard {page}", highlight=False, soft_wrap=True, markup=False)
+    say(f"leaderboard {page}")
+
+
+def report_command(
+    folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
+    metric: Annotated[str | None, typer.Option(help="another column of the trials table")] = None,
+    rope: Rope = 0.5,
+) -> None:
+    """Write report/report.html in the folder: claims, tables, curves, trials; beside it files for a paper and CSV."""
+    check_rope(rope)
+    page = report(folder, metric, rope)
+    if json_wanted():
+        print_json({"folder": folder, "report": page, **outcome_in(folder, rope)})
+
+
+def report(folder: Path, metric: str | None, rope: float = 0.5) -> Path:
+    """Write the report of a sweep or a run, and return its page; ``rope`` is in points."""
+    from fedskew.lab.report import write  # with matplotlib
+
+    with console.status("report"):
+        page = write(folder, metric, rope / 100)
+    say(f"report     {page}")
+    return page
+
+
+def outcome_in(folder: Path, rope: float = 0.5) -> dict[str, Any]:
+    """Read what trials and claims in a folder came to; ``rope`` is in points."""
+    from engine.results.loading import load
+    from fedskew.lab.comparing.effects import claim_values, effects_of
+    from fedskew.lab.comparing.verdicts import judge
+
+    results = load(folder)
+    claims = [claim_values(one, effects_of(results, one.claim, rope / 100)) for one in judge(results)]
+    return {"trials": results.coverage.planned, "statuses": results.coverage.statuses, "claims": claims}
+
+
+def cite_command(
+    folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
+) -> None:
+    """Print the BibTeX of fedskew and of every method, data set, partition and architecture that a folder has used."""
+    from fedskew.lab.paper.citations import citations  # with pandas
+
+    text = citations(folder)
+    if json_wanted():
+        print_json({"folder": folder, "bibtex": text})
+    else:
+        print_line(text.rstrip("\n"))
+
+
+def export_command(
+    folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
+    to: Annotated[str, typer.Option("--to", help="mlflow | tensorboard | wandb | csv | parquet")],
+    uri: Annotated[str | None, typer.Option(help="of MLflow's server or store")] = None,
+    out: Annotated[Path | None, typer.Option(help="a folder to write to; none: one beside the run's")] = None,
+) -> None:
+    """Bring results to a tracker or into files; what is there already is not added again."""
+    require(uri is None or out is None, "--uri", uri, "and --out both name a place", "give one of them")
+    from fedskew.trackers.exporting import exported
+
+    done = exported(folder, to, uri or (str(out) if out else None))
+    say(f"exported   {done.place}: {done.summary}")
+    print_json({"folder": folder, "to": to, "place": done.place, "new": done.new})

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 import signal
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,22 +20,23 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
+from rich.text import Text
 
-from engine.base import last_word
+from engine.algorithm.personalised import has_global_model
+from engine.base import errors
 from engine.base.errors import ConfigError, FedskewError
-from engine.experiment import IDENTITY, Experiment
-from engine.record.run_folder import RunFolder
+from engine.experiment import CHOICES, IDENTITY, Experiment
+from engine.record.metrics import METRICS, PERSONAL
+from engine.record.run_folder import BREAKS_PRIVACY, Row, RunFolder
 from engine.record.store import StageStore, check_store
 from engine.run.preparing import check_code
 from engine.run.run import Run, RunObserver
-from fedskew.cli import stopping
-from fedskew.cli.export import Track, say, targets
-from fedskew.cli.json_output import Json, print_json
-from fedskew.cli.naming import Address, Overrides, Profile, What, With, named
-from fedskew.cli.show import console, headline, show_header, show_summary
-from fedskew.cli.tracebacks import unforeseen
+from fedskew.cli import child
+from fedskew.cli.naming import Address, Overrides, Profile, Track, What, named
+from fedskew.cli.output import console, leave_streams_to_ray, print_json, say, unforeseen
 from fedskew.lab.run_pictures import RunPictures
-from fedskew.trackers.tracking import OnRound, Target, tracked
+from fedskew.trackers.tracking import OnRound, Target, parsed, tracked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,8 +63,6 @@ def run_command(
     store: Annotated[Path | None, typer.Option(help="take rounds that other runs stored here, and store ours")] = None,
     address: Address = None,
     track: Track = None,
-    as_json: Json = False,
-    own: With = None,
 ) -> None:
     """Run one experiment; without a name, the quickstart."""
     experiment, words, stopped = named(what or [], profile)
@@ -70,7 +70,7 @@ def run_command(
         return
     if words and stopped:
         raise ConfigError("overrides", " ".join(words), "cannot change a trial that was stopped", "leave them away")
-    options = RunOptions(address, overwrite, until or stopped, store, targets(track))
+    options = RunOptions(address, overwrite, until or stopped, store, parsed(track or ()))
     _run(experiment.override(words), out, options)
 
 
@@ -79,9 +79,7 @@ def resume_command(
     overrides: Overrides = None,
     address: Address = None,
     track: Track = None,
-    as_json: Json = False,
     retry_failed: Annotated[bool, typer.Option(help="of a sweep: run failed trials again, too")] = False,
-    own: With = None,
 ) -> None:
     """Continue a run or a sweep from what is on disk; the bits are those of an undisturbed one."""
     if os.path.exists(folder / "sweep.yaml"):
@@ -89,7 +87,7 @@ def resume_command(
             raise ConfigError("overrides", " ".join(overrides), "would change the sweep", "leave them away")
         from fedskew.cli.sweep import resume  # of another group
 
-        raise typer.Exit(resume(console, folder, address, retry_failed, targets(track)))
+        raise typer.Exit(resume(folder, address, retry_failed, parsed(track or ())))
     stored = RunFolder(folder).experiment()
     experiment = stored.override(overrides or [])
     if experiment.digest != stored.digest:
@@ -99,7 +97,7 @@ def resume_command(
             "would change the experiment",
             "set only checkpoint keys, or execution keys other than " + ", ".join(IDENTITY),
         )
-    _run(experiment, folder, RunOptions(address, track=targets(track)))
+    _run(experiment, folder, RunOptions(address, track=parsed(track or ())))
 
 
 def _run(experiment: Experiment, out: Path | None, options: RunOptions) -> None:
@@ -109,10 +107,12 @@ def _run(experiment: Experiment, out: Path | None, options: RunOptions) -> None:
     done = folder.summary() if folder.has_experiment() and not options.overwrite else {}
     if done.get("status") == "finished":
         check_code(done, experiment, folder)
-        console.print(f"{folder.path} is finished already; --overwrite starts it again", markup=False)
+        say(f"{folder.path} is finished already; --overwrite starts it again")
         _tell(done, folder)
         return
-    with tracked(options.track, folder.path, say) as look, _Interrupts() as interrupts:
+    with tracked(options.track, folder.path, lambda _, text: say(text)) as look, _Interrupts() as interrupts:
+        if experiment.execution.actors:
+            leave_streams_to_ray()
         with console.status("data, Ray and actors"):
             store = StageStore(options.store.resolve()) if options.store else None
             observers = [_LeavesRay(), RunPictures(), OnRound(look)]
@@ -120,8 +120,8 @@ def _run(experiment: Experiment, out: Path | None, options: RunOptions) -> None:
         show_header(run)
         if run.round:
             console.print(f"continuing after round {run.round}")
-        again = last_word.resume_command(folder.path, options.address)
-        last_word.again(again)
+        again = errors.resume_command(folder.path, options.address)
+        child.again(again)
         try:
             _advance(run, interrupts, options.until)
         except FedskewError:
@@ -135,8 +135,8 @@ def _run(experiment: Experiment, out: Path | None, options: RunOptions) -> None:
         summary = run.close()
     _tell(summary, folder)
     if not run.finished:
-        console.print(again, highlight=False, soft_wrap=True, markup=False)
-        raise typer.Exit(stopping.exit_code() if interrupts.asked else 0)
+        say(again)
+        raise typer.Exit(child.stop_code() if interrupts.asked else 0)
 
 
 def _tell(summary: dict[str, Any], folder: RunFolder) -> None:
@@ -149,9 +149,7 @@ class _LeavesRay(RunObserver):
 
     def on_end(self, run: Run, summary: Mapping[str, Any]) -> None:
         if run.finished and run.experiment.execution.actors:
-            from engine.worker.ray import cluster  # of runs on actors
-
-            cluster.leave()
+            child.leave_ray()
 
 
 def _advance(run: Run, interrupts: _Interrupts, until: int | None) -> None:
@@ -193,3 +191,78 @@ class _Interrupts:
             raise KeyboardInterrupt
         self.asked = True
         console.print("stopping after this round; Ctrl-C again gives the round up; the last checkpoint is kept")
+
+
+# --- what is said of a run ---------------------------------------------------------------------------------------
+
+
+def headline(score: Row) -> str:
+    """Return an evaluation's scores for the progress bar; of a loss that is not finite there is no number."""
+    loss = "-" if score["loss"] is None else f"{score['loss']:.3f}"
+    return f"accuracy {score['accuracy']:.3f}  loss {loss}"
+
+
+def show_header(run: Run) -> None:
+    """Print what is about to run: data, clients, stages and place."""
+    experiment, sizes = run.experiment, run.assignment.sizes()
+    held = sizes[sizes > 0]
+    plain = experiment.to_mapping()
+    lines = [
+        f"data       {plain['data']['name']}, {len(run.labels)} images, {len(run.classes)} classes",
+        f"clients    {len(held)} with {held.min()} to {held.max()} images, median {statistics.median(held.tolist()):g}"
+        + (f"; {len(sizes) - len(held)} without any take no part" if len(held) < len(sizes) else "")
+        + (f"; {len(run.assignment.public)} images are public" if len(run.assignment.public) else "")
+        + (f"; {len(run.assignment.dropped)} images are dropped" if len(run.assignment.dropped) else ""),
+    ]
+    for stage in experiment.chain:
+        fields = {**CHOICES["algorithm"].dump(stage.algorithm)}
+        name = fields.pop("name")
+        shown = ", ".join(f"{field}={value}" for field, value in fields.items())
+        rounds = f"{stage.rounds} rounds of" if stage.rounds else f"after {stage.needs[0]},"
+        mark = f", {BREAKS_PRIVACY}" if stage.algorithm.breaks_privacy else ""
+        lines.append(f"stage      {stage.name}: {rounds} {name} ({shown}){mark}")
+    actors = experiment.execution.actors
+    lines.append(f"where      {f'{actors} Ray actors' if actors else 'this process'}, {experiment.execution.device}")
+    console.print(Text.assemble((experiment.name, "bold"), f"  {run.folder.path}"), highlight=False)
+    say("\n".join(lines))
+
+
+def show_summary(summary: dict[str, Any], folder: RunFolder) -> None:
+    """Print the table of a run's results."""
+    title = f"{summary['name']}, {summary['algorithm']['name']}"
+    if summary.get("breaks_privacy"):
+        title += f" ({BREAKS_PRIVACY})"
+    table = Table(title=title, title_justify="left", show_header=False)
+    before = list(summary.get("stage_accuracy", {}).items())[:-1]
+    best_of = f" of stage {summary['best_stage']}" if before and summary.get("best_stage") else ""
+    # Of a stage without rounds there is one evaluation, which is the test accuracy above.
+    calibrated = folder.experiment().without_rounds.intersection(list(summary.get("stage_accuracy", {}))[-1:])
+    last10 = [] if calibrated else [("mean of the last 10 rounds", _percent(summary["last10_accuracy"]))]
+    is_personal = summary.get("scope") == "personal"
+    of = ", personal models" if is_personal else ""
+    whose = {
+        stage.name: "" if has_global_model(stage.algorithm) or is_personal else ", own models"
+        for stage in folder.experiment().chain
+    }
+    pictures = [folder.path / f"{name}.png" for name in ("curves", "partition", "classes", "matrices", "sampler")]
+    said_above = ("personal_accuracy", "personal_last10_accuracy") if is_personal else ()
+    own = [(METRICS[name].short, _percent(summary[name])) for name in PERSONAL if name in summary.keys() - said_above]
+    stopped = f", ended by stop.{summary['stopped_by']}" if summary.get("stopped_by") else ""
+    for label, value in (
+        (f"test accuracy{of}", _percent(summary["accuracy"])),
+        *((f"after stage {stage}{whose[stage]}", _percent(accuracy)) for stage, accuracy in before),
+        ("best", f"{_percent(summary['best_accuracy'])} in round {summary['best_round']}{best_of}"),
+        *last10,
+        *own,
+        ("rounds", f"{summary['rounds']}{stopped}"),
+        ("seconds per round", f"{summary['seconds_per_round']:.3g}" if summary["seconds_per_round"] else "-"),
+        ("floats up / down", f"{summary['floats_up']:,} / {summary['floats_down']:,}"),
+        ("weights", f"{summary['weights_sha256'][:16]}…"),
+        ("pictures", ", ".join(str(path) for path in pictures if path.exists())),
+    ):
+        table.add_row(label, value)
+    console.print(table)
+
+
+def _percent(fraction: float | None) -> str:
+    return "-" if fraction is None else f"{100 * fraction:.2f} %"

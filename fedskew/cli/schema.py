@@ -17,9 +17,8 @@ from engine.base.declared import Declared, declared
 from engine.base.registry import Registry
 from engine.experiment import CHOICES, SECTIONS, Experiment
 from engine.experiment.dotted_keys import SYMBOLS
-from fedskew.cli import json_output
-from fedskew.cli.json_output import Json
 from fedskew.cli.naming import With
+from fedskew.cli.output import Json, plain, print_json
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -27,7 +26,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def schema_command(as_json: Json = False, own: With = None) -> None:
     """Print the JSON Schema of an experiment, by which an editor completes and checks its YAML file."""
     if as_json:
-        json_output.print_json(schema())
+        print_json(schema())
     else:
         print(json.dumps(schema(), indent=2, ensure_ascii=False))
 
@@ -87,7 +86,7 @@ def _choices(section: str, registry: Registry) -> Iterator[tuple[str, dict[str, 
 def _property(field: Declared) -> dict[str, Any]:
     """Return the schema of a choice's field."""
     made = _without_titles(pydantic.TypeAdapter(field.hint).json_schema())
-    return made if field.default is MISSING else {**made, "default": json_output.plain(field.default)}
+    return made if field.default is MISSING else {**made, "default": plain(field.default)}
 
 
 def _explain(properties: Mapping[str, dict[str, Any]], fields: Mapping[str, Declared], prefix: str) -> None:

@@ -1,24 +1,52 @@
-"""Measurements and looks into models: ``fedskew floor | tune-executor | diagnose | embed | images | scale``.
+"""Studies of this machine: ``fedskew floor | tune-executor | scale``.
 
-These are the commands with their options. What they do is in the file of each, which is imported when it is asked
-for, because pandas and matplotlib take a second.
+What they measure is in ``fedskew/lab``, and imported when a command asks for it: pandas and matplotlib take a second.
 """
 
 from __future__ import annotations
 
+import json
+import math
+import shlex
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
 
-from fedskew.cli.json_output import Json
-from fedskew.cli.naming import Address, Profile, What, With, find_experiment, is_name, joined, overridden
-from fedskew.cli.show import console
+from engine.base.errors import ConfigError, require
+from engine.base.files import write_atomically
+from engine.base.writable import check_writable
+from engine.experiment import CHOICES, Experiment
+from engine.models import MODELS
+from fedskew.cli.naming import Address, Profile, What, find_experiment, is_name, joined, overridden
+from fedskew.cli.output import console, leave_streams_to_ray, print_json, say
 
-Placement = Annotated[
+if TYPE_CHECKING:
+    from engine.models.cost import ModelCost
+    from fedskew.lab.floor.measured import MeasuredFloor
+    from fedskew.lab.scaling.measure import EngineBench
+    from fedskew.lab.scaling.plan import Block, Setting
+    from fedskew.lab.scaling.study import Study
+
+T = TypeVar("T")
+AsOfRun = Annotated[
     list[str] | None,
-    typer.Argument(callback=joined, help="where to compute, in key=value pairs: execution.actors=0"),
+    typer.Argument(callback=joined, help="as of run: a YAML file, a name, a cell or a trial, then key=value pairs"),
 ]
+BOUND_BY = {
+    "arithmetic": "arithmetic",
+    "weights": "moving weights",
+    "activations": "moving activations",
+    "imbalance": "clients that cannot be split between lanes",
+    "broadcast": "the broadcast",
+    "aggregation": "the aggregation",
+}
+PREFIXES = {-3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5: "P"}  # of thousands
+MOST_TURNS = 1000  # of a setting
+FEW = 2  # actors, for which the blocks that the engine cuts by itself are always enough
 
 
 def floor_command(
@@ -27,95 +55,156 @@ def floor_command(
     layers: Annotated[bool, typer.Option("--layers", help="show what each layer costs")] = False,
     save: Annotated[Path | None, typer.Option(help="a JSON file for all figures")] = None,
     profile: Profile = "laptop",
-    as_json: Json = False,
-    own: With = None,
 ) -> None:
     """Hold a round's time against the least that this machine's arithmetic and memory allow."""
     experiment = overridden(what, profile)
     if experiment is None:
         return
-    from fedskew.cli import floor as cli_floor
+    require(save is None or not save.is_dir(), "--save", save, "is a folder", "name a file in it")
+    if save is not None:
+        check_writable(save.parent, "--save")
+    from fedskew.lab.floor.measured import measure_floor
 
-    cli_floor.floor(console, experiment, rounds, layers, save)
+    with console.status(f"{rounds} rounds, then the machine"):
+        measured = measure_floor(experiment, rounds)
+    if layers:
+        console.print(_layers(measured.cost))
+    say("\n".join(_facts(measured)))
+    console.print(_terms(measured))
+    say(conclusion(measured))
+    if save is not None:
+        save.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(save, json.dumps(measured.to_mapping(), indent=2) + "\n")
+        say(f"figures    {save}")
+    print_json({**measured.to_mapping(), "conclusion": conclusion(measured)})
+
+
+def conclusion(measured: MeasuredFloor) -> str:
+    """Return the conclusion from the share, in one sentence; a second one where it needs one."""
+    typical, counted = measured.typical, measured.typical.floor.counted
+    text = (
+        f"A round took {si(typical.seconds, 's')} and takes at least {si(typical.floor.seconds, 's')}, bound by "
+        f"{BOUND_BY[max(counted, key=lambda name: counted[name])]}: the floor is {_percent(typical.share)} of it."
+    )
+    if typical.share > 1:
+        text += " The machine was slower when it was measured than in the rounds: measure again when it is quiet."
+    if not measured.is_plain:
+        name = CHOICES["algorithm"].name_of(measured.stage.algorithm)
+        text += f" The floor is that of plain local training, and what {name} does beside it is in the time alone."
+    return text
+
+
+def _facts(measured: MeasuredFloor) -> list[str]:
+    experiment, cost, speed, typical = measured.experiment, measured.cost, measured.speed, measured.typical
+    numbers = [timed.number for timed in measured.rounds]
+    stages = [stage.name for stage in experiment.chain if stage.name != measured.stage.name]
+    after = f", after one round of {', '.join(stages)}" if stages else ""
+    lanes = "one lane" if speed.lanes == 1 else f"{speed.lanes} lanes"
+    rates = {"matmul": speed.matmul, "convolution": speed.convolution}
+    fast = ", ".join(f"{name} {si(rate, 'FLOP/s')}" for name, rate in rates.items())
+    work = typical.work
+    return [
+        f"{experiment.name}, stage {measured.stage.name}{after}: round {typical.number}, "
+        f"the median of rounds {numbers[0]} to {numbers[-1]}",
+        f"model      {CHOICES['model'].name_of(experiment.model)}, {cost.parameters:,} parameters, "
+        f"{cost.buffers:,} buffers",
+        f"sample     {cost.macs:,} multiply-adds forward, {cost.first_macs:,} of them in the first layer; "
+        f"{cost.activations:,} activations kept",
+        f"round      {len(work.clients)} clients, {typical.samples:,} samples, {work.steps:,} steps over "
+        f"{work.rows:,} rows",
+        f"machine    {experiment.execution.device}, {lanes}, {experiment.execution.precision}: {fast}, "
+        f"memory {si(speed.memory, 'B/s')}",
+    ]
+
+
+def _terms(measured: MeasuredFloor) -> Table:
+    typical, speed = measured.typical, measured.speed
+    work, floor = typical.work, typical.floor
+    table = Table("term", "amount", "at", "time")
+    for name, amount, rate in (
+        ("arithmetic", si(sum(work.flops), "FLOP"), si(speed.flops, "FLOP/s")),
+        ("weights", si(sum(work.weight_bytes), "B"), si(speed.weights, "B/s")),
+        ("activations", si(sum(work.activation_bytes), "B"), si(speed.activations, "B/s")),
+        ("imbalance", "", ""),
+        ("broadcast", si(work.broadcast_bytes, "B"), si(speed.weights, "B/s")),
+        ("aggregation", si(work.aggregation_bytes, "B"), si(speed.weights, "B/s")),
+    ):
+        time = si(getattr(floor, name), "s")
+        table.add_row(name, amount, rate, time if name in floor.counted else f"{time}, meanwhile")
+    shares = [timed.share for timed in measured.rounds]
+    table.add_section()
+    for name, text in (
+        ("floor", si(floor.seconds, "s")),
+        ("measured", si(typical.seconds, "s")),
+        ("share", f"{_percent(typical.share)}, rounds {_percent(min(shares))} to {_percent(max(shares))}"),
+    ):
+        table.add_row(name, "", "", text)
+    return table
+
+
+def _layers(cost: ModelCost) -> Table:
+    table = Table("layer", "kind", "parameters", "multiply-adds", "activations", "input gradient")
+    for layer in cost.layers:
+        numbers = [f"{number:,}" for number in (layer.parameters, layer.macs, layer.kept)]
+        table.add_row(layer.name, layer.kind, *numbers, "no" if layer.is_first else "yes")
+    return table
+
+
+def si(value: float, unit: str) -> str:
+    """Return ``value`` with three digits and a prefix of thousands: 0.0123, s is 12.3 ms."""
+    if value <= 0:
+        return f"0 {unit}"
+    rounded = float(f"{value:.3g}")
+    power = min(max(math.floor(math.log10(rounded) / 3 + 1e-9), min(PREFIXES)), max(PREFIXES))
+    return f"{rounded / 1000**power:.3g} {PREFIXES[power]}{unit}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
 
 
 def tune_executor_command(
-    what: Annotated[
-        list[str] | None,
-        typer.Argument(callback=joined, help="as of run: a YAML file, a name, a cell or a trial, then key=value pairs"),
-    ] = None,
+    what: AsOfRun = None,
     rounds: Annotated[int, typer.Option(help="to time, of each executor")] = 10,
     out: Annotated[Path | None, typer.Option(help="a YAML file; none: the one that was given, or NAME.yaml")] = None,
     profile: Profile = "laptop",
-    as_json: Json = False,
-    own: With = None,
 ) -> None:
     """Time each way to train clients on this machine, and write the fastest into the experiment's YAML file."""
     experiment = overridden(what, profile)
     if experiment is None:
         return
-    from fedskew.cli import executors as cli_executor
-
     given = Path(what[0]) if what and what[0].endswith((".yaml", ".yml")) else None
-    cli_executor.tune(console, experiment, rounds, out or given or Path(f"{experiment.name}.yaml"))
+    tune(experiment, rounds, out or given or Path(f"{experiment.name}.yaml"))
 
 
-def diagnose_command(
-    folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
-    overrides: Placement = None,
-    number: Annotated[int | None, typer.Option("--round", help="none: the last one")] = None,
-    stage: Annotated[str | None, typer.Option(help="one that trains; none: of the last stage's lineage")] = None,
-    probe: Annotated[int, typer.Option(help="test images, balanced over classes")] = 1000,
-    estimator: Annotated[str, typer.Option(help="of linear CKA: unbiased | biased")] = "unbiased",
-    layers: Annotated[str, typer.Option(help="taps | weights: each convolution and linear layer")] = "taps",
-    clients: Annotated[str | None, typer.Option(help="some of the cohort, as 0,3,7; none: all")] = None,
-    address: Address = None,
-    as_json: Json = False,
-    own: With = None,
-) -> None:
-    """Compute a round again and compare its local models: CKA between clients, classifier norms per class."""
-    from fedskew.cli import diagnose as cli_diagnose
+def tune(experiment: Experiment, rounds: int, output: Path) -> None:
+    """Time each executor, and write the experiment to ``output`` with the fastest one."""
+    require(rounds >= 1, "--rounds", rounds, "must be at least 1", "for example --rounds 10")
+    require(not output.is_dir(), "--out", output, "is a folder", "name a file in it")
+    check_writable(output.parent, "--out")
+    from fedskew.lab.executors import chosen, study
 
-    options = cli_diagnose.options(probe, estimator, layers, clients)
-    cli_diagnose.diagnose(console, folder, number, stage, options, overrides or [], address)
-
-
-def embed_command(
-    folder: Annotated[Path, typer.Argument(help="the folder of a run")],
-    after: Annotated[str | None, typer.Option(help="a stage; none: the last one")] = None,
-    before: Annotated[str | None, typer.Option(help="a stage; none: the one that the other needs")] = None,
-    method: Annotated[str, typer.Option(help="pca | tsne")] = "pca",
-    probe: Annotated[int, typer.Option(help="test images, balanced over classes")] = 1000,
-    as_json: Json = False,
-    own: With = None,
-) -> None:
-    """Draw the features of test images in the plane, and what the heads before and after a calibration decide."""
-    from fedskew.cli import diagnose as cli_diagnose
-
-    cli_diagnose.embed(console, folder, after, before, method, probe)
-
-
-def images_command(
-    folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
-    number: Annotated[int | None, typer.Option("--round", help="one with a checkpoint; none: the last one")] = None,
-    probe: Annotated[int, typer.Option(help="images to generate, and test images to compare with")] = 1000,
-    as_json: Json = False,
-    own: With = None,
-) -> None:
-    """Draw what a run's generator makes beside the nearest training images, and measure how far from copies it is."""
-    from fedskew.cli import diagnose as cli_diagnose
-
-    cli_diagnose.images(console, folder, number, probe)
+    with console.status("") as status:
+        timings = study(experiment, rounds, status.update)
+    default = experiment.override(["execution.executor=auto"]).resolve().execution.executor
+    best = chosen(timings, default)
+    table = Table("executor", "seconds per round", "least to most", "by that of auto")
+    usual = next(timing for timing in timings if timing.executor == default)
+    for timing in timings:
+        name = f"{timing.executor} (auto)" if timing is usual else timing.executor
+        spread = f"{min(timing.rounds):.4g} to {max(timing.rounds):.4g}"
+        table.add_row(name, f"{timing.median:.4g}", spread, f"{timing.median / usual.median:.2f}")
+    console.print(table)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(output, experiment.override([f"execution.executor={best.executor}"]).to_yaml())
+    why = "the fastest" if best is not usual else "that of auto, and none is clearly faster"
+    say(f"{output}: execution.executor={best.executor}, {why} here")
+    measured = [{"executor": timing.executor, "median": timing.median, "rounds": timing.rounds} for timing in timings]
+    print_json({"file": output, "executor": best.executor, "auto": default, "executors": measured})
 
 
 def scale_command(
-    what: Annotated[
-        list[str] | None,
-        typer.Argument(
-            callback=joined,
-            help="as of run: a YAML file, a name, a cell or a trial, then key=value pairs; none: scaling",
-        ),
-    ] = None,
+    what: AsOfRun = None,
     actors: Annotated[str | None, typer.Option(help="0,1,2,...; 0: in process; none: up to the cores")] = None,
     clients: Annotated[str | None, typer.Option("--clients-per-round", help="8,16,...")] = None,
     blocks: Annotated[str | None, typer.Option(help="clients in a block: auto,1,4,...")] = None,
@@ -125,16 +214,120 @@ def scale_command(
     seconds: Annotated[float, typer.Option(help="of a turn, about; at least one round")] = 2.0,
     output: Annotated[Path | None, typer.Option(help="the study's folder; none: runs/scale-<name>-<hash>")] = None,
     address: Address = None,
-    as_json: Json = False,
-    own: With = None,
 ) -> None:
-    """Measure rounds per second over actors, cohort, block and model; fit a scaling law and say what it predicts."""
-    from fedskew.cli import scale as cli_scale
+    """Measure rounds per second over actors, cohort, block and model; fit a scaling law and say what it predicts.
 
-    words = list(what or [])
-    has_name = bool(words) and is_name(words[0])
-    experiment, _ = find_experiment(words.pop(0) if has_name else "scaling", "laptop", words)
+    Without a name the experiment is ``scaling``, fitted to the machine.
+    """
+    overrides = list(what or [])
+    has_name = bool(overrides) and is_name(overrides[0])
+    experiment, _ = find_experiment(overrides.pop(0) if has_name else "scaling", "laptop", overrides)
     if experiment is None:  # a sweep without a cell: its cells are listed
         return
-    asked = cli_scale.Asked(actors, clients, blocks, models, predict, turns, seconds)
-    cli_scale.scale(console, experiment, words, not has_name, asked, address, output)
+    from fedskew.lab.scaling import measure as scaling_runs
+    from fedskew.lab.scaling.plan import Wanted, actors_for, make_plan
+    from fedskew.lab.scaling.study import Study
+
+    require(turns >= 1, "--turns", turns, "must be at least 1", "5 turns give a fair interval")
+    require(turns <= MOST_TURNS, "--turns", turns, f"must be at most {MOST_TURNS}", "lower it")
+    require(seconds > 0, "--seconds", seconds, "must be above 0", "for example --seconds 2")
+    require(seconds <= 3600, "--seconds", seconds, "must be at most an hour", "for example --seconds 2")
+    if output is not None:
+        check_writable(output, "--output")
+    counts = numbers("--actors", actors)
+    wanted = Wanted(
+        clients=numbers("--clients-per-round", clients),
+        blocks=listed("--blocks", blocks, _block),
+        models=listed("--models", models, str),
+        turns=turns,
+        seconds=seconds,
+    )
+    for name in wanted.models or ():
+        MODELS.fields(name)  # refuses an unknown one before data are read
+    wished = numbers("--predict", predict)
+    for count in wished or ():
+        require(count >= 1, "--predict", count, "must be at least 1", "the laws are of actors, not of this process")
+    execution = experiment.override(overrides).execution
+    with console.status("machine and data"):
+        machine = scaling_runs.look_around(execution, address)
+        room = scaling_runs.room_for(machine, execution)
+        chosen = counts or actors_for(room, in_process=scaling_runs.runs_in_process(execution))
+        scaling_runs.check_room(chosen, room, address)
+        if not has_name:
+            overrides = [*sizes_for(max(chosen)), *overrides]
+        experiment = scaling_runs.with_device(experiment.override(overrides), max(chosen))
+        dataset = experiment.data.load()
+        cohort, holders = scaling_runs.clients_of(experiment, dataset)
+        plan = make_plan(experiment, cohort, holders, chosen, wanted)
+        study = Study.open(plan, machine, output)
+    leave_streams_to_ray()
+    bench = scaling_runs.EngineBench(plan, dataset, address)
+    try:
+        _measure(study, bench)
+    except KeyboardInterrupt:
+        say(f"what was measured is kept in {shlex.quote(str(study.folder))}; the same command goes on with it")
+        raise
+    _show_laws(study, list(wished) if wished is not None else [2 * plan.most, 4 * plan.most] if plan.most else [])
+
+
+def _show_laws(study: Study, predict: list[int]) -> None:
+    """Fit the laws, write the page, and print both with what they predict for so many actors."""
+    from fedskew.lab.scaling import page as scaling_page
+
+    page, fitted = scaling_page.write(study, predict)
+    for law in fitted.values():
+        say(f"{law.sweep:<8}{scaling_page.law_text(law)}")
+    predictions = scaling_page.predictions_table(fitted)
+    if predictions.rows:
+        table = Table(*predictions.head, title="predictions", title_justify="left")
+        for row in predictions.rows:
+            table.add_row(*row)
+        console.print(table)
+    say(f"page    {page}")
+    print_json({"folder": study.folder, "page": page, "laws": scaling_page.plain(fitted)})
+
+
+def _measure(study: Study, bench: EngineBench) -> None:
+    total = len(study.plan.settings) * study.plan.turns
+    done = total - study.left
+    already = f"; {done} turns are there already" if done else ""
+    plan = study.plan
+    say(f"{len(plan.settings)} settings, {plan.turns} turns of about {plan.seconds:g} s each{already}")
+    if not study.left:
+        return
+    now = TextColumn("{task.fields[now]}", markup=False)
+    columns = (TextColumn("turn"), BarColumn(), MofNCompleteColumn(), now)
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
+        task = bar.add_task("turn", total=total, completed=done, now="starting")
+
+        def tell(setting: Setting, turn: int) -> None:
+            where = f"{setting.actors} actors" if setting.actors else "in process"
+            bar.update(task, advance=1, now=f"{setting.model}, {setting.clients} clients, {where}")
+
+        study.measure(bench, tell)
+
+
+def sizes_for(most: int) -> list[str]:
+    """Return overrides that fit the default experiment to so many actors: four clients, and two blocks, for each."""
+    cohort = max(32, 4 * most)
+    block = [f"execution.block={cohort // (2 * most)}"] if most > FEW else []
+    return [f"participation.count={cohort}", f"partition.clients={max(200, 2 * cohort)}", *block]
+
+
+def numbers(flag: str, text: str | None) -> tuple[int, ...] | None:
+    """Return the whole numbers of a list such as ``1,2,4``, each once; None where nothing was typed."""
+    return listed(flag, text, int)
+
+
+def listed(flag: str, text: str | None, parse: Callable[[str], T]) -> tuple[T, ...] | None:
+    """Return the parts of a list such as ``a,b``, each once and parsed; raises :class:`ConfigError`."""
+    if text is None:
+        return None
+    try:
+        return tuple(dict.fromkeys(parse(part.strip()) for part in text.split(",")))
+    except ValueError:
+        raise ConfigError(flag, text, "is no list of numbers", f"for example {flag} 1,2,4") from None
+
+
+def _block(part: str) -> Block:
+    return "auto" if part == "auto" else int(part)

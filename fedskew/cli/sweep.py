@@ -1,28 +1,24 @@
-"""Sweeps and reports: ``fedskew sweep | report``, and the part of ``resume`` that is about sweeps.
+"""Sweeps: ``fedskew sweep``, and the part of ``resume`` that is about sweeps.
 
 Ray Tune takes seconds to import, so that what is built on it is imported inside of the functions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
-from engine.base import last_word
-from engine.base.errors import require
-from fedskew.cli import stopping
-from fedskew.cli.export import Track, say, targets
-from fedskew.cli.json_output import Json, asked, print_json
-from fedskew.cli.naming import Address, Overrides, Profile, Rope, With, check_rope
-from fedskew.cli.show import console as terminal
-from fedskew.trackers.tracking import Target, tracked
+from engine.base.errors import require, resume_command
+from fedskew.cli import child
+from fedskew.cli.naming import Address, Overrides, Profile, Track
+from fedskew.cli.output import console, json_wanted, leave_streams_to_ray, print_json, say
+from fedskew.cli.results import outcome_in, report
+from fedskew.trackers.tracking import Target, parsed, tracked
 from tune_configs import SWEEPS
 
 if TYPE_CHECKING:
@@ -30,7 +26,6 @@ if TYPE_CHECKING:
     from engine.sweeps.options import How
     from engine.sweeps.running import SweepResult
 
-Look = Callable[[], None]  # lets trackers look at the folder that they follow
 STORE_GB = 20.0  # the store's limit, by default
 
 
@@ -57,8 +52,6 @@ def sweep_command(
     ] = None,
     track: Track = None,
     address: Address = None,
-    as_json: Json = False,
-    own: With = None,
 ) -> None:
     """Run a sweep: every trial, then the report."""
     from engine.sweeps.options import How
@@ -67,26 +60,10 @@ def sweep_command(
     require(until_decided or most is None, "--most", most, "is for --until-decided", "give both, or neither")
     how = How(store=store, reuse=reuse, mode=mode, concurrent=concurrent, limit_gb=store_limit)
     seeds = (most or MOST) if until_decided else None
-    told = targets(track)
-    raise typer.Exit(sweep(terminal, name, profile, overrides or [], out, how, address, seeds, second_best, told))
-
-
-def report_command(
-    folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
-    metric: Annotated[str | None, typer.Option(help="another column of the trials table")] = None,
-    rope: Rope = 0.5,
-    as_json: Json = False,
-    own: With = None,
-) -> None:
-    """Write report/report.html in the folder: claims, tables, curves, trials; beside it files for a paper and CSV."""
-    check_rope(rope)
-    page = report(terminal, folder, metric, rope)
-    if as_json:
-        print_json({"folder": folder, "report": page, **outcome_in(folder, rope)})
+    raise typer.Exit(sweep(name, profile, overrides or [], out, how, address, seeds, second_best, parsed(track or ())))
 
 
 def sweep(
-    console: Console,
     name: str,
     profile: str,
     overrides: Sequence[str],
@@ -109,123 +86,94 @@ def sweep(
         from fedskew.lab.sweeping.tuning import begin_second_best
 
         out = begin_second_best(named, second_best, out, how.to_mapping())
-    with _tracked(track, named, out) as look:
-        return _run(console, replace(named, most=most), out, how, address, look)
+    return _run(replace(named, most=most), out, how, address, track)
 
 
-def resume(
-    console: Console, folder: Path, address: str | None, retry_failed: bool, track: Sequence[Target] = ()
-) -> int:
+def resume(folder: Path, address: str | None, retry_failed: bool, track: Sequence[Target] = ()) -> int:
     """Go on with a sweep, and return the exit code."""
     from engine.sweeps.running import reopened
 
     named, how = reopened(folder, SWEEPS)
-    with _tracked(track, named, folder) as look:
-        return _run(console, named, folder, how, address, look, retry_failed)
-
-
-def _tracked(track: Sequence[Target], named: NamedSweep, out: Path | None) -> AbstractContextManager[Look]:
-    """Let trackers follow the sweep's folder."""
-    from engine.sweeps.folder import SweepFolder
-
-    return tracked(track, SweepFolder.for_sweep(named, out).path, say)
+    return _run(named, folder, how, address, track, retry_failed)
 
 
 def _run(
-    console: Console,
     named: NamedSweep,
     out: Path | None,
     how: How,
     address: str | None,
-    look: Look,
+    track: Sequence[Target],
     retry_failed: bool = False,
 ) -> int:
     """Run a sweep, with seeds until each claim is decided if it asks for them, and write its report."""
     from engine.results.loading import load
+    from engine.sweeps.folder import SweepFolder
+    from engine.sweeps.observers import SweepObserver, SweepStart
     from fedskew.lab.comparing.verdicts import Verdict, beyond_seeds
     from fedskew.lab.sweeping.deciding import run_until_decided, sentence
     from fedskew.lab.sweeping.live import on_terminal
     from fedskew.lab.sweeping.measuring import measure, run_and_measure
 
+    place = SweepFolder.for_sweep(named, out).path
+
+    class CanBeResumed(SweepObserver):
+        def on_start(self, start: SweepStart) -> None:
+            child.again(resume_command(place, address))
+
     def measured(sweep: NamedSweep, folder: Path) -> None:
         with console.status("measuring") as status:
             lines = measure(sweep, folder, address, lambda text: status.update(Text(text)))
         for line in lines:
-            console.print(line, highlight=False, soft_wrap=True, markup=False)
+            say(line)
 
+    leave_streams_to_ray()
     verdicts: list[Verdict] = []
-    observers = on_terminal(console, look)
-    if named.most is None:
-        outcome = run_and_measure(named, out, how, address, observers, retry_failed, measured)
-    else:
-        named, outcome, verdicts = run_until_decided(named, out, how, address, observers, retry_failed, measured)
-    code = _end(console, named, outcome, address)
-    results = load(outcome.folder) if verdicts else None
-    for number, verdict in enumerate(verdicts, start=1):
-        never = beyond_seeds(results, verdict.claim) if results else ""
-        console.print(sentence(number, verdict, never), highlight=False, soft_wrap=True, markup=False)
+    with tracked(track, place, lambda _, text: say(text)) as look:
+        observers = [*on_terminal(console, look), CanBeResumed()]
+        if named.most is None:
+            outcome = run_and_measure(named, out, how, address, observers, retry_failed, measured)
+        else:
+            named, outcome, verdicts = run_until_decided(named, out, how, address, observers, retry_failed, measured)
+        code = _end(named, outcome, address)
+        results = load(outcome.folder) if verdicts else None
+        for number, verdict in enumerate(verdicts, start=1):
+            say(sentence(number, verdict, beyond_seeds(results, verdict.claim) if results else ""))
     return code
 
 
-def _end(console: Console, named: NamedSweep, outcome: SweepResult, address: str | None) -> int:
+def _end(named: NamedSweep, outcome: SweepResult, address: str | None) -> int:
     """Say what became of the trials, write the report, and return the exit code."""
-    told = ", ".join(f"{count} {status}" for status, count in sorted(outcome.statuses.items()))
-    console.print(f"{outcome.trials} trials: {told}", highlight=False)
+    statuses = ", ".join(f"{count} {status}" for status, count in sorted(outcome.statuses.items()))
+    say(f"{outcome.trials} trials: {statuses}")
     saved = outcome.rounds_asked - outcome.rounds_computed
     share = f" ({100 * saved / outcome.rounds_asked:.0f} % came from other trials)" if saved > 0 else ""
-    console.print(
-        f"rounds asked for {outcome.rounds_asked:,}, computed {outcome.rounds_computed:,}{share}", highlight=False
-    )
+    say(f"rounds asked for {outcome.rounds_asked:,}, computed {outcome.rounds_computed:,}{share}")
     if outcome.interrupted:
-        again = last_word.resume_command(outcome.folder, address)
-        console.print(again, highlight=False, soft_wrap=True, markup=False)
+        say(resume_command(outcome.folder, address))
         _print_json(named, outcome, None)
-        return stopping.exit_code()
-    from engine.worker.ray import cluster
-
-    cluster.leave()
-    page = report(console, outcome.folder, None)
+        return child.stop_code()
+    child.leave_ray()
+    page = report(outcome.folder, None)
     from fedskew.lab import tuned_sides
 
     for side in tuned_sides.read(outcome.folder):
-        console.print(f"tuned      {side.sentence}", highlight=False, soft_wrap=True, markup=False)
+        say(f"tuned      {side.sentence}")
     _print_json(named, outcome, page)
     if outcome.all_failed:
-        told = "every trial failed; see the reasons in the report, and resume --retry-failed"
-        console.print(Text.assemble(("error:", "bold red"), f" {told}"))
+        sentence = "every trial failed; see the reasons in the report, and resume --retry-failed"
+        console.print(Text.assemble(("error:", "bold red"), f" {sentence}"))
         return 1
     return 0
 
 
 def _print_json(named: NamedSweep, outcome: SweepResult, page: Path | None) -> None:
-    """Print what became of a sweep as JSON, if that was asked for; page: of its report, None without one."""
-    if not asked():
+    """Print what became of a sweep as JSON, if that is wanted; page: of its report, None without one."""
+    if not json_wanted():
         return
     from fedskew.lab import tuned_sides
 
     figures = ("folder", "trials", "statuses", "rounds_asked", "rounds_computed", "interrupted")
-    told = {name: getattr(outcome, name) for name in figures} | {"name": named.name, "profile": named.profile}
+    ended = {name: getattr(outcome, name) for name in figures} | {"name": named.name, "profile": named.profile}
     tuned = [side.sentence for side in tuned_sides.read(outcome.folder)]
     claims = outcome_in(outcome.folder)["claims"] if page is not None else []
-    print_json(told | {"report": page, "claims": claims, "tuned": tuned})
-
-
-def outcome_in(folder: Path, rope: float = 0.5) -> dict[str, Any]:
-    """Read what trials and claims in a folder came to; ``rope`` is in points."""
-    from engine.results.loading import load
-    from fedskew.lab.comparing.effects import claim_values, effects_of
-    from fedskew.lab.comparing.verdicts import judge
-
-    results = load(folder)
-    claims = [claim_values(one, effects_of(results, one.claim, rope / 100)) for one in judge(results)]
-    return {"trials": results.coverage.planned, "statuses": results.coverage.statuses, "claims": claims}
-
-
-def report(console: Console, folder: Path, metric: str | None, rope: float = 0.5) -> Path:
-    """Write the report of a sweep or a run, and return its page; ``rope`` is in points."""
-    from fedskew.lab.report import write  # with matplotlib
-
-    with console.status("report"):
-        page = write(folder, metric, rope / 100)
-    console.print(f"report     {page}", highlight=False, soft_wrap=True, markup=False)
-    return page
+    print_json(ended | {"report": page, "claims": claims, "tuned": tuned})

@@ -23,7 +23,7 @@ from engine.data.sources.formats import read_idx
 from engine.data.sources.pickled import read_pickled
 from engine.record.store import StageStore
 from fedskew.cli import main as cli
-from fedskew.cli.tracebacks import unforeseen
+from fedskew.cli.output import unforeseen
 from tests.support.command_line import SMALL
 from tests.support.sweep_folders import MU, make_sweep
 

@@ -88,7 +88,8 @@ def test_the_words_are_todays() -> None:
 
 def test_it_is_light() -> None:
     """Kills: torch, typer or another thing that takes long in the process that answers."""
-    text = "import sys, fedskew.cli.entry, fedskew.cli.completion\nprint(*{one.split('.')[0] for one in sys.modules})"
+    imports = "import sys, fedskew.cli.launcher, fedskew.cli.completion"
+    text = f"{imports}\nprint(*{{one.split('.')[0] for one in sys.modules}})"
     loaded = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "ray", "typer", "click", "rich", "numpy", "pydantic", "pyarrow"} & {*loaded}
 
@@ -101,7 +102,7 @@ def test_in_a_real_bash(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
         command.main(["--show-completion", "bash"], prog_name="fedskew")
     script = capsys.readouterr().out
     program = tmp_path / "fedskew"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m fedskew.cli.entry "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m fedskew.cli.launcher "$@"\n')
     program.chmod(0o755)
     asked = "COMP_WORDS=(fedskew tune); COMP_CWORD=1; _fedskew_completion fedskew; echo ${COMPREPLY[@]}"
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}

@@ -11,10 +11,10 @@ import pytest
 import typer.main
 
 from engine.base import errors
-from fedskew.cli import listing, sweep
-from fedskew.cli.json_output import alone_on_stdout, plain, print_json
+from fedskew.cli import listing, results
+from fedskew.cli.child import stop_code
 from fedskew.cli.main import app
-from fedskew.cli.stopping import exit_code
+from fedskew.cli.output import alone_on_stdout, plain, print_json
 from tests.support.command_line import SMALL
 from tests.support.loops import each
 from tests.support.scripting_page import ERROR, EXIT_CODES, HEADINGS, keys
@@ -55,7 +55,7 @@ def test_every_exit_code_is_documented() -> None:
         kind = left.pop()
         found.add(kind.exit_code)
         left += kind.__subclasses__()
-    assert {*found, exit_code(), 0} <= {*EXIT_CODES}
+    assert {*found, stop_code(), 0} <= {*EXIT_CODES}
 
 
 @pytest.mark.parametrize("what", [None, "experiments", "sweeps", "algorithms", "models", "datasets", "partitions"])
@@ -85,7 +85,7 @@ def test_run_resume_and_report(call: Call, tmp_path: Path, monkeypatch: pytest.M
     assert (code, found["folder"], found["rounds"]) == (0, "run", 1)
     assert "here" in err and "test accuracy" in err
     assert {**found, "folder": None} == {**one_object(call("resume", "run", "--json")[1]), "folder": None}
-    monkeypatch.setattr(sweep, "report", lambda console, folder, *more: folder / "report" / "report.html")
+    monkeypatch.setattr(results, "report", lambda folder, *more: folder / "report" / "report.html")
     code, out, _ = call("report", "run", "--json")
     assert (code, one_object(out)["report"]) == (0, "run/report/report.html")
 
@@ -96,7 +96,7 @@ def test_what_a_sweep_came_to(tmp_path: Path) -> None:
     nothing = {**claim, "metric": "cka_classifier"}
     axes = ({**MU, "values": [0.0, 0.1]}, ALPHA)
     make_sweep(tmp_path / "sweep", axes=axes, rounds=2, client_rows=False, claims=[claim, nothing])
-    found = plain(sweep.outcome_in(tmp_path / "sweep"))
+    found = plain(results.outcome_in(tmp_path / "sweep"))
     assert {*found, "folder", "report"} == keys("report")
     assert [one.keys() for one in found["claims"]] == [keys("A claim")] * 2
     assert found["claims"][0]["low"] < found["claims"][0]["effect"] < found["claims"][0]["high"]

@@ -13,8 +13,8 @@ from engine.sweeps.folder import SweepFolder
 from engine.sweeps.named import NamedSweep
 from engine.sweeps.observers import SweepStart
 from engine.sweeps.planning import Mode
-from fedskew.cli import naming, show
-from fedskew.cli.plain import plain_console
+from fedskew.cli import naming, output
+from fedskew.cli.output import plain_console
 from fedskew.lab.sweeping.live import LiveTable
 from tests.support.command_line import SMALL
 from tests.support.house import SOURCES, name
@@ -62,7 +62,7 @@ def test_tables_and_statuses_with_such_names(capsys: pytest.CaptureFixture[str])
     table.add_row(ODD)
     console.print(table)
     assert capsys.readouterr().err.count(ODD) == 3
-    assert show.console._markup is False and show.console._emoji is False
+    assert output.console._markup is False and output.console._emoji is False
     assert naming.plain_console is plain_console
 
 
@@ -88,8 +88,8 @@ def readers_of_markup(text: str) -> list[str]:
 def test_no_text_is_read_as_markup() -> None:
     """Kills: another console, a status or a column of a progress bar that reads a name."""
     allowed = {
-        "fedskew/cli/plain.py": ["Console"],
-        "fedskew/cli/floor.py": ["console.status(f'{rounds} rounds, then the machine')"],
+        "fedskew/cli/output.py": ["Console"],
+        "fedskew/cli/studies.py": ["console.status(f'{rounds} rounds, then the machine')"],
     }
     found = {name(path): readers_of_markup(path.read_text()) for path in SOURCES}
     assert {file: lines for file, lines in found.items() if lines} == allowed

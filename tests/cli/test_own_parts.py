@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from algorithms import ALGORITHMS
-from engine.base import last_word, own_modules
+from engine.base import errors, own_modules
 from tests.support import own_prox
 from tests.support.command_line import SMALL, weights_of
 
@@ -30,7 +30,7 @@ def another_process() -> None:
         own_modules._read.pop(name, None)
     own_modules._named.clear()
     own_modules._TEXTS.sources.clear()
-    last_word.needed_files.clear()
+    errors.needed_files.clear()
 
 
 def test_a_file_is_given_with_each_command(call: Any, tmp_path: Path, code: Path) -> None:

@@ -14,7 +14,7 @@ import yaml
 from engine.base.errors import ConfigError
 from engine.experiment import CHOICES, Experiment, keys
 from engine.sweeps.named import load
-from fedskew.cli.json_output import plain
+from fedskew.cli.output import plain
 from fedskew.cli.schema import DIALECT, schema
 from tune_configs import EXPERIMENTS, SWEEPS
 

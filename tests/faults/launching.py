@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.base.last_word import DIED
+from engine.base.errors import DIED
 from tests.faults import inject
 
 Process = subprocess.Popen[bytes]
@@ -86,7 +86,7 @@ def launch(
     if fault is not None:
         fault.arm()
         environment |= fault.environment()
-    command = [sys.executable, "-m", "fedskew.cli.entry", *words]
+    command = [sys.executable, "-m", "fedskew.cli.launcher", *words]
     began, happened, in_time = time.monotonic(), False, True
     with open(said, "w+", errors="replace") as output:
         # Through a pipe: a limit to the length of files is not one to what is said.

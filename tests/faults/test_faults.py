@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from engine.base.last_word import DIED
+from engine.base.errors import DIED
 from engine.record.run_folder import RunFolder
 from tests.faults import harness
 from tests.faults.chaos import summed_up, table, with_table

@@ -637,7 +637,6 @@ def test_a_sweep_that_asks_for_it_is_diagnosed_before_its_report(
 ) -> None:
     """Kills: a report without the figures that its claims are about, a sweep from Python without them, or of trials
     that all failed with them; a flag that makes another sweep of it."""
-    from rich.console import Console
 
     from engine.sweeps.options import How
     from engine.sweeps.running import SweepResult
@@ -659,7 +658,7 @@ def test_a_sweep_that_asks_for_it_is_diagnosed_before_its_report(
     assert named.digest == plain.digest
     done = SweepResult(sweep, 4, {"finished": 4}, 8, 8, interrupted=False)
     monkeypatch.setattr(measuring, "run_sweep", lambda *_: done)
-    assert cli_sweep._run(Console(quiet=True), named, sweep, How(), None, lambda: None) == 0
+    assert cli_sweep._run(named, sweep, How(), None, ()) == 0
     assert order == (["diagnosis", "report"] if wanted else ["report"])
     failed = dataclasses.replace(done, statuses={"failed": 4})
     for outcome, measured in ((done, wanted), (dataclasses.replace(done, interrupted=True), False), (failed, False)):

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from engine.base.errors import ConfigError
 from engine.experiment import Experiment
-from fedskew.cli.executors import tune
+from fedskew.cli.studies import tune
 from fedskew.lab.executors import Timed, chosen, study
 
 SMALL = Experiment(
@@ -53,8 +52,8 @@ def test_two_stages_are_timed_in_the_last() -> None:
 
 def test_the_experiment_is_written_with_the_fastest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a file without the choice, or with anything else changed."""
-    monkeypatch.setattr("fedskew.cli.executors.study", lambda *_: timed(loop=1.0, block=2.0))
-    tune(Console(quiet=True), SMALL, 2, tmp_path / "new" / "small.yaml")
+    monkeypatch.setattr("fedskew.lab.executors.study", lambda *_: timed(loop=1.0, block=2.0))
+    tune(SMALL, 2, tmp_path / "new" / "small.yaml")
     written = Experiment.from_yaml(tmp_path / "new" / "small.yaml")
     assert written == SMALL.override(["execution.executor=loop"])
     assert written.resolve().execution.executor == "loop"
@@ -63,6 +62,6 @@ def test_the_experiment_is_written_with_the_fastest(tmp_path: Path, monkeypatch:
 def test_what_cannot_be_is_refused_before_anything_runs(tmp_path: Path) -> None:
     """Kills: no rounds that divide by zero later; a folder that is overwritten."""
     with pytest.raises(ConfigError, match=r"--rounds=0: must be at least 1"):
-        tune(Console(quiet=True), SMALL, 0, tmp_path / "x.yaml")
+        tune(SMALL, 0, tmp_path / "x.yaml")
     with pytest.raises(ConfigError, match=r"is a folder"):
-        tune(Console(quiet=True), SMALL, 1, tmp_path)
+        tune(SMALL, 1, tmp_path)

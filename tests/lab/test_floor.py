@@ -25,7 +25,7 @@ from engine.models import MODELS, build_model
 from engine.models.cost import ModelCost, count, model_cost
 from engine.models.layers import DepthwiseConv, MeanPool
 from engine.models.resnet import ResidualUnit
-from fedskew.cli import floor as cli_floor
+from fedskew.cli import studies as cli_floor
 from fedskew.lab.floor import device_speed
 from fedskew.lab.floor import measured as measured_floor
 from fedskew.lab.floor.counts import (

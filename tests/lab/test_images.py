@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from rich.console import Console
 from torch import Tensor
 
 from algorithms.cbfl import Cbfl
@@ -396,5 +395,5 @@ def test_a_sweep_that_asks_for_it_is_looked_at_before_its_report(
     assert named.digest == plain.digest
     done = SweepResult(sweep, 4, {"finished": 4}, 8, 8, interrupted=False)
     monkeypatch.setattr(measuring, "run_sweep", lambda *_: done)
-    assert cli_sweep._run(Console(quiet=True), named, sweep, How(), None, lambda: None) == 0
+    assert cli_sweep._run(named, sweep, How(), None, ()) == 0
     assert order == (["images", "report"] if wanted else ["report"])

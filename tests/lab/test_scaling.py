@@ -14,7 +14,7 @@ from engine.base.errors import ConfigError
 from engine.client.blocks import cut_blocks
 from engine.experiment import Experiment
 from engine.worker.in_process import InProcessPool
-from fedskew.cli import scale as cli_scale
+from fedskew.cli import studies as cli_scale
 from fedskew.lab.scaling import measure as scaling_runs
 from fedskew.lab.scaling import page as scaling_page
 from fedskew.lab.scaling.law import AMDAHL, USL

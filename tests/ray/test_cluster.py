@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from engine.base import last_word
+from fedskew.cli import child
 from tune_configs import SWEEPS
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -23,18 +23,16 @@ FILES = sorted((DOCS / "cluster").iterdir())
 
 def test_a_command_leaves_ray_while_it_draws_and_nobody_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a notebook whose Ray ends with its first sweep; a command that waits for Ray's end before it draws."""
-    from engine.worker.ray import cluster
-
     drawn, ended = threading.Event(), threading.Event()
     monkeypatch.setattr("ray.shutdown", lambda: drawn.wait(60) and ended.set())
 
     def leaving() -> list[threading.Thread]:
         return [thread for thread in threading.enumerate() if thread.name == "end of Ray"]
 
-    cluster.leave()
+    child.leave_ray()
     assert leaving() == []
-    monkeypatch.setattr(last_word, "is_awaited", lambda: True)
-    cluster.leave()
+    monkeypatch.setattr(child, "_telling", 1)
+    child.leave_ray()
     [thread] = leaving()
     drawn.set()
     thread.join(60)

@@ -25,7 +25,7 @@ from engine.record.run_folder import RunFolder
 from engine.server.evaluation import Evaluation
 from engine.sweeps.definition import Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
-from fedskew.cli import show
+from fedskew.cli import run as cli_run
 from fedskew.lab.drawing import Sketch
 from fedskew.lab.run_pictures import curves
 from tests.support.small_sweeps import Alone, base
@@ -178,8 +178,8 @@ def test_the_end_of_a_run_on_the_terminal(tmp_path: Path, monkeypatch: pytest.Mo
     for name, fields in {"own": {"personal": POINTS, "scope": "personal"}, "plain": {}}.items():
         run = RunFolder(make_run(tmp_path / name, **fields))
         told = io.StringIO()
-        monkeypatch.setattr(show, "console", Console(file=told, width=160))
-        show.show_summary(run.summary(), run)
+        monkeypatch.setattr(cli_run, "console", Console(file=told, width=160))
+        cli_run.show_summary(run.summary(), run)
         shown[name] = told.getvalue()
     rows = dict(re.findall(r"│ (.*?) +│ (.*?) +│", shown["own"]))
     assert rows["test accuracy, personal models"] == f"{100 * figure_of(tmp_path, 'accuracy'):.2f} %"

@@ -21,7 +21,7 @@ from engine.record.store import StageStore
 from engine.run.preparing import check_against_data
 from engine.server.cohort import draw_cohort
 from engine.server.evaluation_schedule import EvaluationSchedule
-from fedskew.cli import show
+from fedskew.cli import run as cli_run
 from fedskew.lab import report
 from fedskew.lab.run_pictures.curves import draw_curves
 from tests.support.report_pages import page_of
@@ -322,14 +322,14 @@ def test_a_loss_that_is_not_finite(tmp_path: Path, capsys: pytest.CaptureFixture
     settings = experiment(algorithm={"name": "fedper"})
     driver = open_driver(tmp_path, settings, data, parts)
     shown = driver.advance(until=2)
-    assert show.headline(shown[-1]) == f"accuracy {shown[-1]['accuracy']:.3f}  loss -"
+    assert cli_run.headline(shown[-1]) == f"accuracy {shown[-1]['accuracy']:.3f}  loss -"
     driver.advance()
     driver.close()
     run = RunFolder(tmp_path)
     rows, headline = (pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("personal", "evaluations"))
     assert rows["loss"].isna().any() and not np.isinf(rows["loss"]).any()
     assert headline["loss"].isna().all() and headline["accuracy"].between(0, 1).all()
-    show.show_summary(run.summary(), run)
+    cli_run.show_summary(run.summary(), run)
     assert "inf" not in capsys.readouterr().out
     for text in (json.dumps(run.summary()), (tmp_path / "summary.json").read_text()):
         summary = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))

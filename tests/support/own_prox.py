@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks.own_parts import METHOD
-from engine.base import last_word, own_modules, plugins
+from engine.base import errors, own_modules, plugins
 from engine.experiment import CHOICES
 
 # Its constant is of another file, so that what is beside a part counts as well.
@@ -45,7 +45,7 @@ def forgotten() -> Iterator[None]:
     known = {section: dict(registry) for section, registry in CHOICES.items()}
     path, texts = list(sys.path), dict(own_modules._TEXTS.sources)
     own_modules._named.clear()
-    last_word.needed_files.clear()
+    errors.needed_files.clear()
     try:
         yield
     finally:
@@ -64,4 +64,4 @@ def forgotten() -> Iterator[None]:
         own_modules._named.clear()
         own_modules._TEXTS.sources.clear()
         own_modules._TEXTS.sources.update(texts)
-        last_word.needed_files.clear()
+        errors.needed_files.clear()

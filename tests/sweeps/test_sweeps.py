@@ -420,7 +420,7 @@ def test_a_failed_trial_can_be_tried_again(broken: tuple[Path, SweepResult]) -> 
     assert failed is not None and failed.rounds_asked == failed.rounds == 0 and failed.schedule
     assert healthy is not None
     folder.write(dataclasses.replace(healthy, status="failed", reason="no space left"))
-    assert cli_sweep.resume(Console(quiet=True), folder.path, None, retry_failed=False) == 1  # nothing is left of it
+    assert cli_sweep.resume(folder.path, None, retry_failed=False) == 1  # nothing is left of it
     assert load_results(folder.path).coverage.statuses["failed"] == 2
     assert (folder.path / "report" / "report.html").exists()
     _, outcome = resume_sweep(folder.path, {}, retry_failed=True)

@@ -20,7 +20,6 @@ from typing import Any
 import ray
 import torch
 
-from engine.base import last_word
 from engine.base.devices import cores, memory
 from engine.base.errors import ResourceError
 from engine.base.own_modules import check_hides_nothing
@@ -48,8 +47,6 @@ def connect(execution: Execution, address: str | None = None, crowd: bool = True
     if ray.is_initialized():
         return
     check_hides_nothing(Path.cwd())
-    for prepare in last_word.before_ray:
-        prepare()
     with _signals_kept():
         _connect(execution, address, crowd)
 
@@ -117,12 +114,8 @@ def _loopback_alone() -> Iterator[None]:
 
 
 def leave() -> None:
-    """Leave Ray, and end one that was started here, while a command draws what it still has to.
-
-    That is a second and more of waiting. Where no command ends with this process, Ray stays for what may come.
-    """
-    if last_word.is_awaited():
-        threading.Thread(target=ray.shutdown, name="end of Ray").start()
+    """Leave Ray, and end one that was started here, while this process goes on: that takes a second and more."""
+    threading.Thread(target=ray.shutdown, name="end of Ray").start()
 
 
 def resources() -> dict[str, float]:

@@ -19,14 +19,15 @@ from pathlib import Path
 
 import ray
 
-from engine.base import last_word
 from engine.base.owned import remove_made
 
-PREFIX = "fedskew-"
+PREFIX = "fedskew-{}-"  # with the process's number, by which a parent finds what a dead process has left
 INSIDE = "r"  # what Ray is given
 # Bytes of a Unix socket's path, and what of them comes behind the folder that ours is made in.
 LONGEST = 103 if sys.platform == "darwin" else 107
-SOCKET = len(f"/{PREFIX}abcdefgh/{INSIDE}/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store")
+SOCKET = len(
+    f"/{PREFIX.format(4194304)}abcdefgh/{INSIDE}/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
+)
 TRIES = 20  # a process of Ray's that is just ending may still write
 
 
@@ -64,7 +65,6 @@ def owned() -> Iterator[dict[str, str]]:
     if not _made:
         atexit.register(_close)  # before Ray's own, which has been registered when it was imported
     _made.append(folder)
-    last_word.leaves(folder.path, folder.inode)
     try:
         yield {"_temp_dir": str(folder.path / INSIDE)}  # in ray.init's documentation, with a _ for what may change
     except BaseException:
@@ -78,7 +78,7 @@ def _make() -> _Folder | None:
         if len(os.fsencode(os.path.abspath(base))) + SOCKET > LONGEST:
             continue
         try:
-            path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=os.path.abspath(base)))
+            path = Path(tempfile.mkdtemp(prefix=PREFIX.format(os.getpid()), dir=os.path.abspath(base)))
         except OSError:
             continue
         return _Folder(path, os.lstat(path).st_ino, os.getpid())

@@ -52,9 +52,7 @@ def run_sweep(
     shared = replace(how, store=how.store or folder.path.parent / "store")
 
     def search(side: NamedSweep, path: Path) -> bool:
-        return not running.run_sweep(
-            side, path, shared, address, observers, retry_failed, within=folder.path
-        ).interrupted
+        return not running.run_sweep(side, path, shared, address, observers, retry_failed).interrupted
 
     with writing(folder.path):
         folder.path.mkdir(parents=True, exist_ok=True)

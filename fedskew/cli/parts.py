@@ -11,30 +11,26 @@ from typing import Annotated, Any
 import typer
 
 from engine.base.errors import ConfigError, one_line
-from fedskew.cli.json_output import Json, print_json, print_line
-from fedskew.cli.naming import With
-from fedskew.cli.show import console
+from fedskew.cli.output import print_json, print_line, say
 
 
 def check_command(
     what: Annotated[str, typer.Argument(help="a Python file with parts of your own, or the name of a part")],
     full: Annotated[bool, typer.Option("--full", help="on one, two and three Ray actors and on a card, too")] = False,
-    as_json: Json = False,
-    own: With = None,
 ) -> None:
     """Check parts at their defaults on small data: a line for each check, exit code 1 if one fails."""
     from fedskew.testing import loaded  # with the whole engine
 
     is_file = what.endswith(".py") or os.path.exists(what)
     parts = loaded.of_file(Path(what), "FILE") if is_file else loaded.of_name(what, "NAME")
-    found = []
+    checked = []
     for part in parts:
         print_line(f"{part.section} {part.name}")
-        found.append({"section": part.section, "name": part.name, "checks": _told(_checked(part, full))})
-    statuses = Counter(check["status"] for part in found for check in part["checks"])
+        checked.append({"section": part.section, "name": part.name, "checks": _shown(_checked(part, full))})
+    statuses = Counter(check["status"] for part in checked for check in part["checks"])
     counts = {"ok": statuses["ok"], "failed": statuses["FAILED"], "skipped": statuses["skipped"]}
     print_line(", ".join(f"{count} {name}" for name, count in counts.items()))
-    print_json({**counts, "parts": found})
+    print_json({**counts, "parts": checked})
     if counts["failed"]:
         raise typer.Exit(1)
 
@@ -51,39 +47,38 @@ def _checked(registered: Any, full: bool) -> Iterator[tuple[str, str, str]]:
         yield "FAILED", "has_defaults", f"{error}; {repair}"
         return
     for check in checks_of(part, full):
-        status, told = outcome(check, part)
-        yield status, check.name, told
+        status, sentence = outcome(check, part)
+        yield status, check.name, sentence
 
 
-def _told(checks: Iterable[tuple[str, str, str]]) -> list[dict[str, Any]]:
+def _shown(checks: Iterable[tuple[str, str, str]]) -> list[dict[str, Any]]:
     """Print a line for each check, but one for all that fail for the same reason; return every one of them."""
     from fedskew.testing.checks import cause_of
 
-    found, alike = [], dict[str, list[str]]()  # cause -> the names of the checks that fail by it
-    for status, name, told in checks:
-        names = alike.setdefault(cause_of(told), []) if status == "FAILED" else []
+    rows, alike = [], dict[str, list[str]]()  # cause -> the names of the checks that fail by it
+    for status, name, sentence in checks:
+        names = alike.setdefault(cause_of(sentence), []) if status == "FAILED" else []
         if not names:
-            print_line(one_line(f"  {status:<7}  {name}{': ' if told else ''}{told}"))
-        found.append({"name": name, "status": status, "told": told, "same_as": names[0] if names else None})
+            print_line(one_line(f"  {status:<7}  {name}{': ' if sentence else ''}{sentence}"))
+        rows.append({"name": name, "status": status, "told": sentence, "same_as": names[0] if names else None})
         names.append(name)
     for first, *others in alike.values():
         if others:
             more = "1 more check fails" if len(others) == 1 else f"{len(others)} more checks fail"
             print_line(f"           {more} for the same reason as {first}: {', '.join(others)}")
-    return found
+    return rows
 
 
 def new_command(
     kind: Annotated[str, typer.Argument(help="algorithm | model | data | partition")],
     name: Annotated[str, typer.Argument(help="of the part, and of its file")],
     out: Annotated[Path, typer.Option(help="the folder to write to")] = Path("."),
-    as_json: Json = False,
 ) -> None:
     """Write NAME.py and test_NAME.py, a part that passes its checks as it is, to go on from."""
     from fedskew.testing import beginnings
 
     path, test = beginnings.write(kind, name, out)
-    console.print(f"wrote {path} and {test}; next:", highlight=False, soft_wrap=True, markup=False)
+    say(f"wrote {path} and {test}; next:")
     commands = beginnings.next_commands(kind, name, path, test)
     for command in commands:
         print_line(f"  {command}")

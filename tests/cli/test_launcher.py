@@ -14,13 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.base import last_word
-from tests.support.command_line import SMALL
+from fedskew.cli import child
+from tests.support.command_line import SMALL, fedskew
 
 HEAD = """
 import atexit, os, signal, subprocess, sys, time
-from engine.base import last_word
-from fedskew.cli.entry import SAME, guarded
+from engine.base.errors import resume_command
+from fedskew.cli import child
+from fedskew.cli.launcher import SAME, guarded
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests may run under nohup
 signal.signal(signal.SIGINT, signal.default_int_handler)  # or in the background of a shell, which ignores it
 def wait():
@@ -76,32 +77,10 @@ def test_a_command_that_ends_has_its_own_exit_code(body: str, code: int) -> None
 )
 def test_a_process_that_dies_has_a_sentence(body: str, code: int, told: str) -> None:
     """Kills: an end without a word, one without the way to go on, Ray's exit code in the place of ours."""
-    found, out, err = ends(f"last_word.again(last_word.resume_command('a b'))\n{body}")
+    found, out, err = ends(f"child.again(resume_command('a b'))\n{body}")
     assert (found, out) == (code, "")
     assert err.startswith("\nerror: ") and err.count("\n") == 2
     assert told in err and err.endswith("; continue with: fedskew resume 'a b'\n")
-
-
-def test_a_process_that_dies_has_an_object_for_scripts() -> None:
-    """Kills: standard output without the object that ``--json`` promises, with two of them, or with another code."""
-    code, out, err = ends("os.kill(os.getpid(), signal.SIGKILL)", "--json")
-    error = json.loads(out)["error"]
-    assert (code, error["exit_code"], error["kind"], error["field"]) == (137, 137, "ProcessDied", None)
-    assert err == f"\nerror: {error['message']}\n"
-    says = "from fedskew.cli import json_output as o\nwith o.alone_on_stdout(sys.argv):\n    o.print_json({})"
-    assert ends(f"{says}\nos._exit(1)", "--json")[:2] == (3, "{}\n")
-
-
-@pytest.mark.parametrize("after", ["sys.exit(2)", "os._exit(1)", "os.kill(os.getpid(), signal.SIGKILL)"])
-def test_an_error_is_said_once_and_whole(after: str) -> None:
-    """Kills: half a sentence, a second one on the death or another exit code, where Ray ends a command that fails."""
-    parts = {"kind": "ConfigError", "message": "rounds=0: \u00e9", "exit_code": 2, "field": "rounds"}
-    body = f"last_word.failed('rounds=0: \u00e9', {parts})\n{after}"
-    assert ends(body) == (2, "", "error: rounds=0: \u00e9\n")
-    code, out, err = ends(body, "--json")
-    assert (code, err) == (2, "error: rounds=0: \u00e9\n")
-    assert json.loads(out) == {"error": {**parts, "value": None, "rule": None, "repair": None}}
-    assert ends(f"last_word.answered()\n{body}", "--json") == (2, "", "error: rounds=0: \u00e9\n")
 
 
 def test_a_process_that_dies_in_the_middle_of_a_line() -> None:
@@ -115,34 +94,9 @@ def test_a_process_that_dies_at_once_is_called_again() -> None:
     assert ends("os._exit(1)")[2].endswith("; give the command again\n")
 
 
-def test_the_folder_of_a_command_that_dies_goes(tmp_path: Path) -> None:
-    """Kills: sessions of Ray that pile up; a folder that has got the name since."""
-    for name in ("one", "other"):
-        (tmp_path / name / "r").mkdir(parents=True)
-    inodes = [(tmp_path / "one").stat().st_ino, 1]
-    for name, inode in zip(("one", "other"), inodes, strict=True):
-        ends(f"last_word.leaves({str(tmp_path / name)!r}, {inode})\nos._exit(1)")
-    assert [path.name for path in tmp_path.iterdir()] == ["other"]
-
-
 def test_what_happens_after_the_last_word_changes_nothing() -> None:
     """Kills: an exit code of Ray's, which ends its processes when Python ends."""
     assert ends("atexit.register(os._exit, 7)\nsys.exit(2)") == (2, "", "")
-
-
-def test_what_ray_says_is_kept_apart(tmp_path: Path) -> None:
-    """Kills: Ray's lines in the middle of ours, on standard output too, and a file of them that stays behind."""
-    body = "out, err = last_word.keep_rays_text()\nos.write(1, b'ray\\n'), print('ray', file=sys.stderr, flush=True)\n"
-    body += "os.write(out, b'{}\\n'), os.write(err, b'ours\\n')\n"
-    code, out, err = ends(f"{body}os._exit(1)")
-    assert (code, out) == (3, "{}\n")
-    ours, _, sentence = err.splitlines()
-    said = Path(re.findall(r"what was said last: (\S+)\)", sentence)[0])
-    assert (ours, said.read_text()) == ("ours", "ray\nray\n")
-    said.unlink()
-    code, out, err = ends(f"{body}os.write(out, last_word._told['said'].encode())")
-    assert (code, err) == (0, "ours\n")
-    assert not Path(out.splitlines()[1]).exists()
 
 
 @pytest.mark.long
@@ -192,16 +146,60 @@ def test_nothing_is_left_running(end: str) -> None:
 
 def test_the_parent_is_light() -> None:
     """Kills: torch, Ray or typer in the parent, which would take a second and a quarter of a gigabyte more."""
-    text = "import sys, fedskew.cli.entry\nprint(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    text = "import sys, fedskew.cli.launcher\nprint(*sorted({name.partition('.')[0] for name in sys.modules}))"
     loaded = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "ray", "typer", "rich", "numpy", "pyarrow", "asyncio"} & {*loaded}
 
 
-def test_without_a_parent_nothing_changes(capfd: pytest.CaptureFixture[str]) -> None:
-    """Kills: a notebook or a debugger whose standard error goes to a file."""
-    assert last_word.keep_rays_text() is None
-    os.write(2, b"here")
-    assert capfd.readouterr().err == "here"
+def test_the_session_of_a_command_that_dies_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: sessions of Ray that pile up; the session of another process that goes with them."""
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    (tmp_path / "fedskew-1-abcdefgh").mkdir()
+    ends(f"os.makedirs({str(tmp_path)!r} + f'/fedskew-{{os.getpid()}}-abcdefgh/r')\nos._exit(1)")
+    assert [path.name for path in tmp_path.iterdir()] == ["fedskew-1-abcdefgh"]
+
+
+def test_what_libraries_write_is_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: Ray's lines in the middle of ours, on standard output too, and a file of them that stays behind."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    body = "os.write(1, b'ray\\n'), os.write(2, b'ray\\n')\nprint('{}'), print('ours', file=sys.stderr)\n"
+    assert ends(body) == (0, "{}\n", "ours\n")
+    assert list(tmp_path.iterdir()) == []
+    code, out, err = ends(f"{body}os._exit(1)")
+    assert (code, out) == (3, "{}\n")
+    ours, _, sentence = err.splitlines()
+    said = Path(re.findall(r"what was said last: (\S+)\)", sentence)[0])
+    assert (ours, said.read_text(), [*tmp_path.iterdir()]) == ("ours", "ray\nray\n", [said])
+    assert ends("os._exit(1)")[2].endswith("died; give the command again\n") and [*tmp_path.iterdir()] == [said]
+
+
+def test_a_terminal_that_is_gone_is_written_to_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a closed window that makes an error of each line, and exit code 1 in place of 129."""
+    window, terminal = os.openpty()
+    os.close(window)
+    with open(terminal, "w", encoding="utf-8") as lost:
+        with pytest.raises(OSError, match="Input/output error"):
+            os.write(terminal, b"stopped")
+        monkeypatch.setattr(sys, "stdout", lost)
+        child._leave_lost_terminal()
+        print("stopped", flush=True)
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "told"),
+    [(EOFError("cut off"), 1, "error: EOFError: cut off"), (KeyboardInterrupt(), 130, "stopped")],
+)
+def test_a_sentence_is_ours_and_not_typers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], raised: BaseException, code: int, told: str
+) -> None:
+    """Kills: "Aborted!" for a file that ends too early, and for a command that was stopped nothing at all."""
+
+    def raises(*_: object) -> None:
+        raise raised
+
+    monkeypatch.setattr("fedskew.cli.listing.plain_console", raises)
+    found, _, err = fedskew(monkeypatch, capsys, "list")
+    assert found == code and err.startswith(told) and "Abort" not in err
 
 
 # --- Ray -----------------------------------------------------------------------------------------------------------
@@ -234,10 +232,10 @@ def descendants(root: int) -> Iterator[tuple[int, str]]:
 @pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
 @pytest.mark.parametrize("victim", ["gcs_server", "raylet/raylet"])
 def test_a_part_of_ray_that_dies(tmp_path: Path, victim: str) -> None:
-    """Kills: an end without a sentence or an object, or with Ray's lines, an undocumented exit code, agents left."""
+    """Kills: an end without a sentence, or with Ray's lines, an undocumented exit code, agents left."""
     words = [*SMALL[1:], "execution.actors=1", "execution.device=cpu", "rounds=100000", "checkpoint.every=5"]
     environment = {**os.environ, "COLUMNS": "200", "RAY_gcs_rpc_server_reconnect_timeout_s": "3"}
-    command = [sys.executable, "-m", "fedskew.cli.entry", "run", *words, "--out", "run", "--json"]
+    command = [sys.executable, "-m", "fedskew.cli.launcher", "run", *words, "--out", "run", "--json"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes) as process:  # type: ignore[call-overload]
         try:
@@ -250,8 +248,9 @@ def test_a_part_of_ray_that_dies(tmp_path: Path, victim: str) -> None:
             out, err = process.communicate()
         finally:
             process.kill()
-    [answer] = map(json.loads, out.splitlines())  # of the command or, where Ray ended its process, of the parent
-    assert (process.returncode, answer["error"]["exit_code"], answer["error"]["kind"]) == (3, 3, "ProcessDied")
+    assert process.returncode == 3
+    for answer in map(json.loads, out.splitlines()):  # none where Ray has ended the process
+        assert (answer["error"]["exit_code"], answer["error"]["kind"]) == (3, "ProcessDied")
     assert [line for line in err.splitlines() if line.startswith("error: ")] == [err.splitlines()[-1]]
     assert err.endswith("continue with: fedskew resume run\n")
     assert "Traceback" not in err and "raylet)" not in err and "rpc_client" not in err

@@ -1,0 +1,214 @@
+"""The program ``fedskew``: a small process that runs the command in a child and says how it ended, if the child cannot.
+
+Where Ray's server or node manager dies, Ray ends the process that uses it, in the middle of a line and with an exit
+code of its own. So this process, which imports next to nothing, waits for the command: it hands on signals, returns the
+command's exit code and, where the child is gone without one, says what happened and how to go on. It also ends what Ray
+has left running. Both processes are of the terminal's foreground, so Ctrl-C and Ctrl-Z reach both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import select
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from engine.base.errors import DIED
+from fedskew.cli import child as command_process
+
+HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SAME = 0.3  # seconds in which a signal that reached the whole group has reached the child, too
+LEAVING = 60.0  # seconds that a command may take to leave after it has told its exit code
+ORPHANS = 5.0  # seconds between SIGTERM and SIGKILL for what the command left running
+SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of <linux/prctl.h>
+
+
+def main() -> None:
+    """Run the command that was typed in a child, and exit as it does; answer a shell that completes a word here."""
+    if "_FEDSKEW_COMPLETE" in os.environ:
+        from fedskew.cli import completion
+
+        completion.main()
+    sys.exit(guarded(_typed))
+
+
+def _typed() -> None:
+    from engine.base.imports import uncollected
+
+    with uncollected():
+        from fedskew.cli.main import main as command  # in the child alone: it takes seconds
+
+    gc.freeze()  # the collector passes over what has been imported
+    command()
+
+
+def guarded(command: Callable[[], None]) -> int:
+    """Run ``command`` in a child; return its exit code. The child never returns."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it is inherited as ignored, the child's end is not reported
+    before = {*_children()}  # of a shell that has become this process: ``exec fedskew run > >(tee log)``
+    _adopt_orphans()
+    libraries, said = tempfile.mkstemp(prefix="fedskew-said-", suffix=".txt")
+    told, telling = os.pipe()
+    caught, catching = os.pipe()
+    alive, living = os.pipe()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, HANDED_ON)  # until either process has somebody who takes them
+    child = os.fork()
+    if child == 0:
+        for descriptor in (told, caught, living):
+            os.close(descriptor)
+        command_process.begin(telling, catching, alive, libraries)
+        command_process.run(command, mask)
+    for descriptor in (telling, catching, alive, libraries):
+        os.close(descriptor)
+    status, messages = _Wait(child, told, caught).until_ended(mask)
+    _end_orphans(before)
+    _remove_sessions(child)
+    if "ended" in messages:
+        Path(said).unlink(missing_ok=True)
+        return int(messages["ended"])
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    _say_sudden_end(number, said, messages.get("again", "give the command again"))
+    return 128 + number if number in (*HANDED_ON, signal.SIGKILL) else DIED
+
+
+class _Wait:
+    """The parent, until the child has ended."""
+
+    def __init__(self, child: int, told: int, caught: int) -> None:
+        self._child = child
+        self._told, self._caught = told, caught  # lines of the child; a byte for each signal that it has got
+        self._text = b""
+        self._reached: dict[int, float] = {}  # signal -> when the child got it last
+        self._due: dict[int, float] = {}  # signal that this process got -> when it is handed on
+        self._deadline: float | None = None  # for a child that has told its exit code
+
+    def until_ended(self, mask: Iterable[int]) -> tuple[int, dict[str, str]]:
+        """Wait, with that mask of signals; return the child's status and what it told last, by kind."""
+        wakes, waking = os.pipe()
+        for descriptor in (waking, wakes, self._told, self._caught):
+            os.set_blocking(descriptor, False)
+        signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
+        for number in (*HANDED_ON, signal.SIGCHLD):
+            if signal.getsignal(number) != signal.SIG_IGN:  # under nohup
+                signal.signal(number, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        ended = status = 0
+        while not ended:
+            times = [*self._due.values(), *([self._deadline] if self._deadline else [])]
+            patience = max(0.0, min(times) - time.monotonic()) if times else None
+            select.select([wakes], [], [], min(1.0, patience) if patience is not None else 1.0)
+            for number in _read(wakes):
+                if number in HANDED_ON:
+                    self._due.setdefault(number, time.monotonic() + SAME)
+            ended, status = os.waitpid(self._child, os.WNOHANG)
+            self._look()
+        return status, self._messages()
+
+    def _look(self) -> None:
+        """Take what the child has told; give it the signals that it did not get; end it if it does not leave."""
+        self._reached |= dict.fromkeys(_read(self._caught), time.monotonic())
+        self._text += _read(self._told)
+        if self._deadline is None and "ended" in self._messages():
+            self._deadline = time.monotonic() + LEAVING
+        now = time.monotonic()
+        for number in [number for number, due in self._due.items() if now >= due]:
+            if self._reached.get(number, 0.0) < self._due.pop(number) - 2 * SAME:
+                self._send(number)
+        if self._deadline is not None and now >= self._deadline:
+            self._send(signal.SIGKILL)
+
+    def _messages(self) -> dict[str, str]:
+        lines = self._text.decode(errors="replace").split("\n")[:-1]  # the last one has not come whole
+        return dict(line.split(" ", 1) for line in lines if " " in line)
+
+    def _send(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._child, number)
+
+
+def _read(descriptor: int) -> bytes:
+    """Return what a pipe holds now."""
+    try:
+        return os.read(descriptor, 65536)
+    except BlockingIOError:
+        return b""
+
+
+def _say_sudden_end(number: int, said: str, again: str) -> None:
+    """Say on standard error that the process died by the signal of that ``number`` or, at 0, by itself.
+
+    The child may have died in the middle of a line: on a terminal a progress bar's line goes and the cursor, which the
+    bar has hidden, comes back; elsewhere a new line is begun.
+    """
+    if number == signal.SIGKILL:
+        what = "the command's process was killed, perhaps for want of memory"
+    elif number in HANDED_ON:
+        what = f"the command was stopped by {signal.Signals(number).name} before it had begun"
+    elif number and number != signal.SIGABRT:
+        what = f"the command's process died by {signal.Signals(number).name}"
+    else:
+        what = "the command's process died, as it does when Ray's server (GCS), raylet or agent has died"
+    if os.path.getsize(said):
+        what += f" (what was said last: {said})"
+    else:
+        os.unlink(said)
+    terminal = os.isatty(2)
+    word = "\x1b[1;31merror:\x1b[0m" if terminal and not os.environ.get("NO_COLOR") else "error:"
+    text = ("\r\x1b[K\x1b[?25h" if terminal else "\n") + f"{word} {what}; {again}\n"
+    with contextlib.suppress(OSError):
+        os.write(2, text.encode(errors="backslashreplace"))
+
+
+# --- what a dead command leaves behind ----------------------------------------------------------------------------
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of all descendants whose own parents die; elsewhere than on Linux nothing happens."""
+    if sys.platform == "linux":
+        import ctypes
+
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+
+
+def _end_orphans(before: set[int]) -> None:
+    """End every child that is left, and theirs, but for those of ``before``: parts of Ray, some of which never end."""
+    start = time.monotonic()
+    warned = set[int]()
+    while (left := {*_children()} - before) and time.monotonic() < start + 2 * ORPHANS:
+        late = time.monotonic() > start + ORPHANS
+        for child in left if late else left - warned:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL if late else signal.SIGTERM)
+        warned |= left
+        time.sleep(0.02)
+
+
+def _children() -> Iterator[int]:
+    """Forget the children that have ended, and yield the others."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(status.read_text(errors="replace").rpartition(")")[2].split()[1]) == os.getpid():
+                yield int(status.parent.name)
+
+
+def _remove_sessions(child: int) -> None:
+    """Remove Ray's sessions that a dead child could not remove, see engine/worker/ray/session_folder.py."""
+    for base in {os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(), "/tmp"}:
+        for folder in Path(base).glob(f"fedskew-{child}-*"):
+            from engine.base.owned import remove_made
+
+            remove_made(folder, folder.lstat().st_ino)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""What a command prints, by one rule: results go to standard output, all that is for people to standard error.
+
+With ``--json`` standard output is one JSON object in one line, and nothing else: tables, progress, warnings and what a
+user's code prints go to standard error. A command that is refused or fails prints ``{"error": {...}}`` beside the
+sentence on standard error. docs/scripting.md has the keys of each command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import typer
+from rich.console import Console
+
+from engine.base.errors import ConfigError, FedskewError, RunError
+from engine.base.opening import regular
+from fedskew.cli import child
+
+Json = Annotated[
+    bool,
+    typer.Option("--json", help="print one JSON object to standard output, and all else to standard error"),
+]
+
+WRONG = ("field", "value", "rule", "repair")  # of a ConfigError
+
+
+def plain_console(**options: Any) -> Console:
+    """Return a console for which ``[/red]`` in a folder's name is no markup, and ``:red:`` no picture.
+
+    What is to be bold has a style. Rich's statuses and columns of progress bars read markup all the same: a text that
+    is not the engine's own reaches them as :class:`rich.text.Text`, or with ``markup=False``.
+    """
+    return Console(markup=False, emoji=False, **options)
+
+
+console = plain_console(stderr=True)
+
+
+def say(text: object) -> None:
+    """Print a text for people to standard error, as it is: no line is broken, nothing is coloured."""
+    console.print(text, highlight=False, soft_wrap=True)
+
+
+def print_result(text: str) -> None:
+    """Print what programs read to standard output."""
+    print(text, file=_Object.stream or sys.stdout, flush=True)
+
+
+def print_line(text: str) -> None:
+    """Print a line for people to standard output, or to standard error where that is kept for the object."""
+    if _Object.wanted:
+        say(text)
+    else:
+        print_result(text)
+
+
+def leave_streams_to_ray() -> None:
+    """Let what Ray's threads print go to the file of the libraries' texts, before this process uses Ray."""
+    if child.is_child():
+        console.file, _Object.stream = sys.stderr, _Object.stream or sys.stdout
+        sys.stdout = sys.stderr = open(2, "w", encoding="utf-8", errors="replace", buffering=1, closefd=False)  # noqa: SIM115
+
+
+class _Object:
+    """What has become of this command's JSON object so far."""
+
+    wanted = False
+    printed = False
+    stream: TextIO | None = None  # standard output, where it is kept for the object
+
+
+def json_wanted() -> bool:
+    """Return whether this command was given ``--json``."""
+    return _Object.wanted
+
+
+@contextlib.contextmanager
+def alone_on_stdout(words: Sequence[str]) -> Iterator[None]:
+    """Keep standard output for the object, if ``words``, the command's, ask for one."""
+    _Object.wanted, _Object.printed = "--json" in words, False
+    if not _Object.wanted:
+        yield
+        return
+    _Object.stream = sys.stdout
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _Object.stream = None
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print the command's object in one line, if one is wanted; numbers that are not finite are null."""
+    if _Object.wanted and not _Object.printed:
+        _Object.printed = True
+        print_result(json.dumps(plain(document), allow_nan=False))
+
+
+def plain(value: Any) -> Any:
+    """Return ``value`` as JSON has it: paths and whatever else JSON lacks as text, NaN and infinity as None."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Path) or not callable(getattr(value, "item", None)):
+        return str(value)
+    return plain(value.item())  # a number of numpy's or torch's
+
+
+def print_error(error: FedskewError) -> None:
+    """Print an error as the command's object: kind, sentence, exit code and, of a field, what is wrong with it."""
+    wrong = WRONG if isinstance(error, ConfigError) else ()
+    values = {name: getattr(error, name) for name in wrong}
+    print_ended(type(error).__name__, str(error), error.exit_code, **values)
+
+
+def print_ended(kind: str, message: str, code: int, **wrong: Any) -> None:
+    """Print the object of a command that ended without its own: an error, wrong words, Ctrl-C."""
+    error = {"kind": kind, "message": message, **dict.fromkeys(WRONG), **wrong}
+    print_json({"error": {**error, "exit_code": code}})
+
+
+def unforeseen(error: Exception, log: Path | None = None, again: str = "") -> RunError:
+    """Return an error that was not written for users, such as of a hook, as one sentence with its traceback's place.
+
+    The traceback is added to the end of ``log``, or written to a file of its own; ``again``: how to go on.
+    """
+    text = "".join(traceback.format_exception(error))
+    kept = None
+    if log is not None:
+        with contextlib.suppress(OSError), open(log, "a", encoding="utf-8", opener=regular) as file:
+            file.write(text)
+            kept = log
+    if kept is None:
+        handle, kept = tempfile.mkstemp(prefix="fedskew-", suffix=".txt")
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+    sentence = f"{type(error).__name__}: {error} (the traceback is at the end of {kept})"
+    return RunError(f"{sentence}; {again}" if again else sentence)
