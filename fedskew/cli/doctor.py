@@ -9,11 +9,9 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
-import re
 import shutil
 import socket
 import tempfile
-import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
@@ -22,6 +20,8 @@ from typing import Any, Literal
 
 import torch
 import typer
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from rich.text import Text
 
 import engine
@@ -40,7 +40,6 @@ RUNS = Path("runs")  # the default place of run folders, sweep folders and scali
 GB = 1e9
 LITTLE = 1.0  # GB free, below which a folder for runs is too full to be left unsaid
 STYLES = {"ok": "green", "warn": "yellow", "wrong": "bold red"}
-REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*\(?([^;()]*)\)?\s*(?:;(.*))?")
 EXTRA = "search"  # the extra of pyproject.toml that users install
 RAY_STORE = 10 * GB  # to which Ray lowers its objects' room by itself where shared memory is small, and no further
 CURRENT_CLUSTER = "ray_current_cluster"  # the file in which `ray start` leaves its address
@@ -59,22 +58,24 @@ class Finding:
 def doctor_command() -> None:
     """Say what is installed, what a run here would use, which data sets are found, and what is wrong."""
     findings = list(examine())
-    wrong = sum(found.mark == "wrong" for found in findings)
+    wrong = sum(finding.mark == "wrong" for finding in findings)
     if json_wanted():
-        print_json({"ok": not wrong, "findings": [dataclasses.asdict(found) for found in findings]})
+        print_json({"ok": not wrong, "findings": [dataclasses.asdict(finding) for finding in findings]})
     else:
         _show(findings, wrong)
     raise typer.Exit(1 if wrong else 0)
 
 
 def _show(findings: Sequence[Finding], wrong: int) -> None:
-    out, width = plain_console(), max(len(found.name) for found in findings)
+    out, width = plain_console(), max(len(finding.name) for finding in findings)
     topic = ""
-    for found in findings:
-        if found.topic != topic:
-            topic = found.topic
+    for finding in findings:
+        if finding.topic != topic:
+            topic = finding.topic
             out.print(topic, style="bold", highlight=False)
-        line = Text.assemble("  ", (f"{found.mark:<5}", STYLES[found.mark]), f"  {found.name:<{width}}  {found.text}")
+        line = Text.assemble(
+            "  ", (f"{finding.mark:<5}", STYLES[finding.mark]), f"  {finding.name:<{width}}  {finding.text}"
+        )
         out.print(line, soft_wrap=True, highlight=False)
     out.print({0: "nothing is wrong", 1: "one thing is wrong"}.get(wrong, f"{wrong} things are wrong"), highlight=False)
 
@@ -92,98 +93,50 @@ def examine() -> Iterator[Finding]:
         try:
             yield from check()
         except Exception as error:
-            told = one_line(f"cannot be checked ({type(error).__name__}: {error})")
-            yield Finding("wrong", topic, topic, told)
+            sentence = one_line(f"cannot be checked ({type(error).__name__}: {error})")
+            yield Finding("wrong", topic, topic, sentence)
 
 
 # --- what is installed --------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
-class Declared:
-    """The versions that fedskew is made for, as specifiers such as ``>=2.11,<2.14``."""
-
-    python: str
-    packages: Mapping[str, str]
-    optional: Mapping[str, str]
-
-
-def declared(root: Path | None = None) -> Declared:
-    """Return what ``pyproject.toml`` in ``root`` declares, or the installed package, where there is no such file."""
-    path = (root or Path(engine.__file__).parent.parent) / "pyproject.toml"
-    try:
-        project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
-        python, needs = project["requires-python"], project["dependencies"]
-        needs = [*needs, *(f'{need}; extra == "{EXTRA}"' for need in project["optional-dependencies"][EXTRA])]
-    except (OSError, ValueError, KeyError):
-        python = str(metadata.metadata("fedskew")["Requires-Python"])
-        needs = metadata.requires("fedskew") or []
-    parsed = [requirement(need) for need in needs]
-    packages = {name: tested for name, tested, condition in parsed if not condition}
-    return Declared(python, packages, {name: tested for name, tested, condition in parsed if f'"{EXTRA}"' in condition})
-
-
-def requirement(text: str) -> tuple[str, str, str]:
-    """Return the name, the version specifiers and the condition of a requirement such as ``ray[tune]>=2.55; ...``."""
-    found = REQUIREMENT.fullmatch(text.strip())
-    if found is None:
-        raise ValueError(f"{text!r} is no requirement")
-    return found[1], found[2].replace(" ", ""), (found[3] or "").strip()
-
-
-def release(version: str) -> tuple[int, ...]:
-    """Return the numbers that a version begins with, without zeros at the end: (2, 13) for ``2.13.0+cpu``."""
-    numbers = [int(part) for part in re.findall(r"\d+", re.match(r"[\d.]*", version)[0])]  # pyright: ignore[reportOptionalSubscript]
-    while numbers and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)
-
-
-def is_within(version: str, specifiers: str) -> bool:
-    """Return whether a version fulfils all of ``>=``, ``<`` and ``==`` specifiers, by its release numbers alone."""
-    compare: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
-        ">=": lambda there, bound: there >= bound,
-        "==": lambda there, bound: there == bound,
-        "<": lambda there, bound: there < bound,
-    }
-    there = release(version)
-    return all(compare[how](there, release(bound)) for how, bound in re.findall(r"(>=|==|<)([\d.]+)", specifiers))
-
-
 def check_installed() -> list[Finding]:
-    """Check the versions of fedskew, Python and all packages against those that are declared."""
-    tested = declared()
+    """Check the versions of fedskew, Python and all packages against those that this fedskew is made for."""
+    python = metadata.metadata("fedskew")["Requires-Python"] or ""
+    needs = [Requirement(text) for text in metadata.requires("fedskew") or ()]
+    wanted = [need for need in needs if need.marker is None or need.marker.evaluate({"extra": EXTRA})]
     return [
-        _installed("ok", "fedskew", f"{engine.__version__}, in {Path(engine.__file__).parent}"),
-        check_version("Python", platform.python_version(), tested.python),
-        *(check_version(name, installed(name), specifiers) for name, specifiers in tested.packages.items()),
-        *(check_version(name, installed(name), specifiers, EXTRA) for name, specifiers in tested.optional.items()),
+        Finding("ok", "installed", "fedskew", f"{engine.__version__}, in {Path(engine.__file__).parent}"),
+        check_version("Python", platform.python_version(), python),
+        *(check_version(one.name, installed(one.name), str(one.specifier), one.marker is not None) for one in wanted),
         *check_pair(installed("torch"), installed("torchvision")),
     ]
 
 
-def check_version(name: str, there: str | None, tested: str, extra: str | None = None) -> Finding:
-    """Check one version; a package of an ``extra`` may be missing."""
+def check_version(name: str, there: str | None, tested: str, optional: bool = False) -> Finding:
+    """Check one version against specifiers such as ``>=2.11,<2.14``; an optional package may be missing."""
     repair = f"pip install '{name}{tested}'"
     if there is None:
-        if extra is not None:
-            return _installed("ok", name, f"not installed; only the extra {extra!r} needs it: {repair}")
-        return _installed("wrong", name, f"is missing; {repair}")
-    if not is_within(there, tested):
-        return _installed("wrong", name, f"{there} is outside of the range {tested}; {repair}")
-    return _installed("ok", name, f"{there} ({tested})")
+        if optional:
+            text = f"not installed; only the extra {EXTRA!r} needs it: {repair}"
+            return Finding("ok", "installed", name, text)
+        return Finding("wrong", "installed", name, f"is missing; {repair}")
+    if not SpecifierSet(tested).contains(there, prereleases=True):
+        return Finding("wrong", "installed", name, f"{there} is outside of the range {tested}; {repair}")
+    return Finding("ok", "installed", name, f"{there} ({tested})")
 
 
 def check_pair(torch_version: str | None, torchvision_version: str | None) -> list[Finding]:
     """Check that torchvision is the one that was built for this torch; nothing is found where it is."""
     if torch_version is None or torchvision_version is None:
         return []
-    needs = (requirement(need) for need in metadata.requires("torchvision") or ())
-    built_for = next((tested for name, tested, _ in needs if name == "torch"), "")
-    if is_within(torch_version, built_for):
+    needs = map(Requirement, metadata.requires("torchvision") or ())
+    built_for = next((need.specifier for need in needs if need.name == "torch"), SpecifierSet())
+    if built_for.contains(torch_version, prereleases=True):
         return []
     repair = "install both from the same place, at once"
-    return [_installed("wrong", "torchvision", f"is built for torch{built_for}, not {torch_version}; {repair}")]
+    text = f"is built for torch{built_for}, not {torch_version}; {repair}"
+    return [Finding("wrong", "installed", "torchvision", text)]
 
 
 def installed(name: str) -> str | None:
@@ -192,10 +145,6 @@ def installed(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _installed(mark: Literal["ok", "warn", "wrong"], name: str, text: str) -> Finding:
-    return Finding(mark, "installed", name, text)
 
 
 # --- what would be used -------------------------------------------------------------------------------------
@@ -216,15 +165,15 @@ def check_machine() -> list[Finding]:
 
 def check_cards(driver: Path = Path("/proc/driver/nvidia/version")) -> list[Finding]:
     """Check the cards that torch can use, and whether there is a driver whose cards it cannot use."""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
-        found = cards()
-    if found:
-        lines = [f"{name}, {size / GB:.1f} GB" for name, size in found]
+        usable = cards()
+    if usable:
+        lines = [f"{name}, {size / GB:.1f} GB" for name, size in usable]
         return [Finding("ok", "machine", f"card {number}", line) for number, line in enumerate(lines)]
     if not driver.exists():
         return [Finding("ok", "machine", "cards", "none; everything is computed on the CPU")]
-    reason = one_line(str(told[0].message)) if told else "no card is visible to this process"
+    reason = one_line(str(given[0].message)) if given else "no card is visible to this process"
     if torch.version.cuda is None:
         reason = "this torch is built without CUDA; install one that has it"
     return [Finding("warn", "machine", "cards", f"there is an NVIDIA driver, but torch can use no card: {reason}")]
@@ -249,19 +198,19 @@ def check_settings(steering: str) -> Finding:
 
 def check_ray(patience: float = 2.0) -> list[Finding]:
     """Check which Ray a run with actors would use, and that it answers within ``patience`` seconds."""
-    asked = os.environ.get("RAY_ADDRESS", "")
+    given = os.environ.get("RAY_ADDRESS", "")
     running = current_cluster()
-    if asked in ("", "local"):
+    if given in ("", "local"):
         beside = f"; the one at {running} is used with --address auto" if running and answers(running, patience) else ""
         text = f"a run with actors starts one here, with {cores()} CPUs, on loopback alone{beside}"
         return [Finding("ok", "Ray", "Ray", text), *check_shared_memory()]
     repair = "unset RAY_ADDRESS, or start that Ray"
-    address = running if asked == "auto" else asked.removeprefix("ray://")
+    address = running if given == "auto" else given.removeprefix("ray://")
     if address is None:
-        return [Finding("wrong", "Ray", "Ray", f"RAY_ADDRESS={asked}: no 'ray start' has begun one here; {repair}")]
+        return [Finding("wrong", "Ray", "Ray", f"RAY_ADDRESS={given}: no 'ray start' has begun one here; {repair}")]
     if not answers(address, patience):
-        return [Finding("wrong", "Ray", "Ray", f"RAY_ADDRESS={one_line(asked)}: nothing answers there; {repair}")]
-    return [Finding("ok", "Ray", "Ray", f"RAY_ADDRESS={asked} answers; a run with actors uses it")]
+        return [Finding("wrong", "Ray", "Ray", f"RAY_ADDRESS={one_line(given)}: nothing answers there; {repair}")]
+    return [Finding("ok", "Ray", "Ray", f"RAY_ADDRESS={given} answers; a run with actors uses it")]
 
 
 def current_cluster() -> str | None:
@@ -308,14 +257,14 @@ def check_folders() -> list[Finding]:
     ]
 
 
-def check_folder(name: str, folder: Path, least: float, told: str = "") -> Finding:
+def check_folder(name: str, folder: Path, least: float, more: str = "") -> Finding:
     """Check that ``folder`` can be written, and that ``least`` GB are free."""
     try:
         check_writable(folder, name)
     except ConfigError as error:
         return Finding("wrong", "folders", name, f"{folder.absolute()} {error.rule}")
     free = shutil.disk_usage(nearest_existing(folder)).free / GB
-    text = f"{folder.absolute()}, {free:.1f} GB free{told}"
+    text = f"{folder.absolute()}, {free:.1f} GB free{more}"
     return Finding("ok" if free >= least else "warn", "folders", name, text)
 
 
