@@ -768,7 +768,6 @@ ITS_OWN = {  # opened otherwise, each with its reason
     ("fedskew/cli/output.py", "open"),  # a descriptor
     ("fedskew/lab/paper/sources.py", "bibliography.read_text"),  # this code
     ("fedskew/cli/completion.py", "FILE.read_text"),  # installed beside it; it imports next to nothing
-    ("fedskew/cli/doctor.py", "path.read_text"),  # pyproject.toml of this code
     ("fedskew/lab/pages/__init__.py", "resources.files('fedskew.lab.pages').joinpath(name).read_text"),  # this code
     ("fedskew/lazy.py", "Path(file).with_suffix('.pyi').read_text"),  # this code
     ("engine/data/sources/formats.py", "Image.open"),  # of bytes

@@ -211,4 +211,6 @@ def _remove_sessions(child: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    from fedskew.cli import launcher  # the module that commands know, and not a second one
+
+    launcher.main()
