@@ -211,6 +211,4 @@ def _remove_sessions(child: int) -> None:
 
 
 if __name__ == "__main__":
-    from fedskew.cli import launcher  # the module that commands know, and not a second one
-
-    launcher.main()
+    main()

@@ -217,10 +217,10 @@ def descendants(root: int) -> Iterator[tuple[int, str]]:
             continue
     left = [root]
     while left:
-        for child in parents.get(left.pop(), []):
-            left.append(child)
+        for below in parents.get(left.pop(), []):
+            left.append(below)
             try:
-                yield child, Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
+                yield below, Path(f"/proc/{below}/cmdline").read_text().replace("\0", " ")
             except OSError:
                 continue
 
