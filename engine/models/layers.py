@@ -99,12 +99,11 @@ def norm_layer(norm: Norm, channels: int, group_size: int) -> nn.Module:
     return nn.Identity()
 
 
-def check_norm(norm: str, known: tuple[str, ...], group_size: int, channels: int) -> None:
-    """Raise :class:`ConfigError` unless ``norm`` is known and ``group_size`` divides ``channels``.
+def check_group_size(group_size: int, channels: int) -> None:
+    """Raise :class:`ConfigError` unless ``group_size`` divides ``channels``.
 
     ``channels`` is what the channel numbers of all layers have as their greatest common divisor.
     """
-    require(norm in known, "norm", norm, f"must be one of {', '.join(known)}", f"for example norm={known[0]}")
     require(
         group_size >= 1 and channels % group_size == 0,
         "group_size",

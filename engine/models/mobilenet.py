@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.base.declared import Doc
-from engine.models.layers import DepthwiseConv, MeanPool, Norm, check_norm, norm_layer
+from engine.models.layers import DepthwiseConv, MeanPool, Norm, check_group_size, norm_layer
 from engine.models.model import Model, ModelSpec
 
 STAGES = (  # expansion, channels, blocks, stride of the first
@@ -62,7 +62,7 @@ class MobileNetV2(ModelSpec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_norm(self.norm, ("batch", "group"), self.group_size, channels=8)
+        check_group_size(self.group_size, channels=8)
 
     def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
         stem = nn.Conv2d(shape[0], STEM, 3, padding=1, bias=False)

@@ -12,7 +12,7 @@ from torch import nn
 
 from engine.base.declared import Doc, Ge
 from engine.base.errors import require
-from engine.models.layers import ConvBlock, MeanPool, Norm, PlaneLinear, check_norm, require_pixels
+from engine.models.layers import ConvBlock, MeanPool, Norm, PlaneLinear, check_group_size, require_pixels
 from engine.models.model import Model, ModelSpec
 
 
@@ -66,7 +66,7 @@ class CNN(ModelSpec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_norm(self.norm, ("none", "batch", "group"), self.group_size, channels=32)
+        check_group_size(self.group_size, channels=32)
 
     def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
         return self.with_widths(shape, num_classes, (32, 64, 512))

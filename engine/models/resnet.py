@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.base.declared import Doc
-from engine.models.layers import MeanPool, Norm, check_norm, norm_layer
+from engine.models.layers import MeanPool, Norm, check_group_size, norm_layer
 from engine.models.model import Model, ModelSpec
 
 Shortcut = Literal["conv", "pad"]
@@ -63,7 +63,7 @@ class CifarResNet(ModelSpec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_norm(self.norm, ("batch", "group"), self.group_size, channels=16)
+        check_group_size(self.group_size, channels=16)
 
     def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
         return self.with_widths(shape, num_classes, (16, 32, 64))

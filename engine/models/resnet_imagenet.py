@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.base.declared import Doc
-from engine.models.layers import MeanPool, Norm, check_norm, norm_layer
+from engine.models.layers import MeanPool, Norm, check_group_size, norm_layer
 from engine.models.model import Model, ModelSpec
 from engine.models.resnet import ResidualUnit
 
@@ -64,7 +64,7 @@ class ImageNetResNet(ModelSpec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_norm(self.norm, ("batch", "group"), self.group_size, channels=WIDTHS[0])
+        check_group_size(self.group_size, channels=WIDTHS[0])
 
     def build(self, shape: tuple[int, int, int], num_classes: int) -> Model:
         layers: OrderedDict[str, nn.Module] = OrderedDict()

@@ -473,7 +473,7 @@ def test_bad_fields(values: dict[str, object], sentence: str) -> None:
 
 def test_bad_fields_in_python() -> None:
     """The dataclasses check by themselves, without the registry. Kills: checks left to pydantic."""
-    with pytest.raises(ConfigError, match="norm=layer: must be one of none, batch, group"):
+    with pytest.raises(ConfigError, match="norm=layer: must be 'none', 'batch' or 'group'"):
         CNN(norm="layer")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigError, match="shortcut=b: must be 'conv' or 'pad'"):
         ResNet20(shortcut="b")  # pyright: ignore[reportArgumentType]
