@@ -775,6 +775,7 @@ print(after - before)
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_number_of_classes(tmp_path: Path) -> None:
     """d = 1280, C = 40, every class at each of three clients: 249 MB more of each client's messages than with two
     classes. But for the virtual features themselves a tenth of that must do, whatever a process needs for its first

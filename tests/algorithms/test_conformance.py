@@ -135,7 +135,7 @@ def test_relabelling_clients_changes_nothing_but_the_order_of_sums(
     """Kills: state or data that belongs to a position in the cohort and not to a client."""
     full = {"participation": {}, "local": {"batch_size": 64, "epochs": 2, "lr": 0.1}}  # one batch: order is no matter
     execution = {"actors": 0, "device": "cpu", "precision": "float64"}
-    settings = config(name, ORDER_IS_NO_MATTER.get(name), **full, execution=execution)
+    settings = config(name, ORDER_IS_NO_MATTER.get(name), **full, execution=execution, rounds=2)
     parts = assignment(SIZES)
     turned = Assignment(parts.clients[::-1])
     one = come_to(drive(tmp_path / "a", settings, parts=parts))

@@ -44,6 +44,7 @@ def test_the_pages_are_what_the_command_makes(call: Any, checkout: Path) -> None
         (checkout / page).write_text(text)
 
 
+@pytest.mark.long
 def test_every_claim_has_a_row() -> None:
     """Kills: a sweep, or a claim that the profile paper alone states, that the ledger leaves out; one told twice."""
     rows = ledger(ROOT)

@@ -60,7 +60,7 @@ def check_against_double_backward(net: FlatNet, forward: Jvp) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("train", [True, pytest.param(False, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", VARIANTS)
 def test_equals_double_backward(name: str, train: bool) -> None:
     """Kills: a bias in the tangent, a lost term of a norm's second derivative, statistics of the wrong rows."""
