@@ -79,6 +79,7 @@ def sweep(
     most: seeds, until claims are decided. second_best: the folder in which the best candidates were chosen, or the
     ledger's entry of it. track: who is told as it goes.
     """
+    from engine.sweeps.folder import SweepFolder
     from engine.sweeps.named import load
 
     named = load(name, profile, overrides, SWEEPS)
@@ -86,7 +87,8 @@ def sweep(
         from fedskew.lab.sweeping.tuning import begin_second_best
 
         out = begin_second_best(named, second_best, out, how.to_mapping())
-    return _run(replace(named, most=most), out, how, address, track)
+    place = SweepFolder.for_sweep(named, out).path
+    return _run(replace(named, most=most), place, how, address, track)
 
 
 def resume(folder: Path, address: str | None, retry_failed: bool, track: Sequence[Target] = ()) -> int:
@@ -99,7 +101,7 @@ def resume(folder: Path, address: str | None, retry_failed: bool, track: Sequenc
 
 def _run(
     named: NamedSweep,
-    out: Path | None,
+    place: Path,
     how: How,
     address: str | None,
     track: Sequence[Target],
@@ -107,14 +109,11 @@ def _run(
 ) -> int:
     """Run a sweep, with seeds until each claim is decided if it asks for them, and write its report."""
     from engine.results.loading import load
-    from engine.sweeps.folder import SweepFolder
     from engine.sweeps.observers import SweepObserver, SweepStart
     from fedskew.lab.comparing.verdicts import Verdict, beyond_seeds
     from fedskew.lab.sweeping.deciding import run_until_decided, sentence
     from fedskew.lab.sweeping.live import on_terminal
     from fedskew.lab.sweeping.measuring import measure, run_and_measure
-
-    place = SweepFolder.for_sweep(named, out).path
 
     class CanBeResumed(SweepObserver):
         def on_start(self, start: SweepStart) -> None:
@@ -131,9 +130,9 @@ def _run(
     with tracked(track, place, lambda _, text: say(text)) as look:
         observers = [*on_terminal(console, look), CanBeResumed()]
         if named.most is None:
-            outcome = run_and_measure(named, out, how, address, observers, retry_failed, measured)
+            outcome = run_and_measure(named, place, how, address, observers, retry_failed, measured)
         else:
-            named, outcome, verdicts = run_until_decided(named, out, how, address, observers, retry_failed, measured)
+            named, outcome, verdicts = run_until_decided(named, place, how, address, observers, retry_failed, measured)
         code = _end(named, outcome, address)
         results = load(outcome.folder) if verdicts else None
         for number, verdict in enumerate(verdicts, start=1):
