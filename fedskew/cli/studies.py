@@ -281,7 +281,7 @@ def _show_laws(study: Study, predict: list[int]) -> None:
     if predictions.rows:
         table = Table(*predictions.head, title="predictions", title_justify="left")
         for row in predictions.rows:
-            table.add_row(*row)
+            table.add_row(*map(str, row))
         console.print(table)
     say(f"page    {page}")
     print_json({"folder": study.folder, "page": page, "laws": scaling_page.plain(fitted)})
