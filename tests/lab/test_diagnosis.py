@@ -163,7 +163,7 @@ def test_the_mean_of_the_local_models_is_the_next_global_one(finished: Path) -> 
     after = Checkpoints(finished / "checkpoints", RunFolder(finished).experiment().digest, 1, ("train",))
     with local_models(find(finished, 6)) as models:
         sizes = {client: len(models.assignment.clients[client]) for client in models.clients}
-        mean = sum(models[c]["weights"].astype(np.float64) * n for c, n in sizes.items()) / sum(sizes.values())
+        mean = sum(models[c]["weights"].double().numpy() * n for c, n in sizes.items()) / sum(sizes.values())
     server = after.load(after.paths()[0]).server
     np.testing.assert_allclose(mean, server["weights"].numpy(), rtol=1e-6, atol=1e-7)
 
@@ -329,7 +329,7 @@ def test_matrices_and_norms_are_those_of_the_models(
                 np.testing.assert_allclose(table, hand, atol=1e-6)
         counts = models.assignment.class_counts(models.dataset.train.labels, 10)
         for client, part in found.norms.groupby("client"):
-            head = models[client]["weights"][-(512 * 10 + 10) : -10].reshape(10, 512).astype(np.float64)
+            head = models[client]["weights"][-(512 * 10 + 10) : -10].reshape(10, 512).double().numpy()
             np.testing.assert_allclose(part["norm"], np.linalg.norm(head, axis=1), rtol=1e-12)
             np.testing.assert_array_equal(part["samples"], counts[client])
             own = found.heads.set_index("client")["correlation"][client]
@@ -356,7 +356,7 @@ def test_heads_that_know_their_own_classes(tmp_path: Path, name: str) -> None:
         assert (counts[list(models.clients)] == 0).any()
         for client, part in found.norms.groupby("client"):
             own = np.flatnonzero(counts[client])
-            head = models[client]["weights"][-(12 * 10 + 10) : -10].reshape(10, 12).astype(np.float64)
+            head = models[client]["weights"][-(12 * 10 + 10) : -10].reshape(10, 12).double().numpy()
             wanted = np.full(10, np.nan)
             wanted[own] = np.linalg.norm(head[own if name == "fedrep" else range(len(own))], axis=1)
             np.testing.assert_allclose(part["norm"], wanted, rtol=1e-12)
@@ -379,7 +379,7 @@ class AfterAggregation(LocalModels):
 
     def __getitem__(self, client: int) -> Any:
         each = [LocalModels.__getitem__(self, one) for one in self.clients]
-        return {part: np.mean([model[part] for model in each], axis=0, dtype=np.float32) for part in each[0]}
+        return {part: torch.stack([model[part] for model in each]).mean(0) for part in each[0]}
 
 
 class BeforeTraining(LocalModels):
@@ -389,7 +389,7 @@ class BeforeTraining(LocalModels):
         folder, digest = self.round.folder / "checkpoints", self.round.experiment.digest
         kept = Checkpoints(folder, digest, 1, ("train",))
         server = kept.load(kept.paths()[0]).server
-        return {name: server[name].numpy() for name in ("weights", "buffers")}
+        return {name: server[name] for name in ("weights", "buffers")}
 
 
 @pytest.mark.parametrize("mutant", [AfterAggregation, BeforeTraining])
