@@ -20,10 +20,10 @@ class PhaseResult:
     """The weights that a phase began and ended with.
 
     Attributes:
-        start         [P] the weights before it
-        end           [P] the weights after it
-        buffers       [Q] the buffers after it
-        num_examples  the rows that it trained on
+        start: [P] the weights before it
+        end: [P] the weights after it
+        buffers: [Q] the buffers after it
+        num_examples: the rows that it trained on
     """
 
     start: Tensor
@@ -42,21 +42,21 @@ class LocalRun:
     """The result of a client's local training, from which the algorithm makes its upload.
 
     Attributes:
-        start         [P] the weights that training began with
-        end           [P] the weights that it ended with
-        buffers       [Q] the buffers at the end
-        gradient      [P] of the last phase with ``emit="gradient"``; None if there is none
-        steps         optimizer steps that were really taken
-        accumulation  a_k, such that with plain SGD ``end - start`` is -lr a_k times a constant gradient: the number of
-                      steps, or with momentum the sum of the weights with which their gradients enter, see
-                      :func:`accumulation`
-        num_examples  the client's rows
-        lr            the learning rate of the last phase
-        local         the section that the client trained by; its ``lr`` is that of the first round
-        client        the :class:`Client`
-        net           the :class:`Net` at the end weights, in eval mode
-        rows          rows() yields the client's rows once as :class:`Batch` es, in order, not augmented
-        ends          the :class:`PhaseResult` of each phase that has a name; of several with one name, the last
+        start: [P] the weights that training began with
+        end: [P] the weights that it ended with
+        buffers: [Q] the buffers at the end
+        gradient: [P] of the last phase with ``emit="gradient"``; None if there is none
+        steps: optimizer steps that were really taken
+        accumulation: a_k, such that with plain SGD ``end - start`` is -lr a_k times a constant gradient: the number of
+            steps, or with momentum the sum of the weights with which their gradients enter, see
+            :func:`accumulation`
+        num_examples: the client's rows
+        lr: the learning rate of the last phase
+        local: the section that the client trained by; its ``lr`` is that of the first round
+        client: the :class:`Client`
+        net: the :class:`Net` at the end weights, in eval mode
+        rows: rows() yields the client's rows once as :class:`Batch` es, in order, not augmented
+        ends: the :class:`PhaseResult` of each phase that has a name; of several with one name, the last
     """
 
     start: Tensor

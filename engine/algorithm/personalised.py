@@ -22,8 +22,8 @@ class Personalised(Algorithm):
     """An algorithm whose clients use something other than the server's model.
 
     Attributes:
-        global_model  False: the server's weights alone are no model; the run is evaluated by clients' own models
-        local_labels  True: a head's k-th row is a client's k-th class, whichever that is
+        global_model: False: the server's weights alone are no model; the run is evaluated by clients' own models
+        local_labels: True: a head's k-th row is a client's k-th class, whichever that is
     """
 
     global_model: ClassVar[bool] = True

@@ -18,12 +18,12 @@ class PlannedStage:
     """A stage of the run, with the algorithm of its first round.
 
     Attributes:
-        name            its name in the section ``stages``
-        needs           names of the stages that it goes on from
-        rounds          0: only what the algorithm does before its first and after its last round
-        algorithm       an Algorithm; others may ask only of which class it is
-        algorithm_name  the value of ``algorithm.name``
-        requires        the algorithm's :class:`Requires`
+        name: its name in the section ``stages``
+        needs: names of the stages that it goes on from
+        rounds: 0: only what the algorithm does before its first and after its last round
+        algorithm: an Algorithm; others may ask only of which class it is
+        algorithm_name: the value of ``algorithm.name``
+        requires: the algorithm's :class:`Requires`
     """
 
     name: str
@@ -39,11 +39,11 @@ class Setting:
     """The stage that an algorithm is to run in, with the stages around it and the experiment's model.
 
     Attributes:
-        stage       the algorithm's stage
-        local       the section that clients train by in its first round
-        chain       all stages in order, this one among them
-        model       the specification of the section ``model``
-        model_name  the value of ``model.name``
+        stage: the algorithm's stage
+        local: the section that clients train by in its first round
+        chain: all stages in order, this one among them
+        model: the specification of the section ``model``
+        model_name: the value of ``model.name``
     """
 
     stage: PlannedStage

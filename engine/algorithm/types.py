@@ -29,17 +29,17 @@ class Kind(StrEnum):
     """The kind of an entry, by which the engine checks, slices, counts and stores it.
 
     Members:
-        VECTOR         [P]       a weight vector
-        BODY           [P_body]  its body alone
-        HEAD           [P_head]  its head alone
-        PERSONAL_HEAD  [P_head]  a client's head: kept by its rows for the client's classes, never sent
-        BUFFERS        [Q]       floating buffers
-        SCALAR         []        one number; the server's are written to rounds.parquet
-        MATRIX         [C, C]    numbers of pairs of classes; the server's are written to matrices.parquet
-        MOMENTS        any       sums that stay in float64
-        LOGITS         [..., C]  class scores
-        IMAGES         [N, ...]  rows in input space, or labels that go with them
-        TENSOR         any       anything else in the run's precision: weights of a second network, prototypes
+        VECTOR: [P]       a weight vector
+        BODY: [P_body]  its body alone
+        HEAD: [P_head]  its head alone
+        PERSONAL_HEAD: [P_head]  a client's head: kept by its rows for the client's classes, never sent
+        BUFFERS: [Q]       floating buffers
+        SCALAR: []        one number; the server's are written to rounds.parquet
+        MATRIX: [C, C]    numbers of pairs of classes; the server's are written to matrices.parquet
+        MOMENTS: any       sums that stay in float64
+        LOGITS: [..., C]  class scores
+        IMAGES: [N, ...]  rows in input space, or labels that go with them
+        TENSOR: any       anything else in the run's precision: weights of a second network, prototypes
     """
 
     VECTOR = "vector"
@@ -60,10 +60,10 @@ class Entry:
     """The declaration of an entry, where its kind alone does not say enough.
 
     Attributes:
-        kind     see :class:`Kind`
-        traffic  when the broadcast of it is counted. "round": in every round, for each client of the cohort. "once": at
-                 the start of the stage, for every client, since it does not change within the stage. "derivable":
-                 never, since clients can compute it from what they have
+        kind: see :class:`Kind`
+        traffic: when the broadcast of it is counted. "round": in every round, for each client of the cohort. "once": at
+            the start of the stage, for every client, since it does not change within the stage. "derivable":
+            never, since clients can compute it from what they have
     """
 
     kind: Kind
@@ -80,8 +80,8 @@ class ModelState(NamedTuple):
     """The numbers of one model.
 
     Attributes:
-        weights  [P], body first, head last
-        buffers  [Q], the floating buffers: BatchNorm statistics
+        weights: [P], body first, head last
+        buffers: [Q], the floating buffers: BatchNorm statistics
     """
 
     weights: Tensor
@@ -93,14 +93,14 @@ class ParamLayout:
     """The layout of a weight vector: ``body`` numbers, then ``head`` numbers.
 
     Attributes:
-        body           P_body, the numbers of the body
-        head           P_head, the numbers of the head
-        buffers        Q, the numbers of the floating buffers
-        classes        C
-        features       D, the inputs of the head
-        image          (channels, height, width) of an input
-        has_batchnorm  True if the model has BatchNorm layers
-        units          the numbers of a weight vector up to and with each block of ``Net.tap_names``, ascending
+        body: P_body, the numbers of the body
+        head: P_head, the numbers of the head
+        buffers: Q, the numbers of the floating buffers
+        classes: C
+        features: D, the inputs of the head
+        image: (channels, height, width) of an input
+        has_batchnorm: True if the model has BatchNorm layers
+        units: the numbers of a weight vector up to and with each block of ``Net.tap_names``, ascending
     """
 
     body: int
@@ -144,15 +144,15 @@ class Context:
     """The point that a run has reached. Counted are clients that hold data and are not held out: only they are sampled.
 
     Attributes:
-        round            the global round, from 1, counted on through the stages before; 0 is before the first
-        lr               the clients' learning rate in this round, decay included
-        num_clients      clients in total
-        num_examples     rows of all these clients
-        cohort_size      clients in this round's cohort
-        expected_cohort  its expectation: the count, or clients * fraction; less where not all are available
-        participation    the probability with which a given client takes part in a round
-        layout           the :class:`ParamLayout` of the model
-        stage_round      the round counted from the start of this stage, from 1; 0 is before its first
+        round: the global round, from 1, counted on through the stages before; 0 is before the first
+        lr: the clients' learning rate in this round, decay included
+        num_clients: clients in total
+        num_examples: rows of all these clients
+        cohort_size: clients in this round's cohort
+        expected_cohort: its expectation: the count, or clients * fraction; less where not all are available
+        participation: the probability with which a given client takes part in a round
+        layout: the :class:`ParamLayout` of the model
+        stage_round: the round counted from the start of this stage, from 1; 0 is before its first
     """
 
     round: int
@@ -171,8 +171,8 @@ class Cohort:
     """The clients of a round, in ascending id, which is also the order of everything stacked.
 
     Attributes:
-        ids           the clients' numbers
-        num_examples  the rows of each, in the same order
+        ids: the clients' numbers
+        num_examples: the rows of each, in the same order
     """
 
     ids: tuple[int, ...]
@@ -184,12 +184,12 @@ class Client:
     """The client that a client-side method runs for.
 
     Attributes:
-        num_examples  its rows; a number, or a tensor [] where clients are stacked
-        class_counts  [C] its rows of each class; never leaves the client unless an upload says so
-        context       the :class:`Context` of the round
-        rng           rng(purpose) is a torch generator on the CPU, keyed by (seed, purpose, round, client) and the
-                      phase's name, and consumed in the order of steps
-        phase         the name of the phase that is under way, "" if it has none
+        num_examples: its rows; a number, or a tensor [] where clients are stacked
+        class_counts: [C] its rows of each class; never leaves the client unless an upload says so
+        context: the :class:`Context` of the round
+        rng: rng(purpose) is a torch generator on the CPU, keyed by (seed, purpose, round, client) and the
+            phase's name, and consumed in the order of steps
+        phase: the name of the phase that is under way, "" if it has none
     """
 
     num_examples: Scalar
@@ -204,10 +204,10 @@ class Batch:
     """The rows of one client's step.
 
     Attributes:
-        x       [B, channels, height, width] images, normalised and augmented; [B, length, 1, 1] token ids
-        y       [B] int64 labels
-        client  the :class:`Client` whose rows they are
-        drawn   what ``step_randomness`` and ``step_constants`` returned for this step
+        x: [B, channels, height, width] images, normalised and augmented; [B, length, 1, 1] token ids
+        y: [B] int64 labels
+        client: the :class:`Client` whose rows they are
+        drawn: what ``step_randomness`` and ``step_constants`` returned for this step
     """
 
     x: Tensor
@@ -221,20 +221,20 @@ class Phase:
     """One stretch of local training. ``Phase()`` is what the experiment's ``local`` section says.
 
     Attributes:
-        name       with one, it is ``client.phase`` meanwhile, has random draws of its own, and its result is kept in
-                   ``run.ends``
-        epochs     passes over the rows (for shares of one see :func:`batches_in`); None and ``steps`` None: as
-                   ``local.epochs`` and ``local.steps`` say
-        steps      optimizer steps, in place of ``epochs``
-        repeat     steps on each batch, augmented anew each time, before the next one is drawn
-        trainable  the numbers that are trained; the rest gets no update, no decay, no momentum
-        rows       which of the client's rows: "support" and "query" are disjoint, drawn per (round, client)
-        support    the share of a client's rows that is support, equal in all phases; one row is always query
-        batch      rows of a step; "local": ``local.batch_size``; "full": the exact gradient over all rows
-        lr         the learning rate; None: ``context.lr``
-        features   "cached": the body runs once, in eval mode, without augmentation, and steps train the head
-        emit       "gradient": ends with the gradient of the loss in ``run.gradient``, and takes no step
-        buffers    "keep": buffers stay as they were before the phase
+        name: with one, it is ``client.phase`` meanwhile, has random draws of its own, and its result is kept in
+            ``run.ends``
+        epochs: passes over the rows (for shares of one see :func:`batches_in`); None and ``steps`` None: as
+            ``local.epochs`` and ``local.steps`` say
+        steps: optimizer steps, in place of ``epochs``
+        repeat: steps on each batch, augmented anew each time, before the next one is drawn
+        trainable: the numbers that are trained; the rest gets no update, no decay, no momentum
+        rows: which of the client's rows: "support" and "query" are disjoint, drawn per (round, client)
+        support: the share of a client's rows that is support, equal in all phases; one row is always query
+        batch: rows of a step; "local": ``local.batch_size``; "full": the exact gradient over all rows
+        lr: the learning rate; None: ``context.lr``
+        features: "cached": the body runs once, in eval mode, without augmentation, and steps train the head
+        emit: "gradient": ends with the gradient of the loss in ``run.gradient``, and takes no step
+        buffers: "keep": buffers stay as they were before the phase
     """
 
     name: str = ""
@@ -256,11 +256,11 @@ class Pooled:
     """A cohort's uploads as the server sees them. Means are float64, summed in client order.
 
     Attributes:
-        mean     the mean of each entry of the uploads, weighted by ``Algorithm.weight``
-        weight   the sum of the weights
-        count    uploads in the mean
-        stacked  the single uploads, [count, ...] in client order, if the algorithm sets ``stack_uploads``; or None
-        ids      the clients' numbers, in the order of ``stacked``
+        mean: the mean of each entry of the uploads, weighted by ``Algorithm.weight``
+        weight: the sum of the weights
+        count: uploads in the mean
+        stacked: the single uploads, [count, ...] in client order, if the algorithm sets ``stack_uploads``; or None
+        ids: the clients' numbers, in the order of ``stacked``
     """
 
     mean: Tensors
@@ -278,12 +278,12 @@ class Requires:
     """The conditions under which an algorithm works; each default is none.
 
     Attributes:
-        linear_optimizer  True: it reads ``run.accumulation``, so ``local.optimizer`` must be sgd
-        model             fields of every model (head, projection) and the values they must have
-        no_vmap           the reason, in a clause, why clients of a block are not trained in one pass while a step hook
-                          acts; empty: they are
-        no_tokens         the reason, in a clause, why rows must be pixels or features, which can be averaged; empty:
-                          token ids will do
+        linear_optimizer: True: it reads ``run.accumulation``, so ``local.optimizer`` must be sgd
+        model: fields of every model (head, projection) and the values they must have
+        no_vmap: the reason, in a clause, why clients of a block are not trained in one pass while a step hook
+            acts; empty: they are
+        no_tokens: the reason, in a clause, why rows must be pixels or features, which can be averaged; empty:
+            token ids will do
     """
 
     linear_optimizer: bool = False

@@ -54,7 +54,7 @@ def test_hooks_are_in_two_groups() -> None:
     core, advanced = (text.index(f"Methods inherited from {kind.__module__}.{kind.__name__}:") for kind in KINDS)
     assert core < text.index("upload(self, run") < advanced < text.index("phase_start(self, previous")
     assert len([*members(AdvancedHooks)]) == 12
-    assert "accumulation  a_k, such" in pydoc.plain(pydoc.render_doc(LocalRun))
+    assert "accumulation: a_k, such" in pydoc.plain(pydoc.render_doc(LocalRun))
 
 
 KINDS = (Algorithm, AdvancedHooks)

@@ -231,5 +231,6 @@ def test_its_answers_weigh_what_they_should() -> None:
 @pytest.mark.parametrize("field", ["answer_weight", "feature_weight", "decoder_weight"])
 def test_what_a_field_cannot_be(field: str) -> None:
     """Kills: a student that is driven away from its teachers."""
-    with pytest.raises(ConfigError, match=rf"^{field}=-1: must be at least 0; 0 is none$"):
+    neutral = "0 is none, and asks for no features" if field == "feature_weight" else "0 is none"
+    with pytest.raises(ConfigError, match=rf"^{field}=-1: must be at least 0; {neutral}$"):
         CflAmalgam(**{field: -1})

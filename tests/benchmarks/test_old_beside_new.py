@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from benchmarks import old_beside_new, speed_page
-from benchmarks.common import RESULTS, quartiles
+from benchmarks import old_beside_new
+from benchmarks.common import quartiles
 from benchmarks.old_beside_new import ROOT, Tree, TreeFailed, entry, in_turns, main, unlike
 
 SMALL = [
@@ -167,19 +167,3 @@ def test_a_commit_beside_this_tree(tmp_path: Path, capsys: pytest.CaptureFixture
     assert case["ratio"] == pytest.approx(case["new"]["turns"][0] / case["old"]["turns"][0])
     row = capsys.readouterr().out.splitlines()[-2]
     assert row.count("to") == 3 and f"{case['ratio']:.3f}" in row
-
-
-def test_the_page_has_what_was_measured() -> None:
-    """Kills: figures of another run, or of another commit, than those that are in the repository."""
-    page = speed_page.PAGE.read_text(encoding="utf-8")
-    results = json.loads((RESULTS / "old_beside_new.json").read_text(encoding="utf-8"))
-    assert f"by commit {results['old']['revision']}," in page
-    for name, case in results["cases"].items():
-        old, new = (
-            f"{1e3 * tree['seconds_per_round']:.1f} ({' to '.join(f'{1e3 * one:.1f}' for one in tree['quartiles'])})"
-            for tree in (case["old"], case["new"])
-        )
-        low, high = case["ratio_quartiles"]
-        workload, _, place = name.partition("-")
-        label = f"{workload}, two actors" if place else workload
-        assert f"| {label} | {old} | {new} | {case['ratio']:.2f} ({low:.2f} to {high:.2f}) |" in page

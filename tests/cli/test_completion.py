@@ -95,8 +95,9 @@ def test_it_is_light() -> None:
 
 
 @pytest.mark.skipif(BASH is None, reason="needs bash")
-def test_in_a_real_bash(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_in_a_real_bash(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a script for another variable or program than the one that answers; a program that runs the command."""
+    monkeypatch.setattr("shellingham.detect_shell", lambda *_: ("bash", BASH))  # whatever this process was begun by
     command: Any = typer.main.get_command(app)
     with pytest.raises(SystemExit, match="0"):
         command.main(["--show-completion", "bash"], prog_name="fedskew")

@@ -37,6 +37,10 @@ def nothing(d: int, b: int) -> int:
     return 0
 
 
+def prototypes(d: int, b: int) -> int:
+    return CLASSES * (16 + 1)
+
+
 def body(d: int, b: int) -> int:
     return d - CLASSES * HEAD_ROW + b
 
@@ -94,6 +98,17 @@ TABLE: list[tuple[str, Row]] = [
         Row(down=lambda d, b: d + b + DCGAN, server=lambda d, b: d + b + 8 * DCGAN, fields={"generator": "dcgan"}),
     ),
     ("fedser", Row()),  # O-R8
+    ("feddyn", Row(client=lambda d, b: d, server=lambda d, b: d)),  # g_k, and h
+    ("fedadam", Row(server=lambda d, b: 2 * d)),  # two moments
+    ("fedyogi", Row(server=lambda d, b: 2 * d)),
+    ("fedntd", Row()),
+    ("fedlc", Row()),
+    ("fedrs", Row()),
+    # Prototypes of the classes, and which there are, or their weights; weights travel once.
+    ("fedproto", Row(prototypes, prototypes, client=model, server=prototypes)),
+    ("fedrod", Row(client=lambda d, b: CLASSES * HEAD_ROW)),  # its head has all rows
+    # BatchNorm has as many scales and shifts as running statistics, all of them a client's own.
+    ("fedbn", Row(down=lambda d, b: d - b, up=lambda d, b: d - b, client=lambda d, b: 2 * b, server=lambda d, b: d)),
     ("clsprox", Row()),
     ("clsnorm", Row()),
     # A gradient of the body; the server keeps Adam's two moments of it and counts its steps.
