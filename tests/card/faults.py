@@ -69,10 +69,10 @@ FAULTS = (
         changes=ADAM,
     ),
     Fault(
-        "an upload as an array of the card's",
-        "_own(tensor.detach().cpu()).numpy()",
-        "_own(tensor.detach()).numpy()",
-        "numpy",
+        "an upload that stays on the card",
+        "tensor = tensor.detach().cpu()\n    whole =",
+        "tensor = tensor.detach()\n    whole =",
+        "same device",
     ),
     Fault(
         "an identity that is made on the CPU",
@@ -138,8 +138,8 @@ FAULTS = (
     ),
     Fault(
         "uploads that are read before they have come",
-        "_own(tensor.detach().cpu()).numpy()",
-        '_own(tensor.detach().to("cpu", non_blocking=True)).clone().numpy()',
+        "tensor = tensor.detach().cpu()\n    whole =",
+        'tensor = tensor.detach().to("cpu", non_blocking=True).clone()\n    whole =',
         "other numbers|finite",
     ),
     # --- captures ---

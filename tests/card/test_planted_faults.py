@@ -23,7 +23,11 @@ Sound = tuple[Driven, Driven, Counts]  # on the CPU; on the card, and what it as
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Fault], Sound]:
-    """The runs of a fault's setting by the code as it is, once for all faults that have it."""
+    """The runs of a fault's setting by the code as it is, once for all faults that have it.
+
+    What a process does on the card for the first time it counts once: so a run that nobody counts comes before them.
+    """
+    on_card(tmp_path_factory.mktemp("first"), "fedavg", "loop")
 
     @cache
     def once(setting: str, number: int) -> Sound:
