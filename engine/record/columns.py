@@ -1,7 +1,7 @@
 """Every column of a run's tables: its name, its Arrow type, its unit and what it holds.
 
-The tables of results are made of these columns (``engine/results/frames/frame_columns.py``), and the metrics of whole
-runs are in ``metrics.py``: nothing else says what a number is.
+The tables of results are made of these columns (``engine/results/frames/frame_columns.py``); the metrics of whole runs
+are in ``metrics.py``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The one reader of what runs and sweeps have kept: their trials, rounds, clients and classes as tables.
 
-It offers ``load`` (a folder as :class:`Results`), ``load_results`` (any number of folders as :class:`Frames`) and what
-a sweep declares of a paper (``Claim``, ``PaperTable``, ``Published``). Read ``trials.py`` first (the figures of a
-trial), then ``results.py``.
+It offers ``load`` (a folder as :class:`Results`) and what a sweep declares of a paper (``Claim``, ``PaperTable``,
+``Published``); any number of folders as tables are in ``frames/``. Read ``trials.py`` first (the figures of a trial),
+then ``results.py``.
 
 results = load(Path("runs/drift.fedprox_mu-laptop-0123456789ab"))
 results.settings()                  # mean, spread and interval of every setting
