@@ -146,7 +146,9 @@ def _default(field: Any) -> Any:
 
 def _declared(kind: type, name: str, default: Any) -> Declared:
     hints = [(owner, _hint(owner, name)) for owner in kind.__mro__ if name in inspect.get_annotations(owner)]
-    owner, hint = next(((owner, hint) for owner, hint in hints if _says_something(hint)), hints[0])
+    # What the class above says holds while the type is the same, as where only the default is another one.
+    same = [(owner, hint) for owner, hint in hints if hints[0][1] is Any or _plain(hint) == _plain(hints[0][1])]
+    owner, hint = next(((owner, hint) for owner, hint in same if _says_something(hint)), hints[0])
     return Declared(name, hint, default, owner)
 
 
@@ -158,6 +160,14 @@ def _hint(owner: type, name: str) -> Any:
         return get_type_hints(scope, module, dict(vars(owner)), include_extras=True)[name]
     except (NameError, KeyError):
         return Any
+
+
+def _plain(hint: Any) -> Any:
+    """Return a type without what is said of it."""
+    if get_origin(hint) is Annotated:
+        return _plain(get_args(hint)[0])
+    members = frozenset(map(_plain, _members(hint)))
+    return (get_origin(hint) in (tuple, list), members) if members else hint
 
 
 def _says(hint: Any) -> tuple[Any, ...]:

@@ -31,7 +31,7 @@ def _write(node: ast.AST, parts: list[str]) -> None:
     """
     parts.append(type(node).__name__)
     for name in node._fields:
-        if name == "annotation" and isinstance(node, ast.AnnAssign):
+        if name == "annotation" and isinstance(node, ast.AnnAssign) and not _is_no_field(node):
             continue
         value = getattr(node, name, None)
         if isinstance(value, ast.AST):
@@ -66,7 +66,7 @@ def _write_named(node: Any, parts: list[str]) -> None:
     parts.append(f"({type(node).__name__}")
     for name in node._fields:
         value = getattr(node, name, None)
-        if name == "annotation" and isinstance(node, ast.AnnAssign):
+        if name == "annotation" and isinstance(node, ast.AnnAssign) and not _is_no_field(node):
             continue
         if value is None and not isinstance(node, ast.Constant):
             continue
@@ -74,6 +74,11 @@ def _write_named(node: Any, parts: list[str]) -> None:
             parts.append(name)
             _write_named(one, parts)
     parts.append(")")
+
+
+def _is_no_field(node: ast.AnnAssign) -> bool:
+    """Return whether an annotation decides what a dataclass makes of it: ``ClassVar`` is no field of its instances."""
+    return ast.unparse(node.annotation).partition("[")[0].rpartition(".")[2] in ("ClassVar", "InitVar")
 
 
 def _that_count(nodes: list[Any], docstring: bool) -> list[Any]:
@@ -91,7 +96,7 @@ def _is_text(statement: ast.stmt) -> bool:
 def _computes_nothing(statement: ast.stmt) -> bool:
     """Tell ``log.info(...)``, ``log = logging.getLogger(...)`` and ``import logging`` from statements that compute."""
     if isinstance(statement, ast.ImportFrom):
-        return statement.module in WORDS_OF_FIELDS
+        return statement.module in WORDS_OF_FIELDS and not statement.level
     if isinstance(statement, ast.Import):
         return [alias.name for alias in statement.names] == ["logging"]
     if isinstance(statement, ast.Assign):

@@ -46,16 +46,11 @@ def valid(table: pa.Table) -> pa.Table:
     return table
 
 
-def read(path: Path, columns: Sequence[str] | None = None, all_there: bool = True) -> pa.Table:
-    """Read the whole file, or some of its columns; raises as :func:`open_plain` and :func:`valid` do.
-
-    all_there: a column that the file lacks is an error; otherwise it is left out.
-    """
+def read(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read the whole file, or some of its columns; raises as :func:`open_plain` and :func:`valid` do."""
     with opened(path) as file:
         lacking = set(columns or ()) - {*file.schema_arrow.names}
-        if lacking and not all_there:
-            columns = [name for name in columns or () if name not in lacking]
-        elif lacking:
+        if lacking:
             raise pa.ArrowInvalid(f"it has no column {min(lacking)!r}")
         table = valid(file.read(columns=None if columns is None else list(columns), use_threads=False))
     # Without the notes by which pandas would make columns an index, or of another type than they are stored as.

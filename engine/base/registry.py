@@ -307,9 +307,12 @@ class Checked:
         kind = type(self)
         names, adapter = _checked(kind)
         try:
-            adapter.validate_python({name: getattr(self, name) for name in names})
+            values = adapter.validate_python({name: getattr(self, name) for name in names})
         except pydantic.ValidationError as error:
             raise config_error(error, fields=declared(kind)) from None
+        for name, value in values.items():
+            if isinstance(getattr(self, name), str) and not isinstance(value, str):  # "0.1" for a number
+                object.__setattr__(self, name, value)
 
 
 @cache

@@ -129,8 +129,14 @@ def floats(entries: Mapping[str, Tensor]) -> int:
 
 
 def copied(entries: Tensors, device: torch.device) -> Tensors:
-    """Copies on a device, also where the entries are there already: a write to them reaches nobody else."""
-    return {name: tensor.to(device, copy=True) for name, tensor in entries.items()}
+    """Copies on a device, also where the entries are there already: a write to them reaches nobody else.
+
+    Contiguous and without a graph, as what has come over Ray's wire is: products of other strides have other bits.
+    """
+    return {
+        name: tensor.detach().to(device, copy=True, memory_format=torch.contiguous_format)
+        for name, tensor in entries.items()
+    }
 
 
 def at_rest(entries: Tensors) -> Tensors:

@@ -220,7 +220,7 @@ class RunFolder:
         return Table(self.path / f"{table}.parquet", SCHEMAS[table]).frame()
 
     def arrow(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Read the table of that name, or some of its columns, as far as written; columns that it lacks are null."""
+        """Read the table of that name, as far as written, or some of its columns, see :meth:`Table.arrow`."""
         return Table(self.path / f"{table}.parquet", SCHEMAS[table]).arrow(columns)
 
     # --- the summary ------------------------------------------------------------------------------------

@@ -92,13 +92,16 @@ class Table:
             return frames[0] if frames else self.schema.empty_table().to_pandas()
 
     def arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return what :meth:`frame` does in the columns of the schema, or these; those that came later are null."""
+        """Return what :meth:`frame` does in the columns of the schema, of which those that came later are null.
+
+        columns: these alone, all of which must be there.
+        """
         names = [*(self.schema.names if columns is None else columns)]
         wanted = pa.schema([self.schema.field(name) for name in names])
         while True:
             paths = [self.path, *self._parts()] if self.path.exists() else []
             try:
-                read = (parquet.read(one, names, all_there=False) for one in paths)
+                read = (parquet.read(one, columns and names) for one in paths)
                 return pa.concat_tables([wanted.empty_table(), *(self._whole(one, wanted) for one in read)])
             except FileNotFoundError:  # just folded
                 continue

@@ -13,7 +13,7 @@ import torch
 
 from engine.algorithm import Context, Kind, Merge, Tensors
 from engine.client.blocks import cut_blocks
-from engine.client.entries import floats
+from engine.client.entries import copied, floats
 from engine.client.messages import ComputeJob, Handle, MapJob
 from engine.client.sums import WeightedSum
 from engine.record.tables import Table
@@ -87,7 +87,7 @@ class EveryClient:
             numbers |= {client: (up, down) for client, up in zip(call.args[0], mapped.floats_up, strict=True)}
             for answer in mapped.results:
                 if callable(reduce):
-                    merged = reduce(merged, answer) if merged else answer
+                    merged = reduce(merged, answer) if merged else copied(answer, torch.device("cpu"))
                 elif reduce == "sum":
                     total.add(answer)
                 else:
@@ -115,4 +115,4 @@ class ServerSide:
         job = ComputeJob(fn, self._context.round)
         call = Call(label="server-side training", args=())
         [made] = self._pool.run("compute", shared, job, [call], f"round {job.round}")
-        return made
+        return copied(made, torch.device("cpu"))  # of a worker in this process it may be what it goes on with

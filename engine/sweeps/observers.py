@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +69,9 @@ class Observers(SweepObserver):
                 self._observers.remove(observer)
                 name, text = type(observer).__name__, " ".join(str(error).split())[:200]
                 log.error("%s raised in %s, and is told no more (%s)", name, event, text, exc_info=True)
+                if event != "on_end":
+                    with suppress(Exception):
+                        observer.on_end()  # a terminal, say, is to be left as it was
 
 
 class TrialEvents(tune.Callback):

@@ -28,8 +28,8 @@ class Mlflow:
 
     def __init__(self, place: str) -> None:
         """``place``: a URI that MLflow knows, or a folder, in which ``mlflow.db`` and ``artifacts/`` are put."""
-        for name, value in PATIENCE.items():
-            os.environ.setdefault(name, value)
+        self._lent = [name for name in PATIENCE if name not in os.environ]
+        os.environ.update({name: PATIENCE[name] for name in self._lent})
         artifacts = None
         if "://" not in place and place != "databricks":
             folder = Path(place).resolve()
@@ -72,7 +72,8 @@ class Mlflow:
         self._client.set_tag(run, PROGRESS, progress.to_json())  # last: an end that was cut short is told again
 
     def close(self) -> None:
-        """Nothing is kept back."""
+        for name in self._lent:  # a user's own calls are to wait as they did
+            os.environ.pop(name, None)
 
     def _log(self, record: Record, **items: list[Any]) -> None:
         for kind, values in items.items():

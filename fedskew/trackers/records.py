@@ -17,7 +17,9 @@ from engine.base import safe_yaml
 from engine.base.errors import RunFolderError
 from engine.base.opening import read_bytes, read_text
 from engine.record.columns import SCHEMAS
+from engine.record.numerics import UNKNOWN
 from engine.record.run_folder import RunFolder
+from engine.record.stage_hashes import CODE
 from engine.record.sweep_files import RECORD, read_plan, read_record
 
 TABLES = ("rounds", "evaluations")  # whose numbers are told
@@ -123,10 +125,12 @@ class Push:
             return
         if not isinstance(sweep.get("axes"), list) or "digest" not in sweep:
             raise RunFolderError(f"{self._folder / 'sweep.yaml'} cannot be read as a sweep (it has no axes or digest)")
+        trials = dict(_trials(self._folder))
+        if not trials and sweep.get(CODE, UNKNOWN) == UNKNOWN:
+            return  # its sides are tuned first: its key is not known yet
         record = sweep_record(self._folder, sweep)
         self._tell(record, None, lambda _: None)
         copies = isinstance(sweep.get("scheduler"), dict) and sweep["scheduler"].get("name") == "pbt"
-        trials = dict(_trials(self._folder))
         for path, trial in trials.items():
             if trial["status"] == "running" and (copies or "setting" not in trial):
                 continue  # until its end a copy of another trial may take the place of its rows
@@ -151,8 +155,9 @@ class Push:
                 self.points += len(points)
         end = end_of(last)
         if end is not None and end.digest != known.end:
-            self._known[record.key] = progress = Progress(known.rows, end.digest)
+            progress = Progress(known.rows, end.digest)
             self._tracker.end(record, end, progress)
+            self._known[record.key] = progress  # not before: an end that failed is told again
 
 
 # --- runs and trials ------------------------------------------------------------------------------------

@@ -199,6 +199,7 @@ class _Thread:
         except Exception as error:  # whatever a library, a network or a server does
             self._points += self._push.points - before if self._push else 0
             self._close()
+            self._push = None  # what the tracker has is asked anew
             return described(error)
         self._points += self._push.points - before
         return ""
@@ -210,8 +211,6 @@ class _Thread:
                 tracker.close()
         except Exception as error:
             self._error = self._error or described(error)
-        if self._error:
-            self._push = None
 
 
 def described(error: Exception) -> str:

@@ -14,16 +14,12 @@ from engine.base.files import write_atomically
 from engine.base.opening import read_text
 from fedskew.trackers.records import End, Point, Progress, Record
 
-# Where the user has said nothing else: nothing leaves the machine, and nothing is printed.
-QUIET = {"WANDB_MODE": "offline", "WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true"}
-
 
 class WandB:
     """A folder of W&B runs: ``wandb/offline-run-DATE-ID/`` in it, and ``fedskew/ID.json``: how much of each is told."""
 
     def __init__(self, place: str) -> None:
-        for name, value in QUIET.items():
-            os.environ.setdefault(name, value)
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # nothing leaves the machine unasked
         self._place = Path(place).resolve()
         (self._place / "fedskew").mkdir(parents=True, exist_ok=True)
         self._runs: dict[str, Any] = {}
@@ -63,7 +59,7 @@ class WandB:
             kind = record.tags["fedskew.kind"]
             settings = wandb.Settings(
                 root_dir=str(self._place), console="off", silent=True, disable_git=True, save_code=False,
-                x_disable_stats=True, x_disable_meta=True,
+                x_disable_stats=True, x_disable_meta=True, mode=os.environ.get("WANDB_MODE", "offline"),
             )  # fmt: skip
             self._runs[record.key] = run = wandb.init(
                 project=os.environ.get("WANDB_PROJECT", "fedskew"),

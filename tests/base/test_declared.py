@@ -105,6 +105,33 @@ def test_what_annotations_say_is_in_no_hash(digest: Any) -> None:
     assert len({digest(SAID), *map(digest, others)}) == 5
 
 
+@pytest.mark.parametrize("digest", [digest_of, portable_digest_of])
+def test_what_computes_is_in_the_hash(digest: Any) -> None:
+    """Kills: a field that becomes none of the class's, or a module of the user's own with a known name, unseen."""
+    assert digest("class A:\n    x: ClassVar[int] = 1\n") != digest("class A:\n    x: int = 1\n")
+    assert digest("from .typing import f\n") != digest("from .typing import g\n")
+    assert digest("from typing import Any\n") == digest("from typing import Annotated\n")
+
+
+@dataclass(frozen=True)
+class Maybe(FedProx):
+    mu: float | None = None  # type: ignore[assignment]  # what FedProx says of a number does not hold
+
+
+@dataclass(frozen=True)
+class Stronger(FedProx):
+    mu: float = 1.0
+
+
+def test_a_field_declared_again_keeps_its_range_while_its_type_is_the_same() -> None:
+    """Kills: a subclass whose own default its base's range refuses; one that forgets the range; a text for a number
+    that is kept as a text, and fails in a client's first step."""
+    assert Maybe().mu is None
+    with pytest.raises(ConfigError, match="must be at least 0"):
+        Stronger(mu=-1.0)
+    assert FedProx(mu="0.1").mu == 0.1  # type: ignore[arg-type]
+
+
 def test_everything_that_ships_says_what_it_is() -> None:
     """Kills: a field of an experiment that the config page, the schema and the Tab key know nothing of."""
     sections: dict[str, type] = dict(SECTIONS)

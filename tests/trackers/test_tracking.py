@@ -71,9 +71,9 @@ def said_by(lines: list[str]) -> tracking.Say:
     return lambda level, text: lines.append(f"{logging.getLevelName(level)} {text}")
 
 
-@pytest.mark.parametrize("first_failures", [0, 1, 5])
+@pytest.mark.parametrize(("hook", "first_failures"), [("log", 0), ("log", 1), ("log", 5), ("end", 1)])
 def test_what_a_tracker_misses_is_told_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_failures: int, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: str, first_failures: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Kills: a failure that ends the following, or is told of at each try; numbers that are told twice after one; the
     last rows, or the end, that are not told; a password in the log."""
@@ -83,16 +83,19 @@ def test_what_a_tracker_misses_is_told_later(
     told = threading.Event()
 
     def fails(what: str) -> bool:
-        failed = what == "log" and next(failures, None) is not None
+        failed = what == hook and next(failures, None) is not None
         if what == "log" and not failed:
             told.set()
         return failed
 
     kept, lines = listens(monkeypatch, fails), list[str]()
+    if hook == "end":
+        ended.rename(run / "summary.json")
     with caplog.at_level("WARNING", logger="fedskew"), tracked([PLACE], run, said_by(lines)) as look:
         look()
         assert told.wait(60)
-        ended.rename(run / "summary.json")  # it ends while nobody looks
+        if hook == "log":
+            ended.rename(run / "summary.json")  # it ends while nobody looks
     assert {step for key, step in (one for one in kept if isinstance(one, tuple)) if key == "rounds/lr"} == {1, 2, 3}
     assert kept["ended"] == "stopped" and kept["closed"]
     assert len(lines) == 1 and lines[0].startswith("INFO tracked    mlflow:http://127.0.0.1:9: ")

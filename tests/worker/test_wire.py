@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from engine.client.entries import copied
 from engine.client.messages import ClientFailure, TrainResult
 from engine.worker.ray.wire import from_wire, received, to_wire
 
@@ -38,3 +39,13 @@ def test_a_block_comes_back_as_it_was_sent() -> None:
     assert again.sum.clients == 1 and again.stacked[0]["weights"].tolist() == [1, 1]
     for name, tensor in block.sum.uploads.items():
         assert torch.equal(again.sum.uploads[name], tensor) and again.sum.uploads[name].dtype == tensor.dtype
+
+
+def test_entries_have_one_layout_in_process_and_on_the_wire() -> None:
+    """Kills: a transposed matrix that keeps its strides in process and loses them on the wire: its products differ in
+    bits; a graph that a copy brings along."""
+    matrix = torch.arange(6.0).reshape(2, 3).requires_grad_().t()
+    (here,) = copied({"m": matrix}, torch.device("cpu")).values()
+    (there,) = received(to_wire({"m": matrix}), torch.device("cpu")).values()
+    assert here.stride() == there.stride() and torch.equal(here, there)
+    assert not here.requires_grad and here.data_ptr() != matrix.data_ptr()

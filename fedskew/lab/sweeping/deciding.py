@@ -22,7 +22,7 @@ from engine.results.statistics import CONFIDENCE
 from engine.sweeps.definition import Optuna
 from engine.sweeps.folder import SweepFolder
 from engine.sweeps.named import NamedSweep
-from engine.sweeps.observers import SweepObserver
+from engine.sweeps.observers import Observers, SweepObserver
 from engine.sweeps.options import How
 from engine.sweeps.running import SweepResult
 from fedskew.lab.comparing.intervals import fewest
@@ -87,8 +87,9 @@ def run_until_decided(
         if not seeds:
             return named, outcome, verdicts
         named = named.grown((*named.added, *seeds))
-        for observer in observers:
-            observer.on_message(f"{len(undecided)} of {len(verdicts)} claims undecided: {_added(seeds)}")
+        Observers(observers).tell(
+            "on_message", f"{len(undecided)} of {len(verdicts)} claims undecided: {_added(seeds)}"
+        )
 
 
 def _next(named: NamedSweep, outcome: SweepResult, most: int) -> tuple[int, ...]:
