@@ -57,9 +57,10 @@ class WandB:
             import wandb
 
             kind = record.tags["fedskew.kind"]
+            mode: Any = os.environ.get("WANDB_MODE", "offline")
             settings = wandb.Settings(
                 root_dir=str(self._place), console="off", silent=True, disable_git=True, save_code=False,
-                x_disable_stats=True, x_disable_meta=True, mode=os.environ.get("WANDB_MODE", "offline"),
+                x_disable_stats=True, x_disable_meta=True, mode=mode,
             )  # fmt: skip
             self._runs[record.key] = run = wandb.init(
                 project=os.environ.get("WANDB_PROJECT", "fedskew"),
