@@ -36,18 +36,23 @@ ACTORS = (1, 2, 3, 4, 6)
 NODES = 2
 OFF = 0.15  # a prediction may be off by that share
 # The same work for every number of actors, which all divide the 12 blocks alike, and as many actors on each node.
-EXPERIMENT = ["participation.count=48", "partition.clients=200", "execution.block=4", "execution.cpus_per_actor=1"]
+COHORT = 48
+EXPERIMENT = [
+    f"participation.count={COHORT}",
+    "partition.clients=200",
+    "execution.block=4",
+    "execution.cpus_per_actor=1",
+]
 
 
 def study(address: str, folder: Path, options: argparse.Namespace) -> dict[int, list[float]]:
     """Measure strong scaling: rounds per second of each turn, by actors."""
     command = [sys.executable, "-m", "fedskew.cli.main", "scale", *EXPERIMENT, *options.overrides]
     command += ["--address", address, "--output", str(folder), "--actors", ",".join(map(str, ACTORS))]
-    command += ["--models", "mlp", "--clients-per-round", "48", "--blocks", "4"]
     subprocess.run([*command, "--turns", str(options.turns), "--seconds", str(options.seconds)], check=True)
     rates: dict[int, list[float]] = {}
     for row in pq.read_table(folder / "scaling.parquet").to_pylist():
-        if "strong" in row["sweeps"]:
+        if row["clients"] == COHORT:
             rates.setdefault(row["actors"], []).append(row["rounds_per_second"])
     return rates
 

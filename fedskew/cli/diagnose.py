@@ -93,7 +93,7 @@ def _show(diagnosis: Diagnosis) -> None:
     ):
         table = Table(*sheet.head, title=title, title_justify="left")
         for row in sheet.rows:
-            table.add_row(*map(str, row))
+            table.add_row(*(cell.text for cell in row))
         console.print(table)
 
 

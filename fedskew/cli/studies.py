@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -20,18 +19,14 @@ from engine.base.errors import ConfigError, require
 from engine.base.files import write_atomically
 from engine.base.writable import check_writable
 from engine.experiment import CHOICES, Experiment
-from engine.models import MODELS
 from fedskew.cli.naming import Address, Profile, What, find_experiment, is_name, joined, overridden
 from fedskew.cli.output import console, leave_streams_to_ray, print_json, say
 
 if TYPE_CHECKING:
     from engine.models.cost import ModelCost
     from fedskew.lab.floor.measured import MeasuredFloor
-    from fedskew.lab.scaling.measure import EngineBench
-    from fedskew.lab.scaling.plan import Block, Setting
-    from fedskew.lab.scaling.study import Study
+    from fedskew.lab.scaling.study import Setting, Study
 
-T = TypeVar("T")
 AsOfRun = Annotated[
     list[str] | None,
     typer.Argument(callback=joined, help="as of run: a YAML file, a name, a cell or a trial, then key=value pairs"),
@@ -206,16 +201,13 @@ def tune(experiment: Experiment, rounds: int, output: Path) -> None:
 def scale_command(
     what: AsOfRun = None,
     actors: Annotated[str | None, typer.Option(help="0,1,2,...; 0: in process; none: up to the cores")] = None,
-    clients: Annotated[str | None, typer.Option("--clients-per-round", help="8,16,...")] = None,
-    blocks: Annotated[str | None, typer.Option(help="clients in a block: auto,1,4,...")] = None,
-    models: Annotated[str | None, typer.Option(help="names: logistic,mlp,...")] = None,
     predict: Annotated[str | None, typer.Option(help="actors to predict for: 8,64; none: twice, four times")] = None,
-    turns: Annotated[int, typer.Option(help="of each setting")] = 5,
+    turns: Annotated[int, typer.Option(help="of each setting")] = 3,
     seconds: Annotated[float, typer.Option(help="of a turn, about; at least one round")] = 2.0,
     output: Annotated[Path | None, typer.Option(help="the study's folder; none: runs/scale-<name>-<hash>")] = None,
     address: Address = None,
 ) -> None:
-    """Measure rounds per second over actors, cohort, block and model; fit a scaling law and say what it predicts.
+    """Measure rounds per second over actors; fit a scaling law and say what it predicts.
 
     Without a name the experiment is ``scaling``, fitted to the machine.
     """
@@ -224,53 +216,41 @@ def scale_command(
     experiment, _ = find_experiment(overrides.pop(0) if has_name else "scaling", "laptop", overrides)
     if experiment is None:  # a sweep without a cell: its cells are listed
         return
-    from fedskew.lab.scaling import measure as scaling_runs
-    from fedskew.lab.scaling.plan import Wanted, actors_for, make_plan
-    from fedskew.lab.scaling.study import Study
+    from fedskew.lab.scaling import study as scaling
 
-    require(turns >= 1, "--turns", turns, "must be at least 1", "5 turns give a fair interval")
+    require(turns >= 1, "--turns", turns, "must be at least 1", "3 turns give an interval")
     require(turns <= MOST_TURNS, "--turns", turns, f"must be at most {MOST_TURNS}", "lower it")
     require(seconds > 0, "--seconds", seconds, "must be above 0", "for example --seconds 2")
     require(seconds <= 3600, "--seconds", seconds, "must be at most an hour", "for example --seconds 2")
     if output is not None:
         check_writable(output, "--output")
-    counts = numbers("--actors", actors)
-    wanted = Wanted(
-        clients=numbers("--clients-per-round", clients),
-        blocks=listed("--blocks", blocks, _block),
-        models=listed("--models", models, str),
-        turns=turns,
-        seconds=seconds,
-    )
-    for name in wanted.models or ():
-        MODELS.fields(name)  # refuses an unknown one before data are read
-    wished = numbers("--predict", predict)
+    counts, wished = numbers("--actors", actors), numbers("--predict", predict)
     for count in wished or ():
         require(count >= 1, "--predict", count, "must be at least 1", "the laws are of actors, not of this process")
     execution = experiment.override(overrides).execution
     with console.status("machine and data"):
-        machine = scaling_runs.look_around(execution, address)
-        room = scaling_runs.room_for(machine, execution)
-        chosen = counts or actors_for(room, in_process=scaling_runs.runs_in_process(execution))
-        scaling_runs.check_room(chosen, room, address)
+        machine = scaling.look_around(execution, address)
+        room = scaling.room_for(machine, execution)
+        counts = counts or scaling.actors_for(room, execution)
+        most = max(counts)
+        fits = most <= room or not scaling.on_cluster(address)  # on one machine actors may crowd
+        rule = f"must be at most {room}, for which the cluster has room"
+        require(fits, "--actors", most, rule, "ask for fewer, or for smaller ones with execution.cpus_per_actor")
         if not has_name:
-            overrides = [*sizes_for(max(chosen)), *overrides]
-        experiment = scaling_runs.with_device(experiment.override(overrides), max(chosen))
-        dataset = experiment.data.load()
-        cohort, holders = scaling_runs.clients_of(experiment, dataset)
-        plan = make_plan(experiment, cohort, holders, chosen, wanted)
-        study = Study.open(plan, machine, output)
+            overrides = [*sizes_for(most), *overrides]
+        experiment = experiment.override(overrides)
+        cohort = scaling.cohort_of(experiment)
+        study = scaling.Study(experiment, cohort, counts, machine, turns, seconds, output)
     leave_streams_to_ray()
-    bench = scaling_runs.EngineBench(plan, dataset, address)
     try:
-        _measure(study, bench)
+        _measure(study, address)
     except KeyboardInterrupt:
         say(f"what was measured is kept in {shlex.quote(str(study.folder))}; the same command goes on with it")
         raise
-    _show_laws(study, list(wished) if wished is not None else [2 * plan.most, 4 * plan.most] if plan.most else [])
+    _show_laws(study, wished if wished is not None else (2 * most, 4 * most) if most else ())
 
 
-def _show_laws(study: Study, predict: list[int]) -> None:
+def _show_laws(study: Study, predict: tuple[int, ...]) -> None:
     """Fit the laws, write the page, and print both with what they predict for so many actors."""
     from fedskew.lab.scaling import page as scaling_page
 
@@ -281,30 +261,34 @@ def _show_laws(study: Study, predict: list[int]) -> None:
     if predictions.rows:
         table = Table(*predictions.head, title="predictions", title_justify="left")
         for row in predictions.rows:
-            table.add_row(*map(str, row))
+            table.add_row(*(cell.text for cell in row))
         console.print(table)
     say(f"page    {page}")
     print_json({"folder": study.folder, "page": page, "laws": scaling_page.plain(fitted)})
 
 
-def _measure(study: Study, bench: EngineBench) -> None:
-    total = len(study.plan.settings) * study.plan.turns
-    done = total - study.left
-    already = f"; {done} turns are there already" if done else ""
-    plan = study.plan
-    say(f"{len(plan.settings)} settings, {plan.turns} turns of about {plan.seconds:g} s each{already}")
-    if not study.left:
+def _measure(study: Study, address: str | None) -> None:
+    from fedskew.lab.scaling.study import measure_turn
+
+    total, left = len(study.settings) * study.turns, len(study.left)
+    already = f"; {total - left} turns are there already" if left < total else ""
+    say(f"{len(study.settings)} settings, {study.turns} turns of about {study.seconds:g} s each{already}")
+    if not left:
         return
+    if study.most:  # Ray is started, or found, with room for the most actors
+        from engine.worker.ray import cluster
+
+        cluster.connect(study.experiment_of(study.sweeps["strong"][-1]).execution, address)
     now = TextColumn("{task.fields[now]}", markup=False)
     columns = (TextColumn("turn"), BarColumn(), MofNCompleteColumn(), now)
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
-        task = bar.add_task("turn", total=total, completed=done, now="starting")
+        task = bar.add_task("turn", total=total, completed=total - left, now="starting")
 
-        def tell(setting: Setting, turn: int) -> None:
+        def tell(setting: Setting) -> None:
             where = f"{setting.actors} actors" if setting.actors else "in process"
-            bar.update(task, advance=1, now=f"{setting.model}, {setting.clients} clients, {where}")
+            bar.update(task, advance=1, now=f"{setting.clients} clients, {where}")
 
-        study.measure(bench, tell)
+        study.measure(lambda experiment, seconds: measure_turn(experiment, seconds, address), tell)
 
 
 def sizes_for(most: int) -> list[str]:
@@ -316,18 +300,9 @@ def sizes_for(most: int) -> list[str]:
 
 def numbers(flag: str, text: str | None) -> tuple[int, ...] | None:
     """Return the whole numbers of a list such as ``1,2,4``, each once; None where nothing was typed."""
-    return listed(flag, text, int)
-
-
-def listed(flag: str, text: str | None, parse: Callable[[str], T]) -> tuple[T, ...] | None:
-    """Return the parts of a list such as ``a,b``, each once and parsed; raises :class:`ConfigError`."""
     if text is None:
         return None
     try:
-        return tuple(dict.fromkeys(parse(part.strip()) for part in text.split(",")))
+        return tuple(dict.fromkeys(int(part) for part in text.split(",")))
     except ValueError:
         raise ConfigError(flag, text, "is no list of numbers", f"for example {flag} 1,2,4") from None
-
-
-def _block(part: str) -> Block:
-    return "auto" if part == "auto" else int(part)

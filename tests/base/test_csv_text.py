@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import engine
 from engine.base.csv_text import csv_text, guarded, plain_text
-from fedskew.lab.diagnosis.page import write_frame
+from fedskew.lab.frames import write_frame
 from fedskew.lab.report import write
 from tests.support.report_pages import small
 

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from fedskew.lab.scaling import page as scaling_page
-from fedskew.lab.scaling.study import Study
-from tests.support.scaling_clock import MACHINE, Clock, plan
+from tests.support.scaling_clock import Clock, study
 
 pytestmark = pytest.mark.slow
 
@@ -180,16 +179,17 @@ def test_the_page_in_a_browser(sweep: Path, browser: Browser) -> None:
 def test_the_page_of_a_scaling_study_in_a_browser(tmp_path: Path, browser: Browser) -> None:
     """Kills: a console error, a page that scrolls sideways on a phone, a header that sorts numbers as words, a mark
     without its figures."""
-    study = Study.open(plan(), MACHINE, tmp_path / "study")
-    study.measure(Clock())
-    page, _ = scaling_page.write(study, (16, 64))
+    measured = study(tmp_path / "study")
+    measured.measure(Clock())
+    page, _ = scaling_page.write(measured, (16, 64))
     browser.call("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=2, mobile=True)
     browser.call("Page.navigate", url=page.as_uri())
     browser.wait_for("Page.loadEventFired")
     assert browser.evaluate("document.documentElement.scrollWidth") == 390
-    clients = "document.querySelector('[aria-label=\"Clients per round\"]')"
-    browser.evaluate(f"[0, 1].forEach(() => {clients}.querySelector('th button').click())")
-    assert browser.evaluate(f"[...{clients}.querySelectorAll('tbody th')].map(cell => cell.textContent)") == ["16", "8"]
+    guesses = "document.querySelector('[aria-label=\"Predictions\"]')"
+    browser.evaluate(f"[0, 1].forEach(() => {guesses}.querySelector('th button').click())")
+    first = browser.evaluate(f"[...{guesses}.querySelectorAll('tbody th')].map(cell => cell.textContent)")
+    assert first == ["64", "64", "16", "16"]
     tips = browser.evaluate("[...document.querySelectorAll('svg [data-tip]')].map(mark => mark.dataset.tip)")
     assert any("64 actors, predicted" in tip and "95 % interval" in tip for tip in tips)
     assert any(tip.startswith("in process: 50") for tip in tips)

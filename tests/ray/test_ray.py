@@ -359,31 +359,6 @@ def test_a_trial_before_and_blocks_that_wait_for_room(
 
 
 @pytest.mark.long
-def test_drivers_that_share_a_pool_keep_to_their_part(tmp_path: Path) -> None:
-    """Kills: a driver of one actor that uses both; bits that depend on it; an idle actor that outlives its pool."""
-    from engine.worker.ray.cluster import share
-    from engine.worker.ray.pool import RayPool
-    from fedskew.lab.scaling.measure import Runner
-
-    ready = {count: prepare(cell(count).resolve(), tmp_path / str(count), False) for count in (1, 2)}
-    pool = RayPool(ready[2].experiment, share(ready[2].dataset), ready[2].assignment)
-    runners = {}
-    for count, prepared in ready.items():
-        prepared.write()
-        runners[count] = Runner(prepared, pool)
-    for count in (2, 1, 2, 1):
-        runners[count].warm_up(0.0)
-    for runner in runners.values():
-        runner.close()
-    one, two = (RunFolder(tmp_path / str(count)) for count in (1, 2))
-    assert set(one.frame("clients")["actor"]) == {0}
-    assert set(two.frame("clients")["actor"]) == {0, 1}
-    assert one.frame("rounds")["weights_sha256"].equals(two.frame("rounds")["weights_sha256"])
-    pool.close()
-    assert_all_free()
-
-
-@pytest.mark.long
 def test_four_halves_land_two_on_each_card(tmp_path: Path, plain: tuple[RunFolder, dict[str, Any]]) -> None:
     """Kills: shares that are not given to Ray, or that pile up on one card; bits that depend on them."""
     under_way = Run.open(cell(4, gpus_per_actor=0.5, cpus_per_actor=1), tmp_path / "gpus")

@@ -19,7 +19,7 @@ from engine.server.stopping import Ended, Stopping
 from engine.sweeps.folder import SweepFolder, TrialRecord
 from fedskew.lab.diagnosis.embedding import embed
 from fedskew.lab.floor.measured import cut_short
-from fedskew.lab.scaling.plan import Wanted, make_plan
+from fedskew.lab.scaling.study import endless
 from tests.support.small_sweeps import Alone, base
 from tests.support.tiny import Driven, drive, drive_with_store, experiment, open_driver
 
@@ -266,4 +266,4 @@ def test_studies_of_time_have_no_rule() -> None:
     config = Experiment(stop={"accuracy": 0.9, "patience": 1})
     assert cut_short(config, 3).stop.rules == {}
     assert until_round(config, "train", 2).stop.rules == {}
-    assert make_plan(config, 8, 20, (0,), Wanted()).experiment.stop.rules == {}
+    assert endless(config).stop.rules == {}

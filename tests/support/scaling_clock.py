@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from engine.experiment import Experiment
 from fedskew.lab.scaling.law import Law
-from fedskew.lab.scaling.plan import Plan, Setting, Wanted, make_plan
-from fedskew.lab.scaling.study import Turn
+from fedskew.lab.scaling.study import Setting, Study
 
 LAW = Law(40.0, 0.05, 0.002)
 MACHINE = {"nodes": 1, "cpus": 8.0, "gpus": 0.0, "hardware": "AVX2", "torch": "2.0", "fedskew": "0"}
@@ -21,54 +20,34 @@ SMALL: dict[str, Any] = {
     "model": {"name": "mlp", "hidden": [8]},
     "local": {"batch_size": 10, "lr": 0.05},
     "participation": {"count": 8},
-    "execution": {"actors": 0, "device": "cpu"},
+    "execution": {"actors": 0, "device": "cpu", "block": 2},
 }
 
 
-def plan(actors: Sequence[int] = (0, 1, 2, 4, 8), cohort: int = 8, holders: int = 20, **wanted: Any) -> Plan:
-    return make_plan(Experiment(**SMALL), cohort, holders, actors, Wanted(**wanted))
+def study(
+    folder: Path,
+    actors: Sequence[int] = (0, 1, 2, 4, 8),
+    cohort: int = 8,
+    turns: int = 5,
+    seconds: float = 2.0,
+    **machine: Any,
+) -> Study:
+    return Study(Experiment(**SMALL), cohort, actors, {**MACHINE, **machine}, turns, seconds, folder)
 
 
 class Clock:
-    """A bench whose rounds take what a law says, in proportion to clients; each turn a little longer than the last."""
+    """Measures rounds that take what a law says, in proportion to clients; each turn a little longer than the last."""
 
     def __init__(self, dies_after: int | None = None, noise: float = 0.01) -> None:
         self.turns: list[Setting] = []
-        self.opened_groups: list[list[Setting]] = []
         self._dies_after, self._noise = dies_after, noise
 
-    def load(self) -> float:
-        return 0.5
-
-    @contextmanager
-    def opened(self, settings: Sequence[Setting]) -> Iterator[Mapping[Setting, Any]]:
-        self.opened_groups.append(list(settings))
-        yield {setting: Pace(self, setting) for setting in settings}
-
-    def measure(self, setting: Setting) -> Turn:
+    def __call__(self, experiment: Experiment, seconds: float) -> tuple[float, int]:
+        assert seconds == 2.0
         if len(self.turns) == self._dies_after:
             raise KeyboardInterrupt
+        setting = Setting(experiment.execution.actors, experiment.participation.count or 0)
         repeat = self.turns.count(setting)
         self.turns.append(setting)
         rate = (LAW(setting.actors) if setting.actors else 50.0) * 8 / setting.clients
-        blocks = 4 if setting.block == "auto" else math.ceil(setting.clients / setting.block)
-        rounds = 10
-        seconds = rounds / rate * math.exp(self._noise * (repeat - 2))
-        parameters = {"logistic": 7_850, "mlp": 6_370, "cnn": 1_663_370}[setting.model]
-        return Turn(
-            seconds,
-            rounds,
-            samples=rounds * setting.clients * 10,
-            blocks=blocks,
-            parameters=parameters,
-            executor="loop",
-        )
-
-
-class Pace:
-    def __init__(self, clock: Clock, setting: Setting) -> None:
-        self._clock, self._setting = clock, setting
-
-    def turn(self, seconds: float) -> Turn:
-        assert seconds == 2.0
-        return self._clock.measure(self._setting)
+        return 10 / rate * math.exp(self._noise * (repeat - 2)), 10

@@ -30,8 +30,8 @@ from engine.experiment import Experiment
 from engine.record.checkpoints import Checkpoints, last_of_stages
 from engine.record.run_folder import RunFolder
 from fedskew.lab.diagnosis.diagnosis import CHUNK, balanced_rows
-from fedskew.lab.diagnosis.page import write_frame
 from fedskew.lab.drawing import CATEGORIES, MUTED, STYLE, Drawing, Sketch
+from fedskew.lab.frames import write_frame
 
 Method = Literal["pca", "tsne"]
 MARKERS = "o^"  # with six colours: twelve classes that can be told apart

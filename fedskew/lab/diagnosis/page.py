@@ -13,16 +13,12 @@ import json
 import math
 from pathlib import Path
 
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from engine.base.csv_text import csv_text
 from engine.base.files import write_atomically
 from engine.results import round_folders
 from engine.run.replay import Round
 from fedskew.lab.diagnosis import figures as drift_figures
 from fedskew.lab.diagnosis.diagnosis import Diagnosis
+from fedskew.lab.frames import write_frame
 from fedskew.lab.pages import Fact, Section, render_plain, text_table
 from fedskew.lab.pages.tables import Table
 
@@ -60,14 +56,6 @@ def write(found: Diagnosis, folder: Path) -> Path:
     # Last: who finds it finds the rest.
     write_atomically(folder / "summary.json", json.dumps(found.summary(), indent=2) + "\n")
     return folder / "diagnosis.html"
-
-
-def write_frame(frame: pd.DataFrame, path: Path) -> None:
-    """``path``.parquet and ``path``.csv."""
-    content = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), content, compression="zstd")
-    write_atomically(path.with_suffix(".parquet"), content.getvalue().to_pybytes())
-    write_atomically(path.with_suffix(".csv"), csv_text(frame))
 
 
 def facts(found: Diagnosis) -> list[Fact]:

@@ -25,6 +25,7 @@ from engine.run.replay import find
 from fedskew.lab.diagnosis import page as diagnosis_page
 from fedskew.lab.diagnosis.diagnosis import DiagnosisOptions, diagnose
 from fedskew.lab.figures.diagnosed import TABLE
+from fedskew.lab.frames import write_frame
 from fedskew.lab.trial_by_trial import trial_by_trial
 
 
@@ -49,7 +50,7 @@ def diagnose_sweep(
         layers = columns_of(target / "layers.parquet").to_pylist()
         rows += [start | {"estimator": options.estimator, "depth": depth} | row for depth, row in enumerate(layers)]
     frame = pd.DataFrame(rows)
-    diagnosis_page.write_frame(frame, folder / TABLE)
+    write_frame(frame, folder / TABLE)
     return frame
 
 

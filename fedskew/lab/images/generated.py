@@ -35,8 +35,8 @@ from engine.record.checkpoints import Checkpoints, Damaged, Position
 from engine.record.run_folder import RunFolder
 from engine.results import round_folders
 from fedskew.lab.diagnosis.diagnosis import CHUNK, balanced_rows
-from fedskew.lab.diagnosis.page import write_frame
 from fedskew.lab.figures.generated import ImagePanels, generated_images
+from fedskew.lab.frames import write_frame
 from fedskew.lab.images.nearest import Nearest, nearest
 from fedskew.lab.images.picture import panels as panels_of
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 
 from engine.results.trials import GENERATED
-from fedskew.lab.diagnosis.page import write_frame
+from fedskew.lab.frames import write_frame
 from fedskew.lab.images import generated
 from fedskew.lab.trial_by_trial import trial_by_trial
 

@@ -1,5 +1,5 @@
-"""Rounds per second over actors, cohort, blocks and models; a law fitted to them, and a page.
+"""Rounds per second over actors; a law fitted to them, and a page.
 
-It offers ``make_plan``, a ``Study`` that is kept on disk and the page that it writes. Read ``plan.py`` (what is
-measured), then ``measure.py`` (how), ``law.py`` (what it says) and ``page.py``.
+It offers a ``Study``, which is measured and kept on disk, and the page that it writes. Read ``study.py`` (what is
+measured, and how), then ``law.py`` (what it says) and ``page.py``.
 """

@@ -1,4 +1,4 @@
-"""Pictures of a scaling study: throughput over actors with its law, and over cohort, block and model."""
+"""The picture of a scaling study: throughput over actors with its law."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from fedskew.lab.drawing import CATEGORIES, MUTED, PAPER, STYLE, Drawing, Sketch
 from fedskew.lab.scaling.study import LAWS, Fitted, Row, Study, over_turns
@@ -92,66 +92,6 @@ def over_actors(study: Study, fitted: Fitted) -> Drawing:
     )
 
 
-@matplotlib.rc_context(STYLE)
-def over_clients(study: Study) -> Drawing:
-    """Rounds per second fall with the cohort, clients per second rise until the actors are full."""
-    rows = study.of("clients")
-    sketch = Sketch(7.6, 2.9)
-    panels: Sequence[Axes] = sketch.figure.subplots(1, 2)
-    for axes, unit, column in zip(panels, UNITS.values(), LAWS.values(), strict=True):
-        points = over_turns(rows, "clients", column)
-        counts = [row["clients"] for row in points]
-        axes.plot(counts, [row["mean"] for row in points], color=BLUE, linewidth=1.0)
-        _marks(sketch, axes, points, "clients", unit)
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(counts, [f"{count:,}" for count in counts])
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("clients per round")
-        axes.set_ylabel(unit)
-    return sketch.finish("clients", f"Clients per round, on {_where(study)}.", wide=True)
-
-
-@matplotlib.rc_context(STYLE)
-def over_blocks(study: Study) -> Drawing:
-    """Small blocks balance, large ones cost less dispatch."""
-    points = over_turns(study.of("blocks"), "block", "rounds_per_second")
-    sketch = Sketch(4.6, 2.9)
-    axes = sketch.figure.subplots()
-    points = [{**row, "place": place} for place, row in enumerate(points)]
-    _marks(sketch, axes, points, "place", "rounds per second", name="block")
-    labels = [f"{row['block']}\n{row['blocks']:,} a round" for row in points]
-    axes.set_xticks(range(len(points)), labels)
-    axes.grid(axis="x", visible=False)
-    axes.set_xlim(-0.5, len(points) - 0.5)
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("clients in a block, and blocks in a round")
-    axes.set_ylabel("rounds per second")
-    return sketch.finish("blocks", f"Block size, on {_where(study)}.")
-
-
-@matplotlib.rc_context(STYLE)
-def over_models(study: Study) -> Drawing:
-    """Both axes logarithmic: models differ by powers of ten."""
-    points = over_turns(study.of("models"), "model", "rounds_per_second")
-    sketch = Sketch(4.6, 2.9)
-    axes = sketch.figure.subplots()
-    _marks(sketch, axes, points, "parameters", "rounds per second", name="model")
-    for row in points:
-        axes.annotate(row["model"], (row["parameters"], row["mean"]), (5, 4), textcoords="offset points", fontsize=8)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    sizes = [row["parameters"] for row in points]
-    axes.set_xlim(min(sizes) / 2, max(sizes) * 4)  # room for the last name
-    axes.set_ylim(min(row["low"] for row in points) / 2, max(row["high"] for row in points) * 2)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: rate(value)))
-        axis.set_minor_formatter("")
-    axes.set_xlabel("parameters")
-    axes.set_ylabel("rounds per second")
-    return sketch.finish("models", f"Model size, on {_where(study)}. Both axes are logarithmic.")
-
-
 def _marks(sketch: Sketch, axes: Axes, points: Sequence[Row], x: str, unit: str, name: str = "") -> None:
     """The mean of each point, with the range of its turns."""
     places = [row[x] for row in points]
@@ -163,8 +103,3 @@ def _marks(sketch: Sketch, axes: Axes, points: Sequence[Row], x: str, unit: str,
 
 def _spread(row: Row) -> str:
     return f"{rate(row['mean'])} ({rate(row['low'])} to {rate(row['high'])})"
-
-
-def _where(study: Study) -> str:
-    most = study.plan.most
-    return f"{most} actor{'s' if most > 1 else ''}" if most else "no actors, in process"

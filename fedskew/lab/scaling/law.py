@@ -48,29 +48,6 @@ class Law:
         """The number of actors from which on more of them are slower; infinite where coherency is 0."""
         return math.sqrt((1 - self.contention) / self.coherency) if self.coherency > 0 else math.inf
 
-    @property
-    def ceiling(self) -> float:
-        """Throughput that no number of actors exceeds, in the unit of ``rate``."""
-        if self.coherency > 0:
-            return self(max(self.peak, 1.0))
-        return self.rate / self.contention if self.contention > 0 else math.inf
-
-
-@dataclass(frozen=True)
-class Residual:
-    """The part that a fit leaves unexplained at one number of actors."""
-
-    actors: int
-    measured: float  # geometric mean over turns
-    low: float  # the slowest turn
-    high: float  # the fastest
-    fitted: float
-
-    @property
-    def relative(self) -> float:
-        """(measured - fitted) / measured."""
-        return (self.measured - self.fitted) / self.measured
-
 
 @dataclass(frozen=True)
 class Prediction:
@@ -91,38 +68,26 @@ class Fit:
     law: Law
     name: Name
     why: str  # this law and not the other
-    residuals: tuple[Residual, ...]  # ascending in actors
+    counts: tuple[int, ...]  # of actors that were measured, ascending
     turns: tuple[Law, ...]  # fitted to each turn alone; none if there are too few
 
     @property
     def most(self) -> int:
         """Actors, of those that were measured."""
-        return self.residuals[-1].actors
+        return self.counts[-1]
 
-    @property
-    def at_bounds(self) -> tuple[str, ...]:
-        """Name the parameters that lie where the fit had to stop, so that data beyond leave residuals.
-
-        Growth faster than the actors' ends at 0, throughput that falls at once at contention = 1.
-        """
-        free = ("contention", "coherency") if self.name == USL else ("contention",)
-        values = {name: getattr(self.law, name) for name in free}
-        return tuple(
-            f"{name} = {value:g}" for name, value in values.items() if value == 0 or (name, value) == ("contention", 1)
-        )
-
-    def predict(self, actors: int, confidence: float = CONFIDENCE) -> Prediction:
+    def predict(self, actors: int) -> Prediction:
         """Predict the throughput of so many actors, with Student's interval over turns.
 
         Each turn has a fit of its own, and their spread at ``actors`` is what the turns' noise does to the prediction.
         Whether the law holds there, no interval says.
         """
         value = self.law(actors)
-        beyond = not self.residuals[0].actors <= actors <= self.most
+        beyond = not self.counts[0] <= actors <= self.most
         low = high = math.nan
-        if len(self.turns) >= LEAST_TURNS and not (beyond and self.name == AMDAHL and len(self.residuals) == 2):
+        if len(self.turns) >= LEAST_TURNS and not (beyond and self.name == AMDAHL and len(self.counts) == 2):
             apart = [math.log(law(actors) / value) for law in self.turns]
-            below, above = t_interval(apart, confidence)
+            below, above = t_interval(apart, CONFIDENCE)
             half = (above - below) / 2
             low, high = value * math.exp(-half), value * math.exp(half)
         return Prediction(actors, value, low, high, beyond, self._trust(beyond))
@@ -134,7 +99,7 @@ class Fit:
         texts = ["beyond what was measured"]
         if self.name == AMDAHL:
             texts.append("coherency is taken as 0: an upper bound" + (", no interval" if not few else ""))
-        elif len(self.residuals) == 3:
+        elif len(self.counts) == 3:
             texts.append("three counts fit any such law: nothing was left to test it")
         return "; ".join([*texts, few] if few else texts)
 
@@ -160,11 +125,7 @@ def fit(throughput: Mapping[int, Sequence[float]]) -> Fit:
     means = np.exp(np.log(rows).mean(axis=1))
     law = least_squares(counts, means, name)
     turns = [least_squares(counts, turn, name) for turn in rows.T] if rows.shape[1] >= LEAST_TURNS else []
-    residuals = [
-        Residual(count, float(mean), float(row.min()), float(row.max()), law(count))
-        for count, mean, row in zip(counts, means, rows, strict=True)
-    ]
-    return Fit(law, name, why, tuple(residuals), tuple(turns))
+    return Fit(law, name, why, tuple(counts), tuple(turns))
 
 
 def least_squares(actors: Sequence[int], throughput: Sequence[float] | np.ndarray, name: Name = USL) -> Law:

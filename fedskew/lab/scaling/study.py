@@ -1,88 +1,58 @@
-"""A scaling study under way: turns of its settings, what is on disk of them, the laws through them.
+"""A scaling study: rounds per second of the same round on more actors, and of a round that grows with them.
 
-    study = Study.open(plan, machine, folder)
-    study.measure(bench)                # scaling_runs.EngineBench; goes on where it was stopped
-    fitted = study.fitted((4, 8))       # the laws of strong and of weak scaling, with what they predict
+    study = Study(experiment, cohort_of(experiment), (0, 1, 2), machine, turns=3, seconds=2.0)
+    study.measure(measure_turn)          # goes on where it was stopped
+    fitted = study.fitted((4, 8))        # the laws of both, with what they predict
 
-Settings with one model take turns with each other, so that whatever else changes on the machine meets all alike; models
-follow one another, since a pool's workers know one model each.
+Each turn of a setting is a run of its own, opened as ``fedskew run`` opens it. Every setting has a turn before any of
+them has the next one, so that whatever else changes on the machine meets all alike.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import os
+import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import pandas as pd
+import torch
 
+from engine import __version__
 from engine.base import parquet
-from engine.base.errors import ConfigError, RunError, RunFolderError, require
+from engine.base.devices import cores
+from engine.base.errors import RunError, RunFolderError, require
 from engine.base.files import locked, write_atomically
 from engine.base.opening import read_text
+from engine.client.blocks import cut_blocks
+from engine.experiment import Execution, Experiment
+from engine.record.numerics import hardware_of
+from engine.run.run import Run
+from engine.server.cohort import expected_cohort
+from fedskew.lab.frames import write_frame
 from fedskew.lab.scaling.law import Fit, Prediction, fit
-from fedskew.lab.scaling.plan import Block, Plan, Setting
 
 LAWS = {"strong": "rounds_per_second", "weak": "clients_per_second"}  # what grows with actors
-Row = dict[str, Any]
-SCHEMA = pa.schema(
-    [
-        ("sweeps", pa.string()),  # that the setting belongs to, with spaces between
-        ("model", pa.string()),
-        ("parameters", pa.int64()),
-        ("actors", pa.int64()),  # 0: in the command's own process
-        ("executor", pa.string()),  # by which a block's clients were trained
-        ("block", pa.string()),  # as asked for
-        ("blocks", pa.int64()),  # of a round, as they were cut
-        ("clients", pa.int64()),  # per round
-        ("turn", pa.int64()),  # from 0
-        ("session", pa.int64()),  # which call of the command, from 0
-        ("load", pa.float64()),  # processes that wanted a core before the session, on the command's machine
-        ("seconds", pa.float64()),
-        ("rounds", pa.int64()),  # in those seconds
-        ("samples", pa.int64()),  # of the cohorts of those rounds
-        ("rounds_per_second", pa.float64()),
-        ("clients_per_second", pa.float64()),
-    ]
-)
+ENDLESS = 10**9  # rounds: no run ends while it is measured
+WARM_UP = 1.0  # seconds of rounds before a turn is measured
+COLUMNS = ("actors", "clients", "turn", "blocks", "seconds", "rounds", *LAWS.values())
+Row = dict[str, Any]  # of COLUMNS: one turn of one setting
 
 
 @dataclass(frozen=True)
-class Turn:
-    """The measurement of one turn of a setting."""
+class Setting:
+    """A point of a study: what differs between it and the others."""
 
-    seconds: float
-    rounds: int
-    samples: int  # of all rounds
-    blocks: int  # of one round
-    parameters: int
-    executor: str  # as resolved for the model
-
-
-class Contestant(Protocol):
-    """A run that waits for its turns."""
-
-    def turn(self, seconds: float) -> Turn:
-        """Rounds for about so many seconds, at least one, in a steady state."""
-        ...
-
-
-class Bench(Protocol):
-    """A place where contestants run."""
-
-    def load(self) -> float:
-        """Processes that want a core while nothing is measured; NaN where the system does not tell."""
-        ...
-
-    def opened(self, settings: Sequence[Setting]) -> AbstractContextManager[Mapping[Setting, Contestant]]:
-        """Contestants of one model, ready, until the context ends."""
-        ...
+    actors: int  # 0: in the command's own process
+    clients: int  # per round
 
 
 @dataclass(frozen=True)
@@ -95,122 +65,205 @@ class Fitted:
     predictions: tuple[Prediction, ...]
 
 
+# --- the machine ----------------------------------------------------------------------------------------------
+
+
+def look_around(execution: Execution, address: str | None) -> dict[str, Any]:
+    """Nodes, CPUs and GPUs of the cluster at ``address``, or of this machine; what computes there."""
+    if on_cluster(address):
+        from engine.worker.ray import cluster
+
+        cluster.connect(execution, address)
+        room: dict[str, Any] = cluster.resources()
+    else:
+        room = {"nodes": 1, "cpus": float(cores()), "gpus": float(torch.cuda.device_count())}
+    device = "cuda" if execution.gpus_per_actor > 0 and torch.cuda.is_available() else "cpu"
+    return {**room, "hardware": hardware_of(device), "torch": torch.__version__, "fedskew": __version__}
+
+
+def on_cluster(address: str | None) -> bool:
+    return bool(address or os.environ.get("RAY_ADDRESS"))
+
+
+def room_for(machine: Mapping[str, Any], execution: Execution) -> int:
+    """Return how many actors have room beside each other, at least 1."""
+    room = math.floor(machine["cpus"] / execution.cpus_per_actor + 1e-6)
+    if execution.gpus_per_actor > 0:
+        room = min(room, math.floor(machine["gpus"]) * math.floor(1 / execution.gpus_per_actor + 1e-6))
+    return max(room, 1)
+
+
+def actors_for(room: int, execution: Execution) -> tuple[int, ...]:
+    """0 if this process can do the work, 1, and on to ``room``: one by one up to 4, then doubled."""
+    counts = {count for count in (1, 2, 3, 4) if count <= room} | {room}
+    while (count := 2 * max(counts - {room}, default=room)) < room:
+        counts.add(count)
+    in_process = execution.gpus_per_actor == 0 or torch.cuda.is_available()
+    return tuple(sorted(counts | ({0} if in_process else set())))
+
+
+# --- measuring ------------------------------------------------------------------------------------------------
+
+
+def endless(experiment: Experiment) -> Experiment:
+    """Return the experiment that is measured: endless rounds without evaluations and checkpoints."""
+    stages = [stage.name for stage in experiment.stages]
+    rule = "cannot be measured: a study has one kind of round"
+    require(not stages, "stages", stages, rule, "name an experiment without stages, or leave them away: stages=[]")
+    return experiment.replace(
+        {
+            "rounds": ENDLESS,
+            "evaluation.every": 0,
+            "evaluation.local_every": 0,
+            "evaluation.personal_every": 0,
+            "evaluation.fine_tune_epochs": 0,
+            "evaluation.fine_tune_steps": None,
+            "participation.availability": 1.0,
+            "participation.held_out": 0,
+            "stop.accuracy": None,
+            "stop.patience": None,
+            "checkpoint.every": ENDLESS,
+        }
+    )
+
+
+def cohort_of(experiment: Experiment) -> int:
+    """Clients per round as the experiment says."""
+    data = experiment.data.load()
+    parts = experiment.partition.assign(data.train.labels, len(data.classes), data.train.owners)
+    holders = int(np.count_nonzero(parts.sizes()))
+    return max(round(expected_cohort(holders, experiment.participation)), 1)
+
+
+def measure_turn(experiment: Experiment, seconds: float, address: str | None = None) -> tuple[float, int]:
+    """Run rounds for about so many seconds, at least one, after a warm-up; the seconds that they took, and how many."""
+    with tempfile.TemporaryDirectory(prefix="fedskew-scale-") as folder:
+        run = Run.open(experiment, Path(folder) / "run", address if experiment.execution.actors else None)
+        with closing(run.driver):
+            run.advance(min(WARM_UP, seconds))
+            began = time.perf_counter()
+            rows = run.advance(seconds).rows
+            elapsed = time.perf_counter() - began
+    return elapsed, len(rows)
+
+
 class Study:
-    """A plan and its measurements on disk."""
+    """Settings and their measurements, kept in ``runs/scale-<name>-<digest>``, or ``out``.
 
-    def __init__(self, plan: Plan, machine: Mapping[str, Any], folder: Path, rows: list[Row]) -> None:
-        self.plan, self.machine, self.folder = plan, dict(machine), folder
-        self.rows = rows  # see SCHEMA, in the order in which they were measured
-        self._load = math.nan
-        self._done = {(_key(row), row["turn"]) for row in rows}
-        self._session = max((row["session"] for row in rows), default=-1) + 1
+    It goes on with what is in the folder, if that is the same study. cohort: clients per round. machine: see
+    :func:`look_around`. turns: of each setting, of about so many seconds.
+    """
 
-    @classmethod
-    def open(cls, plan: Plan, machine: Mapping[str, Any], out: Path | None) -> Study:
-        """``runs/scale-<name>-<digest>``, or ``out``; goes on with the study that is there if it is the same one."""
-        folder = out or Path("runs") / f"scale-{plan.experiment.name}-{plan.digest}"
-        told = {**plan.describe(), "machine": dict(machine)}
+    def __init__(
+        self,
+        experiment: Experiment,
+        cohort: int,
+        actors: Iterable[int],
+        machine: Mapping[str, Any],
+        turns: int,
+        seconds: float,
+        out: Path | None = None,
+    ) -> None:
+        counts = sorted(set(actors))
+        rule = "must be numbers from 0 on"
+        require(bool(counts) and counts[0] >= 0, "--actors", counts, rule, "for example --actors 1,2")
+        self.most = most = counts[-1]
+        rule = f"must be at most the {cohort} clients of a round, or actors idle"
+        require(most <= cohort, "--actors", most, rule, f"set participation.count={4 * most}")
+        experiment = endless(experiment)
+        # One device for all settings: that of the most actors.
+        device = experiment.replace({"execution.actors": most}).resolve().execution.device
+        self.experiment = experiment.replace({"execution.device": device})
+        self.machine, self.turns, self.seconds = dict(machine), turns, seconds
+        fair = max(cohort // max(most, 1), 1)  # clients of each actor
+        self.sweeps = {
+            "strong": [Setting(count, cohort) for count in counts],
+            "weak": [Setting(count, fair * count) for count in counts if count],
+        }
+        self.settings = list(dict.fromkeys(setting for sweep in self.sweeps.values() for setting in sweep))
+        for setting in self.settings:
+            self.experiment_of(setting)  # refuses what does not go together before a folder is made
+        about = {"experiment": experiment.to_mapping(), "clients": cohort, "actors": counts, "seconds": seconds}
+        digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:12]
+        self.folder = out or Path("runs") / f"scale-{experiment.name}-{digest}"
+        self.rows = self._kept({**about, "machine": self.machine})  # in the order in which they were measured
+
+    def _kept(self, about: Mapping[str, Any]) -> list[Row]:
+        """The rows that are in the folder, which is made if it is not there."""
+        folder, told = self.folder, json.dumps(about, indent=2) + "\n"
         described, table = folder / "study.json", folder / "scaling.parquet"
         if not described.exists():
-            require(
-                not folder.exists() or (folder.is_dir() and not any(folder.iterdir())),
-                "--output",
-                folder,
-                "is not empty and holds no study",
-                "name another folder",
-            )
+            free = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+            require(free, "--output", folder, "is not empty and holds no study", "name another folder")
             folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(described, json.dumps(told, indent=2) + "\n")
-            return cls(plan, machine, folder, [])
+            write_atomically(described, told)
+            return []
         try:
-            found = json.loads(read_text(described))
-            rows = parquet.read(table).cast(SCHEMA).to_pylist() if table.exists() else []
+            found = read_text(described)
+            rows = parquet.read(table, COLUMNS).to_pylist() if table.exists() else []
         except (OSError, ValueError) as error:
             raise RunFolderError(f"{folder} cannot be read ({error}); name another folder") from None
-        # Through JSON, as what was found went.
-        for key, value in json.loads(json.dumps(told)).items():
-            if found.get(key) != value:
-                raise ConfigError(
-                    "--output", folder, f"holds a study with another {key}", "name another folder, or ask for the same"
-                )
-        return cls(plan, machine, folder, rows)
+        rule = "holds a study of another experiment, of other actors or on another machine"
+        require(found == told, "--output", folder, rule, "name another folder, or ask for the same")
+        return rows
+
+    def experiment_of(self, setting: Setting) -> Experiment:
+        """Return the experiment that is run at a setting."""
+        changes = {"participation.count": setting.clients, "execution.actors": setting.actors}
+        return self.experiment.replace({**changes, "participation.scheme": "fixed"})
 
     @property
-    def left(self) -> int:
-        """Turns that are still to be measured."""
-        return sum(not self._has(setting, turn) for setting in self.plan.settings for turn in range(self.plan.turns))
+    def left(self) -> list[tuple[int, Setting]]:
+        """Turns that are still to be measured, in their order."""
+        done = {(row["turn"], _at(row)) for row in self.rows}
+        asked = [(turn, setting) for turn in range(self.turns) for setting in self.settings]
+        return [one for one in asked if one not in done]
 
-    def measure(self, bench: Bench, tell: Callable[[Setting, int], None] = lambda setting, turn: None) -> None:
-        """Every turn that is not yet there; each is on disk before the next one begins."""
-        self._load = bench.load()
-        with locked(self.folder / ".lock"):
-            for group in self.plan.groups:
-                missing = [s for s in group if not all(self._has(s, turn) for turn in range(self.plan.turns))]
-                if missing:
-                    with bench.opened(missing) as contestants:
-                        self._take_turns(missing, contestants, tell)
-
-    def _take_turns(
+    def measure(
         self,
-        settings: list[Setting],
-        contestants: Mapping[Setting, Contestant],
-        tell: Callable[[Setting, int], None],
+        run_turn: Callable[[Experiment, float], tuple[float, int]],
+        tell: Callable[[Setting], None] = lambda setting: None,
     ) -> None:
-        for turn in range(self.plan.turns):
-            first = turn % len(settings)  # nobody always follows the same one
-            for setting in settings[first:] + settings[:first]:
-                if not self._has(setting, turn):
-                    self._add(setting, turn, contestants[setting].turn(self.plan.seconds))
-                    tell(setting, turn)
+        """Measure every turn that is not yet there; each is on disk before the next one begins.
 
-    def _has(self, setting: Setting, turn: int) -> bool:
-        return (setting, turn) in self._done
+        ``run_turn``: :func:`measure_turn`, given the experiment of a setting.
+        """
+        with locked(self.folder / ".lock"):
+            for turn, setting in self.left:
+                experiment = self.experiment_of(setting).resolve()
+                seconds, rounds = run_turn(experiment, self.seconds)
+                rates = rounds / seconds, rounds * setting.clients / seconds
+                values = (setting.actors, setting.clients, turn, _blocks(experiment), seconds, rounds, *rates)
+                self.rows.append(dict(zip(COLUMNS, values, strict=True)))
+                write_frame(pd.DataFrame(self.rows), self.folder / "scaling")
+                tell(setting)
 
-    def _add(self, setting: Setting, turn: int, measured: Turn) -> None:
-        rate = measured.rounds / measured.seconds
-        self.rows.append(
-            {
-                **asdict(setting),
-                **asdict(measured),
-                "block": str(setting.block),
-                "sweeps": " ".join(name for name, sweep in self.plan.sweeps.items() if setting in sweep),
-                "turn": turn,
-                "session": self._session,
-                "load": self._load,
-                "rounds_per_second": rate,
-                "clients_per_second": rate * setting.clients,
-            }
-        )
-        self._done.add((setting, turn))
-        content = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_pylist(self.rows, schema=SCHEMA), content, compression="zstd")
-        write_atomically(self.folder / "scaling.parquet", content.getvalue().to_pybytes())
-
-    # --- what it says -----------------------------------------------------------------------------------
+    # --- what it says -----------------------------------------------------------------------------------------
 
     def of(self, sweep: str) -> list[Row]:
-        """The measurements of one sweep, settings in the plan's order, turns ascending."""
-        places = {setting: place for place, setting in enumerate(self.plan.sweeps[sweep])}
-        rows = [row for row in self.rows if _key(row) in places]
-        return sorted(rows, key=lambda row: (places[_key(row)], row["turn"]))
+        """The measurements of one sweep, settings in their order, turns ascending."""
+        places = {setting: place for place, setting in enumerate(self.sweeps[sweep])}
+        rows = [row for row in self.rows if _at(row) in places and row["turn"] < self.turns]
+        return sorted(rows, key=lambda row: (places[_at(row)], row["turn"]))
 
     def fitted(self, predict: Iterable[int]) -> dict[str, Fitted]:
         """The laws of strong and of weak scaling; what runs in process has no part in them."""
         return {sweep: self._fitted(sweep, column, sorted(set(predict))) for sweep, column in LAWS.items()}
 
     def _fitted(self, sweep: str, column: str, predict: Sequence[int]) -> Fitted:
-        rows = [row for row in self.of(sweep) if row["actors"] >= 1]
         rates: dict[int, list[float]] = {}
-        for row in rows:
-            rates.setdefault(row["actors"], []).append(row[column])
+        for row in self.of(sweep):
+            if row["actors"]:
+                rates.setdefault(row["actors"], []).append(row[column])
         try:
             found = fit(rates)
         except RunError as error:
             return Fitted(sweep, None, str(error), ())
         predictions = [found.predict(count) for count in predict]
         if sweep == "strong":  # whose rounds are all cut alike
-            blocks = rows[0]["blocks"]
-            predictions = [_with_blocks(prediction, blocks) for prediction in predictions]
+            blocks = self.of(sweep)[0]["blocks"]
+            idle = f"; only {blocks} blocks in a round: the other actors would idle"
+            predictions = [replace(one, note=one.note + idle * (one.actors > blocks)) for one in predictions]
         return Fitted(sweep, found, "", tuple(predictions))
 
 
@@ -228,12 +281,11 @@ def over_turns(rows: Iterable[Row], by: str, column: str) -> list[Row]:
     return found
 
 
-def _key(row: Mapping[str, Any]) -> Setting:
-    block: Block = "auto" if row["block"] == "auto" else int(row["block"])
-    return Setting(row["actors"], row["clients"], block, row["model"])
+def _at(row: Row) -> Setting:
+    return Setting(row["actors"], row["clients"])
 
 
-def _with_blocks(prediction: Prediction, blocks: int) -> Prediction:
-    if prediction.actors <= blocks:
-        return prediction
-    return replace(prediction, note=f"{prediction.note}; only {blocks} blocks in a round: the other actors would idle")
+def _blocks(experiment: Experiment) -> int:
+    """Blocks that a round is cut into."""
+    together = experiment.execution.executor in ("block", "block_graph")
+    return len(cut_blocks(range(experiment.participation.count or 0), experiment.execution.block, together))
