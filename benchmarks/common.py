@@ -20,7 +20,7 @@ from engine.algorithm import seeds
 from engine.base.devices import cores, cpu_name
 from engine.client.nets import open_model
 from engine.data import Assignment
-from engine.data.batches import orders
+from engine.data.samples.batches import orders
 from engine.experiment import Experiment
 
 RESULTS = Path(__file__).parent / "results"

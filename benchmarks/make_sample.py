@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from engine.base.errors import DataError
-from engine.data.dataset import Split
+from engine.data.samples.dataset import Split
 from engine.data.sources.mnist import EMBEDDED, FashionMnist
 
 

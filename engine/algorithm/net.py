@@ -46,7 +46,7 @@ class Net(Protocol):
     def jvp(self, x: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logits [B, C] and their derivative [B, C] along ``direction`` (in input space, broadcast to x).
 
-        One forward pass; a loss may be made of both. See :mod:`engine.client.jvp`.
+        One forward pass; a loss may be made of both. See :mod:`engine.client.steps.jvp`.
         """
         ...
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
-from engine.base.errors import RunFolderError, WriteError
+from engine.base.errors import DataError, RunFolderError, WriteError
 from engine.base.opening import NotAFile, regular
 
 ASIDE = ".damaged"  # ends the name of what was put out of the way, since it cannot be read
@@ -34,6 +34,14 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 def beside(path: Path) -> Path:
     """Return the temporary name for a file that is about to be put at ``path``."""
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def expanded(path: str, field: str) -> Path:
+    """Return ``path`` with the user's home folder for ``~``; ``field`` is named where there is none."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise DataError(f"{field}={path}: names no folder ({str(error).rstrip('.')}); give the whole path") from None
 
 
 def refuse_links(folder: Path) -> None:

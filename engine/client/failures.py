@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import torch
 
 from engine.base.errors import ClientError, FedskewError, MemoryShort, RunError, UnkeyedDraw
-from engine.client.client_round import ClientResult, ClientTask
+from engine.client.steps.client_round import ClientResult, ClientTask
 
 Attempted = ClientResult | ClientError
 # In torch's messages of what is not a client's doing; its exceptions do not tell it apart.

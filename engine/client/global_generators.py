@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from engine.base.errors import UnkeyedDraw
-from engine.client.drawing_modules import StepDraws, drawing_from
-from engine.client.flat_net import FlatNet
+from engine.client.steps.drawing_modules import StepDraws, drawing_from
+from engine.client.steps.flat_net import FlatNet
 
 PASSES = 3  # in which a module must have drawn each time: threads beside this one may draw in the meantime
 ROWS = 2  # of a pass

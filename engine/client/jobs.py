@@ -32,10 +32,7 @@ from engine.algorithm import (
 from engine.base.errors import ClientError
 from engine.client import precision
 from engine.client.blocks import in_place_of
-from engine.client.client_round import ClientResult, ClientTask
-from engine.client.entries import at_rest, copied, floats, not_finite, opened
 from engine.client.failures import Attempted, attempt, naming
-from engine.client.flat_net import FlatNet
 from engine.client.global_generators import drawing_by_key
 from engine.client.messages import (
     ClientFailure,
@@ -52,13 +49,16 @@ from engine.client.messages import (
 )
 from engine.client.nets import ClientNets, open_model
 from engine.client.peak_memory import PeakMemory, measure_peak
+from engine.client.steps.client_round import ClientResult, ClientTask
+from engine.client.steps.entries import at_rest, copied, floats, not_finite, opened
+from engine.client.steps.flat_net import FlatNet
+from engine.client.steps.training_loop import RESIDENT_BYTES
 from engine.client.trainer import HELD_CLIENTS, Trainer
-from engine.client.training_loop import RESIDENT_BYTES
 from engine.client.vmap.cuda_graph import CudaRecorder, Programs
 from engine.client.vmap.cuda_streams import Lane
 from engine.data import Assignment, Dataset
-from engine.data.batches import Rows
-from engine.data.public import PublicRows
+from engine.data.samples.batches import Rows
+from engine.data.samples.public import PublicRows
 from engine.experiment import Experiment
 from engine.experiment.executor_policy import CAPTURING
 

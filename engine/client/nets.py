@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 
 from engine.algorithm import ParamLayout, Tensors, seeds
-from engine.client.flat_net import FlatNet
+from engine.client.steps.flat_net import FlatNet
 from engine.data import Dataset
 from engine.experiment import Experiment
 from engine.models import ModelSpec, build_model

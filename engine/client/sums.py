@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from engine.algorithm import Tensors
-from engine.client.entries import at_rest, to_host
+from engine.client.steps.entries import at_rest, to_host
 
 
 def _none() -> Tensor:

@@ -32,16 +32,16 @@ from engine.algorithm import (
     personalised,
 )
 from engine.base.errors import ClientError
-from engine.client.client_round import ClientProgress, ClientResult, ClientTask, Streams
-from engine.client.entries import checked, checked_upload, is_finite, kept, not_finite, opened
-from engine.client.flat_net import FlatNet
-from engine.client.training_loop import CHUNK, FineTuning, NotFinite, SequentialLoop
+from engine.client.steps.client_round import ClientProgress, ClientResult, ClientTask, Streams
+from engine.client.steps.entries import checked, checked_upload, is_finite, kept, not_finite, opened
+from engine.client.steps.flat_net import FlatNet
+from engine.client.steps.training_loop import CHUNK, FineTuning, NotFinite, SequentialLoop
 from engine.client.training_tools import FlatTrainingTools
 from engine.client.vmap.cuda_graph import Programs
 from engine.client.vmap.cuda_streams import in_turn
 from engine.client.vmap.training_loop import VmapLoop
-from engine.data.batches import Rows
-from engine.data.public import PublicSet, none_set_aside
+from engine.data.samples.batches import Rows
+from engine.data.samples.public import PublicSet, none_set_aside
 
 HELD_CLIENTS = 4096  # whose rows, and what is counted of them, stay at hand from round to round
 

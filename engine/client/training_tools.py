@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from engine.algorithm import Net, Tensors
-from engine.client.batched_upload import in_one_copy
-from engine.client.drawing_modules import StepDraws, drawing_from
-from engine.client.flat_net import FlatNet
-from engine.client.step_inputs import Inputs, sent_ahead
+from engine.client.steps.batched_upload import in_one_copy
+from engine.client.steps.drawing_modules import StepDraws, drawing_from
+from engine.client.steps.flat_net import FlatNet
+from engine.client.steps.step_inputs import Inputs, sent_ahead
 from engine.client.vmap.cuda_graph import Program, Recorder
 from engine.client.vmap.steps import adam
-from engine.data.batches import orders
-from engine.data.public import PublicSet, none_set_aside
+from engine.data.samples.batches import orders
+from engine.data.samples.public import PublicSet, none_set_aside
 
 
 class FlatTrainingTools:

@@ -1,14 +1,12 @@
 """Data sets (``data.name``) and their division among clients (``partition.name``).
 
 The room offers the registries ``SOURCES`` and ``PARTITIONS``, :class:`Dataset`, :class:`Assignment` (who has which
-samples) and batches of a client's rows on a device (``batches.py``). Read ``dataset.py`` first, then ``assignment.py``,
+samples) and batches of a client's rows on a device (``samples/batches.py``). Read ``samples/dataset.py`` first, then
 ``sources/`` and ``partitions/``.
 """
 
 from engine.base.registry import Registry
-from engine.data.assignment import Assignment
 from engine.data.availability import Availability, read_availability
-from engine.data.dataset import Dataset, Source, Split
 from engine.data.partitions.cbfl_code import CbflCode
 from engine.data.partitions.class_matrix import ClassMatrix
 from engine.data.partitions.class_sets import ClassSets
@@ -19,6 +17,8 @@ from engine.data.partitions.partition import Partition
 from engine.data.partitions.replacement import Replacement
 from engine.data.partitions.sizes import GivenSizes, Iid, Quantity
 from engine.data.partitions.table import ClientTable
+from engine.data.samples.assignment import Assignment
+from engine.data.samples.dataset import Dataset, Source, Split
 from engine.data.sources.cifar import Cifar10, Cifar100
 from engine.data.sources.image_folders import Cinic10, ImageNet200, Omniglot, TinyImageNet
 from engine.data.sources.inaturalist import INaturalist2019, INaturalistUser120k

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from engine.base import parquet
 from engine.base.errors import ConfigError, DataError
-from engine.data.sources.finding import expanded
+from engine.base.files import expanded
 
 FIELD = "participation.availability"
 REPAIR = "give a rate, or a parquet file of who is there when"

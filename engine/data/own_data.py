@@ -10,7 +10,7 @@ import numpy as np
 from PIL.Image import Image
 
 from engine.base.errors import DataError
-from engine.data.dataset import AS_IS, Dataset, Split, assembled
+from engine.data.samples.dataset import AS_IS, Dataset, Split, assembled
 
 FORMS = (
     "a fedskew.contract.Dataset, or {'train': SPLIT, 'test': SPLIT} with splits as (x, y), (x, y, owners) or a data set"

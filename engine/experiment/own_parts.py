@@ -21,8 +21,8 @@ from engine.base.errors import ConfigError, FedskewError, require
 from engine.base.own_modules import told
 from engine.base.registry import Registry
 from engine.data import PARTITIONS, SOURCES, Assignment, Dataset, Partition, Source
-from engine.data.assignment import without
 from engine.data.own_data import as_dataset
+from engine.data.samples.assignment import without
 from engine.models import MODELS, Model, ModelSpec
 from engine.models.splitting import check_split, split_model
 

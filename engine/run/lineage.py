@@ -15,8 +15,8 @@ from engine.algorithm import Tensors
 from engine.base.errors import ResourceError, RunFolderError
 from engine.base.files import writing
 from engine.base.owned import remove_left_behind
-from engine.client.entries import check_restored
 from engine.client.messages import TrainResult
+from engine.client.steps.entries import check_restored
 from engine.experiment import Stage
 from engine.record.checkpoints import Checkpoint, Checkpoints, Position, last_of_stages
 from engine.record.numerics import differing, mixed

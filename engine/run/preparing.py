@@ -14,7 +14,7 @@ import torch
 
 from engine.base.errors import ConfigError, DataError, require
 from engine.data import Assignment, Dataset
-from engine.data.assignment import Parts
+from engine.data.samples.assignment import Parts
 from engine.experiment import Execution, Experiment, no_gpu
 from engine.models import MODELS, ModelSpec, check_inputs, check_size
 from engine.record.numerics import other_code

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from engine.algorithm import Algorithm, Cohort, Context, Tensors
 from engine.base.errors import RunError
 from engine.client.blocks import cut_blocks
-from engine.client.entries import cast, checked, floats, not_finite
+from engine.client.steps.entries import cast, checked, floats, not_finite
 from engine.record.stage_states import StageStates
 from engine.server.federation import Federation
 from engine.worker import cost

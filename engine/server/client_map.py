@@ -13,8 +13,8 @@ import torch
 
 from engine.algorithm import Context, Kind, Merge, Tensors
 from engine.client.blocks import cut_blocks
-from engine.client.entries import copied, floats
 from engine.client.messages import ComputeJob, Handle, MapJob
+from engine.client.steps.entries import copied, floats
 from engine.client.sums import WeightedSum
 from engine.record.tables import Table
 from engine.server.federation import Federation

@@ -8,8 +8,8 @@ from typing import Literal
 import torch
 
 from engine.algorithm import Client, Tensors
-from engine.client.client_round import Streams
 from engine.client.global_generators import drawing_nothing
+from engine.client.steps.client_round import Streams
 from engine.client.trainer import first_state
 from engine.record.stage_states import StageStates
 from engine.server.broadcast import addressed, broadcast, count_sent_once, validated

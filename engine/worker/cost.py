@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from engine.algorithm import Phase, batches_in
-from engine.data.batches import batch_sizes
+from engine.data.samples.batches import batch_sizes
 from engine.experiment import Local
 
 ROWS_PER_STEP = {"cpu": 8, "cuda": 256}  # rows that cost what a step costs beside its rows; a GPU waits for launches
@@ -53,7 +53,7 @@ def forward(rows: int) -> Work:
 
 
 def _of_phase(phase: Phase, local: Local, rows: int) -> Work:
-    """A phase as ``engine/client/training_loop.py`` runs it; that BatchNorm drops batches of one row is left out."""
+    """A phase as ``engine/client/steps/training_loop.py`` runs it, but for batches of one row that BatchNorm drops."""
     if phase.rows != "all":
         support = min(round(phase.support * rows), rows - 1)
         rows = support if phase.rows == "support" else rows - support

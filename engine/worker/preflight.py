@@ -23,7 +23,7 @@ from engine.base import devices
 from engine.base.errors import ResourceError
 from engine.base.sizes import size_text
 from engine.client.peak_memory import USABLE, PeakMemory
-from engine.client.training_loop import CHUNK
+from engine.client.steps.training_loop import CHUNK
 from engine.experiment import Execution, Experiment, Local, Stage
 from engine.models import ModelSpec, build_model
 

@@ -14,7 +14,7 @@ import logging
 import numpy as np
 
 from engine.base.devices import cores
-from engine.client.training_loop import CHUNK
+from engine.client.steps.training_loop import CHUNK
 from engine.data import Assignment
 from engine.experiment import Experiment
 from engine.models.cost import model_cost

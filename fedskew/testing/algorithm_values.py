@@ -21,8 +21,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from engine.algorithm import Algorithm, Kind, ModelState, ParamLayout, Phase
-from engine.client.entries import checked, checked_upload
 from engine.client.global_generators import ADVICE, GlobalStates
+from engine.client.steps.entries import checked, checked_upload
 from engine.experiment import CHOICES
 from fedskew.testing.failure import NotApplicable, NotConforming, demand, telling
 from fedskew.testing.small_runs import ALL, SOME, driven, experiment_of

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from engine.algorithm import seeds
 from engine.base.errors import FedskewError
-from engine.client.flat_net import FlatNet
 from engine.client.global_generators import GlobalStates
+from engine.client.steps.flat_net import FlatNet
 from engine.models import Model, ModelSpec, build_model, check_size
 from engine.models.model import has_batchnorm
 from fedskew.testing.algorithm_runs import ROUNDING

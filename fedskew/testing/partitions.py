@@ -12,7 +12,7 @@ import numpy as np
 from engine.base.errors import ConfigError, FedskewError
 from engine.client.global_generators import GlobalStates
 from engine.data import Assignment, Dataset, Partition, Split
-from engine.data.assignment import Parts
+from engine.data.samples.assignment import Parts
 from fedskew.testing.failure import NotApplicable, NotConforming, demand, telling
 
 CLASSES, PER_CLASS, OWNERS = 10, 4000, 200

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from algorithms.fedper import FedPer
 from engine.algorithm import Client, ParamLayout, Tensors, seeds
 from engine.algorithm.labels import own_logits, packed, spread, to_global, to_local, unpacked
-from engine.client.client_round import ClientTask
-from engine.client.entries import kept, opened
+from engine.client.steps.client_round import ClientTask
+from engine.client.steps.entries import kept, opened
 from engine.data import Assignment
 from engine.experiment import Local
 from engine.models import MLP

@@ -18,7 +18,7 @@ from engine.base.errors import ConfigError, RunError
 from engine.client.nets import open_model
 from engine.client.training_tools import FlatTrainingTools
 from engine.data import Assignment
-from engine.data.batches import Rows
+from engine.data.samples.batches import Rows
 from engine.experiment import Experiment
 from tests.support.tiny import CLASSES, STUDENTS, Driven, dataset, drive, experiment, experiment_of, with_public
 

@@ -15,7 +15,7 @@ from algorithms.fedavg import FedAvg
 from algorithms.generators import GeneratorSpec, images, train_against
 from engine.algorithm import Batch, Cohort, Tensors, seeds
 from engine.base.errors import ConfigError
-from engine.client.client_round import ClientTask
+from engine.client.steps.client_round import ClientTask
 from engine.client.training_tools import FlatTrainingTools
 from engine.experiment import Experiment, Local
 from engine.models import MLP, ResNet8

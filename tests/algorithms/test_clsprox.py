@@ -15,10 +15,10 @@ from algorithms.clsnorm import ClsNorm
 from algorithms.clsprox import ClsProx
 from engine.algorithm import Client, Context, ParamLayout, Phase, Tensors, seeds
 from engine.base.errors import ConfigError
-from engine.client.client_round import ClientTask
-from engine.client.flat_net import FlatNet
+from engine.client.steps.client_round import ClientTask
+from engine.client.steps.flat_net import FlatNet
 from engine.client.trainer import Trainer
-from engine.data.batches import Rows, orders
+from engine.data.samples.batches import Rows, orders
 from engine.experiment import Local
 from engine.models import MLP, ModelSpec, build_model
 from tests.support.tiny import CLASSES, dataset, drive, experiment

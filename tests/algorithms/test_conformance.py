@@ -19,8 +19,8 @@ from engine.algorithm import Algorithm, Generative, Kind, ParamLayout, PostTrain
 from engine.algorithm.generative import own_classes
 from engine.base.errors import ConfigError
 from engine.client.blocks import cut_blocks
-from engine.client.client_round import Streams
-from engine.client.flat_net import NetAt
+from engine.client.steps.client_round import Streams
+from engine.client.steps.flat_net import NetAt
 from engine.data import Assignment
 from engine.experiment import Experiment
 from fedskew.testing.algorithm_runs import resumed_is_straight

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from algorithms.fedbn import find_norms, joined
 from engine.algorithm import seeds
-from engine.client.flat_net import FlatNet
+from engine.client.steps.flat_net import FlatNet
 from engine.client.training_tools import FlatTrainingTools
 from engine.models import MODELS, build_model
 from tests.support.full_batches import CNN, LR, MEAN, STD, STEPS, drive, experiment, federation

@@ -378,7 +378,7 @@ class Functional:
         return torch.func.functional_call(self.model, self.tensors, (x,))
 
     def jvp(self, x: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
-        from engine.client.jvp import jvp
+        from engine.client.steps.jvp import jvp
 
         return jvp(self, x, direction)
 

@@ -14,7 +14,7 @@ from algorithms.fedrecon import FedRecon
 from algorithms.pflego import Pflego
 from engine.algorithm import Batch, Client, Context, LocalRun, ModelState, Phase, Pooled, Scalar, Tensors, seeds
 from engine.base.errors import ConfigError
-from engine.client.client_round import ClientTask
+from engine.client.steps.client_round import ClientTask
 from engine.experiment import Local
 from engine.models import MLP
 from tests.support.bench import FEW, Bench, descend

@@ -19,7 +19,7 @@ from algorithms.fedavg import FedAvg
 from algorithms.fedser import FedSer
 from engine.algorithm import Batch, Net, Tensors, seeds
 from engine.base.errors import ConfigError
-from engine.client.flat_net import FlatNet
+from engine.client.steps.flat_net import FlatNet
 from engine.experiment import Local
 from engine.models import CNN, MODELS, Model, ResNet8, ResNet20, build_model, narrowed
 from engine.models.narrow import kept

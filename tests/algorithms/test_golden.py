@@ -18,11 +18,11 @@ from algorithms.fedavg import FedAvg
 from algorithms.fedprox import FedProx
 from algorithms.scaffold import Scaffold
 from engine.algorithm import Algorithm, Batch, Pooled, Tensors, accumulation, seeds
-from engine.client.client_round import ClientTask
-from engine.client.flat_net import FlatNet
+from engine.client.steps.client_round import ClientTask
+from engine.client.steps.flat_net import FlatNet
 from engine.client.sums import WeightedSum
 from engine.data import Assignment, Dataset
-from engine.data.batches import Rows, orders
+from engine.data.samples.batches import Rows, orders
 from engine.experiment import Local
 from engine.models import build_model
 from tests.support.pencil import CPU, context, quadratic, regression

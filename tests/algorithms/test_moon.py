@@ -17,7 +17,7 @@ from algorithms.fedavg import FedAvg
 from algorithms.moon import Moon
 from engine.algorithm import Client, Net, Tensors
 from engine.base.errors import ConfigError
-from engine.client.flat_net import FlatNet
+from engine.client.steps.flat_net import FlatNet
 from engine.models import MoonCNN, ResNet20, build_model
 from tests.support.bench import CPU, FEW, Bench
 from tests.support.tiny import assignment, dataset, drive, experiment

@@ -14,7 +14,7 @@ from algorithms.fedavg import FedAvg
 from algorithms.perfedavg import PerFedAvg, halves
 from engine.algorithm import Algorithm, Batch, Context, Net, Phase, Tensors, seeds
 from engine.base.errors import ConfigError
-from engine.data.batches import orders
+from engine.data.samples.batches import orders
 from engine.models import MLP, ResNet8
 from tests.support.bench import Bench
 from tests.support.pencil import Federation, quadratic

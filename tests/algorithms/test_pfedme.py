@@ -14,7 +14,7 @@ from algorithms.fedavg import FedAvg
 from algorithms.pfedme import PFedMe
 from engine.algorithm import Client, Context, LocalRun, Phase, PhaseResult, Pooled, Tensors, seeds
 from engine.base.errors import ConfigError
-from engine.data.batches import orders
+from engine.data.samples.batches import orders
 from engine.models import ResNet8
 from tests.support.bench import Bench
 from tests.support.pencil import Federation, quadratic

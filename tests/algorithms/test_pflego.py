@@ -20,8 +20,8 @@ from algorithms.fedper import FedPer
 from algorithms.pflego import Pflego
 from engine.algorithm import Algorithm, Context, Pooled, Tensors
 from engine.base.errors import ClientError, ConfigError
-from engine.client.client_round import ClientResult, ClientTask, Streams
-from engine.client.entries import opened
+from engine.client.steps.client_round import ClientResult, ClientTask, Streams
+from engine.client.steps.entries import opened
 from engine.experiment import Experiment, Local
 from engine.models import Model, ModelSpec
 from tests.support.bench import Bench

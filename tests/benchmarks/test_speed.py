@@ -26,7 +26,7 @@ from benchmarks.peers.given import Given, images, initial, rows
 from benchmarks.plain_loop import Site, cohorts, task_of
 from benchmarks.speed import Measured, beside_others, give, in_turns, judged, of_peers
 from benchmarks.workloads import WORKLOADS, Inputs, Workload
-from engine.data.batches import Rows
+from engine.data.samples.batches import Rows
 from engine.experiment import Experiment
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch.func import vmap
 
-from engine.client.flat_net import FlatNet
+from engine.client.steps.flat_net import FlatNet
 from engine.client.vmap.vmap_rules import StackedRules
 from tests.support.pretended_card import card, why_not
 from tests.support.tiny import TwoNorms

@@ -17,8 +17,8 @@ from torch import Tensor
 from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Net, Tensors
-from engine.client import training_loop as sequential
-from engine.client.client_round import ClientTask
+from engine.client.steps import training_loop as sequential
+from engine.client.steps.client_round import ClientTask
 from engine.client.trainer import Trainer
 from engine.client.vmap import training_loop as block
 from tests.support.on_card import gap, on_card

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.client.entries import floats
+from engine.client.steps.entries import floats
 from tests.card.faults import FAULTS, Fault
 from tests.support.on_card import gap, most, on_card, on_cpu
 from tests.support.planted import place, planted

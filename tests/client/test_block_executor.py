@@ -10,7 +10,7 @@ import torch
 
 from algorithms import ALGORITHMS
 from engine.algorithm import PostTraining
-from engine.client.flat_net import FlatNet
+from engine.client.steps.flat_net import FlatNet
 from engine.experiment import Experiment
 from tests.support.loops import each
 from tests.support.side_by_side import (

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Client, Context, Kind, LocalRun, ModelState, Net, Phase, PhaseResult, Tensors
-from engine.client import training_loop as sequential
-from engine.client.client_round import ClientTask
+from engine.client.steps import training_loop as sequential
+from engine.client.steps.client_round import ClientTask
 from engine.client.vmap import training_loop as block
 from engine.experiment import Local
 from engine.models import CNN, CNN3, MLP, Logistic, ModelSpec, MoonCNN, PflegoCifar, ResNet8

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from engine.algorithm import seeds
-from engine.client.flat_net import FlatNet
+from engine.client.steps.flat_net import FlatNet
 from engine.client.vmap.block_rows import alike, padded
 from engine.client.vmap.dense import Dense, Product
 from engine.client.vmap.vmap_rules import StackedRules

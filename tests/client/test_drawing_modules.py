@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from engine.algorithm import Phase
 from engine.base.errors import UnkeyedDraw
-from engine.client import drawing_modules, random_operations
-from engine.client import training_loop as sequential
-from engine.client.client_round import ClientTask
-from engine.client.drawing_modules import StepDraws, drawing_from, may_draw
+from engine.client.steps import drawing_modules, random_operations
+from engine.client.steps import training_loop as sequential
+from engine.client.steps.client_round import ClientTask
+from engine.client.steps.drawing_modules import StepDraws, drawing_from, may_draw
 from engine.client.trainer import Trainer
 from engine.client.vmap import training_loop as block
 from engine.client.vmap.cuda_graph import Programs
-from engine.data.batches import Rows
+from engine.data.samples.batches import Rows
 from engine.experiment import Local
 from engine.models import MODELS, build_model
 from tests.client.test_block_options import RAGGED, Telling

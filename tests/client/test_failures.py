@@ -16,8 +16,8 @@ import torch
 from algorithms.fedavg import FedAvg
 from algorithms.scaffold import Scaffold
 from engine.base.errors import ClientError, MemoryShort, ResourceError, RunError
-from engine.client.client_round import ClientProgress, ClientTask
-from engine.client.entries import is_finite, not_finite
+from engine.client.steps.client_round import ClientProgress, ClientTask
+from engine.client.steps.entries import is_finite, not_finite
 from engine.client.trainer import Trainer
 from engine.experiment import Experiment, Participation
 from engine.record.run_folder import RunFolder

@@ -15,8 +15,8 @@ from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Context, LocalRun, Net, Pooled, Tensors
 from engine.base.errors import ClientError, UnkeyedDraw
-from engine.client.drawing_modules import watch
 from engine.client.global_generators import GlobalStates, drawing_module, drawing_nothing
+from engine.client.steps.drawing_modules import watch
 from tests.support.bench import CPU, Bench
 from tests.support.drawing import LAYERS, drawing, registered
 from tests.support.tiny import drive, experiment, open_driver

@@ -27,10 +27,10 @@ from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Batch, Client, Net, Phase, PostTraining, Tensors, idle_when
 from engine.base.errors import ConfigError, MemoryShort, RunError
-from engine.client import training_loop as sequential
-from engine.client.client_round import ClientProgress, ClientResult
-from engine.client.flat_net import FlatNet
-from engine.client.step_inputs import Inputs
+from engine.client.steps import training_loop as sequential
+from engine.client.steps.client_round import ClientProgress, ClientResult
+from engine.client.steps.flat_net import FlatNet
+from engine.client.steps.step_inputs import Inputs
 from engine.client.trainer import Trainer
 from engine.client.vmap import cuda_graph
 from engine.client.vmap import training_loop as block
@@ -41,7 +41,7 @@ from engine.client.vmap.step_memory import Memory
 from engine.client.vmap.step_plan import step_plans
 from engine.client.vmap.steps import descend, optimizer
 from engine.data import Dirichlet
-from engine.data.batches import Rows, batch_sizes
+from engine.data.samples.batches import Rows, batch_sizes
 from engine.experiment import Experiment, Local
 from engine.experiment.executor_policy import default_executor
 from engine.models import MLP

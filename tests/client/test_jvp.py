@@ -14,9 +14,9 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.algorithm import seeds
-from engine.client import jvp as module
-from engine.client.flat_net import FlatNet
-from engine.client.jvp import jvp
+from engine.client.steps import jvp as module
+from engine.client.steps.flat_net import FlatNet
+from engine.client.steps.jvp import jvp
 from engine.models import build_model
 from tests.support.networks import VARIANTS
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from algorithms.fedavg import FedAvg
 from algorithms.fedrep import FedRep
 from engine.algorithm import Batch, Context, Net, Phase, Tensors, seeds
-from engine.client import training_loop
-from engine.client.manual_head_gradient import ManualHeadGradient
+from engine.client.steps import training_loop
+from engine.client.steps.manual_head_gradient import ManualHeadGradient
 from engine.experiment import Local
 from engine.models import MLP, Model
 from tests.support.bench import Bench

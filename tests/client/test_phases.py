@@ -14,8 +14,8 @@ from torch import Tensor
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Client, Context, LocalRun, ModelState, Phase, PhaseResult, Tensors, batches_in
 from engine.algorithm.personalised import personal_model
-from engine.client.client_round import ClientProgress, ClientTask
-from engine.client.training_loop import SequentialLoop
+from engine.client.steps.client_round import ClientProgress, ClientTask
+from engine.client.steps.training_loop import SequentialLoop
 from engine.experiment import Local
 from engine.models import MLP, ResNet8
 from tests.support.bench import Bench

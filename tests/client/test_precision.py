@@ -15,7 +15,7 @@ from algorithms.fedavg import FedAvg
 from algorithms.pflego import Pflego
 from engine.base.errors import ConfigError
 from engine.client import precision
-from engine.client.flat_net import FlatNet
+from engine.client.steps.flat_net import FlatNet
 from engine.experiment import NEUTRAL, Execution, Experiment
 from tests.support.tiny import drive, experiment, experiment_of
 

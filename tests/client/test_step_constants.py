@@ -15,9 +15,9 @@ from torch import Tensor
 from algorithms import cbfl
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Net, Tensors
-from engine.client import step_constants
-from engine.client.step_constants import with_constants
-from engine.client.step_inputs import Inputs
+from engine.client.steps import step_constants
+from engine.client.steps.step_constants import with_constants
+from engine.client.steps.step_inputs import Inputs
 from engine.models import MLP
 from tests.support.bench import Bench
 from tests.support.tiny import assignment, drive, experiment

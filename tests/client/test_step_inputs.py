@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from engine.client.batched_upload import ALIGNED, in_one_copy, packed, unpacked
-from engine.client.step_inputs import AHEAD, Inputs, on_device, sent_ahead
+from engine.client.steps.batched_upload import ALIGNED, in_one_copy, packed, unpacked
+from engine.client.steps.step_inputs import AHEAD, Inputs, on_device, sent_ahead
 
 MANY = (
     torch.arange(7),

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.func import functional_call, grad
 
 from engine.algorithm import Net, seeds
-from engine.client.flat_net import FlatNet
-from engine.client.training_loop import CachedNet
+from engine.client.steps.flat_net import FlatNet
+from engine.client.steps.training_loop import CachedNet
 from engine.models import MLP, ModelSpec, ResNet8
 from tests.support.bench import Bench
 

@@ -18,13 +18,13 @@ from algorithms.pfedme import PFedMe
 from algorithms.pflego import Pflego
 from engine.algorithm import Algorithm, Context, Entries, Kind, ModelState, Phase, seeds
 from engine.base.errors import RunError
-from engine.client.client_round import ClientProgress, ClientTask, Streams
-from engine.client.entries import checked, copied, floats, sliced
-from engine.client.flat_net import FlatNet
+from engine.client.steps.client_round import ClientProgress, ClientTask, Streams
+from engine.client.steps.entries import checked, copied, floats, sliced
+from engine.client.steps.flat_net import FlatNet
+from engine.client.steps.training_loop import CHUNK, SequentialLoop
 from engine.client.trainer import Trainer
-from engine.client.training_loop import CHUNK, SequentialLoop
-from engine.data.augmentation import augmented, draw
-from engine.data.batches import Rows, orders
+from engine.data.samples.augmentation import augmented, draw
+from engine.data.samples.batches import Rows, orders
 from engine.experiment import Local
 from engine.models import MODELS, build_model
 from tests.support.tiny import CLASSES, dataset

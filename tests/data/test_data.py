@@ -33,8 +33,8 @@ from engine.data import (
     Split,
     Synthetic,
 )
-from engine.data.batches import Rows
-from engine.data.dataset import channel_statistics, stratified
+from engine.data.samples.batches import Rows
+from engine.data.samples.dataset import channel_statistics, stratified
 from engine.data.sources import cifar, mnist
 from engine.data.sources.finding import cache_folder
 from engine.data.sources.pickled import read_pickled

@@ -20,7 +20,7 @@ from engine.data import (
     Omniglot,
     TinyImageNet,
 )
-from engine.data.dataset import channel_statistics, stratified
+from engine.data.samples.dataset import channel_statistics, stratified
 from engine.data.sources import formats, image_folders
 from engine.data.sources.cifar import CIFAR10_CLASSES
 from engine.models import MODELS

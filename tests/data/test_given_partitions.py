@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from engine.base.errors import ConfigError
 from engine.data import PARTITIONS, Assignment, Dataset, Split
-from engine.data.dataset import AS_IS
 from engine.data.partitions.dealing import dirichlet_shares
 from engine.data.partitions.natural import OwnerGroups
 from engine.data.partitions.sizes import client_sizes
+from engine.data.samples.dataset import AS_IS
 from engine.experiment import Experiment
 
 Fields = dict[str, Any]

@@ -16,7 +16,7 @@ from PIL import Image
 
 from engine.base.errors import ConfigError, DataError
 from engine.data import ImageFolder, Parquet
-from engine.data.dataset import channel_statistics, stratified
+from engine.data.samples.dataset import channel_statistics, stratified
 from engine.data.sources.splits import held_out
 from engine.experiment import Experiment
 

@@ -13,7 +13,7 @@ import pytest
 
 from engine.base.errors import DataError
 from engine.data import INaturalist2019, INaturalistUser120k, Natural
-from engine.data.dataset import channel_statistics, stratified
+from engine.data.samples.dataset import channel_statistics, stratified
 from tests.support.small_images import colours, flat, write
 
 # --------------------------------------------------------------------------------- iNaturalist 2019

@@ -17,10 +17,10 @@ from PIL import Image
 
 from engine.base.errors import ConfigError, DataError
 from engine.data import PARTITIONS, Assignment, CbflCode, Dataset, Iid, Natural, Partition, Personalised, Split
-from engine.data.assignment import Parts
-from engine.data.dataset import AS_IS, largest_remainder
 from engine.data.partitions.dealing import deal
 from engine.data.partitions.partition import _repaired
+from engine.data.samples.assignment import Parts
+from engine.data.samples.dataset import AS_IS, largest_remainder
 from engine.run.preparing import prepare
 from fedskew.lab.partitions import draw_partition
 from tests.support.tiny import experiment

@@ -19,7 +19,7 @@ import pytest
 
 from engine.base.errors import ConfigError, DataError
 from engine.data import SOURCES, Cifar100, Emnist, FashionMnist, Mnist
-from engine.data.dataset import channel_statistics, stratified
+from engine.data.samples.dataset import channel_statistics, stratified
 from engine.data.sources import mnist
 from tests.support.small_images import encode, write
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from engine.base.errors import ConfigError, DataError
 from engine.data import PARTITIONS, Assignment, ClientTable, Dataset, Split
-from engine.data.dataset import AS_IS
+from engine.data.samples.dataset import AS_IS
 from engine.experiment import Experiment
 from engine.run.preparing import prepare
 from tests.support.command_line import fedskew

@@ -15,8 +15,8 @@ import torch
 
 from engine.base.errors import ConfigError, DataError
 from engine.data import Parquet
-from engine.data.batches import Rows
-from engine.data.dataset import Dataset, feature_statistics
+from engine.data.samples.batches import Rows
+from engine.data.samples.dataset import Dataset, feature_statistics
 from engine.data.sources import parquet_columns
 from engine.experiment import Experiment
 from engine.run.run import run

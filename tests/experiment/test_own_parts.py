@@ -25,7 +25,7 @@ from algorithms.fedavg import FedAvg
 from engine.algorithm import seeds
 from engine.base.errors import ConfigError, DataError
 from engine.base.own_modules import import_file
-from engine.client.flat_net import FlatNet
+from engine.client.steps.flat_net import FlatNet
 from engine.data import SOURCES
 from engine.data.own_data import as_dataset
 from engine.experiment import Experiment

@@ -154,7 +154,7 @@ def _of_runs() -> list[Reader]:
     import torch
 
     from engine.data import ClientTable
-    from engine.data.assignment import Assignment
+    from engine.data.samples.assignment import Assignment
     from engine.experiment import Experiment
     from engine.record import checkpoints, matrices, snapshots
     from engine.record.checkpoints import Checkpoint, Position, decode, encode

@@ -18,11 +18,11 @@ import torch
 from engine.algorithm import ModelState, seeds
 from engine.base.errors import ConfigError, RunError, RunFolderError
 from engine.base.owned import owned
-from engine.client.client_round import ClientProgress
-from engine.client.flat_net import FlatNet
 from engine.client.jobs import JobRunner
+from engine.client.steps.client_round import ClientProgress
+from engine.client.steps.flat_net import FlatNet
 from engine.client.trainer import Trainer
-from engine.data.batches import Rows
+from engine.data.samples.batches import Rows
 from engine.experiment import Experiment
 from engine.models import build_model
 from engine.record.checkpoints import Checkpoints

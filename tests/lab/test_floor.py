@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from algorithms import ALGORITHMS
 from engine.base.errors import ConfigError, RunError
-from engine.data.batches import orders
+from engine.data.samples.batches import orders
 from engine.experiment import Execution, Experiment, Local
 from engine.models import MODELS, build_model
 from engine.models.cost import ModelCost, count, model_cost

@@ -20,9 +20,9 @@ from algorithms.generators import images
 from engine.algorithm import Generative, Net, ParamLayout, Tensors, seeds
 from engine.base.errors import ConfigError, RunFolderError
 from engine.base.owned import owned
-from engine.client.flat_net import FlatNet
+from engine.client.steps.flat_net import FlatNet
 from engine.data import Dataset
-from engine.data.batches import Rows
+from engine.data.samples.batches import Rows
 from engine.experiment import Experiment
 from engine.models import MLP
 from engine.record.shapes import RUN

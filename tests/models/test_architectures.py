@@ -17,7 +17,7 @@ from torch.func import functional_call
 
 from engine.algorithm.seeds import generator
 from engine.base.errors import ConfigError
-from engine.client.flat_net import FlatNet
+from engine.client.steps.flat_net import FlatNet
 from engine.models import (
     CNN,
     CNN3,

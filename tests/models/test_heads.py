@@ -12,7 +12,7 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 
 from engine.algorithm.seeds import generator
 from engine.base.errors import ConfigError
-from engine.client.flat_net import FlatNet
+from engine.client.steps.flat_net import FlatNet
 from engine.models import MLP, MODELS, Model, ModelSpec, ResNet8, build_model, narrowed
 from engine.models.heads import NormalisedLinear
 from tests.support.loops import each

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.algorithm import seeds
-from engine.client.flat_net import FlatNet
+from engine.client.steps.flat_net import FlatNet
 from engine.models import CNN, MLP, Logistic, ModelSpec, ResNet8, build_model
 
 CPU = torch.device("cpu")

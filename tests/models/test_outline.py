@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from engine.algorithm.seeds import generator
 from engine.base.errors import ConfigError
-from engine.client.flat_net import FlatNet
+from engine.client.steps.flat_net import FlatNet
 from engine.models import CNN, MLP, MODELS, Logistic, Model, ModelSpec, ResNet20, build_model
 from engine.models.layers import MeanPool
 from engine.models.outline import outline

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from engine.base.errors import DataError
-from engine.client.entries import opened
+from engine.client.steps.entries import opened
 from engine.record.checkpoints import Position
 from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.algorithm import Batch, Client, Context, Kind, Tensors, seeds
-from engine.client.client_round import ClientTask
-from engine.client.entries import kept
-from engine.client.flat_net import FlatNet
+from engine.client.steps.client_round import ClientTask
+from engine.client.steps.entries import kept
+from engine.client.steps.flat_net import FlatNet
 from engine.client.trainer import Trainer
-from engine.data.batches import Rows
+from engine.data.samples.batches import Rows
 from engine.experiment import Local
 from engine.models import Model, ModelSpec, build_model
 from tests.support.tiny import CLASSES, assignment, dataset

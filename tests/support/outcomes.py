@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from engine.client.flat_net import FlatNet
+from engine.client.steps.flat_net import FlatNet
 from tests.support.tiny import Driven
 
 # Fields that keep a round as short as the others', where those that local training is measured by do not.

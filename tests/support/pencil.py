@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from engine.algorithm import Algorithm, Batch, Context, Net, Pooled, Tensors, seeds
-from engine.client.client_round import ClientResult, ClientTask
-from engine.client.flat_net import FlatNet
+from engine.client.steps.client_round import ClientResult, ClientTask
+from engine.client.steps.flat_net import FlatNet
 from engine.client.trainer import Trainer
 from engine.data import Dataset, Split
-from engine.data.batches import Rows
+from engine.data.samples.batches import Rows
 from engine.experiment import Local
 from engine.models import Logistic, build_model
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from engine.client.client_round import ClientResult, ClientTask
+from engine.client.steps.client_round import ClientResult, ClientTask
 from engine.client.trainer import Trainer
 from engine.experiment import Experiment
 from tests.support.tiny import assignment, dataset, open_driver

@@ -30,7 +30,7 @@ from ray.cluster_utils import Cluster  # isort: skip
 import numpy as np
 
 from engine.data import Dataset
-from engine.data.dataset import Source
+from engine.data.samples.dataset import Source
 from engine.experiment import Experiment
 from engine.record.run_folder import RunFolder
 from engine.record.store import StageStore

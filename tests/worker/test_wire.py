@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from engine.client.entries import copied
 from engine.client.messages import ClientFailure, TrainResult
+from engine.client.steps.entries import copied
 from engine.worker.ray.wire import from_wire, received, to_wire
 
 

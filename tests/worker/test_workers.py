@@ -17,8 +17,8 @@ from algorithms import ALGORITHMS
 from algorithms.fedavg import FedAvg
 from engine.algorithm import Client, Context, Entries, Kind, LocalRun, Tensors
 from engine.base.errors import ConfigError
-from engine.client.jvp import jvp
 from engine.client.messages import TrainJob
+from engine.client.steps.jvp import jvp
 from engine.experiment import Execution, Experiment
 from engine.run.run import Run
 from engine.sweeps.trial import in_trial

@@ -23,15 +23,15 @@ import torch
 from torch import Tensor
 
 from engine.algorithm import Phase, Tensors, overrides
-from engine.client.client_round import ClientProgress
-from engine.client.flat_net import FlatNet
-from engine.client.step_constants import with_constants
-from engine.client.step_inputs import Inputs, on_device
-from engine.client.training_loop import CHUNK, chunks, freezes_body
+from engine.client.steps.client_round import ClientProgress
+from engine.client.steps.flat_net import FlatNet
+from engine.client.steps.step_constants import with_constants
+from engine.client.steps.step_inputs import Inputs, on_device
+from engine.client.steps.training_loop import CHUNK, chunks, freezes_body
 from engine.client.vmap.block_inputs import shared, stacked
 from engine.client.vmap.stack import Stack
-from engine.data import augmentation
-from engine.data.batches import Rows
+from engine.data.samples import augmentation
+from engine.data.samples.batches import Rows
 
 Take = Callable[[int, int, Tensor], Tensors]  # "x" and "y" of clients [first, last), made outside of the step
 

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from engine.algorithm import Algorithm, Client, Context, Tensors
 from engine.base.errors import RunError
-from engine.client.step_inputs import Inputs
+from engine.client.steps.step_inputs import Inputs
 from engine.client.vmap.block_inputs import shared
 from engine.client.vmap.cuda_streams import Lane
 from engine.client.vmap.step_memory import Memory

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from engine.algorithm import Tensors
-from engine.client.flat_net import FlatNet, NetAt
+from engine.client.steps.flat_net import FlatNet, NetAt
 from engine.client.vmap.step_memory import Memory
 
 

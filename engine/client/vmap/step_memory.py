@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 from torch import Tensor
 
 from engine.algorithm import Context
-from engine.client.step_inputs import Inputs
+from engine.client.steps.step_inputs import Inputs
 
 
 class Memory:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from engine.algorithm import Algorithm, Context, Loss, Phase, acts, loss_of
-from engine.client.flat_net import FlatNet
+from engine.client.steps.flat_net import FlatNet
 from engine.client.vmap.dense import Dense
 from engine.experiment import Local
 

@@ -19,13 +19,13 @@ from torch import Tensor
 from torch.func import vmap
 
 from engine.algorithm import Algorithm, Batch, Client, Loss, ModelState, Net, Phase, Tensors, accumulation, overrides
-from engine.client.cached_net import CachedNet
-from engine.client.client_round import ClientProgress
-from engine.client.drawing_modules import StepDraws, drawing_from
-from engine.client.entries import sliced
-from engine.client.flat_net import FlatNet
-from engine.client.step_inputs import Inputs
-from engine.client.training_loop import CHUNK, chunks, freezes_body, least_rows
+from engine.client.steps.cached_net import CachedNet
+from engine.client.steps.client_round import ClientProgress
+from engine.client.steps.drawing_modules import StepDraws, drawing_from
+from engine.client.steps.entries import sliced
+from engine.client.steps.flat_net import FlatNet
+from engine.client.steps.step_inputs import Inputs
+from engine.client.steps.training_loop import CHUNK, chunks, freezes_body, least_rows
 from engine.client.vmap.block_inputs import OwnEntries
 from engine.client.vmap.block_rows import BlockRows, Take, alike, padded
 from engine.client.vmap.cuda_graph import Programs
@@ -35,7 +35,7 @@ from engine.client.vmap.step_memory import Memory
 from engine.client.vmap.step_plan import StepPlan, step_plans
 from engine.client.vmap.steps import Rate, descend, optimizer
 from engine.client.vmap.vmap_rules import StackedRules
-from engine.data.batches import Rows
+from engine.data.samples.batches import Rows
 
 
 @dataclass(frozen=True)

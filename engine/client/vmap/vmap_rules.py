@@ -18,7 +18,7 @@ from torch import Tensor
 from torch._C._functorch import _add_batch_dim, get_unwrapped, maybe_get_bdim, maybe_get_level
 from torch.overrides import TorchFunctionMode
 
-from engine.client.flat_net import is_readable
+from engine.client.steps.flat_net import is_readable
 
 
 class StackedRules(TorchFunctionMode):

@@ -10,9 +10,9 @@ import numpy as np
 
 from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import require
-from engine.data.dataset import largest_remainder
 from engine.data.partitions.dealing import deal
 from engine.data.partitions.partition import Partition
+from engine.data.samples.dataset import largest_remainder
 
 Matrix = tuple[tuple[float | int, ...], ...]  # int: counts; else shares
 

@@ -10,8 +10,8 @@ import numpy as np
 from engine.algorithm.seeds import numpy_generator
 from engine.base.declared import Doc, Ge, Gt, Le, Neutral
 from engine.base.errors import ConfigError, require
-from engine.data.assignment import Assignment, without
 from engine.data.partitions.partition import MAX_DRAWS, Partition
+from engine.data.samples.assignment import Assignment, without
 
 Sets = tuple[tuple[int, ...], ...]  # of each device, its classes
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.base.declared import Gt, MinLen
 from engine.base.errors import require
-from engine.data.assignment import Assignment, Parts
+from engine.data.samples.assignment import Assignment, Parts
 
 Concentration = Annotated[float, Gt(0)]
 Alpha = (

@@ -10,10 +10,10 @@ import numpy as np
 
 from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import require
-from engine.data.dataset import largest_remainder
 from engine.data.partitions.dealing import Alpha, check_length, deal, dirichlet_shares
 from engine.data.partitions.partition import Partition
 from engine.data.partitions.sizes import Sizes, check_sizes, client_sizes
+from engine.data.samples.dataset import largest_remainder
 
 
 @dataclass(frozen=True, kw_only=True)

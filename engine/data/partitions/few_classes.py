@@ -11,9 +11,9 @@ import numpy as np
 
 from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import require
-from engine.data.assignment import Assignment
 from engine.data.partitions.dealing import deal
 from engine.data.partitions.partition import Partition
+from engine.data.samples.assignment import Assignment
 
 
 @dataclass(frozen=True, kw_only=True)

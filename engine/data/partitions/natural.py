@@ -10,9 +10,9 @@ import numpy as np
 from engine.algorithm.seeds import numpy_generator
 from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import ConfigError, require
-from engine.data.assignment import Assignment, Parts
-from engine.data.dataset import Dataset
 from engine.data.partitions.partition import Partition
+from engine.data.samples.assignment import Assignment, Parts
+from engine.data.samples.dataset import Dataset
 
 
 @dataclass(frozen=True, kw_only=True)

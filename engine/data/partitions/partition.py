@@ -17,9 +17,9 @@ from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import ConfigError, require
 from engine.base.registry import Checked
 from engine.base.section import identifying
-from engine.data.assignment import Assignment, Parts
-from engine.data.dataset import Dataset, largest_remainder
 from engine.data.partitions.dealing import deal
+from engine.data.samples.assignment import Assignment, Parts
+from engine.data.samples.dataset import Dataset, largest_remainder
 
 MAX_DRAWS = 1000  # of a whole partition, for on_small=redraw
 

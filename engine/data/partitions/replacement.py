@@ -10,8 +10,8 @@ import numpy as np
 from engine.base.declared import Doc, Ge, Gt, Neutral
 from engine.base.devices import memory
 from engine.base.errors import require
-from engine.data.assignment import Assignment, Parts, without
 from engine.data.partitions.partition import Partition
+from engine.data.samples.assignment import Assignment, Parts, without
 
 
 @dataclass(frozen=True, kw_only=True)

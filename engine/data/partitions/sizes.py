@@ -10,10 +10,10 @@ import numpy as np
 
 from engine.base.declared import Doc, Gt
 from engine.base.errors import require
-from engine.data.assignment import Assignment
-from engine.data.dataset import largest_remainder
 from engine.data.partitions.dealing import dirichlet_shares
 from engine.data.partitions.partition import Partition
+from engine.data.samples.assignment import Assignment
+from engine.data.samples.dataset import largest_remainder
 
 Sizes = Literal["linear", "square", "exponential"] | tuple[float | int, ...]  # int: counts; else shares
 

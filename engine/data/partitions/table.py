@@ -15,10 +15,10 @@ import pyarrow as pa
 from engine.base import parquet
 from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import ConfigError, DataError, require
-from engine.data.assignment import MOST_CLIENTS, Assignment, Parts, without
-from engine.data.dataset import Dataset
+from engine.base.files import expanded
 from engine.data.partitions.partition import Partition
-from engine.data.sources.finding import expanded
+from engine.data.samples.assignment import MOST_CLIENTS, Assignment, Parts, without
+from engine.data.samples.dataset import Dataset
 
 SPLITS = ("train", "test")
 

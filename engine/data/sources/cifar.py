@@ -15,7 +15,7 @@ from typing import IO, Annotated
 from engine.base.declared import Doc
 from engine.base.errors import DataError
 from engine.base.opening import regular
-from engine.data.dataset import Dataset, MeanStd, Source, Split, assembled
+from engine.data.samples.dataset import Dataset, MeanStd, Source, Split, assembled
 from engine.data.sources.finding import cache_folder, find
 from engine.data.sources.formats import image_tree, read_cifar_batches
 from engine.data.sources.pickled import read_pickled

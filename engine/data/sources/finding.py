@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from engine.base.errors import DataError
+from engine.base.files import expanded
 
 
 def cache_folder() -> Path:
@@ -21,14 +22,6 @@ def existing(root: str, wanted: str) -> Path:
         looked = folder.absolute()
         raise DataError(f"data.root={root}: there is no such folder (looked at {looked}); give one that holds {wanted}")
     return folder
-
-
-def expanded(path: str, field: str) -> Path:
-    """Return ``path`` with the user's home folder for ``~``; ``field`` is named where there is none."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError as error:
-        raise DataError(f"{field}={path}: names no folder ({str(error).rstrip('.')}); give the whole path") from None
 
 
 def check_within(table: Path, files: list[str]) -> None:

@@ -16,9 +16,10 @@ import numpy as np
 from engine.algorithm.seeds import numpy_generator
 from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import DataError, require
+from engine.base.files import expanded
 from engine.base.opening import read_text
-from engine.data.dataset import Dataset, MeanStd, Source, Split, assembled
-from engine.data.sources.finding import check_within, expanded, find_unpacked
+from engine.data.samples.dataset import Dataset, MeanStd, Source, Split, assembled
+from engine.data.sources.finding import check_within, find_unpacked
 from engine.data.sources.formats import decode_images, image_tree, read_files
 
 CINIC10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

@@ -20,9 +20,10 @@ import numpy as np
 
 from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import DataError
+from engine.base.files import expanded
 from engine.base.opening import read_text, regular
-from engine.data.dataset import Dataset, Source, assembled
-from engine.data.sources.finding import check_within, expanded, find_unpacked
+from engine.data.samples.dataset import Dataset, Source, assembled
+from engine.data.sources.finding import check_within, find_unpacked
 from engine.data.sources.formats import MOST_CLASSES
 from engine.data.sources.image_folders import Listing
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from engine.base import parquet
 from engine.base.declared import Doc
 from engine.base.errors import DataError
-from engine.data.dataset import Dataset, Source, Split, assembled
+from engine.data.samples.dataset import Dataset, Source, Split, assembled
 from engine.data.sources.finding import cache_folder, find
 from engine.data.sources.formats import read_idx
 

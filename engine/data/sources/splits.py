@@ -13,7 +13,7 @@ import numpy as np
 from engine.base.declared import Doc, Gt, Lt, Neutral
 from engine.base.errors import DataError, require
 from engine.base.opening import read_text
-from engine.data.dataset import Source, stratified
+from engine.data.samples.dataset import Source, stratified
 
 OURS = ("train", "test")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")  # no name leads out of a folder

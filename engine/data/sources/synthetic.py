@@ -10,7 +10,7 @@ import numpy as np
 from engine.algorithm.seeds import numpy_generator
 from engine.base.declared import Doc, Ge, Le, Neutral
 from engine.base.errors import require
-from engine.data.dataset import AS_IS, Dataset, Source, Split, assembled
+from engine.data.samples.dataset import AS_IS, Dataset, Source, Split, assembled
 from engine.data.sources.formats import memory_for_images
 
 MOST_SPREAD = 1e9  # beyond it features overflow float32

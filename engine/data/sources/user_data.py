@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.base.declared import Doc, Ge, Neutral
 from engine.base.errors import DataError, require
-from engine.data.dataset import AS_IS, Dataset, MeanStd, Split, assembled
+from engine.data.samples.dataset import AS_IS, Dataset, MeanStd, Split, assembled
 from engine.data.sources.column_choice import Inputs, inputs_of, label_of
 from engine.data.sources.finding import existing
 from engine.data.sources.formats import MOST_CLASSES, decode_images, image_tree, read_files

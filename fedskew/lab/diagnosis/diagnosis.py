@@ -30,7 +30,7 @@ from engine.algorithm.labels import own_logits, spread
 from engine.base.errors import ConfigError, nearest, require
 from engine.client.nets import open_model
 from engine.data import Dataset
-from engine.data.batches import Rows
+from engine.data.samples.batches import Rows
 from engine.experiment import Experiment
 from engine.models import MODELS
 from engine.run.replay import LocalModels, find, local_models

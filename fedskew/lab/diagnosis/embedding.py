@@ -25,7 +25,7 @@ from engine.algorithm.personalised import has_global_model
 from engine.base.errors import ConfigError, RunFolderError, nearest, require
 from engine.base.files import refuse_links, write_atomically
 from engine.client.nets import open_model
-from engine.data.batches import Rows
+from engine.data.samples.batches import Rows
 from engine.experiment import Experiment
 from engine.record.checkpoints import Checkpoints, last_of_stages
 from engine.record.run_folder import RunFolder

@@ -16,7 +16,7 @@ from itertools import cycle, islice
 from typing import Literal
 
 from engine.algorithm import batches_in
-from engine.data.batches import batch_sizes
+from engine.data.samples.batches import batch_sizes
 from engine.experiment import Local
 from engine.models.cost import ModelCost
 

@@ -26,10 +26,10 @@ from torch import Tensor
 from engine.algorithm import Generative, seeds
 from engine.base.errors import ConfigError, RunFolderError, require
 from engine.base.files import refuse_links, write_atomically
-from engine.client.flat_net import FlatNet
 from engine.client.nets import open_model
+from engine.client.steps.flat_net import FlatNet
 from engine.data import Dataset
-from engine.data.batches import Rows
+from engine.data.samples.batches import Rows
 from engine.experiment import CHOICES, Experiment, Stage
 from engine.record.checkpoints import Checkpoints, Damaged, Position
 from engine.record.run_folder import RunFolder

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.data.batches import Rows
+from engine.data.samples.batches import Rows
 
 CHUNK_BYTES = 64 * 2**20  # of normalised training images at a time, and of their distances
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from engine.data.batches import Rows
+from engine.data.samples.batches import Rows
 from fedskew.lab.figures.generated import ImagePanels
 
 SHOWN = 8  # images of a class

@@ -54,7 +54,7 @@ def _minus(now: Any, before: Any) -> Any:
 
 
 def line() -> str:
-    """The innermost line of the project that is being run, "engine/data/batches.py:100"."""
+    """The innermost line of the project that is being run, "engine/data/samples/batches.py:100"."""
     frame = sys._getframe(1)
     while frame is not None:
         name = _inside(frame.f_code.co_filename)

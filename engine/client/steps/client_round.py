@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from engine.algorithm import Algorithm, Client, Context, ModelState, Phase, PhaseResult, Tensors, batches_in, seeds
-from engine.data.batches import orders
+from engine.data.samples.batches import orders
 from engine.experiment import Local
 
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from engine.algorithm import Tensors
-from engine.data.augmentation import augmented
-from engine.data.dataset import Dataset, Split
+from engine.data.samples.augmentation import augmented
+from engine.data.samples.dataset import Dataset, Split
 
 
 class Rows:

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from engine.algorithm import Net, ParamLayout, Statistics, Tensors
-from engine.client.drawing_modules import watch
-from engine.client.jvp import jvp
+from engine.client.steps.drawing_modules import watch
+from engine.client.steps.jvp import jvp
 from engine.models import Model, narrowed
 
 # Bytes. cuDNN's BatchNorm of images with channels last reads scales, shifts and means so many at once, and fails

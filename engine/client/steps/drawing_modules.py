@@ -28,7 +28,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.base.errors import UnkeyedDraw
-from engine.client.random_operations import RULES, Draw, NotEachClients
+from engine.client.steps.random_operations import RULES, Draw, NotEachClients
 
 PURPOSE = "forward"  # of the streams
 QUIET = ("torch.nn.", "engine.models.")  # packages whose modules do not draw, but for those that follow

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from engine.algorithm import Tensors
-from engine.client.batched_upload import in_one_copy
+from engine.client.steps.batched_upload import in_one_copy
 
 AHEAD = 64  # steps, where there are no passes
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from engine.algorithm import Algorithm, Context, Tensors, overrides
-from engine.client.flat_net import FlatNet
-from engine.client.step_inputs import Inputs
+from engine.client.steps.flat_net import FlatNet
+from engine.client.steps.step_inputs import Inputs
 
 ROWS = 2048  # that are made at once on a GPU, unless one step has more
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from engine.algorithm import Net, Statistics, Tensors
-from engine.client.jvp import jvp
+from engine.client.steps.jvp import jvp
 
 
 class CachedNet:

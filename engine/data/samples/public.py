@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from engine.base.errors import ConfigError, require
-from engine.data.batches import Rows
+from engine.data.samples.batches import Rows
 
 PublicSet = Callable[[int], tuple[Tensor, Tensor]]  # samples of each class -> images [n, ...], labels [n]
 

@@ -34,16 +34,16 @@ from engine.algorithm import (
     overrides,
     personalised,
 )
-from engine.client.cached_net import CachedNet
-from engine.client.client_round import ClientProgress
-from engine.client.drawing_modules import StepDraws, drawing_from
-from engine.client.entries import is_finite, sliced
-from engine.client.flat_net import FlatNet, flatten
-from engine.client.manual_head_gradient import ManualHeadGradient
-from engine.client.step_constants import with_constants
-from engine.client.step_inputs import Inputs, on_device
-from engine.data import augmentation
-from engine.data.batches import Rows
+from engine.client.steps.cached_net import CachedNet
+from engine.client.steps.client_round import ClientProgress
+from engine.client.steps.drawing_modules import StepDraws, drawing_from
+from engine.client.steps.entries import is_finite, sliced
+from engine.client.steps.flat_net import FlatNet, flatten
+from engine.client.steps.manual_head_gradient import ManualHeadGradient
+from engine.client.steps.step_constants import with_constants
+from engine.client.steps.step_inputs import Inputs, on_device
+from engine.data.samples import augmentation
+from engine.data.samples.batches import Rows
 from engine.experiment import Local
 
 CHUNK = 500  # rows of one forward pass, where no batch size is asked for
