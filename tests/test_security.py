@@ -769,6 +769,7 @@ ITS_OWN = {  # opened otherwise, each with its reason
     ("fedskew/lab/paper/sources.py", "bibliography.read_text"),  # this code
     ("fedskew/cli/completion.py", "FILE.read_text"),  # installed beside it; it imports next to nothing
     ("fedskew/lab/pages/__init__.py", "resources.files('fedskew.lab.pages').joinpath(name).read_text"),  # this code
+    ("fedskew/testing/templates/__init__.py", "resources.files(__name__).joinpath(template).read_text"),  # this code
     ("fedskew/lazy.py", "Path(file).with_suffix('.pyi').read_text"),  # this code
     ("engine/data/sources/formats.py", "Image.open"),  # of bytes
     ("engine/data/sources/formats.py", "gzip.open"),  # of a file that is open

@@ -16,7 +16,7 @@ from fedskew.cli.completion import FILE
 from fedskew.cli.listing import LISTS
 from fedskew.cli.main import app
 from fedskew.cli.schema import schema
-from fedskew.testing.beginnings import PART
+from fedskew.testing.templates import KINDS
 from tune_configs import EXPERIMENTS, SWEEPS
 
 OF_RUN = ("run", "floor", "tune-executor", "scale")  # take an experiment, a sweep's cell and keys
@@ -31,7 +31,7 @@ def words() -> dict[str, Any]:
     sweeps = {f"{module}.{function}": "" for module, functions in SWEEPS.items() for function in functions}
     experiments = {name: _line(inspect.getdoc(function)) for name, function in EXPERIMENTS.items()}
     names = dict.fromkeys(OF_RUN, experiments | sweeps)
-    names |= {"sweep": sweeps, "claims": {**dict.fromkeys(SWEEPS, ""), **sweeps}, "new": dict.fromkeys(PART, "")}
+    names |= {"sweep": sweeps, "claims": {**dict.fromkeys(SWEEPS, ""), **sweeps}, "new": dict.fromkeys(KINDS, "")}
     names["list"] = dict.fromkeys(["experiments", "sweeps", *LISTS], "")
     names["check"] = {name: "" for registry in CHOICES.values() for name in registry}
     return {

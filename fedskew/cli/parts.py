@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from engine.base.errors import ConfigError, one_line
+from engine.base.errors import ConfigError, nearest, one_line, require
 from fedskew.cli.output import print_json, print_line, say
 
 
@@ -19,14 +19,10 @@ def check_command(
     full: Annotated[bool, typer.Option("--full", help="on one, two and three Ray actors and on a card, too")] = False,
 ) -> None:
     """Check parts at their defaults on small data: a line for each check, exit code 1 if one fails."""
-    from fedskew.testing import loaded  # with the whole engine
-
-    is_file = what.endswith(".py") or os.path.exists(what)
-    parts = loaded.of_file(Path(what), "FILE") if is_file else loaded.of_name(what, "NAME")
     checked = []
-    for part in parts:
-        print_line(f"{part.section} {part.name}")
-        checked.append({"section": part.section, "name": part.name, "checks": _shown(_checked(part, full))})
+    for section, name in _parts(what):
+        print_line(f"{section} {name}")
+        checked.append({"section": section, "name": name, "checks": _shown(_checked(section, name, full))})
     statuses = Counter(check["status"] for part in checked for check in part["checks"])
     counts = {"ok": statuses["ok"], "failed": statuses["FAILED"], "skipped": statuses["skipped"]}
     print_line(", ".join(f"{count} {name}" for name, count in counts.items()))
@@ -35,13 +31,37 @@ def check_command(
         raise typer.Exit(1)
 
 
-def _checked(registered: Any, full: bool) -> Iterator[tuple[str, str, str]]:
+def _parts(what: str) -> list[tuple[str, str]]:
+    """Section and name of the parts that a file, or a module that it imports, registers; or of those of a name."""
+    from engine.experiment import CHOICES  # with the whole engine
+
+    if what.endswith(".py") or os.path.exists(what):
+        from engine.base import own_modules
+
+        before = {(section, name): kind for section, registry in CHOICES.items() for name, kind in registry.items()}
+        module = own_modules.import_file(Path(what), "FILE").__name__
+        found = [
+            (section, name)
+            for section, registry in CHOICES.items()
+            for name, kind in registry.items()
+            if before.get((section, name)) is not kind or kind.__module__ == module
+        ]
+        decorators = "fedskew.algorithm, fedskew.model, fedskew.dataset or fedskew.partition"
+        require(bool(found), "FILE", what, "registers no part", f"write a decorator, {decorators}, above one")
+        return found
+    found = [(section, what) for section, registry in CHOICES.items() if what in registry.names()]
+    known = [name for registry in CHOICES.values() for name in registry.names()]
+    require(bool(found), "NAME", what, "is neither a Python file nor a known part", nearest(what, known))
+    return found
+
+
+def _checked(section: str, name: str, full: bool) -> Iterator[tuple[str, str, str]]:
     """Make the checks of one part; yield the status of each, its name, and what is to be said of it."""
     from engine.experiment import CHOICES
     from fedskew.testing.checks import checks_of, outcome
 
     try:
-        part = CHOICES[registered.section].build({"name": registered.name})
+        part = CHOICES[section].build({"name": name})
     except ConfigError as error:
         repair = "give each field a default, or check it with values of your own by fedskew.testing"
         yield "FAILED", "has_defaults", f"{error}; {repair}"
@@ -75,11 +95,11 @@ def new_command(
     out: Annotated[Path, typer.Option(help="the folder to write to")] = Path("."),
 ) -> None:
     """Write NAME.py and test_NAME.py, a part that passes its checks as it is, to go on from."""
-    from fedskew.testing import beginnings
+    from fedskew.testing import templates
 
-    path, test = beginnings.write(kind, name, out)
+    path, test = templates.write(kind, name, out)
     say(f"wrote {path} and {test}; next:")
-    commands = beginnings.next_commands(kind, name, path, test)
+    commands = templates.next_commands(kind, name, path, test)
     for command in commands:
         print_line(f"  {command}")
     print_json({"file": path, "test": test, "next": commands})

@@ -9,8 +9,7 @@ function that raises ``NotConforming``. Read ``checks.py`` first, then ``algorit
 like. Apart from ``fedskew`` itself, since it takes torch to be imported; see docs/own_parts.md.
 """
 
-from fedskew.testing.checks import Check, checks_of
+from fedskew.testing.checks import Check, checks_of, parametrize_with_checks
 from fedskew.testing.failure import NotApplicable, NotConforming
-from fedskew.testing.parametrised import parametrize_with_checks
 
 __all__ = ["Check", "NotApplicable", "NotConforming", "checks_of", "parametrize_with_checks"]

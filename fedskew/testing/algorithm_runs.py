@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import product
 from typing import Any
@@ -13,7 +13,7 @@ import torch
 
 from engine.algorithm import Algorithm, PostTraining
 from engine.base.declared import reductions_of
-from engine.data import Assignment
+from engine.data import Assignment, Dataset
 from engine.experiment import CHOICES, Experiment
 from engine.run.run import run
 from fedskew.testing.failure import NotApplicable, demand, telling
@@ -42,13 +42,19 @@ def same_in_one_pass(algorithm: Algorithm) -> None:
         raise NotApplicable(f"it says why it is not for several clients in one pass: {reason}")
     if isinstance(algorithm, PostTraining):
         raise NotApplicable("it trains no client in rounds")
-    name = type(algorithm).__name__
     config = experiment_of(algorithm, rounds=2, execution={"precision": "float64"})
-    one_by_one = driven(config)
-    failing = f"{name} fails where several clients are trained in one pass (execution.executor=block)"
     repair = "loss and gradient may not look at a tensor's value or at client.num_examples as a Python number"
-    with telling(failing, f"{repair}; or say why not in requires=Requires(no_vmap=...)"):
-        together = driven(config.replace({"execution.executor": "block"}))
+    both_executors_agree(
+        config, type(algorithm).__name__, f"{repair}; or say why not in requires=Requires(no_vmap=...)"
+    )
+
+
+def both_executors_agree(config: Experiment, name: str, repair: str, data: Dataset | None = None) -> None:
+    """Demand of ``config``, in float64, the same numbers of both executors; ``name`` is whose fault it would be."""
+    with telling(f"{name} fails when it is trained", "see docs/own_parts.md for the rules"):
+        one_by_one = driven(config, data)
+    with telling(f"{name} fails where several clients are trained in one pass (execution.executor=block)", repair):
+        together = driven(config.replace({"execution.executor": "block"}), data)
     gap, where = largest_gap(together.numbers(), one_by_one.numbers())
     rule = f"{name} comes to other numbers where several clients are trained in one pass ({where}: {gap:.1e} apart)"
     demand(gap <= ROUNDING, f"{rule}; {repair}")
@@ -57,7 +63,7 @@ def same_in_one_pass(algorithm: Algorithm) -> None:
 def clients_of_every_size(algorithm: Algorithm) -> None:
     """Demand finite numbers of clients that hold nothing, a single row, or one class."""
     small, labels = "clients of no row, one row or one class", dataset().train.labels
-    _finite(algorithm, small, driven_on=uneven_clients(labels), cohorts=(ALL,))
+    _finite(algorithm, small, parts=uneven_clients(labels), cohorts=(ALL,))
 
 
 def with_batchnorm(algorithm: Algorithm) -> None:
@@ -65,34 +71,35 @@ def with_batchnorm(algorithm: Algorithm) -> None:
     _finite(algorithm, "a model with BatchNorm", model=BATCHNORM, rounds=2)
 
 
-def _finite(algorithm: Algorithm, what: str, driven_on: Any = None, **changes: Any) -> None:
+def _finite(algorithm: Algorithm, what: str, parts: Assignment | None = None, **changes: Any) -> None:
     name = type(algorithm).__name__
     config = experiment_of(algorithm, **changes)
-    with telling(
-        f"{name} fails with {what}", "divide by no count that may be 0, and return tensors of the kinds' shapes"
-    ):
-        run = driven(config, parts=driven_on)
+    repair = "divide by no count that may be 0, and return tensors of the kinds' shapes"
+    with telling(f"{name} fails with {what}", repair):
+        run = driven(config, parts=parts)
     spoilt = [entry for entry, tensor in run.numbers().items() if not torch.isfinite(tensor).all()]
     demand(not spoilt, f"{name} comes to {', '.join(spoilt)} that is not finite with {what}; divide by no count of 0")
 
 
 def same_twice(algorithm: Algorithm) -> None:
     """Demand equal bits of two runs, whatever the state of the process's global generators."""
-    config, name, runs = experiment_of(algorithm), type(algorithm).__name__, list[Driven]()
+    repair = "draw from client.rng(...) or tools.rng(...) alone, and depend on no clock, file or order of a set"
+    made_again_is_the_same(experiment_of(algorithm), type(algorithm).__name__, repair)
+
+
+def made_again_is_the_same(config: Experiment, name: str, repair: str, data: Dataset | None = None) -> None:
+    """Demand equal bits of two runs of ``config``; ``name`` is whose fault it would be."""
+    runs = list[Driven]()
     for state in (1, 2):
-        with (
-            _global_generators_at(state),
-            telling(f"{name} fails in a small run", "see docs/contract.md for the rules"),
-        ):
-            runs.append(driven(config))
+        with global_generators_at(state), telling(f"{name} fails when it is trained", repair):
+            runs.append(driven(config, data))
     gap, where = largest_gap(runs[1].numbers(), runs[0].numbers())
     rule = f"{name} comes to other bits when the same run is made again ({where}: up to {gap:.1e} apart)"
-    repair = "draw from client.rng(...) or tools.rng(...) alone, and depend on no clock, file or order of a set"
     demand(runs[0].shas == runs[1].shas, f"{rule}; {repair}")
 
 
 @contextmanager
-def _global_generators_at(seed: int) -> Iterator[None]:
+def global_generators_at(seed: int) -> Iterator[None]:
     """Put torch's and numpy's global generators into the state of ``seed``, and back at the end."""
     kept = np.random.get_state()  # noqa: NPY002 (that they are no matter is the point)
     with torch.random.fork_rng(devices=[]):
@@ -119,12 +126,12 @@ def resumed_is_straight(name: str, config: Experiment, parts: Assignment | None 
     Once with clients' states in memory, once with them on the disk; ``name`` is whose fault it would be.
     """
     with folder_for_a_check() as folder:
-        with _global_generators_at(1):
+        with global_generators_at(1):
             straight = finish(open_driver(folder / "straight", config, None, parts))
         for store, stop in (("memory", 2), ("disk", 1)):
             settings = config.replace({"execution.state_store": store, "execution.state_cache_mb": 0})
             resuming = telling(f"{name} fails when it is resumed", "keep what a later round needs in entries")
-            with _global_generators_at(2), resuming:
+            with global_generators_at(2), resuming:
                 begun = open_driver(folder / store, settings, None, parts)
                 for _ in range(stop):
                     begun.advance()
@@ -161,17 +168,14 @@ def neutral_is_fedavg(algorithm: Algorithm) -> None:
         plain = experiment_of(fedavg(), (cohort,), model=model, rounds=rounds, execution={"executor": executor})
         ours, theirs = driven(config), driven(plain)
         gap = _gap_of_weights(ours, theirs)
-        rule = f"{name} with {_written(fields)} is not FedAvg to the bit under execution.executor={executor}"
+        written = ", ".join(f"{field}={value}" for field, value in fields.items())
+        rule = f"{name} with {written} is not FedAvg to the bit under execution.executor={executor}"
         repair = "skip the term at that value and mark its hook with @idle_when(...), so that the engine skips it"
         demand(ours.sha == theirs.sha, f"{rule} (weights are {gap:.1e} apart); {repair}")
 
 
 def _gap_of_weights(one: Driven, other: Driven) -> float:
     return largest_gap({"weights": one.server["weights"]}, {"weights": other.server["weights"]})[0]
-
-
-def _written(fields: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in fields.items())
 
 
 # --- actors and devices ---------------------------------------------------------------------------------------
@@ -183,28 +187,21 @@ ACTORS = (3, 2, 1)  # the most first: a Ray that is started then has room for th
 def on_any_number_of_actors(algorithm: Algorithm) -> None:
     """Demand equal bits in this process and on one, two and three Ray actors."""
     name = type(algorithm).__name__
-    config = _with_loadable_data(experiment_of(algorithm))
-    shas: dict[int, str] = {}
-    with folder_for_a_check() as folder:
-        for actors in (0, *ACTORS):
-            settings = config.replace({"execution.actors": actors})
-            with telling(
-                f"{name} fails on {actors} actors", "let its module be importable, and what it holds picklable"
-            ):
-                shas[actors] = run(settings, folder / str(actors))["weights_sha256"]
-    other = [str(actors) for actors, sha in shas.items() if sha != shas[0]]
-    rule = f"{name} comes to other bits on {', '.join(other)} actors than in this process"
-    demand(not other, f"{rule}; keep nothing in self, a class or a module, since each actor has its own")
-
-
-def _with_loadable_data(config: Experiment) -> Experiment:
-    """The experiment on data that other processes find: the images that fedskew carries."""
-    values = config.to_mapping()
-    values |= {
+    values = experiment_of(algorithm).to_mapping()
+    values |= {  # data that other processes find: the images that fedskew carries
         "data": {"name": "fashion_mnist_sample", "train_samples": 200, "test_samples": 50},
         "partition": {"name": "dirichlet", "clients": 8, "alpha": 0.5, "min_samples": 2, "on_small": "repair"},
     }
-    return Experiment.from_mapping(values)
+    config = Experiment.from_mapping(values)
+    shas: dict[int, str] = {}
+    with folder_for_a_check() as folder:
+        for actors in (0, *ACTORS):
+            repair = "let its module be importable, and what it holds picklable"
+            with telling(f"{name} fails on {actors} actors", repair):
+                shas[actors] = run(config.replace({"execution.actors": actors}), folder / str(actors))["weights_sha256"]
+    other = [str(actors) for actors, sha in shas.items() if sha != shas[0]]
+    rule = f"{name} comes to other bits on {', '.join(other)} actors than in this process"
+    demand(not other, f"{rule}; keep nothing in self, a class or a module, since each actor has its own")
 
 
 def same_on_a_gpu(algorithm: Algorithm) -> None:
@@ -214,9 +211,8 @@ def same_on_a_gpu(algorithm: Algorithm) -> None:
     name = type(algorithm).__name__
     config = experiment_of(algorithm, rounds=2, execution={"precision": "float64"})
     here = driven(config)
-    with telling(
-        f"{name} fails on a GPU", "make tensors on the device of those that are given, as by torch.zeros_like"
-    ):
+    repair = "make tensors on the device of those that are given, as by torch.zeros_like"
+    with telling(f"{name} fails on a GPU", repair):
         there = driven(config.replace({"execution.device": "cuda"}))
     gap = _gap_of_weights(there, here)
     demand(gap <= ON_GPU, f"{name} comes to other weights on a GPU ({gap:.1e} apart); draw on the CPU, by client.rng")

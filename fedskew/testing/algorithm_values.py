@@ -8,10 +8,11 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import fields
 from random import getstate
 from typing import Any
@@ -77,23 +78,17 @@ def _kept_in(algorithm: Algorithm) -> dict[str, Any]:
     """The fields and what else is in ``self``, by value; the attributes of its classes, by identity."""
     own = [owner for owner in type(algorithm).__mro__ if not owner.__module__.startswith(("engine.", "builtins"))]
     ours = {f"self.{name}": copy.deepcopy(value) for name, value in vars(algorithm).items()}
-    hidden = "__", "_abc_"
-    of_class = {
-        f"{owner.__name__}.{name}": id(value)
-        for owner in own
-        for name, value in vars(owner).items()
-        if not name.startswith(hidden)
-    }
-    return ours | of_class
+    of_class = {f"{owner.__name__}.{name}": id(value) for owner in own for name, value in vars(owner).items()}
+    return ours | {name: value for name, value in of_class.items() if not re.search(r"\.(__|_abc_)", name)}
 
 
 def _changed(before: dict[str, Any], after: dict[str, Any], name: str) -> bool:
     if name not in before or name not in after:
         return True
     one, other = before[name], after[name]
-    if isinstance(one, Tensor):
-        return not (isinstance(other, Tensor) and torch.equal(one, other))
-    return bool(one != other)
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return not torch.equal(one, other)
+    return isinstance(one, Tensor) or isinstance(other, Tensor) or bool(one != other)
 
 
 # --- what methods are given -----------------------------------------------------------------------------------
@@ -110,7 +105,8 @@ def inputs_not_written(algorithm: Algorithm) -> None:
         for name, tensor in given.items():
             rule = f"{called.where} writes into {name}, which it was given and others share"
             repair = "make a new tensor, as by a + b, in place of a += b, a.add_(b) or a[...] = b"
-            demand(_same(before[name], tensor), f"{rule}; {repair}")
+            same = before[name].shape == tensor.shape and torch.allclose(before[name], tensor, 0, 0, equal_nan=True)
+            demand(same, f"{rule}; {repair}")
         for name, known in entries.items():
             now = called.given[name]
             rule = f"{called.where} changes the entries of {name}, which it was given and others share"
@@ -137,13 +133,6 @@ def _all_in(given: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
         yield from tensors_in(value, name)
 
 
-def _same(before: Tensor, after: Tensor) -> bool:
-    """Whether two tensors have the same numbers, NaN being one."""
-    if before.shape != after.shape:
-        return False
-    return bool(((before == after) | ((before != before) & (after != after))).all())
-
-
 def values_not_read(algorithm: Algorithm) -> None:
     """Demand that loss and gradient are arithmetic alone, so that several clients can be trained in one pass."""
     reason = algorithm.requires.no_vmap
@@ -151,9 +140,14 @@ def values_not_read(algorithm: Algorithm) -> None:
         raise NotApplicable(f"it says why it is not for several clients in one pass: {reason}")
 
     def look(called: Called, work: Callable[[], Any]) -> Any:
-        if called.method not in ("loss", "gradient"):
-            return work()
-        with _Reads(called):
+        def told(name: str, args: tuple[Any, ...], result: Any) -> None:
+            if name in READS and any(isinstance(one, Tensor) for one in args):
+                how = "branches on a tensor's value" if name == "__bool__" else f"takes a tensor's value ({name})"
+                rule = f"{called.where} {how}{_line_of(called.algorithm)}"
+                why_not = "say why it cannot be in requires=Requires(no_vmap=...)"
+                raise NotConforming(f"{rule}; write it with torch.where or torch.clamp, or {why_not}")
+
+        with _EachCall(told) if called.method in ("loss", "gradient") else nullcontext():
             return work()
 
     watched_run(algorithm, look)
@@ -162,23 +156,17 @@ def values_not_read(algorithm: Algorithm) -> None:
 READS = {"item", "tolist", "numpy", "__bool__", "__float__", "__int__", "__index__", "__contains__"}
 
 
-class _Reads(TorchFunctionMode):
-    """Refuses whatever turns a tensor into a Python number or branches on it."""
+class _EachCall(TorchFunctionMode):
+    """Tells ``hear`` of each call of a function of torch: its name, its arguments, its result."""
 
-    def __init__(self, called: Called) -> None:
+    def __init__(self, hear: Callable[[str, tuple[Any, ...], Any], None]) -> None:
         super().__init__()
-        self.called = called
+        self._hear = hear
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        read = getattr(func, "__name__", "")
-        if read in READS and any(isinstance(one, Tensor) for one in args):
-            how = "branches on a tensor's value" if read == "__bool__" else f"takes a tensor's value ({read})"
-            rule = f"{self.called.where} {how}{_line_of(self.called.algorithm)}"
-            repair = (
-                "write it with torch.where or torch.clamp, or say why it cannot be in requires=Requires(no_vmap=...)"
-            )
-            raise NotConforming(f"{rule}; {repair}")
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        self._hear(getattr(func, "__name__", str(func)), args, result)
+        return result
 
 
 def _line_of(algorithm: Algorithm) -> str:
@@ -199,8 +187,7 @@ def returns_what_it_declares(algorithm: Algorithm) -> None:
     """Demand of each method's result its type, and of entries that they are declared and have their kind's shape."""
 
     def look(called: Called, work: Callable[[], Any]) -> Any:
-        result = work()
-        _check_result(called, result)
+        _check_result(called, result := work())
         return result
 
     watched_run(algorithm, look)
@@ -294,46 +281,27 @@ def float64_throughout(algorithm: Algorithm) -> None:
     """Demand that no method makes a float32 tensor in a run of float64: its numbers would be those of float32."""
 
     def look(called: Called, work: Callable[[], Any]) -> Any:
-        if called.method not in _ARITHMETIC:
-            return work()
-        with _InFloat64(called):
+        def told(name: str, args: tuple[Any, ...], result: Any) -> None:
+            if isinstance(result, Tensor) and result.dtype in (torch.float32, torch.float16, torch.bfloat16):
+                made = f"{name} makes {_kind_of(result)}{_line_of(called.algorithm)}"
+                rule = f"{called.where} computes in less than the run's float64: {made}"
+                raise NotConforming(f"{rule}; give it dtype=weights.dtype, or make it of a tensor that is there")
+
+        with _EachCall(told) if called.method in _ARITHMETIC else nullcontext():
             return work()
 
     watched_run(algorithm, look, execution={"precision": "float64"})
-
-
-class _InFloat64(TorchFunctionMode):
-    """Refuses tensors of less precision than float64."""
-
-    def __init__(self, called: Called) -> None:
-        super().__init__()
-        self.called = called
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if isinstance(result, Tensor) and result.dtype in (torch.float32, torch.float16, torch.bfloat16):
-            made = f"{getattr(func, '__name__', func)} makes {_kind_of(result)}"
-            rule = (
-                f"{self.called.where} computes in less than the run's float64: {made}{_line_of(self.called.algorithm)}"
-            )
-            raise NotConforming(f"{rule}; give it dtype=weights.dtype, or make it of a tensor that is there")
-        return result
 
 
 def draws_by_key(algorithm: Algorithm) -> None:
     """Demand that no method draws from a generator that is not the client's or the server's own."""
 
     def look(called: Called, work: Callable[[], Any]) -> Any:
-        with _draws_of(called):
-            return work()
+        before, python = GlobalStates.now(), getstate()
+        result = work()
+        moved = before.moved(GlobalStates.now()) or ("Python's module random" if getstate() != python else "")
+        rule = f"{called.where} draws from {moved}, whose numbers are others in every run"
+        demand(not moved, f"{rule}; {ADVICE}")
+        return result
 
     watched_run(algorithm, look)
-
-
-@contextmanager
-def _draws_of(called: Called) -> Iterator[None]:
-    before, python = GlobalStates.now(), getstate()
-    yield
-    moved = before.moved(GlobalStates.now()) or ("Python's module random" if getstate() != python else "")
-    rule = f"{called.where} draws from {moved}, whose numbers are others in every run"
-    demand(not moved, f"{rule}; {ADVICE}")

@@ -1,9 +1,9 @@
-"""The list of checks: which there are for a part of each section, and one check's outcome."""
+"""The list of checks: those of a part, one check's outcome, and checks as tests of pytest."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from fedskew.testing.failure import NotApplicable
 
 @dataclass(frozen=True)
 class Check:
-    """A named check of a part; call it with the part.
+    """A named check of a part, which says what it demands in its function's docstring; call it with the part.
 
     It returns where the part passes, raises :class:`NotConforming` where it does not and :class:`NotApplicable` where
     the check has no meaning. ``full``: one that takes a Ray session or a card.
@@ -27,11 +27,6 @@ class Check:
     @property
     def name(self) -> str:
         return self.run.__name__
-
-    @property
-    def what(self) -> str:
-        """The first sentence of its description."""
-        return (self.run.__doc__ or "").split("\n\n")[0]
 
     def __call__(self, part: Any) -> None:
         self.run(part)
@@ -101,11 +96,32 @@ def checks_of(part: Any, full: bool = False) -> list[Check]:
     return [check for check in CHECKS[section_of(part)] if full or not check.full]
 
 
-def check_names(names: Iterable[str], of: Iterable[Check]) -> None:
-    """Refuse a name that no check has."""
-    known = [check.name for check in of]
-    for name in names:
+def parametrize_with_checks(
+    parts: Iterable[Any],
+    expected_failures: Mapping[str, str] | None = None,
+    checks: Iterable[str] | None = None,
+    full: bool = False,
+) -> Callable[[Any], Any]:
+    """Return a decorator by which a test is run for each part and check: ``def test_mine(part, check): check(part)``.
+
+    parts: instances with their fields. expected_failures: name of a check -> why it must fail; such a test is an
+    expected failure, and fails if the check passes. checks: names of those to make; None: all. full: those on Ray
+    actors and on a card, too. Raises :class:`ConfigError` for a name that no check of these parts has.
+    """
+    import pytest
+
+    expected, chosen = expected_failures or {}, None if checks is None else set(checks)
+    of_parts = [(part, check) for part in parts for check in checks_of(part, full or chosen is not None)]
+    known = dict.fromkeys(check.name for _, check in of_parts)
+    for name in (*expected, *(chosen or ())):
         require(name in known, "check", name, "is not the name of a check", f"known: {', '.join(known)}")
+    params = []
+    for part, check in of_parts:
+        if chosen is None or check.name in chosen:
+            why = expected.get(check.name)
+            marks = [] if why is None else [pytest.mark.xfail(strict=True, reason=why)]
+            params.append(pytest.param(part, check, id=f"{type(part).__name__}-{check.name}", marks=marks))
+    return pytest.mark.parametrize(("part", "check"), params)
 
 
 Status = Literal["ok", "FAILED", "skipped"]

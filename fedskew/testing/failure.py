@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unittest import SkipTest
 
 from engine.base.errors import FedskewError, one_line
 
@@ -17,8 +18,8 @@ class NotConforming(FedskewError):
         super().__init__(one_line(message))
 
 
-class NotApplicable(Exception):
-    """A check that has no meaning for a part, or cannot be made here; the message is the reason."""
+class NotApplicable(SkipTest):
+    """A check that has no meaning for a part, or cannot be made here; the message is the reason. It skips a test."""
 
 
 def demand(condition: bool, message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,12 +12,13 @@ from engine.algorithm import seeds
 from engine.base.errors import FedskewError
 from engine.client.global_generators import GlobalStates
 from engine.client.steps.flat_net import FlatNet
+from engine.experiment import CHOICES, Experiment
 from engine.models import Model, ModelSpec, build_model, check_size
 from engine.models.model import has_batchnorm
-from fedskew.testing.algorithm_runs import ROUNDING
+from fedskew.testing.algorithm_runs import ROUNDING, both_executors_agree, made_again_is_the_same
 from fedskew.testing.failure import demand, telling
 from fedskew.testing.small_data import CLASSES, dataset
-from fedskew.testing.small_runs import driven, largest_gap, with_model
+from fedskew.testing.small_runs import experiment_of, fedavg
 
 SHAPES = ((1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 64, 64), (3, 224, 224))  # of images (C, H, W), the first that fits
 ROWS = 6
@@ -157,24 +159,18 @@ def takes_float64(spec: ModelSpec) -> None:
 
 def same_in_both_executors(spec: ModelSpec) -> None:
     """Demand the same numbers, but for rounding, of clients trained one by one and several in one pass."""
-    name, data = type(spec).__name__, dataset(shape=shape_for(spec))
-    config = with_model(spec, rounds=1, local={"epochs": 1}, execution={"precision": "float64"})
-    with telling(f"{name} fails when it is trained", "build it for the shape and the classes that it is given"):
-        one_by_one = driven(config, data)
-    failing = f"{name} fails where several clients are trained in one pass (execution.executor=block)"
+    config = _trained(spec, execution={"precision": "float64"})
     repair = "branch on no tensor's value, and write to no tensor of its own in the forward pass"
-    with telling(failing, repair):
-        together = driven(config.replace({"execution.executor": "block"}), data)
-    gap, where = largest_gap(together.numbers(), one_by_one.numbers())
-    rule = f"{name} comes to other numbers where several clients are trained in one pass ({where}: {gap:.1e} apart)"
-    demand(gap <= ROUNDING, f"{rule}; {repair}")
+    both_executors_agree(config, type(spec).__name__, repair, dataset(shape=shape_for(spec)))
 
 
 def same_twice_in_runs(spec: ModelSpec) -> None:
     """Demand equal bits of two runs, dropout and other draws of the forward pass included."""
-    name, data = type(spec).__name__, dataset(shape=shape_for(spec))
-    config = with_model(spec, rounds=1, local={"epochs": 1})
-    with telling(f"{name} fails when it is trained", "draw by torch's own functions, while self.training is True"):
-        one, two = (driven(config, data) for _ in range(2))
-    rule = f"{name} comes to other bits when the same run is made again"
-    demand(one.shas == two.shas, f"{rule}; draw by torch's own functions alone, while self.training is True")
+    repair = "draw by torch's own functions alone, while self.training is True"
+    made_again_is_the_same(_trained(spec), type(spec).__name__, repair, dataset(shape=shape_for(spec)))
+
+
+def _trained(spec: ModelSpec, **changes: Any) -> Experiment:
+    """A round of FedAvg with this model."""
+    CHOICES["model"].taken(spec)
+    return experiment_of(fedavg(), model=spec, rounds=1, local={"epochs": 1}, **changes)

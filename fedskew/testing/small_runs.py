@@ -16,7 +16,6 @@ from engine.algorithm import Algorithm, PostTraining, Tensors
 from engine.base.errors import ConfigError
 from engine.data import Assignment, Dataset, Iid
 from engine.experiment import CHOICES, Experiment
-from engine.models import ModelSpec
 from engine.record.run_folder import RunFolder
 from engine.run.driver import Driver
 from engine.run.reuse import Reuse
@@ -67,12 +66,6 @@ def _work_of(algorithm: Algorithm) -> dict[str, Any]:
 def fedavg(**fields: Any) -> Algorithm:
     """Return FedAvg, which models are trained by and others are compared with."""
     return CHOICES["algorithm"].build({"name": "fedavg", **fields})
-
-
-def with_model(model: ModelSpec, **changes: Any) -> Experiment:
-    """Return an experiment of FedAvg with this model."""
-    CHOICES["model"].taken(model)
-    return experiment_of(fedavg(), **{"model": model, **changes})
 
 
 # --- runs -----------------------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from engine.algorithm import Algorithm, Client, Context
 
-ON_SERVER = ("init_server", "prepare", "before_round", "broadcast", "broadcast_to", "aggregate", "finish", "predict")
-ON_CLIENT = (
+METHODS = (
+    *("init_server", "prepare", "before_round", "broadcast", "broadcast_to", "aggregate", "finish", "predict"),
     *("init_state", "client_setup", "start", "phases", "phase_start"),
     *("step_randomness", "step_constants", "loss", "gradient"),
     *("upload", "weight", "personal_model", "personalise_phases", "personal_after", "predict_own"),
@@ -65,7 +65,7 @@ def watched(kind: type[Algorithm], look: Look) -> Iterator[None]:
     for owner in kind.__mro__:
         if owner is object or owner.__module__.startswith("engine.algorithm"):
             continue
-        for name in (*ON_SERVER, *ON_CLIENT):
+        for name in METHODS:
             method = vars(owner).get(name)
             if inspect.isfunction(method):
                 replaced.append((owner, name, method))

@@ -25,7 +25,7 @@ from engine.data import Assignment
 from engine.experiment import Experiment
 from fedskew.testing.algorithm_runs import resumed_is_straight
 from fedskew.testing.algorithm_values import is_a_frozen_value
-from fedskew.testing.parametrised import parametrize_with_checks
+from fedskew.testing.checks import parametrize_with_checks
 from tests.support.loops import each
 from tests.support.outcomes import SHORT, come_to, variance_mask
 from tests.support.tiny import (

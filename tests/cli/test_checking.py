@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fedskew.testing.beginnings import PART
 from fedskew.testing.checks import CHECKS, cause_of
+from fedskew.testing.templates import KINDS
 
 ROOT = Path(__file__).parents[2]
 Call = Callable[..., tuple[int, str, str]]
@@ -110,7 +110,7 @@ def test_a_known_name_is_checked(call: Call) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", list(PART))
+@pytest.mark.parametrize("kind", list(KINDS))
 def test_what_is_begun_passes_as_it_is(call: Call, tmp_path: Path, kind: str) -> None:
     """Kills: a template that breaks a rule, a command that is not the next one."""
     code, out, err = call("new", kind, f"begun_{kind}", "--out", "own folder")
@@ -134,7 +134,7 @@ def test_what_is_begun_passes_as_it_is(call: Call, tmp_path: Path, kind: str) ->
 @pytest.mark.slow
 def test_the_tests_that_are_begun_pass(call: Call, tmp_path: Path) -> None:
     """Kills: a test beside a template that fails, or tries fewer checks than there are."""
-    for kind in PART:
+    for kind in KINDS:
         assert call("new", kind, f"begun_{kind}", "--out", "own folder")[0] == 0
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "own folder"]
@@ -142,7 +142,7 @@ def test_the_tests_that_are_begun_pass(call: Call, tmp_path: Path) -> None:
         command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False
     )
     assert ended.returncode == 0, ended.stdout
-    tried = sum(len(CHECKS[kind]) + 1 for kind in PART) - 2  # --full and a card: of algorithms
+    tried = sum(len(CHECKS[kind]) + 1 for kind in KINDS) - 2  # --full and a card: of algorithms
     assert f"{tried} passed" in ended.stdout
 
 
