@@ -19,6 +19,7 @@ from engine.run.run import Run
 
 GROWTH_LIMIT = 0.5  # MB per 100 rounds
 EVERY = 20  # rounds between two looks
+PROC = Path("/proc")
 WARM_UP = 0.5  # of the rounds: pools, caches and arenas fill up first
 
 
@@ -89,7 +90,7 @@ def processor_seconds(pid: int) -> float:
     ticks = 0
     for one in (pid, *descendants(pid)):
         try:
-            fields = Path(f"/proc/{one}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            fields = (PROC / f"{one}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         except OSError:
             continue  # it has just ended
         ticks += int(fields[11]) + int(fields[12])  # in user mode, in the kernel
@@ -99,7 +100,7 @@ def processor_seconds(pid: int) -> float:
 def held(pid: int, kind: str) -> float | None:
     """Megabytes of one kind of a process' memory, by its name in ``smaps_rollup``; None where nothing tells."""
     try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+        text = (PROC / f"{pid}/smaps_rollup").read_text(encoding="ascii")
     except OSError:
         return None
     sizes = dict(line.split(":") for line in text.splitlines()[1:])
@@ -144,7 +145,7 @@ class Peaks:
 def _plasma(pid: int) -> int:
     """Bytes of the object store's file, of which Ray's raylet has removed the name; 0 in any other process."""
     found = 0
-    for path in Path(f"/proc/{pid}/fd").iterdir():
+    for path in (PROC / f"{pid}/fd").iterdir():
         try:
             if "plasma" in os.readlink(path):
                 found = max(found, path.stat().st_blocks * 512)
@@ -166,14 +167,14 @@ def actors_of(run: Run) -> dict[str, int]:
 
 def _is_actor(pid: int) -> bool:
     """Ray gives a process that holds an actor the title ``ray::Class`` or ``ray::Class.method``."""
-    title = Path(f"/proc/{pid}/cmdline").read_bytes()
+    title = (PROC / f"{pid}/cmdline").read_bytes()
     return title.startswith(b"ray::") and not title.startswith(b"ray::IDLE")
 
 
 def descendants(pid: int) -> list[int]:
     """Ascending; empty where the system does not tell."""
     children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    for path in PROC.glob("[0-9]*/stat"):
         try:
             parent = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1]
         except OSError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,11 @@ from tests.support.tiers import is_long
 # What was written outlives a process that is killed, synced or not, and no test takes the power away; a tenth of the
 # suite's time would be spent waiting for the disk. Tests of failing syncs put their own in its place.
 os.fsync = lambda descriptor: None
+
+# What is compiled is kept, also where PYTHONDONTWRITEBYTECODE forbids it: each test process would rewrite 300 files of
+# tests, and each process that tests start compile the engine.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 pytest_plugins = ["tests.support.fixtures"]
 STARTUP = Path(__file__).parent / "support" / "startup"

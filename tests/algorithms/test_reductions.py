@@ -262,7 +262,7 @@ def test_what_reduces_by_itself_is_declared(name: str) -> None:
     assert not anywhere or name in QUALIFIED
 
 
-SOME: dict[str, Any] = {}
+SOME: dict[str, Any] = {"local": {"epochs": 1}}
 RunOf = Callable[..., Driven]
 
 
@@ -272,16 +272,30 @@ def every_class() -> Assignment:
     return Assignment(tuple(np.sort(order[first::5]) for first in range(5)))
 
 
+def four() -> Assignment:
+    """Clients of all classes, of two, of one class in a batch that is not full, and of one row."""
+    rows = [np.flatnonzero(dataset().train.labels == number) for number in range(4)]
+    parts = [[part[:5] for part in rows], [rows[0][5:12], rows[1][5:11]], [rows[2][5:12]], [rows[3][5:6]]]
+    return Assignment(tuple(np.sort(np.concatenate(part)) for part in parts))
+
+
+PARTITIONS: dict[str, Callable[[], Assignment | None]] = {
+    "eight": lambda: None,
+    "four": four,
+    "every class everywhere": every_class,
+}
+
+
 @pytest.fixture(scope="module")
 def run_of(tmp_path_factory: pytest.TempPathFactory) -> RunOf:
     """The run of an experiment, once for all tests that compare it with another one."""
-    folder, runs = tmp_path_factory.mktemp("runs"), dict[tuple[str, bool], Driven]()
+    folder, runs = tmp_path_factory.mktemp("runs"), dict[tuple[str, str], Driven]()
 
-    def run(config: Any, whole: bool = False) -> Driven:
-        """``whole``: every client has every class."""
-        key = config.digest, whole
+    def run(config: Any, clients: str = "eight") -> Driven:
+        """``clients``: one of PARTITIONS."""
+        key = config.digest, clients
         if key not in runs:
-            runs[key] = drive(folder / f"{config.digest}{whole}", config, parts=every_class() if whole else None)
+            runs[key] = drive(folder / f"{config.digest}-{clients}", config, parts=PARTITIONS[clients]())
         return runs[key]
 
     return run
@@ -308,10 +322,10 @@ def test_reduces_to_fedavg(
 ) -> None:
     """Kills: a term that does not vanish at its neutral value, a wrong start of the control variates, a mean formed
     in another order or precision than FedAvg's; a hook that does nothing and has a way of its own all the same."""
-    whole = setting is EVERY_CLASS
-    changes = {**({} if whole else setting), "execution": {"executor": executor}}
+    clients = setting.get("partition", "eight")
+    changes = {**({} if setting is EVERY_CLASS else setting), "execution": {"executor": executor}}
     config = experiment_of(name, fields, **changes)
-    assert run_of(config, whole).sha == run_of(fedavg_beside(config, changes), whole).sha
+    assert run_of(config, clients).sha == run_of(fedavg_beside(config, changes), clients).sha
 
 
 def test_the_ways_of_executors_differ(run_of: RunOf) -> None:
@@ -353,7 +367,7 @@ def written(value: Any) -> str:
 def test_differs_from_fedavg(run_of: RunOf, name: str, fields: dict[str, Any]) -> None:
     """Kills: a term that is never added (the commonest silent bug of federated code)."""
     config = experiment_of(name, fields, **SOME)
-    fedavg, other = run_of(fedavg_beside(config, SOME)), run_of(config)
+    fedavg, other = run_of(fedavg_beside(config, SOME), "four"), run_of(config, "four")
     difference = torch.linalg.vector_norm(other.server["weights"] - fedavg.server["weights"])
     assert difference > 1e-6
 
@@ -362,5 +376,5 @@ def test_differs_from_fedavg(run_of: RunOf, name: str, fields: dict[str, Any]) -
 @each("name", [name for name, rows in DIFFERS.items() if len(rows) > 1])
 def test_options_differ_from_each_other(run_of: RunOf, name: str) -> None:
     """Kills: an option that is read nowhere."""
-    shas = [run_of(experiment_of(name, fields, **SOME)).sha for fields in DIFFERS[name]]
+    shas = [run_of(experiment_of(name, fields, **SOME), "four").sha for fields in DIFFERS[name]]
     assert len(set(shas)) == len(shas)

@@ -8,35 +8,33 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from fedskew.cli import child
+from fedskew.cli import child, launcher
+from fedskew.cli.launcher import SAME
 from tests.support.command_line import SMALL, fedskew
+from tests.support.waiting import settle
 
 HEAD = """
-import atexit, os, signal, subprocess, sys, time
+import atexit, os, select, signal, subprocess, sys
 from engine.base.errors import resume_command
 from fedskew.cli import child
-from fedskew.cli.launcher import SAME, guarded
+from fedskew.cli.launcher import guarded
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests may run under nohup
 signal.signal(signal.SIGINT, signal.default_int_handler)  # or in the background of a shell, which ignores it
-def wait():
-    print("there", flush=True)
-    time.sleep(60)
-def counting(*numbers):
-    got = []
+def until_all(*numbers):
+    arrived, arriving = os.pipe()
     for number in numbers:
-        signal.signal(number, lambda number, frame: got.append(number))
+        signal.signal(number, lambda number, frame: os.write(arriving, bytes([number])))
     print("there", flush=True)
-    while {*got} != {*numbers}:
-        time.sleep(0.05)
-    before = time.monotonic()
-    while time.monotonic() < before + 2 * SAME:  # in which one that is handed on twice comes again
-        time.sleep(0.05)
+    got = set()
+    while got != {*numbers}:
+        if select.select([arrived], [], [], 1)[0]:
+            got.add(os.read(arrived, 1)[0])
     print(*sorted(got), flush=True)
 def command():
 """
@@ -99,17 +97,77 @@ def test_what_happens_after_the_last_word_changes_nothing() -> None:
     assert ends("atexit.register(os._exit, 7)\nsys.exit(2)") == (2, "", "")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["process", "group"])
-def test_a_signal_comes_once(send: Callable[[int, int], None]) -> None:
-    """Kills: a signal that the command never gets, and Ctrl-C that counts twice, which gives a round up."""
-    with started(f"counting{tuple(map(int, SIGNALS))}") as process:
+def test_a_signal_reaches_the_command(send: Callable[[int, int], None]) -> None:
+    """Kills: a signal that the command never gets, because its parent has it, or that ends its parent."""
+    with started(f"until_all{tuple(map(int, SIGNALS))}") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "there\n"
         for number in SIGNALS:
             send(process.pid, number)
         out, _ = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "1 2 15\n")
+
+
+class Told:
+    """What becomes of a launcher's parent on a clock of its own, which goes as far as ``select`` is told to wait.
+
+    ``script``: at which second the parent or its child gets which signal, in order. The child ends 100 seconds later.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, script: list[tuple[float, str, int]]) -> None:
+        self.sent: list[tuple[float, int]] = []
+        self._script = list(script)
+        self._now = self._start = 1000.0
+        self._waking = -1
+        told, _ = os.pipe()
+        caught, self._catching = os.pipe()
+        monkeypatch.setattr(launcher, "select", SimpleNamespace(select=self._select))
+        monkeypatch.setattr(launcher, "time", SimpleNamespace(monotonic=lambda: self._now))
+        monkeypatch.setattr(signal, "set_wakeup_fd", self._wakeup)
+        monkeypatch.setattr(signal, "signal", lambda *_: None)
+        monkeypatch.setattr(os, "waitpid", lambda *_: (int(self._now >= self._start + 100), 0))
+        monkeypatch.setattr(os, "kill", self._kill)
+        with monkeypatch.context() as patch:
+            patch.setattr(signal, "pthread_sigmask", lambda *_: None)
+            launcher._Wait(1, told, caught).until_ended([])
+
+    def _wakeup(self, descriptor: int, **_: object) -> None:
+        self._waking = descriptor
+
+    def _select(self, reads: object, writes: object, errors: object, seconds: float) -> None:
+        until = self._now + seconds
+        if self._script and self._start + self._script[0][0] <= until:
+            second, who, number = self._script.pop(0)
+            self._now = max(self._now, self._start + second)
+            os.write(self._waking if who == "parent" else self._catching, bytes([number]))
+        else:
+            self._now = until
+
+    def _kill(self, pid: int, number: int) -> None:
+        self.sent.append((round(self._now - self._start, 3), number))
+        os.write(self._catching, bytes([number]))  # the child has got it
+
+
+@pytest.mark.parametrize(
+    ("script", "sent"),
+    [
+        ([(0, "parent", n) for n in SIGNALS], [(SAME, n) for n in SIGNALS]),
+        ([(0, "child", 2), (0, "parent", 2)], []),
+        ([(0, "parent", 2), (0.9 * SAME, "child", 2)], []),
+        ([(0, "child", 2), (0.9 * SAME, "parent", 2)], []),
+        ([(0, "child", 2), (0, "parent", 15)], [(SAME, 15)]),
+        ([(0, "parent", 2), (0.5 * SAME, "parent", 2)], [(SAME, 2)]),
+        ([(0, "parent", 2), (50, "parent", 2)], [(SAME, 2), (50 + SAME, 2)]),
+        ([(0, "child", 2), (0, "parent", 2), (50, "parent", 2)], [(50 + SAME, 2)]),
+    ],
+    ids=["process", "group", "child later", "child earlier", "another", "at once", "twice", "group, then process"],
+)
+def test_a_signal_comes_once(
+    monkeypatch: pytest.MonkeyPatch, script: list[tuple[float, str, int]], sent: list[tuple[float, int]]
+) -> None:
+    """Kills: a signal that is not handed on, and Ctrl-C that counts twice, which gives a round up."""
+    assert Told(monkeypatch, script).sent == sent
 
 
 def test_what_a_shell_leaves_to_the_program() -> None:
@@ -123,12 +181,11 @@ def test_what_a_shell_leaves_to_the_program() -> None:
 
 def test_a_command_whose_parent_is_killed_ends() -> None:
     """Kills: a command that goes on behind the back of who has ended it."""
-    body = "signal.signal(signal.SIGTERM, lambda *_: (print('ended', flush=True), os._exit(0)))\nwait()"
-    with started(body) as process:
+    with started("until_all(signal.SIGTERM)") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "there\n"
         process.kill()
-        assert process.stdout.readline() == "ended\n"
+        assert process.stdout.readline() == "15\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans come to nobody")
@@ -239,8 +296,8 @@ def test_a_part_of_ray_that_dies(tmp_path: Path, victim: str) -> None:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes) as process:  # type: ignore[call-overload]
         try:
-            while process.poll() is None and not list((tmp_path / "run").glob("checkpoints/*.safetensors")):
-                time.sleep(0.1)
+            written = lambda: list((tmp_path / "run").glob("checkpoints/*.safetensors"))  # noqa: E731
+            assert settle(lambda: process.poll() is not None or written())
             assert process.poll() is None, process.communicate()
             family = dict(descendants(process.pid))
             named = [pid for pid, command in family.items() if command.partition(" ")[0].endswith(victim)]
