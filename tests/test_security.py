@@ -767,7 +767,6 @@ ITS_OWN = {  # opened otherwise, each with its reason
     ("fedskew/cli/child.py", "open"),  # a descriptor
     ("fedskew/cli/output.py", "open"),  # a descriptor
     ("fedskew/lab/paper/sources.py", "bibliography.read_text"),  # this code
-    ("fedskew/cli/completion.py", "FILE.read_text"),  # installed beside it; it imports next to nothing
     ("fedskew/lab/pages/__init__.py", "resources.files('fedskew.lab.pages').joinpath(name).read_text"),  # this code
     ("fedskew/testing/templates/__init__.py", "resources.files(__name__).joinpath(template).read_text"),  # this code
     ("fedskew/lazy.py", "Path(file).with_suffix('.pyi').read_text"),  # this code

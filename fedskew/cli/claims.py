@@ -14,6 +14,7 @@ from engine.base.errors import ConfigError, FedskewError, RunFolderError, neares
 from engine.base.files import write_atomically
 from engine.base.opening import read_text
 from fedskew.cli import child
+from fedskew.cli.completion import sweeps
 from fedskew.cli.output import console, json_wanted, leave_streams_to_ray, plain_console, print_json, say
 from tune_configs import SWEEPS
 
@@ -27,8 +28,9 @@ def claims_command(
     what: Annotated[
         list[str] | None,
         typer.Argument(
+            autocompletion=lambda: [*SWEEPS, *sweeps()],
             help="a paper (ccvr) or a sweep (ccvr.main): print its rows alone; "
-            "with --record folders, with --confirm entries"
+            "with --record folders, with --confirm entries",
         ),
     ] = None,
     record: Annotated[bool, typer.Option("--record", help="put these sweeps' folders into the ledger first")] = False,
@@ -75,7 +77,7 @@ def ledger(root: Path, wanted: Sequence[str] = ()) -> list[SweepRows]:
     from fedskew.lab.ledger import read_all, rows_of
     from fedskew.lab.sweeping.confirming import spec_of
 
-    names = [f"{module}.{name}" for module, functions in SWEEPS.items() for name in functions]
+    names = sweeps()
     for one in wanted:
         require(one in {*names, *SWEEPS}, "claims", one, "is no paper and no sweep", nearest(one, [*SWEEPS, *names]))
     chosen = [name for name in names if not wanted or {name, name.partition(".")[0]} & {*wanted}]

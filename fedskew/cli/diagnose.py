@@ -14,20 +14,17 @@ from rich.table import Table
 from rich.text import Text
 
 from engine.base.errors import ConfigError, require
-from fedskew.cli.naming import Address, joined
+from fedskew.cli.naming import Address, Folder, pairs
 from fedskew.cli.output import console, leave_streams_to_ray, print_json, say
 
 if TYPE_CHECKING:
     from fedskew.lab.diagnosis.diagnosis import Diagnosis
 
-Placement = Annotated[
-    list[str] | None,
-    typer.Argument(callback=joined, help="where to compute, in key=value pairs: execution.actors=0"),
-]
+Placement = Annotated[list[str] | None, pairs("where to compute, in key=value pairs: execution.actors=0")]
 
 
 def diagnose_command(
-    folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
+    folder: Folder,
     overrides: Placement = None,
     number: Annotated[int | None, typer.Option("--round", help="none: the last one")] = None,
     stage: Annotated[str | None, typer.Option(help="one that trains; none: of the last stage's lineage")] = None,
@@ -101,7 +98,7 @@ def embed_command(
     folder: Annotated[Path, typer.Argument(help="the folder of a run")],
     after: Annotated[str | None, typer.Option(help="a stage; none: the last one")] = None,
     before: Annotated[str | None, typer.Option(help="a stage; none: the one that the other needs")] = None,
-    method: Annotated[str, typer.Option(help="pca | tsne")] = "pca",
+    method: Annotated[str, typer.Option(autocompletion=lambda: ["pca", "tsne"], help="pca | tsne")] = "pca",
     probe: Annotated[int, typer.Option(help="test images, balanced over classes")] = 1000,
 ) -> None:
     """Draw the features of test images in the plane, and what the heads before and after a calibration decide."""
@@ -119,7 +116,7 @@ def embed_command(
 
 
 def images_command(
-    folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
+    folder: Folder,
     number: Annotated[int | None, typer.Option("--round", help="one with a checkpoint; none: the last one")] = None,
     probe: Annotated[int, typer.Option(help="images to generate, and test images to compare with")] = 1000,
 ) -> None:

@@ -30,12 +30,8 @@ SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of <linux/prctl.h>
 
 
 def main() -> None:
-    """Run the command that was typed in a child, and exit as it does; answer a shell that completes a word here."""
-    if "_FEDSKEW_COMPLETE" in os.environ:
-        from fedskew.cli import completion
-
-        completion.main()
-    sys.exit(guarded(_typed))
+    """Run the command that was typed in a child, and exit as it does; a shell that completes a word needs no child."""
+    sys.exit(_typed() if "_FEDSKEW_COMPLETE" in os.environ else guarded(_typed))
 
 
 def _typed() -> None:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from engine.base.errors import ConfigError, nearest
+from engine.base.errors import nearest, require
 from engine.experiment import CHOICES
 from engine.record.run_folder import BREAKS_PRIVACY
-from fedskew.cli.naming import With
-from fedskew.cli.output import Json, plain_console, print_json
+from fedskew.cli.output import json_wanted, plain_console, print_json
 from tune_configs import EXPERIMENTS, SWEEPS
 
 if TYPE_CHECKING:
@@ -23,20 +22,19 @@ if TYPE_CHECKING:
 
 REQUIRED = "required"  # in the place of a default
 LISTS = {"algorithms": "algorithm", "models": "model", "datasets": "data", "partitions": "partition"}
+KINDS = ["experiments", "sweeps", *LISTS]
 
 
 def list_command(
     what: Annotated[
-        str | None, typer.Argument(help="experiments | sweeps | " + " | ".join(LISTS) + "; none: what can be listed")
+        str | None,
+        typer.Argument(autocompletion=lambda: KINDS, help=f"{' | '.join(KINDS)}; none: what can be listed"),
     ] = None,
-    as_json: Json = False,
-    own: With = None,
 ) -> None:
     """List what there is to choose from, with fields and their defaults."""
-    if what is not None and what not in ("experiments", "sweeps", *LISTS):
-        raise ConfigError("list", what, "is not a list", nearest(what, ["experiments", "sweeps", *LISTS]))
+    require(what is None or what in KINDS, "list", what, "is not a list", nearest(what or "", KINDS))
     entries = _lists() if what is None else _entries(what)
-    if as_json:
+    if json_wanted():
         print_json({"list": what, "entries": entries})
         return
     between = {"sweeps": ["trials"], **{name: ["fields"] for name in LISTS}}.get(what or "", [])

@@ -8,6 +8,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -99,18 +100,14 @@ app = typer.Typer(
 
 def _with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command ``--json`` and ``--with``, which every one has; it asks ``output.json_wanted``."""
-    signature = inspect.signature(command, eval_str=True)
-    shared = {"as_json": (Json, False), "own": (With, None)}
-    missing = {name: pair for name, pair in shared.items() if name not in signature.parameters}
 
     @functools.wraps(command)
-    def wrapped(**words: Any) -> None:
-        command(**{name: value for name, value in words.items() if name not in missing})
+    def wrapped(as_json: bool = False, own: list[Path] | None = None, **words: Any) -> None:
+        command(**words)
 
-    added = [
-        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
-        for name, (kind, default) in missing.items()
-    ]
+    signature = inspect.signature(command, eval_str=True)
+    shared = inspect.signature(wrapped, follow_wrapped=False).parameters
+    added = [shared["as_json"].replace(annotation=Json), shared["own"].replace(annotation=With)]
     signature = signature.replace(parameters=[*signature.parameters.values(), *added])
     vars(wrapped)["__signature__"] = signature
     wrapped.__annotations__ = {name: one.annotation for name, one in signature.parameters.items()}
@@ -142,7 +139,7 @@ def main() -> None:
 def _run() -> None:
     """Run the command, and say how it ended."""
     try:
-        app()
+        app(prog_name="fedskew")  # by which the scripts of shells ask what completes a word
     except Exception as raised:
         error = raised if isinstance(raised, FedskewError) else unforeseen(raised)
         console.print(Text.assemble(("error:", "bold red"), f" {one_line(str(error))}"), soft_wrap=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -15,6 +15,7 @@ from engine.base.errors import ConfigError, nearest, require
 from engine.data import PARTITIONS
 from engine.experiment import Experiment, parse_assignment
 from engine.experiment.dotted_keys import assigned
+from fedskew.cli.completion import assignments, experiments_and_keys, sweeps
 from fedskew.cli.output import plain_console, print_json
 from tune_configs import EXPERIMENTS, SWEEPS
 
@@ -33,14 +34,10 @@ def joined(words: list[str] | None) -> list[str] | None:
     return found
 
 
-What = Annotated[
-    list[str] | None,
-    typer.Argument(
-        callback=joined,
-        help="a YAML file, a name (see 'fedskew list experiments'), a sweep's cell SWEEP:CELL or a trial "
-        "FOLDER:NUMBER, then key=value pairs; without a name, the quickstart",
-    ),
-]
+def _points(rope: float) -> float:
+    """Return ``--rope``; raises :class:`ConfigError` unless it is a difference in points."""
+    require(0 <= rope < 100, "--rope", rope, "is no difference in points", "for example --rope 0.5")
+    return rope
 
 
 def _load(files: list[Path] | None) -> list[Path] | None:
@@ -50,25 +47,42 @@ def _load(files: list[Path] | None) -> list[Path] | None:
     return files
 
 
+def pairs(help: str) -> Any:
+    """Return an argument that is key=value pairs."""
+    return typer.Argument(callback=joined, autocompletion=assignments, help=help)
+
+
+What = Annotated[
+    list[str] | None,
+    typer.Argument(
+        callback=joined,
+        autocompletion=experiments_and_keys,
+        help="a YAML file, a name (see 'fedskew list experiments'), a sweep's cell SWEEP:CELL or a trial "
+        "FOLDER:NUMBER, then key=value pairs; without a name, the quickstart (of scale: scaling)",
+    ),
+]
+Overrides = Annotated[list[str] | None, pairs("dotted key=value pairs, e.g. partition.alpha=0.1")]
+Folder = Annotated[Path, typer.Argument(help="the folder of a run or a sweep")]
+Folders = Annotated[list[Path], typer.Argument(help="folders of runs and sweeps")]
 With = Annotated[
     list[Path] | None,
     typer.Option("--with", callback=_load, is_eager=True, help="a Python file with parts of your own; may be repeated"),
-]
-Overrides = Annotated[
-    list[str] | None, typer.Argument(callback=joined, help="dotted key=value pairs, e.g. partition.alpha=0.1")
 ]
 Track = Annotated[
     list[str] | None,
     typer.Option("--track", metavar="KIND:PLACE", help="tell a tracker as it goes: mlflow:, tensorboard:, wandb:"),
 ]
-Rope = Annotated[float, typer.Option(help="points by which accuracies may differ and be worth the same")]
-Profile = Annotated[str, typer.Option(help="of a sweep: laptop (minutes) or paper (the real one)")]
+Rope = Annotated[
+    float,
+    typer.Option(callback=_points, help="points by which accuracies may differ and be worth the same"),
+]
+Profile = Annotated[
+    str,
+    typer.Option(
+        autocompletion=lambda: ["laptop", "paper"], help="of a sweep: laptop (minutes) or paper (the real one)"
+    ),
+]
 Address = Annotated[str | None, typer.Option(help="a Ray cluster to use, e.g. auto; none: start Ray on this machine")]
-
-
-def check_rope(rope: float) -> None:
-    """Raise :class:`ConfigError` unless ``--rope`` is a difference in points."""
-    require(0 <= rope < 100, "--rope", rope, "is no difference in points", "for example --rope 0.5")
 
 
 def is_name(word: str) -> bool:
@@ -76,13 +90,13 @@ def is_name(word: str) -> bool:
     return ":" in word.partition("=")[0] or "=" not in word
 
 
-def overridden(what: list[str] | None, profile: str) -> Experiment | None:
-    """Return what was typed as one experiment, or None where the cells of a sweep were printed instead."""
+def overridden(what: list[str] | None, profile: str) -> Experiment:
+    """Return what was typed as one experiment."""
     experiment, words, _ = named(what or [], profile)
-    return None if experiment is None else experiment.override(words)
+    return experiment.override(words)
 
 
-def named(what: list[str], profile: str) -> tuple[Experiment | None, list[str], int | None]:
+def named(what: list[str], profile: str) -> tuple[Experiment, list[str], int | None]:
     """Return the experiment that was typed, the key=value pairs behind it, and the round of :func:`find_experiment`."""
     if profile != "laptop":
         from engine.sweeps.named import PROFILES  # with Ray Tune
@@ -91,7 +105,7 @@ def named(what: list[str], profile: str) -> tuple[Experiment | None, list[str], 
     has_name = bool(what) and is_name(what[0])
     name, words = (what[0], what[1:]) if has_name else ("quickstart", what)
     experiment, stopped = find_experiment(name, profile, words)
-    if experiment is not None and name in EXPERIMENTS:
+    if name in EXPERIMENTS:
         words = [*words, *_cohort_of(experiment, words)]
     return experiment, words, stopped
 
@@ -109,11 +123,11 @@ def _cohort_of(experiment: Experiment, words: Sequence[str]) -> list[str]:
     return [] if fits or "participation.count" in changes else ["participation.count=null"]
 
 
-def find_experiment(name: str, profile: str, overrides: Sequence[str] = ()) -> tuple[Experiment | None, int | None]:
+def find_experiment(name: str, profile: str, overrides: Sequence[str] = ()) -> tuple[Experiment, int | None]:
     """Return the experiment that a name stands for, and the round after which it was stopped, if it is such a trial.
 
-    Prints the cells of a sweep, for which ``overrides`` have no meaning, and returns None; others leave ``overrides``
-    to the caller. Raises :class:`ConfigError` for an unknown name.
+    Of a sweep that is named without a cell the cells are printed, and the command ends; ``overrides``, which mean
+    nothing there, are otherwise the caller's. Raises :class:`ConfigError` for an unknown name.
     """
     if name in EXPERIMENTS:
         return EXPERIMENTS[name](), None
@@ -123,18 +137,22 @@ def find_experiment(name: str, profile: str, overrides: Sequence[str] = ()) -> t
     reference = name.partition(":")[0]
     if ":" in name or reference.partition(".")[0] in SWEEPS:
         return trial(name) or (cell(name, profile, overrides), None)
-    names = [*EXPERIMENTS, *(f"{module}.{sweep}" for module, sweeps in SWEEPS.items() for sweep in sweeps)]
-    raise ConfigError("experiment", name, "is neither a file nor a known name", nearest(name, names))
+    raise ConfigError(
+        "experiment", name, "is neither a file nor a known name", nearest(name, [*EXPERIMENTS, *sweeps()])
+    )
 
 
-def cell(name: str, profile: str, overrides: Sequence[str] = ()) -> Experiment | None:
+def cell(name: str, profile: str, overrides: Sequence[str] = ()) -> Experiment:
     """Return the experiment of ``SWEEP:CELL``, without ``overrides``; where no cell is named, print all of them and
-    return None.
+    end the command.
     """
     from engine.sweeps.definition import Optuna  # with Ray Tune
     from engine.sweeps.named import load
 
-    reference, cell = _parted(name)
+    # The cell is behind the last colon, but for that of FILE.py:function.
+    file, is_file, words = name.partition(".py:")
+    reference, _, cell = words.partition(":") if is_file else name.partition(":")
+    reference = file + is_file + reference if is_file else reference
     named = load(reference, profile, [], SWEEPS)
     if isinstance(named.sweep.search, Optuna):
         raise ConfigError("cell", name, "belongs to a searcher, which has no cells before it runs", "run the sweep")
@@ -148,20 +166,10 @@ def cell(name: str, profile: str, overrides: Sequence[str] = ()) -> Experiment |
             table.add_row(text)
         plain_console().print(table)
         print_json({"sweep": reference, "title": named.title, "seeds": named.sweep.seeds, "cells": names})
-        return None
+        raise typer.Exit
     if cell not in cells:
         raise ConfigError("cell", cell, f"is not in {reference}", nearest(cell, cells))
     return named.sweep.experiment(cells[cell], named.sweep.seeds[0])
-
-
-def _parted(name: str) -> tuple[str, str]:
-    """Return sweep and cell: the cell is behind the last colon, but for that of ``FILE.py:function``."""
-    if ".py:" in name:
-        path, _, rest = name.partition(".py:")
-        function, _, cell = rest.partition(":")
-        return f"{path}.py:{function}", cell
-    reference, _, cell = name.partition(":")
-    return reference, cell
 
 
 def trial(name: str) -> tuple[Experiment, int | None] | None:

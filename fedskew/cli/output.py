@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import sys
 import tempfile
 import traceback
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
+from pydantic_core import to_jsonable_python
 from rich.console import Console
 
 from engine.base.errors import ConfigError, FedskewError, RunError
@@ -106,17 +106,11 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 def plain(value: Any) -> Any:
     """Return ``value`` as JSON has it: paths and whatever else JSON lacks as text, NaN and infinity as None."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Path) or not callable(getattr(value, "item", None)):
-        return str(value)
-    return plain(value.item())  # a number of numpy's or torch's
+    return to_jsonable_python(value, inf_nan_mode="null", fallback=_number_or_text)
+
+
+def _number_or_text(value: Any) -> Any:
+    return value.item() if callable(getattr(value, "item", None)) else str(value)  # a number of numpy's or torch's
 
 
 def print_error(error: FedskewError) -> None:

@@ -11,11 +11,18 @@ from typing import Annotated, Any
 import typer
 
 from engine.base.errors import ConfigError, nearest, one_line, require
+from engine.experiment import CHOICES
 from fedskew.cli.output import print_json, print_line, say
 
 
 def check_command(
-    what: Annotated[str, typer.Argument(help="a Python file with parts of your own, or the name of a part")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=lambda: [name for registry in CHOICES.values() for name in registry],
+            help="a Python file with parts of your own, or the name of a part",
+        ),
+    ],
     full: Annotated[bool, typer.Option("--full", help="on one, two and three Ray actors and on a card, too")] = False,
 ) -> None:
     """Check parts at their defaults on small data: a line for each check, exit code 1 if one fails."""

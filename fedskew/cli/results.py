@@ -18,7 +18,7 @@ from rich.table import Table
 
 from engine.base.errors import require, resume_command
 from engine.base.opening import read_text
-from fedskew.cli.naming import Rope, check_rope
+from fedskew.cli.naming import Folder, Folders, Rope
 from fedskew.cli.output import console, json_wanted, plain_console, print_json, print_line, print_result, say
 from tune_configs import SWEEPS
 
@@ -96,15 +96,14 @@ def merge_command(
 
 
 def compare_command(
-    folders: Annotated[list[Path], typer.Argument(help="folders of runs and sweeps; the first is compared with")],
+    folders: Folders,
     metric: Annotated[list[str] | None, typer.Option(help="a column of the trials; may be repeated")] = None,
     rope: Rope = 0.5,
 ) -> None:
-    """Say what runs or sweeps differ in: their configs by key, their results paired by seed."""
+    """Say in what runs or sweeps differ from the first one: their configs by key, their results paired by seed."""
     from engine.results.frames import load_results
     from fedskew.lab.comparing.sides import compare
 
-    check_rope(rope)
     found = compare(load_results(*folders).folders, metric or [], rope / 100)
     if json_wanted():
         print_json(found.to_mapping())
@@ -209,7 +208,7 @@ def _show_bits(tables: Console, cells: Sequence[Pair]) -> None:
 
 
 def leaderboard_command(
-    folders: Annotated[list[Path], typer.Argument(help="folders of runs and sweeps")],
+    folders: Folders,
     out: Annotated[Path, typer.Option(help="the folder of the page, its configs and the same as JSON")] = LEADERBOARD,
     metric: Annotated[str | None, typer.Option(help="a column of the trials; none: the first folder's own")] = None,
 ) -> None:
@@ -224,12 +223,11 @@ def leaderboard_command(
 
 
 def report_command(
-    folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
+    folder: Folder,
     metric: Annotated[str | None, typer.Option(help="another column of the trials table")] = None,
     rope: Rope = 0.5,
 ) -> None:
     """Write report/report.html in the folder: claims, tables, curves, trials; beside it files for a paper and CSV."""
-    check_rope(rope)
     page = report(folder, metric, rope)
     if json_wanted():
         print_json({"folder": folder, "report": page, **outcome_in(folder, rope)})
@@ -256,9 +254,7 @@ def outcome_in(folder: Path, rope: float = 0.5) -> dict[str, Any]:
     return {"trials": results.coverage.planned, "statuses": results.coverage.statuses, "claims": claims}
 
 
-def cite_command(
-    folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
-) -> None:
+def cite_command(folder: Folder) -> None:
     """Print the BibTeX of fedskew and of every method, data set, partition and architecture that a folder has used."""
     from fedskew.lab.paper.citations import citations  # with pandas
 
@@ -270,7 +266,7 @@ def cite_command(
 
 
 def export_command(
-    folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
+    folder: Folder,
     to: Annotated[str, typer.Option("--to", help="mlflow | tensorboard | wandb | csv | parquet")],
     uri: Annotated[str | None, typer.Option(help="of MLflow's server or store")] = None,
     out: Annotated[Path | None, typer.Option(help="a folder to write to; none: one beside the run's")] = None,

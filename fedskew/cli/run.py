@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import signal
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,25 +32,10 @@ from engine.record.store import StageStore, check_store
 from engine.run.preparing import check_code
 from engine.run.run import Run, RunObserver
 from fedskew.cli import child
-from fedskew.cli.naming import Address, Overrides, Profile, Track, What, named
+from fedskew.cli.naming import Address, Folder, Overrides, Profile, Track, What, named
 from fedskew.cli.output import console, leave_streams_to_ray, print_json, say, unforeseen
 from fedskew.lab.run_pictures import RunPictures
 from fedskew.trackers.tracking import OnRound, Target, parsed, tracked
-
-
-@dataclasses.dataclass(frozen=True)
-class RunOptions:
-    """The options of ``fedskew run`` and ``resume`` that say how to run, and not what."""
-
-    address: str | None = None
-    overwrite: bool = False
-    until: int | None = None
-    store: Path | None = None
-    track: tuple[Target, ...] = ()  # who is told as it goes
-
-    def __post_init__(self) -> None:
-        if self.store is not None:
-            check_store(self.store)
 
 
 def run_command(
@@ -66,16 +50,16 @@ def run_command(
 ) -> None:
     """Run one experiment; without a name, the quickstart."""
     experiment, words, stopped = named(what or [], profile)
-    if experiment is None:  # a sweep without a cell: its cells are listed
-        return
     if words and stopped:
         raise ConfigError("overrides", " ".join(words), "cannot change a trial that was stopped", "leave them away")
-    options = RunOptions(address, overwrite, until or stopped, store, parsed(track or ()))
-    _run(experiment.override(words), out, options)
+    if store is not None:
+        check_store(store)
+    targets = parsed(track or ())
+    _run(experiment.override(words), out, address, targets, overwrite, until or stopped, store)
 
 
 def resume_command(
-    folder: Annotated[Path, typer.Argument(help="the folder of a run or a sweep")],
+    folder: Folder,
     overrides: Overrides = None,
     address: Address = None,
     track: Track = None,
@@ -97,33 +81,42 @@ def resume_command(
             "would change the experiment",
             "set only checkpoint keys, or execution keys other than " + ", ".join(IDENTITY),
         )
-    _run(experiment, folder, RunOptions(address, track=parsed(track or ())))
+    _run(experiment, folder, address, parsed(track or ()))
 
 
-def _run(experiment: Experiment, out: Path | None, options: RunOptions) -> None:
+def _run(
+    experiment: Experiment,
+    out: Path | None,
+    address: str | None,
+    track: Sequence[Target],
+    overwrite: bool = False,
+    until: int | None = None,
+    shared: Path | None = None,
+) -> None:
+    """Run an experiment to its end, to the round ``until`` or to Ctrl-C; ``shared``: a store of rounds."""
     folder = RunFolder.for_experiment(experiment.resolve(), out)
-    for target in options.track:
+    for target in track:
         target.check("--track", folder.path)
-    done = folder.summary() if folder.has_experiment() and not options.overwrite else {}
+    done = folder.summary() if folder.has_experiment() and not overwrite else {}
     if done.get("status") == "finished":
         check_code(done, experiment, folder)
         say(f"{folder.path} is finished already; --overwrite starts it again")
         _tell(done, folder)
         return
-    with tracked(options.track, folder.path, lambda _, text: say(text)) as look, _Interrupts() as interrupts:
+    with tracked(track, folder.path, lambda _, text: say(text)) as look, _Interrupts() as interrupts:
         if experiment.execution.actors:
             leave_streams_to_ray()
         with console.status("data, Ray and actors"):
-            store = StageStore(options.store.resolve()) if options.store else None
+            store = StageStore(shared.resolve()) if shared else None
             observers = [_LeavesRay(), RunPictures(), OnRound(look)]
-            run = Run.open(experiment, out, options.address, options.overwrite, store, observers)
+            run = Run.open(experiment, out, address, overwrite, store, observers)
         show_header(run)
         if run.round:
             console.print(f"continuing after round {run.round}")
-        again = errors.resume_command(folder.path, options.address)
+        again = errors.resume_command(folder.path, address)
         child.again(again)
         try:
-            _advance(run, interrupts, options.until)
+            _advance(run, interrupts, until)
         except FedskewError:
             with contextlib.suppress(Exception):
                 run.close()  # what was done before the error is kept

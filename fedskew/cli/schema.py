@@ -17,15 +17,14 @@ from engine.base.declared import Declared, declared
 from engine.base.registry import Registry
 from engine.experiment import CHOICES, SECTIONS, Experiment
 from engine.experiment.dotted_keys import SYMBOLS
-from fedskew.cli.naming import With
-from fedskew.cli.output import Json, plain, print_json
+from fedskew.cli.output import json_wanted, plain, print_json
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def schema_command(as_json: Json = False, own: With = None) -> None:
+def schema_command() -> None:
     """Print the JSON Schema of an experiment, by which an editor completes and checks its YAML file."""
-    if as_json:
+    if json_wanted():
         print_json(schema())
     else:
         print(json.dumps(schema(), indent=2, ensure_ascii=False))

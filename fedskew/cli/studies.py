@@ -5,7 +5,6 @@ What they measure is in ``fedskew/lab``, and imported when a command asks for it
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from pathlib import Path
@@ -19,7 +18,7 @@ from engine.base.errors import ConfigError, require
 from engine.base.files import write_atomically
 from engine.base.writable import check_writable
 from engine.experiment import CHOICES, Experiment
-from fedskew.cli.naming import Address, Profile, What, find_experiment, is_name, joined, overridden
+from fedskew.cli.naming import Address, Profile, What, find_experiment, is_name, overridden
 from fedskew.cli.output import console, leave_streams_to_ray, print_json, say
 
 if TYPE_CHECKING:
@@ -27,10 +26,6 @@ if TYPE_CHECKING:
     from fedskew.lab.floor.measured import MeasuredFloor
     from fedskew.lab.scaling.study import Setting, Study
 
-AsOfRun = Annotated[
-    list[str] | None,
-    typer.Argument(callback=joined, help="as of run: a YAML file, a name, a cell or a trial, then key=value pairs"),
-]
 BOUND_BY = {
     "arithmetic": "arithmetic",
     "weights": "moving weights",
@@ -48,16 +43,10 @@ def floor_command(
     what: What = None,
     rounds: Annotated[int, typer.Option(min=2, help="rounds to run; the first one is not counted")] = 5,
     layers: Annotated[bool, typer.Option("--layers", help="show what each layer costs")] = False,
-    save: Annotated[Path | None, typer.Option(help="a JSON file for all figures")] = None,
     profile: Profile = "laptop",
 ) -> None:
     """Hold a round's time against the least that this machine's arithmetic and memory allow."""
     experiment = overridden(what, profile)
-    if experiment is None:
-        return
-    require(save is None or not save.is_dir(), "--save", save, "is a folder", "name a file in it")
-    if save is not None:
-        check_writable(save.parent, "--save")
     from fedskew.lab.floor.measured import measure_floor
 
     with console.status(f"{rounds} rounds, then the machine"):
@@ -67,10 +56,6 @@ def floor_command(
     say("\n".join(_facts(measured)))
     console.print(_terms(measured))
     say(conclusion(measured))
-    if save is not None:
-        save.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(save, json.dumps(measured.to_mapping(), indent=2) + "\n")
-        say(f"figures    {save}")
     print_json({**measured.to_mapping(), "conclusion": conclusion(measured)})
 
 
@@ -159,15 +144,13 @@ def _percent(share: float) -> str:
 
 
 def tune_executor_command(
-    what: AsOfRun = None,
+    what: What = None,
     rounds: Annotated[int, typer.Option(help="to time, of each executor")] = 10,
     out: Annotated[Path | None, typer.Option(help="a YAML file; none: the one that was given, or NAME.yaml")] = None,
     profile: Profile = "laptop",
 ) -> None:
     """Time each way to train clients on this machine, and write the fastest into the experiment's YAML file."""
     experiment = overridden(what, profile)
-    if experiment is None:
-        return
     given = Path(what[0]) if what and what[0].endswith((".yaml", ".yml")) else None
     tune(experiment, rounds, out or given or Path(f"{experiment.name}.yaml"))
 
@@ -199,7 +182,7 @@ def tune(experiment: Experiment, rounds: int, output: Path) -> None:
 
 
 def scale_command(
-    what: AsOfRun = None,
+    what: What = None,
     actors: Annotated[str | None, typer.Option(help="0,1,2,...; 0: in process; none: up to the cores")] = None,
     predict: Annotated[str | None, typer.Option(help="actors to predict for: 8,64; none: twice, four times")] = None,
     turns: Annotated[int, typer.Option(help="of each setting")] = 3,
@@ -214,8 +197,6 @@ def scale_command(
     overrides = list(what or [])
     has_name = bool(overrides) and is_name(overrides[0])
     experiment, _ = find_experiment(overrides.pop(0) if has_name else "scaling", "laptop", overrides)
-    if experiment is None:  # a sweep without a cell: its cells are listed
-        return
     from fedskew.lab.scaling import study as scaling
 
     require(turns >= 1, "--turns", turns, "must be at least 1", "3 turns give an interval")

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from engine.base.errors import require, resume_command
 from fedskew.cli import child
+from fedskew.cli.completion import sweeps
 from fedskew.cli.naming import Address, Overrides, Profile, Track
 from fedskew.cli.output import console, json_wanted, leave_streams_to_ray, print_json, say
 from fedskew.cli.results import outcome_in, report
@@ -30,7 +31,7 @@ STORE_GB = 20.0  # the store's limit, by default
 
 
 def sweep_command(
-    name: Annotated[str, typer.Argument(help="see 'fedskew list sweeps', or FILE.py:function")],
+    name: Annotated[str, typer.Argument(autocompletion=sweeps, help="see 'fedskew list sweeps', or FILE.py:function")],
     overrides: Overrides = None,
     profile: Profile = "laptop",
     out: Annotated[Path | None, typer.Option(help="the sweep's folder; none: runs/<name>-<profile>-<hash>")] = None,
@@ -40,7 +41,11 @@ def sweep_command(
         bool, typer.Option("--reuse/--no-reuse", help="share the rounds that trials have in common")
     ] = True,
     mode: Annotated[
-        str, typer.Option(help="auto | inside: a trial in one process | nested: on client actors")
+        str,
+        typer.Option(
+            autocompletion=lambda: ["auto", "inside", "nested"],
+            help="auto | inside: a trial in one process | nested: on client actors",
+        ),
     ] = "auto",
     concurrent: Annotated[int | None, typer.Option(help="trials at a time, at most")] = None,
     until_decided: Annotated[

@@ -327,7 +327,6 @@ OTHERS = [
     Case("turns without end", ("scale", "--turns", "1000000000000000")),
     Case("a turn without end", ("scale", "--seconds", "inf")),
     Case("a study where nothing can be", ("scale", "--output", "/proc/nowhere")),
-    Case("figures where nothing can be", ("floor", "--save", "/proc/nowhere/x")),
     Case("no round of an executor", ("tune-executor", "--rounds", "0")),
     Case("an executor's file where nothing can be", ("tune-executor", "--out", "/proc/nowhere/x.yaml")),
     Case("a list that is none", ("list", "colours")),

@@ -1,4 +1,4 @@
-"""The Tab key: what each shell is answered, how light the answer is, and that its words are today's."""
+"""The Tab key: what a shell is answered for commands, options, names, keys and their words."""
 
 from __future__ import annotations
 
@@ -11,27 +11,26 @@ from typing import Any
 
 import pytest
 import typer.main
+from typer.testing import CliRunner
 
-from fedskew.cli import completion
-from fedskew.cli.completion import FILE, answer
-from fedskew.cli.completion_words import to_text, words
 from fedskew.cli.main import app
+from fedskew.testing import templates
 
 ROOT = Path(__file__).parents[2]
 BASH = shutil.which("bash")
 
 
-def answered(capsys: pytest.CaptureFixture[str], **environment: str) -> tuple[int | None, str]:
-    code = answer(environment)
-    return code, capsys.readouterr().out
+def answered(**environment: str) -> str:
+    """What a shell is answered that asks by these variables."""
+    answer = CliRunner().invoke(app, [], env=environment, prog_name="fedskew")
+    assert answer.exit_code == 0
+    return answer.stdout
 
 
-def in_bash(capsys: pytest.CaptureFixture[str], *typed: str) -> list[str]:
+def in_bash(*typed: str) -> list[str]:
     """What bash is answered where the last word is typed; bash makes three words of key=value."""
     asked = {"COMP_WORDS": "\n".join(typed), "COMP_CWORD": str(len(typed) - 1)}
-    code, out = answered(capsys, _FEDSKEW_COMPLETE="complete_bash", **asked)
-    assert code == 0
-    return out.splitlines()
+    return answered(_FEDSKEW_COMPLETE="complete_bash", **asked).split()
 
 
 @pytest.mark.parametrize(
@@ -53,45 +52,22 @@ def in_bash(capsys: pytest.CaptureFixture[str], *typed: str) -> list[str]:
     ],
     ids=str,
 )
-def test_bash(capsys: pytest.CaptureFixture[str], typed: list[str], wanted: list[str]) -> None:
+def test_bash(typed: list[str], wanted: list[str]) -> None:
     """Kills: a word at the wrong place; a key's words that are another's; names in the place of files."""
-    assert in_bash(capsys, *typed) == wanted
+    assert in_bash(*typed) == wanted
 
 
-def test_zsh_and_fish(capsys: pytest.CaptureFixture[str]) -> None:
-    """Kills: an answer in another shell's words; a whole ``key=value`` answered by its value alone; a colon that zsh
-    takes for the beginning of the help."""
-    zsh = {"_FEDSKEW_COMPLETE": "complete_zsh"}
-    code, out = answered(capsys, **zsh, _TYPER_COMPLETE_ARGS="fedskew lis")
-    about = "List what there is to choose from, with fields and their defaults."
-    assert (code, out) == (0, f"""_arguments '*: :(("list":"{about}"))'\n""")
-    assert answered(capsys, **zsh, _TYPER_COMPLETE_ARGS="fedskew report ")[1] == "_files\n"
-    assert "SWEEP\\\\:CELL" in completion._for_zsh("x", "SWEEP:CELL")
+def test_other_shells() -> None:
+    """Kills: a whole ``key=value`` answered by its value alone."""
     fish = {"_FEDSKEW_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-    code, out = answered(capsys, **fish, _TYPER_COMPLETE_ARGS="fedskew run algorithm.name=fedp")
-    assert out == "algorithm.name=fedprox\nalgorithm.name=fedper\nalgorithm.name=fedproto\n"
-    assert answered(capsys, **fish, _TYPER_COMPLETE_ARGS="fedskew lis")[1] == f"list\t{about}\n"
-    fish["_TYPER_COMPLETE_FISH_ACTION"] = "is-args"
-    codes = [answered(capsys, **fish, _TYPER_COMPLETE_ARGS=text)[0] for text in ("fedskew lis", "fedskew report x")]
-    assert codes == [0, 1]
+    found = answered(**fish, _TYPER_COMPLETE_ARGS="fedskew run algorithm.name=fedp").split()
+    assert found == ["algorithm.name=fedprox", "algorithm.name=fedper", "algorithm.name=fedproto"]
 
 
-def test_whatever_else_is_typers(capsys: pytest.CaptureFixture[str]) -> None:
-    """Kills: a shell that is not known here and is told nothing at all."""
-    assert answered(capsys, _FEDSKEW_COMPLETE="complete_powershell") == (None, "")
-
-
-def test_the_words_are_todays() -> None:
-    """Kills: a command, an option, a key or a name that the Tab key does not know."""
-    assert FILE.read_text(encoding="utf-8") == to_text(words()), "python -m fedskew.cli.completion_words"
-
-
-def test_it_is_light() -> None:
-    """Kills: torch, typer or another thing that takes long in the process that answers."""
-    imports = "import sys, fedskew.cli.launcher, fedskew.cli.completion"
-    text = f"{imports}\nprint(*{{one.split('.')[0] for one in sys.modules}})"
-    loaded = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"torch", "ray", "typer", "click", "rich", "numpy", "pydantic", "pyarrow"} & {*loaded}
+def test_own_parts_are_completed(tmp_path: Path) -> None:
+    """Kills: a file of ``--with`` that is not looked at before its names are asked for."""
+    path, _ = templates.write("partition", "tab_part", tmp_path)
+    assert in_bash("fedskew", "run", "--with", str(path), "partition.name", "=", "tab_") == ["tab_part"]
 
 
 @pytest.mark.skipif(BASH is None, reason="needs bash")

@@ -495,10 +495,10 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def test_the_command(call: Call, kept: list[dict[str, Any]], tmp_path: Path) -> None:
     """Kills: another cohort than the rounds had; a first round that counts; figures that do not add up or are not
     those that are shown; files left behind."""
-    code, _, err = call(*SMALL, "--rounds", "4", "--layers", "--save", "new/floor.json")
+    code, out, err = call(*SMALL, "--rounds", "4", "--layers", "--json")
     assert code == 0, err
-    saved = json.loads((tmp_path / "new" / "floor.json").read_text())
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["new"]
+    saved = json.loads(out)
+    assert list(tmp_path.iterdir()) == []
     assert [row["round"] for row in saved["rounds"]] == [2, 3, 4]
     for row, engine in zip(saved["rounds"], kept, strict=True):
         assert {name: row[name] for name in ("round", "seconds", "clients", "samples", "steps")} == {
@@ -524,18 +524,17 @@ def test_stages_and_batchnorm(call: Call, kept: list[dict[str, Any]], tmp_path: 
         json.dumps({**STAGES, "local": {"epochs": 1, "batch_size": 5}, "model": {"name": "resnet8"}})
     )
     words = [word for word in SMALL if not word.startswith(("model", "local"))]
-    code, _, err = call(
+    code, out, err = call(
         "mine.yaml",
         *words,
         "data.train_samples=90",
         "stages.prox.local.epochs=2",
         "--rounds",
         "3",
-        "--save",
-        "floor.json",
+        "--json",
     )
     assert code == 0, err
-    saved = json.loads((tmp_path / "floor.json").read_text())
+    saved = json.loads(out)
     assert saved["stage"] == "prox"
     assert [(row["round"], row["samples"], row["steps"]) for row in saved["rounds"]] == [
         (row["round"], row["samples"], row["steps"]) for row in kept
@@ -553,7 +552,6 @@ def test_stages_and_batchnorm(call: Call, kept: list[dict[str, Any]], tmp_path: 
         (["--rounds", "1"], "--rounds"),
         (["--round", "5"], "No such option"),
         (["cbhma"], "client_models=['mlp', 'lenet', 'cnn3', 'resnet8', 'resnet20']: have different costs"),
-        (["--save", "."], "--save=.: is a folder; name a file in it"),
         (["execution.device=cuda", "execution.actors=0"], "needs a GPU and there is none"),
     ],
 )
@@ -575,8 +573,9 @@ def test_a_round_that_fails_is_told(call: Call, tmp_path: Path) -> None:
 
 def test_a_sweep_without_a_cell_is_no_experiment(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a floor of nothing, where a sweep's cells have been listed."""
-    monkeypatch.setattr("fedskew.cli.naming.find_experiment", lambda *_: (None, None))
-    assert call("drift.fedprox_mu")[0] == 0
+    monkeypatch.setattr("fedskew.lab.floor.measured.measure_floor", pytest.fail)
+    code, out, _ = call("drift.fedprox_mu")
+    assert code == 0 and "drift.fedprox_mu:mu=1,alpha=0.05" in out
 
 
 def test_rounds_without_clients_are_no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
