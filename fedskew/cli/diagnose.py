@@ -96,8 +96,7 @@ def _show(diagnosis: Diagnosis) -> None:
 
 def embed_command(
     folder: Annotated[Path, typer.Argument(help="the folder of a run")],
-    after: Annotated[str | None, typer.Option(help="a stage; none: the last one")] = None,
-    before: Annotated[str | None, typer.Option(help="a stage; none: the one that the other needs")] = None,
+    after: Annotated[str | None, typer.Option(help="a stage, shown with the one it needs; none: the last one")] = None,
     method: Annotated[str, typer.Option(autocompletion=lambda: ["pca", "tsne"], help="pca | tsne")] = "pca",
     probe: Annotated[int, typer.Option(help="test images, balanced over classes")] = 1000,
 ) -> None:
@@ -106,7 +105,7 @@ def embed_command(
 
     way: Any = method  # checked there
     with console.status("features"):
-        points = embedding.embed(folder, after, before, way, probe)
+        points = embedding.embed(folder, after, way, probe)
     right = {stage: (points.frame[stage] == points.frame["label"]).mean() for stage in points.stages}
     for stage, share in right.items():
         say(f"{stage:<15}{100 * share:.2f} % of {len(points.frame):,} test images")

@@ -307,11 +307,10 @@ def by_hand(models: LocalModels, client: int, rows: np.ndarray) -> dict[str, np.
 def test_matrices_and_norms_are_those_of_the_models(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_memory: bool
 ) -> None:
-    """Kills: activations in training mode or of other rows, layers mixed up, tiles and groups that change a figure,
+    """Kills: activations in training mode or of other rows, layers mixed up, groups that change a figure,
     counts beside the norms of another client."""
     if small_memory:
-        monkeypatch.setattr(diagnosis, "ACTIVATION_BYTES", 1)
-        monkeypatch.setattr(diagnosis, "PROFILE_BYTES", 1)
+        monkeypatch.setattr(diagnosis, "MEMORY", 1)
         monkeypatch.setattr(diagnosis, "CHUNK", 7)
     run(config(**{**VARIANTS["buffers"], "data": BASE["data"]}, rounds=1), tmp_path)
     with local_models(find(tmp_path, 1)) as models:
@@ -614,11 +613,10 @@ def test_the_embedding_is_of_global_models(call: Any, tmp_path: Path) -> None:
     stages = [{**CALIBRATED[0], "algorithm": {"name": "fedper"}}, {**CALIBRATED[1], "algorithm": random}]
     run(config(stages=stages), tmp_path)
     first, last = (stage["name"] for stage in stages)
-    for words, option in ((["--before", last, "--after", first], "after"), (["--before", first], "before")):
-        code, _, err = call("embed", str(tmp_path), "--probe", "40", *words)
-        assert code == 2
-        assert f"--{option}={first}: has no global model, only those of single clients; name a stage" in err
-    assert embedding.embed(tmp_path, before=last, probe=40).stages == (last,)
+    code, _, err = call("embed", str(tmp_path), "--probe", "40", "--after", first)
+    assert code == 2
+    assert f"--after={first}: has no global model, only those of single clients; name a stage" in err
+    assert embedding.embed(tmp_path, after=last, probe=40).stages == (last,)
     assert embedding.embed(tmp_path, probe=40).stages == (last,)  # there is nothing before it to be shown
 
 

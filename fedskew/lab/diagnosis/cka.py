@@ -16,7 +16,7 @@ What both need of one network is its centred activations [n, p], or the centred 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -27,7 +27,6 @@ from torch import Tensor
 from engine.base.errors import require
 
 Estimator = Literal["biased", "unbiased"]
-Form = Literal["auto", "features", "gram"]
 
 LEAST_ROWS = 4  # HSIC_1 divides by n (n - 3)
 SMALLEST = 1e-12  # a denominator below this is that of constant activations
@@ -48,15 +47,12 @@ class Profile:
         return len(self.squares)
 
 
-def profile(activations: Any, form: Form = "auto") -> Profile:
-    """Make the profile of activations [n, ...].
-
-    form: "auto" takes the Gram form where p > n, "features" and "gram" one of the two.
-    """
+def profile(activations: Any) -> Profile:
+    """Make the profile of activations [n, ...], the Gram matrix where p > n."""
     x = torch.as_tensor(activations).flatten(1)
     rows, width = x.shape
     require(rows >= LEAST_ROWS, "n", rows, f"must be at least {LEAST_ROWS} probe inputs", "take more")
-    if form == "features" or (form == "auto" and width <= rows):
+    if width <= rows:
         x = x.double()
         x = x - x.mean(0)
         return Profile(x, x.square().sum(1), False, width)
@@ -68,19 +64,8 @@ def profile(activations: Any, form: Form = "auto") -> Profile:
     return Profile(gram, gram.diagonal().clone(), True, width)
 
 
-@dataclass(frozen=True)
-class Inner:
-    """The two inner products of a pair of networks, or their sums over batches."""
-
-    biased: float  # <HKH, HLH>_F
-    unbiased: float  # HSIC_1(K, L)
-
-    def __add__(self, other: Inner) -> Inner:
-        return Inner(self.biased + other.biased, self.unbiased + other.unbiased)
-
-
-def inner(a: Profile, b: Profile) -> Inner:
-    """Return the inner products of two profiles of the same inputs.
+def inner(a: Profile, b: Profile) -> tuple[float, float]:
+    """Return <HKH, HLH>_F and HSIC_1(K, L) of two profiles of the same inputs: biased, unbiased.
 
     With centred Gram matrices the rows of K with its diagonal d set to zero add up to -d, so that HSIC_1
     (Song et al. 2012, eq. 5) needs nothing but the full inner product and the two diagonals.
@@ -92,7 +77,7 @@ def inner(a: Profile, b: Profile) -> Inner:
     d, e = a.squares, b.squares
     both, alone = float(d @ e), float(d.sum() * e.sum())
     hsic = full - both + alone / ((n - 1) * (n - 2)) - 2 * both / (n - 2)
-    return Inner(full, hsic / (n * (n - 3)))
+    return full, hsic / (n * (n - 3))
 
 
 def _as_gram(one: Profile) -> Profile:
@@ -107,28 +92,9 @@ def similarity(between: float, own: float, other: float) -> float:
     return between / math.sqrt(squared)
 
 
-def linear_cka(x: Any, y: Any, estimator: Estimator = "biased", form: Form = "auto") -> float:
-    """Return the linear CKA of activations [n, p] and [n, q] of the same inputs.
-
-    form: "auto" takes the Gram form where p or q is larger than n.
-    """
-    if form == "auto":
-        widest = max(math.prod(np.shape(one)[1:]) for one in (x, y))
-        form = "gram" if widest > len(x) else "features"
-    return batched_cka([(x, y)], estimator, form)
-
-
-def batched_cka(batches: Iterable[tuple[Any, Any]], estimator: Estimator = "unbiased", form: Form = "auto") -> float:
-    """Return linear CKA from batches of inputs: numerators and self terms are summed over batches, then divided.
-
-    With the unbiased estimator the sums mean the same for any batch size (Nguyen et al. 2021, arXiv:2010.15327,
-    sec. 3); with the biased one the result depends on it.
-    """
-    between = own = other = Inner(0.0, 0.0)
-    for x, y in batches:
-        a, b = profile(x, form), profile(y, form)
-        between, own, other = between + inner(a, b), own + inner(a, a), other + inner(b, b)
-    return similarity(*(getattr(one, estimator) for one in (between, own, other)))
+def linear_cka(x: Any, y: Any, estimator: Estimator = "biased") -> float:
+    """Return the linear CKA of activations [n, p] and [n, q] of the same inputs."""
+    return float(pairwise([profile(x), profile(y)]).of(estimator)[0, 1])
 
 
 def chance(rows: int, p: int, q: int) -> float:
@@ -157,35 +123,14 @@ class Matrices:
         return matrix[np.triu_indices(len(matrix), 1)]
 
 
-def pairwise(profiles: Callable[[int], Mapping[str, Profile]], count: int, at_once: int) -> dict[str, Matrices]:
-    """The matrices of each layer over ``count`` networks, with the profiles of ``at_once`` + 1 in memory.
-
-    ``profiles(k)``: those of network k by layer. It is called once for each network if they fit in at once, and
-    otherwise again for every ``at_once`` networks before it.
-    """
-    sums: dict[str, np.ndarray] = {}  # layer -> [2, K, K]
-    shapes: dict[str, tuple[int, int]] = {}
-
-    def note(i: int, one: Mapping[str, Profile], j: int, two: Mapping[str, Profile]) -> None:
-        for layer, a in one.items():
-            table = sums.setdefault(layer, np.full((2, count, count), np.nan))
-            found = inner(a, two[layer])
-            table[:, i, j] = table[:, j, i] = found.biased, found.unbiased
-            shapes[layer] = a.rows, a.width
-
-    for start in range(0, count, at_once):
-        tile: dict[int, Mapping[str, Profile]] = {}
-        for k in range(start, count):
-            one = profiles(k)
-            if k < start + at_once:
-                tile[k] = one
-            for i, other in tile.items():
-                note(i, other, k, one)
-    found = {}
-    for layer, tables in sums.items():
-        biased, unbiased = (
-            np.array([[similarity(t[i, j], t[i, i], t[j, j]) for j in range(count)] for i in range(count)])
-            for t in tables
-        )
-        found[layer] = Matrices(biased, unbiased, *shapes[layer])
-    return found
+def pairwise(profiles: Sequence[Profile]) -> Matrices:
+    """The matrices of one layer over networks."""
+    count, first = len(profiles), profiles[0]
+    table = np.full((2, count, count), np.nan)
+    for i, a in enumerate(profiles):
+        for j, b in enumerate(profiles[: i + 1]):
+            table[:, i, j] = table[:, j, i] = inner(b, a)
+    biased, unbiased = (
+        np.array([[similarity(t[i, j], t[i, i], t[j, j]) for j in range(count)] for i in range(count)]) for t in table
+    )
+    return Matrices(biased, unbiased, first.rows, first.width)

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from engine.algorithm import Algorithm, Kind, Personalised, seeds
 from engine.algorithm.labels import own_logits, spread
-from engine.base.errors import ConfigError, nearest, require
+from engine.base.errors import nearest, require
 from engine.client.nets import open_model
 from engine.data import Dataset
 from engine.data.samples.batches import Rows
@@ -38,8 +38,7 @@ from fedskew.lab.diagnosis.cka import LEAST_ROWS, Estimator, Matrices, Profile, 
 
 log = logging.getLogger("fedskew")
 
-ACTIVATION_BYTES = 256 * 2**20  # of the layers that one pass over the probe keeps
-PROFILE_BYTES = 1024 * 2**20  # of all networks that are compared at a time
+MEMORY = 1024 * 2**20  # bytes of activations and profiles that are compared at a time
 CHUNK = 250  # rows of one forward pass
 Layers = Literal["taps", "weights"]
 
@@ -87,38 +86,23 @@ class Diagnosis:
         for layer, found in self.matrices.items():
             pairs = found.pairs(self.options.estimator)
             known = pairs[np.isfinite(pairs)]
-            rows.append(
-                {
-                    "layer": layer,
-                    "width": found.width,
-                    "cka": _mean(pairs),
-                    "low": known.min() if len(known) else math.nan,
-                    "high": known.max() if len(known) else math.nan,
-                    "biased": _mean(found.pairs("biased")),
-                    "chance": chance(found.rows, found.width, found.width),
-                    "unbiased": _mean(found.pairs("unbiased")),
-                    "undefined": len(pairs) - len(known),
-                }
-            )
-        return pd.DataFrame(rows)
+            low, high = (known.min(), known.max()) if len(known) else (math.nan, math.nan)
+            means = _mean(pairs), low, high, _mean(found.pairs("biased"))
+            by_chance = chance(found.rows, found.width, found.width)
+            undefined = len(pairs) - len(known)
+            rows.append((layer, found.width, *means, by_chance, _mean(found.pairs("unbiased")), undefined))
+        names = "layer", "width", "cka", "low", "high", "biased", "chance", "unbiased", "undefined"
+        return pd.DataFrame(rows, columns=names)
 
     @property
     def pairs(self) -> pd.DataFrame:
         """layer, client_a, client_b, biased, unbiased; each pair once."""
         a, b = np.triu_indices(len(self.clients), 1)
         ids = np.array(self.clients)
-        parts = [
-            pd.DataFrame(
-                {
-                    "layer": layer,
-                    "client_a": ids[a],
-                    "client_b": ids[b],
-                    "biased": found.pairs("biased"),
-                    "unbiased": found.pairs("unbiased"),
-                }
-            )
-            for layer, found in self.matrices.items()
-        ]
+        parts = []
+        for layer, found in self.matrices.items():
+            values = {name: found.pairs(name) for name in ("biased", "unbiased")}
+            parts.append(pd.DataFrame({"layer": layer, "client_a": ids[a], "client_b": ids[b], **values}))
         return pd.concat(parts, ignore_index=True)
 
     @property
@@ -163,19 +147,17 @@ def diagnose(
     models = [MODELS.name_of(model) for model in round.experiment.client_models]
     rule = "gives clients networks of their own, whose layers cannot be compared"
     require(not models, "client_models", models, rule, "diagnose a run without it")
-    chosen = round.clients if options.clients is None else options.clients
-    absent = sorted(set(chosen) - set(round.clients))
-    if absent:
-        took_part = ", ".join(map(str, round.clients))
-        told = ", ".join(map(str, absent))
-        raise ConfigError("--clients", told, f"took no part in round {round.number}", f"its clients are {took_part}")
-    if len(set(chosen)) < 2:
-        count = "one client" if chosen else "no client"
-        rule = f"has {count}, and two are the least to compare"
-        if options.clients is None:
-            raise ConfigError("--round", round.number, rule, "name another round")
-        raise ConfigError("--clients", ",".join(map(str, chosen)), rule, "name two or more")
-    with local_models(round, sorted(set(chosen)), address) as models:
+    chosen = sorted(set(round.clients if options.clients is None else options.clients))
+    absent = ", ".join(str(client) for client in chosen if client not in round.clients)
+    took_part = ", ".join(map(str, round.clients))
+    rule = f"took no part in round {round.number}"
+    require(not absent, "--clients", absent, rule, f"its clients are {took_part}")
+    field, value, repair = "--round", str(round.number), "name another round"
+    if options.clients is not None:
+        field, value, repair = "--clients", ",".join(map(str, chosen)), "name two or more"
+    rule = f"has {'one' if chosen else 'no'} client, and two are the least to compare"
+    require(len(chosen) >= 2, field, value, rule, repair)
+    with local_models(round, chosen, address) as models:
         return measure(models, options)
 
 
@@ -183,8 +165,10 @@ def measure(models: LocalModels, options: DiagnosisOptions) -> Diagnosis:
     """Compare local models that are at hand."""
     experiment, data, clients = models.experiment, models.dataset, models.clients
     network = _Network(experiment, data, options)
-    at_once = max(1, PROFILE_BYTES // network.profile_bytes)
-    matrices = pairwise(lambda k: network.profiles(models[clients[k]]), len(clients), at_once)
+    matrices: dict[str, Matrices] = {}
+    for group in network.groups(len(clients)):
+        profiles = [network.profiles(models[client], group) for client in clients]
+        matrices |= {layer: pairwise([one[layer] for one in profiles]) for layer in group}
     counts = models.assignment.class_counts(data.train.labels, len(data.classes))[list(clients)]
     round = models.round
     algorithm = next(stage.algorithm for stage in experiment.chain if stage.name == round.stage)
@@ -199,31 +183,16 @@ def measure(models: LocalModels, options: DiagnosisOptions) -> Diagnosis:
         "clients": len(clients),
         "probe_images": network.probe,
     }
-    return Diagnosis(
-        name=experiment.name,
-        options=options,
-        facts=facts,
-        classes=data.classes,
-        matrices={layer: matrices[layer] for layer in network.layers},
-        norms=pd.DataFrame(
-            {
-                "client": np.repeat(clients, len(data.classes)),
-                "class": np.tile(np.arange(len(data.classes)), len(clients)),
-                "samples": counts.ravel(),
-                "norm": norms.ravel(),
-            }
-        ),
-        heads=pd.DataFrame(
-            {
-                "client": clients,
-                "samples": counts.sum(axis=1),
-                "correlation": [
-                    correlation(count[np.isfinite(norm)], norm[np.isfinite(norm)])
-                    for count, norm in zip(counts, norms, strict=True)
-                ],
-            }
-        ),
-    )
+    class_rows = {
+        "client": np.repeat(clients, len(data.classes)),
+        "class": np.tile(np.arange(len(data.classes)), len(clients)),
+        "samples": counts.ravel(),
+        "norm": norms.ravel(),
+    }
+    known = [np.isfinite(norm) for norm in norms]
+    told = [correlation(count[of], norm[of]) for count, norm, of in zip(counts, norms, known, strict=True)]
+    heads = pd.DataFrame({"client": clients, "samples": counts.sum(axis=1), "correlation": told})
+    return Diagnosis(experiment.name, options, facts, data.classes, matrices, pd.DataFrame(class_rows), heads)
 
 
 def balanced_rows(labels: np.ndarray, probe: int) -> np.ndarray:
@@ -278,7 +247,6 @@ class _Network:
         self._batch = lambda rows: test.batch(rows)[0]
         self.probe = len(chosen)
         self._widths, self._names = self._look(options.layers)
-        self.layers = list(self._widths)
 
     def _look(self, layers: Layers) -> tuple[dict[str, int], dict[str, str]]:
         """The width of each layer, first to last, and the module whose output it is."""
@@ -298,37 +266,22 @@ class _Network:
         widths |= {"features": features[0].numel(), "logits": logits[0].numel()}
         return widths, names | {"features": "body"}
 
-    @property
-    def profile_bytes(self) -> int:
-        """Return the bytes of one network's profiles."""
-        return sum(8 * self.probe * min(width, self.probe) for width in self._widths.values())
-
-    def profiles(self, model: Mapping[str, Tensor]) -> dict[str, Profile]:
-        """Return the profiles of one local model by layer; the activations of a few layers are in memory at a time."""
-        self._load(model)
-        found: dict[str, Profile] = {}
-        for group in self._groups():
-            found |= {layer: profile(x) for layer, x in self._activations(group).items()}
-        return found
-
-    def _load(self, model: Mapping[str, Tensor]) -> None:
-        self._net.load(model["weights"], model["buffers"])
-
-    def _groups(self) -> Iterator[list[str]]:
-        """Layers whose activations fit into memory together."""
+    def groups(self, networks: int) -> Iterator[list[str]]:
+        """Layers of which one network's activations, and the profiles of all, fit into memory together."""
         group, size = list[str](), 0
         for layer, width in self._widths.items():
-            bytes_needed = self.probe * width * self._net.weights.element_size()
-            if group and size + bytes_needed > ACTIVATION_BYTES:
+            numbers = width * self._net.weights.element_size() + 8 * networks * min(width, self.probe)
+            if group and size + self.probe * numbers > MEMORY:
                 yield group
                 group, size = [], 0
             group.append(layer)
-            size += bytes_needed
+            size += self.probe * numbers
         yield group
 
     @torch.inference_mode()
-    def _activations(self, layers: Sequence[str]) -> dict[str, Tensor]:
-        """[n, p] of each layer."""
+    def profiles(self, model: Mapping[str, Tensor], layers: Sequence[str]) -> dict[str, Profile]:
+        """Return the profiles of one local model by layer."""
+        self._net.load(model["weights"], model["buffers"])
         parts: dict[str, list[Tensor]] = {layer: [] for layer in layers}
         names = tuple(self._names[layer] for layer in layers if layer != "logits")
         for rows in self._chunks:
@@ -337,9 +290,9 @@ class _Network:
                 x = logits if layer == "logits" else outputs[self._names[layer]]
                 # flattened here, and copied: a view would keep a whole chunk's outputs alive
                 parts[layer].append(x.flatten(1).clone())
-        return {layer: torch.cat(chunks) for layer, chunks in parts.items()}
+        return {layer: profile(torch.cat(chunks)) for layer, chunks in parts.items()}
 
     def row_norms(self, model: Mapping[str, Tensor]) -> np.ndarray:
         """[C] Euclidean norm of each row of the classifier, without its bias."""
-        self._load(model)
+        self._net.load(model["weights"], model["buffers"])
         return self._net.model.head.weight.detach().double().norm(dim=1).cpu().numpy()

@@ -9,7 +9,6 @@ stay where they are, colours change. Stages that differ in their body are refuse
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -49,38 +48,29 @@ class Embedding:
     frame: pd.DataFrame = field(repr=False)  # row (of the test set), label, x, y, and a class for each stage
 
 
-def embed(
-    folder: Path, after: str | None = None, before: str | None = None, method: Method = "pca", probe: int = 1000
-) -> Embedding:
+def embed(folder: Path, after: str | None = None, method: Method = "pca", probe: int = 1000) -> Embedding:
     """Embed features of ``probe`` test images, balanced over classes, by the body that both stages of a run share.
 
-    ``after``: a stage, by default the last; ``before``: by default the one it needs, if that has a global model, else
-    none.
+    ``after``: a stage, by default the last. The other one is that which it needs, if that has a global model.
     """
     require(method in ("pca", "tsne"), "--method", method, "is none", nearest(method, ("pca", "tsne")))
     refuse_links(folder)
-    run = RunFolder(folder)
-    experiment = run.experiment()
+    experiment = RunFolder(folder).experiment()
     chain = {stage.name: stage for stage in experiment.chain}
     after = after or experiment.chain[-1].name
-    _check_stage("--after", after, chain)
-    if before is None:
-        earlier = [need for need in chain[after].needs if has_global_model(chain[need].algorithm)]
-        before = earlier[0] if earlier else after
-    _check_stage("--before", before, chain)
-    stages = tuple(dict.fromkeys((before, after)))
-    for option, stage in (("--after", after), ("--before", before)):
-        rule = "has no global model, only those of single clients"
-        require(has_global_model(chain[stage].algorithm), option, stage, rule, "name a stage that has one")
+    require(after in chain, "--after", after, "is no stage of this run", nearest(after, chain))
+    rule = "has no global model, only those of single clients"
+    require(has_global_model(chain[after].algorithm), "--after", after, rule, "name a stage that has one")
+    before = [need for need in chain[after].needs if has_global_model(chain[need].algorithm)][:1]
+    stages = (*before, after)
     data = experiment.data.load()
     net = open_model(experiment, data, torch.device("cpu"))
     net.train(False)
     ends = [_end(folder, experiment, stage) for stage in stages]
     bodies = [(net.layout.body_of(end["weights"]), end["buffers"]) for end in ends]
     if any(not torch.equal(a, b) for body in bodies[1:] for a, b in zip(bodies[0], body, strict=True)):
-        raise ConfigError(
-            "--after", after, f"has other features than {before}: it trained the body too", "embed the two one by one"
-        )
+        rule = f"has other features than {stages[0]}: it trained the body too"
+        raise ConfigError("--after", after, rule, "name a stage that changes the head alone")
     rows = balanced_rows(data.test.labels, probe)
     labels = data.test.labels[rows]
     some = np.unique(labels)[:MOST_CLASSES]
@@ -99,10 +89,6 @@ def embed(
     places = in_the_plane(features.double().numpy(), method)
     frame = pd.DataFrame({"row": rows, "label": data.test.labels[rows], "x": places[:, 0], "y": places[:, 1]})
     return Embedding(data.classes, stages, method, frame.assign(**decisions))
-
-
-def _check_stage(option: str, stage: str, chain: Mapping[str, Any]) -> None:
-    require(stage in chain, option, stage, "is no stage of this run", nearest(stage, chain))
 
 
 def _end(folder: Path, experiment: Experiment, stage: str) -> dict[str, torch.Tensor]:

@@ -12,8 +12,7 @@ ratio of distances below 1 is a warning and no proof: smooth images are near to 
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,18 +30,17 @@ from engine.client.steps.flat_net import FlatNet
 from engine.data import Dataset
 from engine.data.samples.batches import Rows
 from engine.experiment import CHOICES, Experiment, Stage
-from engine.record.checkpoints import Checkpoints, Damaged, Position
+from engine.record.checkpoints import Checkpoints, Position
 from engine.record.run_folder import RunFolder
 from engine.results import round_folders
 from fedskew.lab.diagnosis.diagnosis import CHUNK, balanced_rows
 from fedskew.lab.figures.generated import ImagePanels, generated_images
 from fedskew.lab.frames import write_frame
-from fedskew.lab.images.nearest import Nearest, nearest
-from fedskew.lab.images.picture import panels as panels_of
-
-log = logging.getLogger("fedskew")
+from fedskew.lab.images.nearest import nearest
 
 CPU = torch.device("cpu")
+SHOWN = 8  # images of a class
+MOST_CLASSES = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +100,7 @@ def look(folder: Path, number: int | None = None, probe: int = 1000) -> Generate
 
 
 def _state(folder: Path, experiment: Experiment, number: int | None) -> tuple[Stage, int, Mapping[str, Tensor]]:
-    """The newest state, or that after round ``number``, of the stages that generate: stage, round, server's entries."""
+    """The last state, or that after round ``number``, of the stages that generate: stage, round, server's entries."""
     chain = experiment.chain
     lineage = [
         (place, stage)
@@ -123,18 +121,11 @@ def _state(folder: Path, experiment: Experiment, number: int | None) -> tuple[St
     if not saved:
         names = " or ".join(stage.name for _, stage in lineage)
         raise RunFolderError(f"{folder} has no checkpoint of stage {names} yet; fedskew resume goes on to it")
-    if number is not None:
-        told = ", ".join(map(str, saved))
-        rule = "has no checkpoint of a stage that generates images"
-        require(number in saved, "--round", number, rule, f"rounds that have one: {told}; checkpoint.keep keeps more")
-        stage, path = saved[number]
-        return stage, number, checkpoints.load(path).server
-    for round, (stage, path) in sorted(saved.items(), reverse=True):
-        try:
-            return stage, round, checkpoints.load(path).server
-        except Damaged as error:
-            log.warning("%s; going back further", error)
-    raise RunFolderError(f"{folder} has no checkpoint that is whole")
+    number = max(saved) if number is None else number
+    told, rule = ", ".join(map(str, saved)), "has no checkpoint of a stage that generates images"
+    require(number in saved, "--round", number, rule, f"rounds that have one: {told}; checkpoint.keep keeps more")
+    stage, path = saved[number]
+    return stage, number, checkpoints.load(path).server
 
 
 @torch.inference_mode()
@@ -153,23 +144,42 @@ def measure(
     parts = [algorithm.generate(dict(server), labels, net.layout, rng) for labels in asked.split(CHUNK)]
     x = torch.cat([part["images"] for part in parts])
     train, held_out = (Rows(data, split, CPU, x.dtype) for split in (data.train, data.test))
-    found = nearest(x, train)
+    copied, distances = nearest(x, train)
     told = {"class": asked.numpy()} if "labels" in parts[0] else {}
     told["decided"] = torch.cat([algorithm.predict(net, part).argmax(1) for part in x.split(CHUNK)]).numpy()
-    generated = pd.DataFrame({"image": np.arange(len(x)), **told, **_columns(found, train)})
+    generated = pd.DataFrame({"image": np.arange(len(x)), **told, **_columns(copied, distances, train)})
     rows = balanced_rows(data.test.labels, each * classes)
-    real = nearest(held_out.batch(torch.from_numpy(rows))[0], train)
-    test = pd.DataFrame({"row": rows, "class": data.test.labels[rows], **_columns(real, train)})
+    of_rows = nearest(held_out.batch(torch.from_numpy(rows))[0], train)
+    test = pd.DataFrame({"row": rows, "class": data.test.labels[rows], **_columns(*of_rows, train)})
     names = data.classes if "class" in told else ("",) * classes
-    return generated, test, panels_of(x, train.batch(found.rows)[0], names, train)
+    return generated, test, panels(x, train.batch(copied)[0], names, train)
 
 
-def _columns(found: Nearest, train: Rows) -> dict[str, np.ndarray]:
+def _columns(nearest: Tensor, distances: Tensor, train: Rows) -> dict[str, np.ndarray]:
     return {
-        "distance": found.distances.numpy(),
-        "nearest": found.rows.numpy(),
-        "nearest_class": train.labels[found.rows].numpy(),
+        "distance": distances.numpy(),
+        "nearest": nearest.numpy(),
+        "nearest_class": train.labels[nearest].numpy(),
     }
+
+
+def panels(generated: Tensor, nearest: Tensor, names: Sequence[str], train: Rows) -> ImagePanels:
+    """Pick the images that are drawn, as the pixels that they are stored as: uint8.
+
+    generated, nearest: normalised images [n, channels, height, width], as many of each class of ``names`` and in their
+    order. What is no pixel (features) is stretched over 0 to 255.
+    """
+    each = len(generated) // len(names)
+    rows = names[:MOST_CLASSES]
+
+    def some(x: Tensor) -> np.ndarray:
+        stored = (x.unflatten(0, (len(names), each))[: len(rows), :SHOWN] - train.shift) / train.scale
+        if train.images.is_floating_point():
+            low, high = train.images.min(), train.images.max()
+            stored = 255 * (stored - low) / (high - low)
+        return stored.round().clamp(0, 255).byte().numpy()
+
+    return ImagePanels(tuple(rows), some(generated), some(nearest))
 
 
 def write(found: Generated) -> Path:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -12,14 +10,10 @@ from engine.data.samples.batches import Rows
 CHUNK_BYTES = 64 * 2**20  # of normalised training images at a time, and of their distances
 
 
-@dataclass(frozen=True)
-class Nearest:
-    rows: Tensor  # int64 [n], of the training split
-    distances: Tensor  # float64 [n], root mean square over pixels and channels
-
-
-def nearest(x: Tensor, train: Rows) -> Nearest:
+def nearest(x: Tensor, train: Rows) -> tuple[Tensor, Tensor]:
     """Find the nearest of images x [n, channels, height, width], normalised as ``train`` is, among all of ``train``.
+
+    Returns their rows int64 [n] and distances float64 [n], root mean square over pixels and channels.
 
     A copy has distance 0: which row is nearest is decided by a product of matrices, its distance by the difference.
     """
@@ -36,4 +30,4 @@ def nearest(x: Tensor, train: Rows) -> Nearest:
         (mine - train.batch(row)[0].flatten(1)).double().square().mean(1).sqrt()
         for mine, row in zip(queries.split(chunk), rows.split(chunk), strict=True)
     ]
-    return Nearest(rows, torch.cat(distances))
+    return rows, torch.cat(distances)
