@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +14,18 @@ from ray import tune
 from engine.data import Dataset
 from engine.experiment import Experiment
 from engine.record.stage_hashes import code_of
+from engine.record.store import StageStore
 from engine.record.sweep_files import PlannedTrial
 from engine.results.claims import Claim, PaperTable
 from engine.sweeps.definition import Asha, Optuna, Pbt, Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
 from engine.sweeps.named import load
 from engine.sweeps.options import How
-from engine.sweeps.planning import Planned, plan
+from engine.sweeps.planning import Planned, order, plan
 from engine.sweeps.running import combined
 from engine.sweeps.trial import Job, Trial, data_key
 from engine.sweeps.tuned import Tuned
+from tests.support.waiting import settle
 
 
 class Alone(Trial):
@@ -39,28 +44,36 @@ class InProcess(Trial):
 
     trial_name = ""
 
-    def __init__(self, folder: Path, one: Planned, dataset: Dataset) -> None:
+    def __init__(self, folder: Path, one: Planned, dataset: Dataset, store: StageStore | None) -> None:
         self.trial_name = one.trial
         data = {data_key(one.experiment): None}
-        self.setup({}, Job(folder, {one.trial: one.experiment}, one.experiment, data, None, 0, None, ()))
+        self.setup({}, Job(folder, {one.trial: one.experiment}, one.experiment, data, store, 0, None, ()))
         self._datasets = {data_key(one.experiment): dataset}
 
 
 def in_process(function: str, out: Path, *overrides: str) -> Path:
     """Run every trial of a sweep of this file in this process, and leave its folder as a sweep on Ray does."""
+    for _ in in_steps(function, out, *overrides):
+        pass
+    return out
+
+
+def in_steps(function: str, out: Path, *overrides: str, store: StageStore | None = None) -> Iterator[dict[str, Any]]:
+    """Do the same a step at a time; yield what each reports. Trials come in the order in which they share rounds."""
     named = load(f"{Path(__file__)}:{function}", "laptop", overrides, {})
     folder, planned = SweepFolder.for_sweep(named, out), plan(named.sweep)
     codes = [code_of(named.sweep.base), *(code_of(one.experiment) for one in planned)]
     folder.create(named, How().to_mapping(), combined(codes))
     folder.write_plan([PlannedTrial(one.trial, one.seed, one.setting) for one in planned])
     dataset = named.sweep.base.data.load()
-    for one in planned:
+    for one in order(planned)[0]:
         folder.write(TrialRecord(one.trial, one.setting, one.seed))
-        trial = InProcess(out.resolve(), one, dataset)
-        while not trial.step()["done"]:
-            pass
+        trial, done = InProcess(out.resolve(), one, dataset, store), False
+        while not done:
+            report = trial.step()
+            yield report
+            done = report["done"]
         trial.cleanup()
-    return out
 
 
 def base(**changes: Any) -> Experiment:
@@ -151,23 +164,32 @@ def asha(profile: str) -> Sweep:
 
 
 def pbt(profile: str) -> Sweep:
-    """A population whose worst half copies its best half."""
+    """Two of which the worse one copies the better one. A trial asks for more than half of the tests' cores, so that
+    they take turns at each look: side by side, the first may be done before a busy machine has begun the second."""
+    cores = {"execution.threads": 5, "execution.cpus_per_actor": 5}
     return Sweep(
-        base=base(**{"rounds": 8, "algorithm.name": "scaffold"}),
+        base=base(**{"rounds": 8, "algorithm.name": "scaffold", **cores}),
         space={},
-        samples=4,
+        samples=2,
         scheduler=Pbt(every=2, mutations={"local.lr": tune.loguniform(1e-6, 0.2)}, quantile=0.5, resample=0.5),
         step=2,
         metric="accuracy",
     )
 
 
-def long_pbt(profile: str) -> Sweep:
-    """One copies the other. A trial asks for more than half of the tests' cores, so that they take turns at each look:
-    side by side, the first may be done before a busy machine has begun the second, and nothing is ever copied."""
-    sweep = pbt(profile)
-    cores = {"execution.threads": 5, "execution.cpus_per_actor": 5}
-    return replace(sweep, samples=2, base=sweep.base.replace({"rounds": 10, **cores}))
+class Gate(tune.Callback):
+    """Lets nothing pass once a trial has copied another one: Tune goes on when the file in GATE is there, if ever."""
+
+    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **_: Any) -> None:
+        gate = os.environ.get("GATE")
+        records = SweepFolder(Path(gate).parent).records() if gate else []
+        if gate and any(len(record.schedule) > 1 for record in records):
+            settle(Path(gate).exists, math.inf)
+
+
+def gated_pbt(profile: str) -> Sweep:
+    """The same, which stops at its first copy where there is a gate."""
+    return replace(pbt(profile), callbacks=(Gate(),))
 
 
 def goal(profile: str) -> Sweep:

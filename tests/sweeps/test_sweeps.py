@@ -19,6 +19,7 @@ import pandas as pd
 import pytest
 from ray import tune
 from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
+from ray.tune.schedulers import PopulationBasedTraining
 from rich.console import Console
 
 from benchmarks.memory import descendants
@@ -45,7 +46,6 @@ pytestmark = pytest.mark.usefixtures("ray_session")
 SMALL = str(Path(small_sweeps.__file__))
 COMMAND = [sys.executable, "-m", "fedskew.cli.main"]
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"} | {"RAY_AUTH_MODE": "disabled"}
-TWO_PLACES = ("execution.threads=4", "execution.cpus_per_actor=4")  # of the session's eight CPUs
 OWN = ["seconds", "folder", "rounds_computed"]  # columns of the trials table that may differ between equal sweeps
 
 
@@ -218,24 +218,6 @@ def test_seeds_are_added_and_no_trial_runs_again(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.long
-def test_two_sweeps_at_once_share_a_store_and_nothing_else(tmp_path: Path) -> None:
-    """Kills: two holders of one prefix, a waiter that computes it, a sweep that ends the other."""
-    import ray
-
-    how = ["--address", ray.get_runtime_context().gcs_address, "--concurrent", "1", "--mode", "inside"]
-    command = [*COMMAND, "sweep", f"{SMALL}:warmup", "--out", str(tmp_path / "a"), "--store", str(tmp_path / "store")]
-    with subprocess.Popen([*command, *how], env=ENVIRONMENT, stderr=subprocess.DEVNULL) as other:
-        assert settle((tmp_path / "a" / "plan.json").exists, 120)  # from here on both start the process of a trial
-        swept("warmup", tmp_path / "b", store=tmp_path / "store")
-        assert other.wait(timeout=200) == 0
-    records = {name: SweepFolder(tmp_path / name).records() for name in ("a", "b")}
-    assert [record.status for name in records for record in records[name]] == ["finished"] * 12
-    assert sum(record.rounds_computed for name in records for record in records[name]) == 19
-    assert all(record.rounds_computed < 5 for record in records["a"] if record.trial != "00001")
-    assert weights(tmp_path / "a") == weights(tmp_path / "b")
-
-
-@pytest.mark.long
 def test_asha_stops_trials_where_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a stopped trial whose weights are those of another round; one that counts as finished; one kept alive; a
     portion of trials whose scheduler knows nothing of the one before: there the first trial is never stopped."""
@@ -256,40 +238,54 @@ def test_asha_stops_trials_where_they_stand(tmp_path: Path, monkeypatch: pytest.
     assert settle(lambda: not processes("Trial"))
 
 
-@pytest.mark.long
+class Scripted(PopulationBasedTraining):
+    """PBT that finds at each look what is written here: which trials are the worst, and which the best."""
+
+    # The second copies the first after round 2; the first, in round 6, what the second had come to in round 4.
+    LOOKS = (([], [0]), ([1], [0]), ([], []), ([], [1]), ([0], [1]))
+
+    def __init__(self, *positions: Any, **fields: Any) -> None:
+        super().__init__(*positions, **fields)
+        self._looks = iter(self.LOOKS)
+
+    def _quantiles(self) -> tuple[list[Any], list[Any]]:
+        trials = sorted(self._trial_state, key=str)
+        worst, best = next(self._looks, ([], []))
+        return [trials[number] for number in worst], [trials[number] for number in best]
+
+
 def test_pbt_copies_and_perturbs_with_the_right_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: a copy that keeps its old weights, state or hyper-parameters; a schedule that hides it."""
+    """Kills: a copy that keeps its old weights, state or hyper-parameters; a schedule that hides it; a population of
+    which one trial ends before another is under way."""
     reports: list[tuple[str, int]] = []
     monkeypatch.setattr(
         LiveTable, "on_trial_result", lambda self, trial, config, result: reports.append((trial, result["round"]))
     )
+    monkeypatch.setattr("engine.sweeps.tuner.PopulationBasedTraining", Scripted)
     observers = on_terminal(Console(file=StringIO()))
-    outcome = swept("pbt", tmp_path / "pbt", *TWO_PLACES, observers=observers, concurrent=None)
-    assert outcome.statuses == {"finished": 4}
-    assert outcome.rounds_asked == 32
+    outcome = swept("pbt", tmp_path / "pbt", observers=observers, concurrent=None)
+    assert outcome.statuses == {"finished": 2}
+    assert outcome.rounds_asked == 16
+    assert [trial for trial, _ in reports[:2]] == ["00000", "00001"]  # those without a place take turns
     found, folder = weights(tmp_path / "pbt"), SweepFolder(tmp_path / "pbt")
-    copies = [record for record in folder.records() if len(record.schedule) > 1]
-    assert copies, [record.schedule for record in folder.records()]
-    # What a copy took the place of was computed, too: two rounds at the least, for it was looked at. Rounds that a copy
-    # brought along were not, so a trial that lagged computes fewer than were asked of it.
-    for record in folder.records():
+    first, second = folder.records()
+    schedules = [[(entry["first_round"], entry["from"]) for entry in one.schedule] for one in (first, second)]
+    assert schedules == [[(1, None), (3, "00000"), (5, "00001")], [(1, None), (3, "00000")]]
+    assert first.schedule[1] == second.schedule[1]  # what it has copied was a copy
+    # What a copy took the place of was computed, too; the rounds that it brought along were not.
+    assert [(record.replaced, record.rounds_computed) for record in (first, second)] == [(6, 10), (2, 8)]
+    assert outcome.rounds_computed == 18
+    for record in (first, second):
         rows = folder.run_folder(record.trial).frame("rounds")
-        assert record.rounds_computed == record.replaced + int((~rows["reused"]).sum())
-        assert (record.replaced >= 2) == (record in copies)
-    assert outcome.rounds_computed == sum(record.rounds_computed for record in folder.records()) <= 2 * len(reports)
-    for trial in found:
-        assert direct(tmp_path / "pbt", trial, tmp_path / trial) == found[trial]
-    last = copies[0].schedule[-1]
-    parent = direct(tmp_path / "pbt", copies[0].trial, tmp_path / "parent", until=last["first_round"] - 1)
-    assert last["parent"] == parent
-    assert last["from"] != copies[0].trial
-    experiment, _ = folder.experiment(copies[0].trial)
-    assert experiment.at(8).value_of("local.lr") == last["set"]["local.lr"]
-    lr = folder.run_folder(copies[0].trial).frame("rounds").set_index("round")["lr"]
-    assert lr[last["first_round"]] == last["set"]["local.lr"]
-    # The whole population is under way before anybody has ended: those without a place take turns.
-    trials = [trial for trial, _ in reports]
-    assert max(trials.index(trial) for trial in found) < [round for _, round in reports].index(8)
+        assert int((~rows["reused"]).sum()) == record.rounds_computed - record.replaced
+        assert direct(folder.path, record.trial, tmp_path / record.trial) == found[record.trial]
+        last = record.schedule[-1]
+        parent = direct(folder.path, record.trial, tmp_path / f"{record.trial}-parent", until=last["first_round"] - 1)
+        assert last["parent"] == parent
+        experiment, _ = folder.experiment(record.trial)
+        assert experiment.at(8).value_of("local.lr") == last["set"]["local.lr"]
+        rates = rows.set_index("round")["lr"]
+        assert rates[last["first_round"]] == last["set"]["local.lr"] != rates[last["first_round"] - 1]
 
 
 def test_pbt_has_no_places_to_give_away(tmp_path: Path) -> None:
@@ -353,7 +349,8 @@ def killed(function: str, folder: Path, when: Any, *options: str) -> list[str]:
 
     command = [*COMMAND, "sweep", f"{SMALL}:{function}", "--out", str(folder), "--mode", "inside"]
     command += ["--address", ray.get_runtime_context().gcs_address, *options]
-    process = subprocess.Popen(command, env=ENVIRONMENT, start_new_session=True)
+    environment = {**ENVIRONMENT, "GATE": str(folder / "gate")}  # which nobody opens
+    process = subprocess.Popen(command, env=environment, start_new_session=True)
     reached = lambda: (folder / "trials").exists() and when(SweepFolder(folder).records())  # noqa: E731
     try:
         assert settle(lambda: reached() or process.poll() is not None, 120)
@@ -365,12 +362,11 @@ def killed(function: str, folder: Path, when: Any, *options: str) -> list[str]:
     return [record.trial for record in SweepFolder(folder).records() if record.ended]
 
 
-@pytest.mark.long
 def test_a_killed_population_goes_on_where_it_was(tmp_path: Path) -> None:
     """Kills: a resume with the hyper-parameters of the start, a schedule that is not what was computed; Tune's old
     results, or a trial's old run, cleared away with what lies beside them, or not at all."""
     folder = SweepFolder(tmp_path / "pbt")
-    killed("long_pbt", folder.path, lambda records: any(len(record.schedule) > 1 for record in records))
+    killed("gated_pbt", folder.path, lambda records: any(len(record.schedule) > 1 for record in records))
     assert {path for path in folder.tune.rglob("*") if path.is_file()} == set(owned(folder.tune, TUNE))
     foreign = Foreign(folder.path, random.Random(0))
     foreign.plant(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from pathlib import Path
 
 import pytest
 
+from engine.record.store import StageStore
 from engine.sweeps.folder import SweepFolder, TrialRecord
-from tests.support.small_sweeps import Alone, base
+from tests.support.small_sweeps import Alone, base, in_steps
 
 
 @pytest.mark.parametrize(("mutable", "reports"), [((), [2, 4, 6]), (("local.lr",), [6])])
@@ -47,3 +49,27 @@ def test_a_trial_that_its_old_reports_end_ends_where_it_stands(tmp_path: Path) -
     again.cleanup()
     record, folder = SweepFolder(tmp_path).record("00000"), SweepFolder(tmp_path).run_folder("00000")
     assert record is not None and record.rounds == folder.summary()["rounds"] == 3
+
+
+@pytest.mark.parametrize("turns", ["ab", "abbb"])
+def test_two_sweeps_at_once_share_a_store_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: str
+) -> None:
+    """Kills: two holders of one prefix, a waiter that computes it, a sweep that ends the other.
+
+    The two take turns, a round at a time. Warm-ups of 3, 5 and 7 rounds cost 7, each of six trials serves 2 of its own.
+    """
+    monkeypatch.setattr("engine.sweeps.trial.REPORT_SECONDS", 0.0)
+    monkeypatch.setattr("engine.run.reuse.WAIT", -1.0)  # who waits lets the other one go on at once
+    steps = {name: in_steps("warmup", tmp_path / name, store=StageStore(tmp_path / "store")) for name in "ab"}
+    going = cycle(turns)
+    while steps:
+        name = next(going)
+        if name in steps and next(steps[name], None) is None:
+            del steps[name]
+    records = {name: SweepFolder(tmp_path / name).records() for name in "ab"}
+    assert [record.status for name in "ab" for record in records[name]] == ["finished"] * 12
+    computed = {name: [record.rounds_computed for record in records[name]] for name in "ab"}
+    assert sum(sum(rounds) for rounds in computed.values()) == 19
+    shas = [[SweepFolder(tmp_path / name).run_folder(one.trial).summary() for one in records[name]] for name in "ab"]
+    assert [one["weights_sha256"] for one in shas[0]] == [one["weights_sha256"] for one in shas[1]]
