@@ -1,7 +1,7 @@
 """Whom to cite for a folder: the BibTeX of a run or a sweep.
 
-It offers ``citations``. Read ``sources.py`` first: it says which entry of ``references.bib`` is the source of which
-method, data set, partition and architecture.
+It offers ``citations``. Each entry of ``references.bib`` says which method, data set, partition, architecture or
+statistics it is the source of.
 """
 
 from fedskew.lab.paper.citations import citations

@@ -1,5 +1,8 @@
 """The BibTeX of what a run or a sweep has used: fedskew, its methods, data sets, partitions and architectures.
 
+Each entry of ``references.bib`` says what it is cited for, in a field ``cited_for`` that is not printed; its first
+entry, a comment, lists what there is nothing to cite for. A new part needs its name in one of them.
+
 A part of a user brings its entries in the docstring of its class or, where that has none, of its module. Docstrings are
 in no hash of code, so that an entry which is added or mended later leaves results what they are.
 """
@@ -11,6 +14,8 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +25,6 @@ from engine.experiment import CHOICES
 from engine.record import parts
 from engine.record.summary import read as read_summary
 from engine.results.trials import read_experiment, read_yaml
-from fedskew.lab.paper.sources import CLAIMS, RANKS, SERVER_OPTIMIZERS, SOURCES, entries
 
 _FEDSKEW = """@software{{fedskew,
   author = {{{{The fedskew authors}}}},
@@ -28,6 +32,23 @@ _FEDSKEW = """@software{{fedskew,
   version = {{{version}}},
 }}
 """
+
+
+NOTHING = "nothing"  # the key of the comment that lists what there is nothing to cite for
+
+
+@cache
+def references() -> tuple[dict[str, str], dict[tuple[str, str], tuple[str, ...]]]:
+    """Read ``references.bib``: entries by key, and the keys that each section's name is cited by; () if by none."""
+    bibliography = resources.files("fedskew.lab.paper").joinpath("references.bib")
+    by_key, sources = dict[str, str](), dict[tuple[str, str], tuple[str, ...]]()
+    for entry in re.split(r"\n(?=@)", bibliography.read_text(encoding="ascii").rstrip("\n")):
+        key, before, cited_for, after = re.findall(r"(?s){(.+?),(.*)\n  cited_for = {(.+)},(.*)", entry)[0]
+        for section, name in (what.split() for what in cited_for.split(",")):
+            sources[section, name] = sources.get((section, name), ()) + (() if key == NOTHING else (key,))
+        if key != NOTHING:
+            by_key[key] = f"{entry.partition('{')[0]}{{{key},{before}{after}"
+    return by_key, sources
 
 
 def citations(folder: Path) -> str:
@@ -39,20 +60,20 @@ def citations(folder: Path) -> str:
     part that is none, or has the key of another one.
     """
     cited: dict[tuple[str, str], tuple[str, ...] | None] = {}
-    by_key, lacking = entries(), dict[tuple[str, str], str]()
+    (known, sources), lacking = references(), dict[tuple[str, str], str]()
+    by_key = dict(known)
     versions = set[str]()
     for trial in _trials_of(folder):
         with suppress(RunFolderError):
-            for section, name, more in _parts(read_experiment(trial / "experiment.yaml")):
-                if (section, name) not in cited:
-                    keys = SOURCES[section].get(name)
-                    keys = _of_users_part(section, name, by_key) if keys is None else keys
-                    cited[section, name] = (*keys, *more) if keys is not None else None
+            for part in _parts(read_experiment(trial / "experiment.yaml")):
+                if part not in cited:
+                    keys = sources[part] if part in sources else _of_users_part(*part, by_key)
+                    cited[part] = keys
                     lacking |= parts.lacking(trial) if keys is None else {}
             versions.add(read_summary(trial).get("versions", {}).get("fedskew", engine.__version__))
     sweep = read_yaml(folder / "sweep.yaml") if (folder / "sweep.yaml").exists() else {}
-    cited |= {("statistics", "verdicts"): CLAIMS} if sweep.get("claims") else {}
-    cited |= {("statistics", "ranks"): RANKS} if sweep.get("tables") else {}
+    for statistics, asked in (("verdicts", "claims"), ("ranks", "tables")):
+        cited |= {("statistics", statistics): sources["statistics", statistics]} if sweep.get(asked) else {}
     comments = []
     for (section, name), keys in cited.items():
         nothing = "no entry here" if keys is None else "nothing to cite"
@@ -109,14 +130,15 @@ def _entries(text: str, field: str, name: str) -> dict[str, str]:
     return by_key
 
 
-def _parts(experiment: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield section, name and further sources of each part of an experiment."""
+def _parts(experiment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield section and name of each part of an experiment."""
     stages = experiment["stages"]
     for stage in stages or [experiment]:
         algorithm = stage.get("algorithm") or experiment.get("algorithm") or {}
-        adaptive = algorithm.get("server_optimizer") in ("adam", "yogi")
         if "name" in algorithm:
-            yield "algorithm", str(algorithm["name"]), SERVER_OPTIMIZERS if adaptive else ()
+            yield "algorithm", str(algorithm["name"])
+        if algorithm.get("server_optimizer") in ("adam", "yogi"):
+            yield "server_optimizer", algorithm["server_optimizer"]
     models = [experiment.get("model"), *(experiment.get("client_models") or ())]
     for section, part in (
         ("data", experiment["data"]),
@@ -124,4 +146,4 @@ def _parts(experiment: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[str,
         *(("model", model) for model in models),
     ):
         if isinstance(part, Mapping) and "name" in part:
-            yield section, str(part["name"]), ()
+            yield section, str(part["name"])
