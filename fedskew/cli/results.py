@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -98,13 +98,12 @@ def merge_command(
 def compare_command(
     folders: Folders,
     metric: Annotated[list[str] | None, typer.Option(help="a column of the trials; may be repeated")] = None,
-    rope: Rope = 0.5,
 ) -> None:
     """Say in what runs or sweeps differ from the first one: their configs by key, their results paired by seed."""
     from engine.results.frames import load_results
     from fedskew.lab.comparing.sides import compare
 
-    found = compare(load_results(*folders).folders, metric or [], rope / 100)
+    found = compare(load_results(*folders).folders, metric or [])
     if json_wanted():
         print_json(found.to_mapping())
     else:
@@ -116,8 +115,8 @@ def _show_comparison(found: Comparison) -> None:
     names = [side.name for side in found.sides]
     for title, rows in (("config", found.config), ("code and machine", found.versions)):
         table = Table(title, *names, box=None)
-        for one in rows:
-            table.add_row(one.name, *(_few(values) for values in one.values))
+        for name, sides in rows.items():
+            table.add_row(name, *map(_few, sides))
         tables.print(table if rows else f" {title}: no difference", highlight=False)
         tables.print()
     for second in names[1:]:
@@ -125,8 +124,6 @@ def _show_comparison(found: Comparison) -> None:
         if pairs:
             tables.print(f" {second} less {names[0]}, paired by seed", highlight=False)
             tables.print(_pairs_table(pairs, found.interval))
-            if any(math.isfinite(pair.improvement.low) for pair in pairs):
-                tables.print(_worth_table(pairs))
             _show_bits(tables, [pair for pair in pairs if pair.metric == pairs[0].metric])
     for sentence in found.unpaired[:MOST_SAID]:
         tables.print(f" not paired: {sentence}", highlight=False, soft_wrap=True)
@@ -140,53 +137,29 @@ def _few(values: Sequence[str]) -> str:
 
 
 def _pairs_table(pairs: Sequence[Pair], interval: str) -> Table:
-    """Return a row for each pair of cells."""
+    """Return a row for each pair of cells: of one metric under its name, and without columns that say nothing."""
     from fedskew.lab.quantities import quantity
 
     rows = []
     for pair in pairs:
-        measured, figures = quantity(pair.metric), pair.figures
-        bounded = math.isfinite(figures.low)
+        measured = quantity(pair.metric)
+        bounded = math.isfinite(pair.low)
         rows.append(
             {
                 "metric": measured.short,
                 "cell": pair.cell,
-                **dict(zip((pair.first, pair.second), map(measured.text, pair.means), strict=True)),
-                "difference": measured.difference(figures.mean, unit=True),
-                f"95 % {interval}": " to ".join(map(measured.difference, (figures.low, figures.high))) * bounded,
+                pair.first: measured.text(pair.mean_first),
+                pair.second: measured.text(pair.mean_second),
+                "difference": measured.difference(pair.difference, unit=True),
+                f"95 % {interval}": " to ".join(map(measured.difference, (pair.low, pair.high))) * bounded,
                 "p (Holm)": f"{pair.p_holm:.3g}" * (bounded and math.isfinite(pair.p_holm)),
                 "seeds": ", ".join(map(str, pair.seeds)),
             }
         )
-    return _laid_out(rows)
-
-
-def _worth_table(pairs: Sequence[Pair]) -> Table:
-    """Return how sure it is, for each pair of cells, that the second is better, and by how much that matters."""
-    from fedskew.lab.quantities import quantity
-
-    rope = next((f" ±{100 * pair.rope:g}" for pair in pairs if math.isfinite(pair.rope)), "")
-    rows = []
-    for pair in (one for one in pairs if math.isfinite(one.improvement.low)):
-        lies = (pair.practical.below, pair.practical.within, pair.practical.above)
-        shares = [f"{share:.2f}" * math.isfinite(share) for share in lies]
-        rows.append(
-            {
-                "metric": quantity(pair.metric).short,
-                "cell": pair.cell,
-                f"{pair.second} better": f"{pair.improvement.chance:.2f}",
-                **dict(zip(("below", f"within{rope} points", "above"), shares, strict=True)),
-            }
-        )
-    return _laid_out(rows, ", how sure")
-
-
-def _laid_out(rows: Sequence[Mapping[str, str]], what: str = "") -> Table:
-    """Return rows, of one metric under its name and ``what``; columns that have nothing to say are left out."""
     names = [name for name in rows[0] if any(row[name] for row in rows)]
     alone = len({row["metric"] for row in rows}) == 1
-    title = names.pop(0) if alone else ""
-    table = Table(box=None, title=f"{rows[0][title]}{what}" if alone else None, title_justify="left")
+    title = rows[0][names.pop(0)] if alone else None
+    table = Table(box=None, title=title, title_justify="left")
     for name in names:
         table.add_column(name, overflow="fold", no_wrap=name == "difference")
     for row in rows:

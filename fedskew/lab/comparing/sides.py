@@ -20,19 +20,10 @@ from engine.base.opening import read_bytes
 from engine.experiment.execution import IDENTITY
 from engine.record.metrics import REPORTED
 from engine.results.coverage import named
-from engine.results.results import Results, check_metric, larger_is_better
-from engine.results.settings import better_way, key, label, setting_label
+from engine.results.results import Results, check_metric
+from engine.results.settings import key, label, setting_label
 from engine.results.statistics import CONFIDENCE
-from fedskew.lab.comparing.effects import (
-    ROPE,
-    UNKNOWN,
-    Improvement,
-    Practical,
-    practical,
-    probability_of_improvement,
-)
-from fedskew.lab.comparing.intervals import INTERVAL_RULES, INTERVALS, Difference, difference, holm
-from fedskew.lab.quantities import quantity
+from fedskew.lab.comparing.intervals import INTERVAL_RULES, INTERVALS, difference, holm
 from fedskew.lab.wording import counted, numbered
 
 NONE = "none"  # the value of a key that a config does not have
@@ -143,48 +134,25 @@ class Side:
 
 @dataclass(frozen=True)
 class Pair:
-    """A cell of two sides: the second less the first, seed by seed."""
+    """A cell of two sides: the second less the first, seed by seed; means are over the seeds that both have."""
 
     first: str
     second: str
     cell: str  # readable; "" where there is one
     metric: str
-    means: tuple[float, float]  # over the paired seeds
-    seeds: tuple[int, ...]  # those that both have finished
-    figures: Difference
-    improvement: Improvement  # of the second on the first; NaN where neither more nor less is better
-    rope: float  # half the width of the region of practical equivalence; NaN of a metric that is no share
-    practical: Practical  # where the mean difference lies against that region
+    mean_first: float
+    mean_second: float
+    difference: float
+    low: float  # of its 95 % interval
+    high: float
+    p: float  # exact sign-flip; NaN after many looks
     p_holm: float  # over all cells of the two sides
+    seeds: tuple[int, ...]  # those that both have finished
     equal_weights: int  # of the pairs
     equal_partitions: int
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
-        plain = ("first", "second", "cell", "metric", "rope", "p_holm", "equal_weights", "equal_partitions")
-        improvement = self.improvement
-        return {
-            **{name: getattr(self, name) for name in plain},
-            "mean_first": self.means[0],
-            "mean_second": self.means[1],
-            "seeds": list(self.seeds),
-            "difference": self.figures.mean,
-            "low": self.figures.low,
-            "high": self.figures.high,
-            "p": self.figures.p,
-            "improvement": improvement.chance,
-            "improvement_low": improvement.low,
-            "improvement_high": improvement.high,
-            **asdict(self.practical),
-        }
 
-
-@dataclass(frozen=True)
-class Differs:
-    """A name whose values differ between sides."""
-
-    name: str
-    values: tuple[tuple[str, ...], ...]  # readable; of each side, which may have several
+Values = tuple[tuple[str, ...], ...]  # readable; of each side, which may have several
 
 
 @dataclass(frozen=True)
@@ -192,8 +160,8 @@ class Comparison:
     """What several sides differ in, and by how much."""
 
     sides: tuple[Side, ...]
-    config: tuple[Differs, ...]  # dotted keys
-    versions: tuple[Differs, ...]  # of libraries, machine and code
+    config: Mapping[str, Values]  # of the dotted keys that differ
+    versions: Mapping[str, Values]  # of libraries, machine and code
     pairs: tuple[Pair, ...]
     unpaired: tuple[str, ...]  # why what is not paired is not, in sentences
     interval: str  # the kind of the intervals
@@ -203,19 +171,18 @@ class Comparison:
         names = [side.name for side in self.sides]
         return {
             "sides": {side.name: [trial.name for trial in side.trials] for side in self.sides},
-            "config": {one.name: dict(zip(names, map(list, one.values), strict=True)) for one in self.config},
-            "versions": {one.name: dict(zip(names, map(list, one.values), strict=True)) for one in self.versions},
+            "config": {one: dict(zip(names, values, strict=True)) for one, values in self.config.items()},
+            "versions": {one: dict(zip(names, values, strict=True)) for one, values in self.versions.items()},
             "interval": self.interval,
-            "pairs": [{name: _number(value) for name, value in pair.to_mapping().items()} for pair in self.pairs],
+            "pairs": [{name: _number(value) for name, value in asdict(pair).items()} for pair in self.pairs],
             "unpaired": list(self.unpaired),
         }
 
 
-def compare(folders: Mapping[str, Results], metrics: Sequence[str] = (), rope: float = ROPE) -> Comparison:
+def compare(folders: Mapping[str, Results], metrics: Sequence[str] = ()) -> Comparison:
     """Compare the folders with the first of them.
 
     metrics: columns of the trials; none: the first side's own, or a run's figures where every side is a single run.
-    rope: half the width of the region of practical equivalence, of metrics that are shares.
     """
     sides = _sides(folders)
     count = "are one side" if len(folders) > 1 else "is one folder"
@@ -229,11 +196,9 @@ def compare(folders: Mapping[str, Results], metrics: Sequence[str] = (), rope: f
     names = sorted({name for side in sides for trial in side.trials for name in trial.keys})
     within = [name for name in names if any(len(side.values(name)) > 1 for side in sides)]
     looks = "repeatedly" if any(side.looks == "repeatedly" for side in sides) else "once"
-    directions = {metric: _direction(next(iter(folders.values())), metric) for metric in chosen}
-    rules = _Rules(looks, rope, directions)
     pairs, unpaired = list[Pair](), [told for side in sides for told in side.lost]
     for side in others:
-        made, told = _pairs(first, side, within, rules)
+        made, told = _pairs(first, side, within, chosen, looks)
         pairs += made
         unpaired += told
     versions = sorted({name for side in sides for trial in side.trials for name in trial.versions})
@@ -302,36 +267,22 @@ def _side(source: str, results: Results) -> Side:
     return Side(source, tuple(trials), results.metric, results.looks, tuple(lost))
 
 
-def _differing(names: Iterable[str], sides: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[Differs, ...]:
+def _differing(names: Iterable[str], sides: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Values]:
     """Return the names whose values differ between sides; what a trial without any values has does not count."""
-    found = []
+    found = dict[str, Values]()
     for name in names:
         values = [{key(one.get(name, NONE)): one.get(name, NONE) for one in side if one} for side in sides]
         if any(set(one) != set(values[0]) for one in values):
-            found.append(Differs(name, tuple(tuple(map(label, one.values())) for one in values)))
-    return tuple(found)
+            found[name] = tuple(tuple(map(label, one.values())) for one in values)
+    return found
 
 
 # --- pairs --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Rules:
-    """By what the sides are compared."""
-
-    looks: str
-    rope: float
-    directions: Mapping[str, float]  # of each metric that is compared, see _direction
-
-
-def _direction(results: Results, metric: str) -> float:
-    """Return 1 where more is better, -1 where less is; NaN where neither is by itself."""
-    if better_way(metric) is None and metric != results.metric:
-        return math.nan
-    return 1.0 if larger_is_better(results, metric) else -1.0
-
-
-def _pairs(first: Side, second: Side, within: Sequence[str], rules: _Rules) -> tuple[list[Pair], list[str]]:
+def _pairs(
+    first: Side, second: Side, within: Sequence[str], metrics: Iterable[str], looks: str
+) -> tuple[list[Pair], list[str]]:
     """Pair the cells of two sides, and say why others are not."""
     mine, theirs = first.cells(within), second.cells(within)
     common = [place for place in mine if place in theirs]
@@ -345,15 +296,15 @@ def _pairs(first: Side, second: Side, within: Sequence[str], rules: _Rules) -> t
     told += [_no_seed(first, second, mine[place], theirs[place]) for place in common if not finished[place]]
     pairs: list[Pair] = []
     lacking: dict[tuple[str, str, tuple[int, ...]], list[str]] = {}  # side, cell, seeds -> what these have not
-    for metric in rules.directions:
+    for metric in metrics:
         made = []
         for place in common:
-            one = _pair(first, second, mine[place], theirs[place], metric, rules)
+            one = _pair(first, second, mine[place], theirs[place], metric, looks)
             made += [one] if one.seeds else []
             for side, trials in ((first, mine[place]), (second, theirs[place])):
                 if seeds := tuple(sorted(finished[place] - _by_seed(trials, metric).keys())):
                     lacking.setdefault((side.name, one.cell, seeds), []).append(metric)
-        adjusted = holm([one.figures.p for one in made])
+        adjusted = holm([one.p for one in made])
         pairs += [replace(one, p_holm=float(p)) for one, p in zip(made, adjusted, strict=True)]
     for (side, cell, seeds), metrics in lacking.items():
         where = f"{numbered('seed', seeds)}{f' at {cell}' if cell else ''}"
@@ -386,29 +337,26 @@ def _no_seed(first: Side, second: Side, mine: Sequence[Trial], theirs: Sequence[
     return f"no seed has finished in both{cell} ({told})"
 
 
-def _pair(
-    first: Side, second: Side, mine: Sequence[Trial], theirs: Sequence[Trial], metric: str, rules: _Rules
-) -> Pair:
+def _pair(first: Side, second: Side, mine: Sequence[Trial], theirs: Sequence[Trial], metric: str, looks: str) -> Pair:
     one, two = _by_seed(mine, metric), _by_seed(theirs, metric)
     seeds = tuple(sorted(one.keys() & two.keys()))
     both = [(one[seed], two[seed]) for seed in seeds]
-    values = [[float(trial.row[metric]) for trial in side] for side in zip(*both, strict=True)] or [[], []]
-    differences = [b - a for a, b in zip(*values, strict=True)]
-    rope = rules.rope if quantity(metric).unit == "%" else math.nan
-    better, worse = ([rules.directions[metric] * value for value in side] for side in reversed(values))
+    values = [(float(a.row[metric]), float(b.row[metric])) for a, b in both]
+    figures = difference([b - a for a, b in values], CONFIDENCE, INTERVAL_RULES[looks])
     same = [(a.row["weights_sha256"], b.row["weights_sha256"]) for a, b in both]
     return Pair(
         first=first.name,
         second=second.name,
         cell=mine[0].setting or theirs[0].setting,
         metric=metric,
-        means=(_mean(values[0]), _mean(values[1])),
-        seeds=seeds,
-        figures=difference(differences, CONFIDENCE, INTERVAL_RULES[rules.looks]),
-        improvement=probability_of_improvement([(better, worse)]),
-        rope=rope,
-        practical=practical(differences, rope) if math.isfinite(rope) else UNKNOWN,
+        mean_first=_mean([a for a, _ in values]),
+        mean_second=_mean([b for _, b in values]),
+        difference=figures.mean,
+        low=figures.low,
+        high=figures.high,
+        p=figures.p,
         p_holm=math.nan,
+        seeds=seeds,
         equal_weights=sum(a == b and isinstance(a, str) for a, b in same),
         equal_partitions=sum(a.partition == b.partition != "" for a, b in both),
     )
