@@ -767,6 +767,7 @@ ITS_OWN = {  # opened otherwise, each with its reason
     ("fedskew/cli/child.py", "open"),  # a descriptor
     ("fedskew/cli/output.py", "open"),  # a descriptor
     ("fedskew/lab/paper/citations.py", "bibliography.read_text"),  # this code
+    ("fedskew/lab/ledger/page.py", "folder.joinpath(name).read_text"),  # this code
     ("fedskew/lab/pages/__init__.py", "resources.files('fedskew.lab.pages').joinpath(name).read_text"),  # this code
     ("fedskew/testing/templates/__init__.py", "resources.files(__name__).joinpath(template).read_text"),  # this code
     ("fedskew/lazy.py", "Path(file).with_suffix('.pyi').read_text"),  # this code

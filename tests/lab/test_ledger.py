@@ -42,7 +42,6 @@ from fedskew.lab.ledger import (
 from fedskew.lab.ledger.entry import Confirmation
 from fedskew.lab.ledger.page import BEGIN, END, anchor
 from fedskew.lab.ledger.rows import EARLIER, NOT_RUN
-from fedskew.lab.ledger.table import TrialTable
 from fedskew.lab.report.sections import ledger_note
 from fedskew.lab.tuned_sides import Candidate, TunedSide, second_best
 from fedskew.lab.tuned_sides import write as write_choices
@@ -99,7 +98,6 @@ def stated_of(folder: Path, **changes: Any) -> SweepSpec:
     known: dict[str, Any] = {
         "name": NAME,
         "profile": "laptop",
-        "overrides": (),
         "title": "A sweep",
         "claims": tuple(map(Claim.from_mapping, values["claims"])),
         "definition": values,
@@ -223,7 +221,7 @@ def test_an_entry_keeps_what_was_searched_and_how_long(folder: Path, tmp_path: P
     assert tuned.search_seconds == pytest.approx(11 * 3 * 0.25)
     assert tuned.seconds == pytest.approx(23 * 3 * 0.25)
     _, rows = rows_of([stated_of(folder)], [tuned], lambda _: stated_of(folder))
-    assert rows.to_mappings()[0]["search_minutes"] == 0.14
+    assert to_mappings([rows])[0]["search_minutes"] == 0.14
     told = page([rows], PAPERS)
     assert ", of which search 0.1 (" in told
     assert "Nothing was tuned" not in told
@@ -275,7 +273,7 @@ def sealed(before: str, after: str) -> Callable[[str], str]:
         (edited("margin: 0.3", "margin: 0.1"), "not what was recorded"),
         (edited("settings: ", "settings: 0"), "not what was recorded"),
         (edited("trials: |", "trials: |-"), "not what was recorded"),
-        (edited("digest:", "digests:"), "digest: Field required"),
+        (sealed("digest:", "digests:"), "digest: Field required"),
         (sealed("sweep: made.headline", "sweep: made.other"), "is of made.other"),
         (sealed("  mode: max\n", ""), "has no 'mode'"),
         (sealed("  mode: max\n", "  mode: max\n  looks: twice\n"), "looked at 'twice'"),
@@ -285,7 +283,7 @@ def sealed(before: str, after: str) -> Callable[[str], str]:
             sealed("definition:\n", "search_seconds: long\ndefinition:\n"),
             "search_seconds: Input should be",
         ),
-        (lambda text: "just a text", "file: Input should be a valid dictionary"),
+        (lambda text: "just a text", "not what was recorded"),
         (lambda text: text[: len(text) // 2], "cannot be read as an entry"),
     ],
 )
@@ -365,7 +363,7 @@ def test_a_seed_that_other_code_computes_to_the_bit_confirms_an_entry(folder: Pa
     assert words(judged(entry, now)) == [EARLIER] * 5
     assert seed_of(entry) == 0
     found = read(write(tmp_path / "ledger", confirmed(entry, record(place, now), now)))
-    assert found.table == entry.table
+    assert found.trials == entry.trials
     rows = judged(found, now)
     assert EARLIER not in words(rows)
     said = f"- Again by sources `{'t' * 16}`: 4 trials of seed 0, equal to the bit (0.1 minutes)."
@@ -413,8 +411,8 @@ def test_what_is_of_one_machine_or_of_seeds_is_no_setting(folder: Path) -> None:
 def test_trials_that_failed_are_counted(folder: Path) -> None:
     """Kills: a page on which a trial that failed passes for one that gave a figure."""
     entry = record(folder, stated_of(folder))
-    first, *others = entry.table.rows
-    entry = replace(entry, table=replace(entry.table, rows=({**first, "status": "failed"}, *others)))
+    first, *others = entry.trials
+    entry = replace(entry, trials=({**first, "status": "failed"}, *others))
     rows = judged(entry, stated_of(folder))
     assert "`fedskew sweep made.headline`: 12 trials, 1 of them failed, 0.1 minutes on" in page([rows], PAPERS)
 
@@ -437,8 +435,8 @@ def test_partitions_are_an_axis_and_are_drawn(tmp_path: Path) -> None:
         overrides=[],
     )
     entry = read(write(tmp_path / "ledger", record(folder, None)))
-    assert [row["partition"] for row in entry.table.rows] == [ways[0]] * 3 + [ways[1]] * 3
-    assert all(re.fullmatch(r"[0-9a-f]{16}", row["drawn partition"]) for row in entry.table.rows)
+    assert [row["partition"] for row in entry.trials] == [ways[0]] * 3 + [ways[1]] * 3
+    assert all(re.fullmatch(r"[0-9a-f]{16}", row["drawn partition"]) for row in entry.trials)
     (row,) = judged(entry, None).rows
     assert row.verdict is not None and (row.verdict.verdict, row.partitions) == ("held", 1)
 
@@ -450,15 +448,15 @@ def test_seconds_are_a_metric_and_a_cost(folder: Path, tmp_path: Path) -> None:
     sooner = claim("mu = 0.1 is quicker", 0.1, 0.0, metric="seconds", larger_is_better=False)
     (folder / "sweep.yaml").write_text(yaml.safe_dump(values | {"claims": [sooner]}))
     entry = read(write(tmp_path / "ledger", record(folder, stated_of(folder))))
-    both = TrialTable((), ("seconds",), ({**entry.table.rows[0], "seconds taken": 0.1, "seconds": 2.5},))
-    (row,) = TrialTable.from_text(both.to_text(), [], ["seconds"]).rows
+    first = {**entry.trials[0], "seconds taken": 0.1, "seconds": 2.5}
+    row = read(write(tmp_path / "both", replace(entry, trials=(first, *entry.trials[1:])))).trials[0]
     assert (row["seconds taken"], row["seconds"]) == (0.1, 2.5)
-    assert entry.table.rows[0]["seconds"] == load(folder).trials["seconds"][0]
+    assert entry.trials[0]["seconds"] == load(folder).trials["seconds"][0]
     place = computed_again(folder, tmp_path / "again", "d" * 16)
     now = stated_of(folder, sources=lambda: "t" * 16, codes=lambda: frozenset({"d" * 16}))
     again = record(place, now)
-    rows = tuple(row | {"seconds": 1.5 * row["seconds"]} for row in again.table.rows)
-    assert confirmed(entry, replace(again, table=replace(again.table, rows=rows)), now).confirmed
+    rows = tuple({**row, "seconds": row["seconds"] and 1.5 * row["seconds"]} for row in again.trials)
+    assert confirmed(entry, replace(again, trials=rows), now).confirmed
 
 
 @pytest.mark.parametrize(
@@ -500,8 +498,8 @@ def test_other_bits_confirm_nothing(folder: Path, tmp_path: Path) -> None:
         confirmed(entry, entry, now)
 
     def changed(**values: Any) -> Entry:
-        first, *rest = again.table.rows
-        return replace(again, table=replace(again.table, rows=({**first, **values}, *rest)))
+        first, *rest = again.trials
+        return replace(again, trials=({**first, **values}, *rest))
 
     for values, said in (
         ({"weights": "0" * 16}, r"comes to other bits now: trial 00000 \(its weights\); run the sweep again"),
@@ -511,8 +509,8 @@ def test_other_bits_confirm_nothing(folder: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(RunError, match=said):
             confirmed(entry, changed(**values), now)
-    rows = [row for row in entry.table.rows if row["seed"] == 0 or row["trial"] == "00001"]
-    lone = replace(entry, table=replace(entry.table, rows=tuple(rows[1:])))  # the first setting has seed 1 alone
+    rows = [row for row in entry.trials if row["seed"] == 0 or row["trial"] == "00001"]
+    lone = replace(entry, trials=tuple(rows[1:]))  # the first setting has seed 1 alone
     with pytest.raises(RunError, match="seed 0 has no trial of the setting of trial 00001; run the sweep again"):
         confirmed(lone, again, now)
 
@@ -617,8 +615,8 @@ def test_partitions_are_those_that_were_drawn(folder: Path) -> None:
     """Kills: seeds counted as partitions; the partitions of several settings added up."""
     entry = record(folder, stated_of(folder))
     assert {row.partitions for row in judged(entry, stated_of(folder)).rows} == {1}
-    rows = [{**row, "drawn partition": f"{row['seed']}{row['alpha']}"} for row in entry.table.rows]
-    drawn = replace(entry, table=replace(entry.table, rows=tuple(rows)))
+    rows = [{**row, "drawn partition": f"{row['seed']}{row['alpha']}"} for row in entry.trials]
+    drawn = replace(entry, trials=tuple(rows))
     assert {row.partitions for row in judged(drawn, stated_of(folder)).rows} == {3}
 
 
@@ -627,22 +625,13 @@ def test_partitions_are_those_that_were_drawn(folder: Path) -> None:
     [None, True, 1, 0.1, -0.25, "plain", "", "1", "null", "=1+1", "-x", "'x", " x", "a,\"b\"\nc", "é", "x\x85",
      [64, 32], {"name": "fedprox", "mu": 0.1}],
 )  # fmt: skip
-def test_values_of_axes_come_back(value: Any) -> None:
+def test_values_of_axes_come_back(folder: Path, tmp_path: Path, value: Any) -> None:
     """Kills: true that comes back as a word, a word that comes back as a number, a formula in a spreadsheet."""
-    row = {
-        "trial": "0",
-        "status": "finished",
-        "seed": 0,
-        "partition_seed": None,
-        "drawn partition": "",
-        "code": "",
-        "weights": "",
-    }
-    table = TrialTable(("mu",), ("loss",), ({**row, "seconds taken": 0.1, "mu": value, "loss": 1 / 3},))
-    text = table.to_text()
-    written = yaml.safe_load("trials: |\n" + "".join(f"  {line}\n" for line in text.split("\n")[:-1]))["trials"]
-    assert TrialTable.from_text(written, ["mu"], ["loss"]) == table
-    assert not text.splitlines()[1].split(",")[8].startswith(("=", "-x", "+", "@"))
+    entry = record(folder, stated_of(folder))
+    odd = replace(entry, trials=tuple({**row, "mu": value} for row in entry.trials))
+    written = read(write(tmp_path / "ledger", odd))
+    assert written.trials == odd.trials
+    assert not written.table.splitlines()[1].split(",")[8].startswith(("=", "-x", "+", "@"))
 
 
 def test_the_page_says_what_a_row_rests_on(folder: Path) -> None:

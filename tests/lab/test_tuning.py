@@ -24,7 +24,6 @@ from engine.sweeps.running import SweepResult, reopened
 from engine.sweeps.tuned import Tuned
 from fedskew.lab.ledger import Entry, write
 from fedskew.lab.ledger.recording import sweep_of
-from fedskew.lab.ledger.table import TrialTable
 from fedskew.lab.sweeping import tuning
 from fedskew.lab.sweeping.tuning import begin_second_best, choices, forget_failed, searching, with_choices
 from fedskew.lab.tuned_sides import read, to_mappings
@@ -128,9 +127,10 @@ def test_the_second_best_of_an_entry_of_the_ledger(tmp_path: Path, monkeypatch: 
     named, how = small(), How().to_mapping()
     (tmp_path / "first").mkdir()
     sides = choices(named, SweepFolder(tmp_path / "first"), Searched(monkeypatch, (0.8, 0.6), (0.4, 0.5)))
-    table = TrialTable(tuple(axis["name"] for axis in named.sweep.axes()), (), ())
     definition = {**named.sweep.to_mapping(), "searched": to_mappings(sides or ())}
-    entry = Entry(named.name, "laptop", (), named.digest, definition, "", {}, (), {}, table)
+    nothing: dict[str, Any] = {"settings": "", "codes": {}, "versions": (), "machine": {}, "metrics": (), "trials": ()}
+    asked = {"name": named.name, "profile": "laptop", "overrides": (), "digest": named.digest}
+    entry = Entry(**asked, definition=definition, **nothing)
     path = write(tmp_path / "ledger", entry)
     made = begin_second_best(named, path, None, how)
     assert made.name == f"{named.name}-laptop-{named.digest}-second-best"

@@ -829,8 +829,8 @@ ANALYSIS = (
     ),
     mutant(
         "a verdict under the second best settings beside another claim's",
-        "other = next((one for one in second.rows if one.claim == row.claim), None)",
-        "other = second.rows[number - 1]",
+        "then = [(number, row, _of_claim(second, row.claim)) for number, row in enumerate(best.rows, start=1)]",
+        "then = [(number, row, second.rows[number - 1]) for number, row in enumerate(best.rows, start=1)]",
         "test_ledger.py::test_a_verdict_that_hangs_on_the_choice_is_named",
     ),
 )

@@ -47,7 +47,7 @@ def config_keys(values: Mapping[str, Any]) -> dict[str, Any]:
         unused.add("algorithm")
     used = {name: value for name, value in values.items() if name not in {*unused, "stages"}}
     used["stages"] = {stage["name"]: {field: stage[field] for field in stage if field != "name"} for stage in stages}
-    return {name: value for name, value in _leaves(used, "") if _counts(name)}
+    return {name: value for name, value in leaves(used) if _counts(name)}
 
 
 def keys_of_trials(trials: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -74,11 +74,12 @@ def _counts(name: str) -> bool:
     return not placed and (section != "execution" or field in IDENTITY)
 
 
-def _leaves(values: Mapping[str, Any], place: str) -> Iterator[tuple[str, Any]]:
+def leaves(values: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested mappings by their dotted keys; a list is one value."""
     for name, value in values.items():
         dotted = f"{place}.{name}" if place else name
         if isinstance(value, Mapping):
-            yield from _leaves(value, dotted)
+            yield from leaves(value, dotted)
         else:
             yield dotted, value
 

@@ -4,23 +4,31 @@ An entry is one YAML file, docs/claims/<sweep>.<profile>.yaml, replaced as a who
 those entries alone whose place it took: its own are judged anew from its table, whenever the page is made. Its first
 line is the hash of all lines below, so that an entry whose claims, settings or trials were edited, or badly merged, is
 refused.
+
+Its trials are CSV, so that a change of one trial is a change of one line. A value of an axis that is a text stands as
+it is where it could be nothing else; all others are JSON, so that lists, algorithms with their fields, true and none
+come back as what they were. A figure that a trial does not have is an empty cell.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import csv
 import hashlib
+import io
 import json
+import math
+import re
 import textwrap
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
+from pydantic.dataclasses import dataclass
 
 from engine.base import safe_yaml
 from engine.base.errors import ConfigError, RunFolderError
@@ -32,14 +40,18 @@ from engine.results.results import Axis, Results
 from engine.results.settings import setting_column
 from engine.results.trials import METRICS
 from fedskew.lab.comparing.intervals import INTERVAL_RULES
-from fedskew.lab.ledger.table import COST, TrialTable
 from fedskew.lab.tuned_sides import TunedSide, from_mappings
 from fedskew.lab.wording import counted
 
-TRIALS = "trials"  # the table, last of all
 RECORD = "record its sweep again"
 HASH = "sha256"  # of all lines below the first one
 ROOT = "data.root"  # what an override sets that names a folder of one machine
+# Of each trial, beside its axes and its metrics: the headings of its columns, and the keys in a row, which are others
+# where a sweep may have an axis or a metric of that name.
+DRAWN, COST = "drawn partition", "seconds taken"
+COLUMNS = {"trial": "trial", "status": "status", "seed": "seed", "partition_seed": "partition_seed"}
+COLUMNS |= {"partition": DRAWN, "code": "code", "weights": "weights", "seconds": COST}
+TEXTS = ("trial", "status", DRAWN, "code", "weights")
 
 
 @dataclass(frozen=True)
@@ -67,32 +79,37 @@ class Outcome:
     verdicts: Mapping[str, str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What is kept of one sweep.
+    """What is kept of one sweep, in the order in which its file has it.
 
-    definition: ``sweep.yaml`` without what is of the folder. settings: of :class:`Stated`, "" if the sweep was another
-    when it was recorded. codes: the hash of each code that computed trials, those of searches too -> that of its
-    sources, "" where these were gone when it was recorded. versions: what computed them beside that, one mapping for
-    each mixture. machine: of the computer that it was recorded on, {} if that is not known to have computed it.
-    search_seconds: of the trials by which sides were tuned; None if nothing was, or if the entry does not say.
-    confirmed: by which other code since. before: what earlier entries came to that
-    had other settings, seeds or claims, the oldest first.
+    settings: the digest of all settings, "" if the sweep was another when it was recorded. codes: the hash of each code
+    that computed trials, those of searches too -> that of its sources, "" where these were gone when it was recorded.
+    versions: what computed them beside that, one mapping for each mixture. machine: of the computer that it was
+    recorded on, {} if that is not known to have computed it. search_seconds: of the trials by which sides were tuned;
+    None if nothing was, or if the entry does not say. confirmed: by which other code since. before: what earlier
+    entries came to that had other settings, seeds or claims, the oldest first. definition: ``sweep.yaml`` without what
+    is of the folder.
+
+    Of a row of ``trials``, ``drawn partition`` and ``weights`` are the first 16 hex digits of what was drawn and of
+    what was trained, ``code`` the hash of what computed it, and ``seconds taken`` are those of the rounds that it
+    computed itself. Metrics are numbers, or None where the trial has none.
     """
 
     name: str
     profile: str
     overrides: tuple[str, ...]
     digest: str
-    definition: Mapping[str, Any]
     settings: str
     codes: Mapping[str, str]
     versions: tuple[Mapping[str, str], ...]
     machine: Mapping[str, Any]
-    table: TrialTable
     search_seconds: float | None = None
     confirmed: tuple[Confirmation, ...] = ()
     before: tuple[Outcome, ...] = ()
+    definition: Mapping[str, Any]
+    metrics: tuple[str, ...]
+    trials: tuple[Mapping[str, Any], ...]
 
     @cached_property
     def claims(self) -> tuple[Claim, ...]:
@@ -107,7 +124,7 @@ class Entry:
     @property
     def seeds(self) -> tuple[int, ...]:
         """The seeds of its trials, whatever became of them."""
-        return tuple(sorted({row["seed"] for row in self.table.rows}))
+        return tuple(sorted({row["seed"] for row in self.trials}))
 
     @cached_property
     def searched(self) -> tuple[TunedSide, ...]:
@@ -117,31 +134,69 @@ class Entry:
     @property
     def seconds(self) -> float:
         """Seconds of computing, all trials added up, and those of the search where the entry has them."""
-        return sum(row[COST] or 0.0 for row in self.table.rows) + (self.search_seconds or 0.0)
+        return sum(row[COST] or 0.0 for row in self.trials) + (self.search_seconds or 0.0)
+
+    @property
+    def computer(self) -> str:
+        """What computed its trials: ``AMD EPYC, 2 cores``."""
+        if self.machine:
+            return f"{self.machine['processor']}, {counted(self.machine['cores'], 'core')}"
+        return " and ".join(sorted({one["processor"] for one in self.versions})) or "no machine"
+
+    @property
+    def programs(self) -> str:
+        """What computed its trials there: ``fedskew 0.1.0, torch 2.13.0, cpu``."""
+        told = [f"fedskew {one['fedskew']}, torch {one['torch']}, {one['device']}" for one in self.versions]
+        return "; ".join(dict.fromkeys(told)) or "no trial has ended"
+
+    @property
+    def axes(self) -> list[str]:
+        """The names of its axes."""
+        return [axis["name"] for axis in self.definition["axes"]]
+
+    @property
+    def table(self) -> str:
+        """Its trials as CSV."""
+        file = io.StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*COLUMNS, *self.axes, *self.metrics])
+        for row in self.trials:
+            others = [_cell(row.get(name)) for name in self.metrics]
+            writer.writerow(
+                [
+                    *(_cell(row[name]) for name in COLUMNS.values()),
+                    *(_value_cell(row[name]) for name in self.axes),
+                    *others,
+                ]
+            )
+        return file.getvalue()
 
     @property
     def weights(self) -> str:
         """12 hex digits of the weights of all trials that ended: two runs of a sweep have the same if all bits are."""
-        rows = [f"{row['trial']} {row['seed']} {row['weights']}" for row in self.table.rows if row["weights"]]
+        rows = [f"{row['trial']} {row['seed']} {row['weights']}" for row in self.trials if row["weights"]]
         return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:12]
 
     @property
     def ended(self) -> str:
         """How many trials have ended: ``24 trials``, or ``18 of 24 trials, 2 of them failed``."""
-        number = by_status(row["status"] for row in self.table.rows)
-        ended, planned = sum(number.get(status, 0) for status in ENDED), len(self.table.rows)
+        number = by_status(row["status"] for row in self.trials)
+        ended, planned = sum(number.get(status, 0) for status in ENDED), len(self.trials)
         part = "" if ended == planned else f"{ended:,} of "
         failed = f", {number['failed']:,} of them failed" if number.get("failed") else ""
         return f"{part}{counted(planned, 'trial')}{failed}"
 
     def results(self, claims: tuple[Claim, ...]) -> Results:
         """Return the trials as what ``judge`` takes, with ``claims`` to be judged."""
-        axes = tuple(Axis(a["name"], a["key"], a["kind"], _tuple(a["values"]), a["log"]) for a in self._axes)
-        rows = self.table.rows
+        axes = tuple(
+            Axis(one["name"], one["key"], one["kind"], one["values"] and tuple(one["values"]), one["log"])
+            for one in self.definition["axes"]
+        )
+        rows = self.trials
         series = {axis.name: setting_column([row[axis.name] for row in rows]) for axis in axes}
         for name in ("trial", "status", "seed"):
             series[name] = pd.Series([row[name] for row in rows])
-        for name in dict.fromkeys([*METRICS, *self.table.metrics]):  # what was not recorded is not a number
+        for name in dict.fromkeys([*METRICS, *self.metrics]):  # what was not recorded is not a number
             series[name] = pd.Series([row.get(name) for row in rows], dtype="float64")
         looks = self.definition.get("looks", "once")
         if looks not in INTERVAL_RULES:
@@ -165,10 +220,6 @@ class Entry:
             looks=looks,
         )
 
-    @property
-    def _axes(self) -> list[dict[str, Any]]:
-        return self.definition["axes"]
-
 
 def file_of(ledger: Path, name: str, profile: str, choice: str = "") -> Path:
     """Return the file of an entry in the ledger's folder; ``choice``: of :class:`Entry`."""
@@ -180,16 +231,15 @@ def write(ledger: Path, entry: Entry) -> Path:
 
     Raises :class:`ConfigError` where it cannot be written, :class:`RunFolderError` where it could not be read again.
     """
-    plain = json.loads(json.dumps(asdict(replace(entry, definition={}, table=TrialTable((), (), ())))))
-    known = [name for name in ("search_seconds", "confirmed", "before") if plain[name] not in (None, [])]
-    names = ("profile", "overrides", "digest", "settings", "codes", "versions", "machine")
-    head = {"sweep": entry.name} | {name: plain[name] for name in (*names, *known)}
-    head |= {"definition": dict(entry.definition), "metrics": list(entry.table.metrics)}
+    plain = json.loads(json.dumps(asdict(replace(entry, trials=()))))
+    unknown = [name for name in ("search_seconds", "confirmed", "before") if plain[name] in (None, [])]
+    head = {"sweep": entry.name} | {name: plain[name] for name in plain if name not in ("name", "trials", *unknown)}
+    head["definition"] = dict(entry.definition)  # as it was read: what stands in it twice stays one thing
     text = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=120)
-    text += f"{TRIALS}: |\n{textwrap.indent(entry.table.to_text(), '  ')}"
+    text += f"trials: |\n{textwrap.indent(entry.table, '  ')}"
     path = file_of(ledger, entry.name, entry.profile, entry.choice)
     text = f"{HASH}: {_hash(text)}\n{text}"
-    _checked(path, text, "mend its sweep.yaml")  # what was edited so takes no entry's place
+    _entry(path, text, "mend its sweep.yaml")  # what was edited so takes no entry's place
     try:
         ledger.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text)
@@ -208,66 +258,70 @@ def read(path: Path) -> Entry:
     try:
         text = read_text(path)
     except (OSError, ValueError) as error:
-        raise _damaged(path, error) from None
-    return _checked(path, text)
+        raise RunFolderError(f"{path} cannot be read as an entry of the ledger ({error}); {RECORD}") from None
+    return _entry(path, text, RECORD)
 
 
-def _checked(path: Path, text: str, repair: str = RECORD) -> Entry:
+def _entry(path: Path, text: str, repair: str) -> Entry:
     """Return the entry that ``text`` is, of the file ``path``; raises :class:`RunFolderError` with the ``repair``."""
     try:
-        return _entry(path, _File.model_validate(safe_yaml.parse(text)), text.partition("\n")[2])
+        first, _, below = text.partition("\n")
+        if first != f"{HASH}: {_hash(below)}":
+            raise ValueError("it is not what was recorded")
+        values = safe_yaml.parse(below)
+        axes = [axis["name"] for axis in values["definition"]["axes"]]
+        values |= {"name": values.pop("sweep"), "trials": _rows(values["trials"], axes, values["metrics"])}
+        entry = Entry(**values)
+        added = entry.definition.get("until_decided")
+        if added is not None and not (isinstance(added, dict) and type(added.get("most")) is int):
+            raise ValueError(f"its until_decided is {added!r}")
+        if path.name != file_of(path.parent, entry.name, entry.profile, entry.choice).name:
+            raise ValueError(f"it is of {entry.name} in profile {entry.profile}")
+        _ = (
+            entry.searched,
+            entry.results(entry.claims),
+        )  # raises where a side is damaged, or the definition lacks a part
+        return entry
     except ValidationError as error:
-        first = error.errors()[0]
-        raise _damaged(path, f"{'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}", repair) from None
+        what: Any = f"{'.'.join(map(str, error.errors()[0]['loc']))}: {error.errors()[0]['msg']}"
     except KeyError as error:
-        raise _damaged(path, f"it has no {error}", repair) from None
-    except (ValueError, TypeError, AttributeError) as error:
-        raise _damaged(path, error, repair) from None
-
-
-def _damaged(path: Path, error: Exception | str, repair: str = RECORD) -> RunFolderError:
-    return RunFolderError(f"{path} cannot be read as an entry of the ledger ({error}); {repair}")
+        what = f"it has no {error}"
+    except (ValueError, TypeError, AttributeError, RecursionError, csv.Error) as error:
+        what = error
+    raise RunFolderError(f"{path} cannot be read as an entry of the ledger ({what}); {repair}")
 
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-class _File(BaseModel):
-    """What stands in an entry's file."""
-
-    sha256: str
-    sweep: str
-    profile: str
-    overrides: tuple[str, ...]
-    digest: str
-    settings: str
-    codes: dict[str, str]
-    versions: tuple[dict[str, str], ...]
-    machine: dict[str, Any]
-    definition: dict[str, Any]
-    metrics: tuple[str, ...]
-    trials: str
-    search_seconds: float | None = None
-    confirmed: tuple[Confirmation, ...] = ()
-    before: tuple[Outcome, ...] = ()
+def _rows(text: str, axes: Sequence[str], metrics: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the trials that :attr:`Entry.table` made a text of; raises ValueError where it is no such table."""
+    head, *lines = csv.reader(io.StringIO(text), strict=True)
+    if head != [*COLUMNS, *axes, *metrics]:
+        raise ValueError(f"its table has other columns than {', '.join([*COLUMNS, *axes, *metrics])}")
+    rows = []
+    for line in lines:
+        row: dict[str, Any] = dict(zip([*COLUMNS.values(), *axes, *metrics], line, strict=True))
+        row |= {name: _value(row[name]) for name in axes}
+        row |= {name: json.loads(row[name]) if row[name] else None for name in row if name not in (*TEXTS, *axes)}
+        rows.append(row)
+    return rows
 
 
-def _entry(path: Path, file: _File, below: str) -> Entry:
-    """Make an entry of its file; below: the text without the first line."""
-    if _hash(below) != file.sha256:
-        raise ValueError("it is not what was recorded")
-    added = file.definition.get("until_decided")
-    if added is not None and not (isinstance(added, dict) and type(added.get("most")) is int):
-        raise ValueError(f"its until_decided is {added!r}")
-    same = {one.name: getattr(file, one.name) for one in dataclasses.fields(Entry) if one.name in _File.model_fields}
-    axes = [axis["name"] for axis in file.definition["axes"]]
-    entry = Entry(name=file.sweep, table=TrialTable.from_text(file.trials, axes, file.metrics), **same)
-    if path.name != file_of(path.parent, entry.name, entry.profile, entry.choice).name:
-        raise ValueError(f"it is of {entry.name} in profile {entry.profile}")
-    _ = entry.searched, entry.results(entry.claims)  # raises where a side is damaged, or the definition lacks a part
-    return entry
+def _cell(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return "" if value is None or not math.isfinite(value) else json.dumps(value)
 
 
-def _tuple(values: Any) -> tuple[Any, ...] | None:
-    return None if values is None else tuple(values)
+def _value_cell(value: Any) -> str:
+    plain = isinstance(value, str) and re.fullmatch(r"\w[ -~]*", value) and _value(value) is value
+    return value if plain else json.dumps(value, sort_keys=True)
+
+
+def _value(cell: str) -> Any:
+    try:
+        return json.loads(cell)
+    except ValueError:
+        return cell

@@ -36,9 +36,8 @@ from engine.results.settings import key
 from engine.results.trials import read_experiment, read_yaml
 from fedskew.lab import tuned_sides
 from fedskew.lab.comparing.verdicts import judge
-from fedskew.lab.ledger.entry import ROOT, Confirmation, Entry, Outcome
+from fedskew.lab.ledger.entry import COST, DRAWN, ROOT, Confirmation, Entry, Outcome
 from fedskew.lab.ledger.rows import SweepSpec, settings_digest
-from fedskew.lab.ledger.table import COST, DRAWN, TrialTable
 from fedskew.lab.quantities import quantity
 
 # Of sweep.yaml, and in no entry.
@@ -120,7 +119,8 @@ def record(folder: Path, spec: SweepSpec | None, before: Entry | None = None) ->
         codes=sources,
         versions=tuple(versions.values()),
         machine=_machine(list(versions.values())),
-        table=TrialTable(tuple(axis.name for axis in results.axes), _metrics(results), tuple(rows)),
+        metrics=_metrics(results),
+        trials=tuple(rows),
         search_seconds=round(sum(row[COST] or 0.0 for row in searched), 3) if searches else None,
     )
     return entry if before is None else replace(entry, **_kept(entry, before))
@@ -155,7 +155,7 @@ def _claims_of(folder: Path, begun: Mapping[str, Any], now: tuple[Claim, ...]) -
 def _kept(entry: Entry, before: Entry) -> dict[str, Any]:
     """Return what an entry keeps of the one whose place it takes."""
     kept: dict[str, Any] = {"before": before.before}
-    if before.table.to_text() == entry.table.to_text():  # a figure that is not there is NaN in one, None in the other
+    if before.table == entry.table:
         kept["confirmed"] = before.confirmed
     if (before.digest, before.claims) != (entry.digest, entry.claims):
         kept["before"] += (outcome_of(before),)
@@ -179,14 +179,16 @@ def _metrics(results: Results) -> tuple[str, ...]:
 
 
 def _rows(results: Results) -> list[dict[str, Any]]:
-    names = ("trial", "status", *(axis.name for axis in results.axes), *_metrics(results))
+    names, metrics = ("trial", "status", *(axis.name for axis in results.axes)), _metrics(results)
     nothing = {"code": "", DRAWN: "", "partition_seed": None, COST: None, "versions": {}}
     rows = []
     for row in results.trials.to_dict("records"):
         ended = row["status"] in ("finished", "stopped")
         weights = row["weights_sha256"][:16] if isinstance(row["weights_sha256"], str) else ""
         about = _of_folder(results.path / row["folder"]) if ended else nothing
-        rows.append({name: row[name] for name in names} | {"seed": int(row["seed"]), "weights": weights} | about)
+        figures = {name: float(row[name]) if math.isfinite(row[name]) else None for name in metrics}
+        own = {name: row[name] for name in names} | {"seed": int(row["seed"]), "weights": weights}
+        rows.append(own | figures | about)
     return rows
 
 
@@ -246,7 +248,7 @@ def _machine(versions: Sequence[Mapping[str, str]]) -> dict[str, Any]:
 
 def seed_of(entry: Entry) -> int:
     """Return the seed of which the most trials have finished, the first of them; raises :class:`RunError` for none."""
-    finished = Counter(row["seed"] for row in entry.table.rows if row["status"] == "finished")
+    finished = Counter(row["seed"] for row in entry.trials if row["status"] == "finished")
     if not finished:
         raise RunError(f"no trial of {entry.name} has finished, so there is nothing to be confirmed; record it again")
     return min(finished, key=lambda seed: (-finished[seed], seed))
@@ -264,15 +266,15 @@ def confirmed(entry: Entry, again: Entry, spec: SweepSpec) -> Entry:
         raise RunError(f"{again.name}: its trials were computed by other code than this; remove their folder")
 
     def setting(row: Mapping[str, Any]) -> Any:
-        return key([row[axis] for axis in entry.table.axes])
+        return key([row[axis] for axis in entry.axes])
 
-    now = {setting(row): row for row in again.table.rows if row["seed"] == seed}
-    ended = [row for row in entry.table.rows if row["status"] in ENDED]
+    now = {setting(row): row for row in again.trials if row["seed"] == seed}
+    ended = [row for row in entry.trials if row["status"] in ENDED]
     then = {setting(row): row for row in ended if row["seed"] == seed}
     alone = next((row["trial"] for row in ended if setting(row) not in then), None)
     if alone is not None:
         raise RunError(f"{entry.name}: seed {seed} has no trial of the setting of trial {alone}; run the sweep again")
-    metrics = [name for name in entry.table.metrics if quantity(name).unit != "s"]  # time is never the same
+    metrics = [name for name in entry.metrics if quantity(name).unit != "s"]  # time is never the same
     differing = [(row["trial"], _difference(row, now.get(place), metrics)) for place, row in then.items()]
     wrong = [f"trial {trial} ({what})" for trial, what in differing if what]
     if wrong:
@@ -289,9 +291,4 @@ def _difference(row: Mapping[str, Any], other: Mapping[str, Any] | None, metrics
     if other is None or other["status"] not in ENDED:
         return "has not ended"
     names = ("status", DRAWN, "weights", *metrics)
-    return next((f"its {name}" for name in names if _figure(row.get(name)) != _figure(other.get(name))), "")
-
-
-def _figure(value: Any) -> Any:
-    """Return the value, None for a figure that a trial does not have: a folder's is no number, an entry's is None."""
-    return None if isinstance(value, float) and math.isnan(value) else value
+    return next((f"its {name}" for name in names if row.get(name) != other.get(name)), "")

@@ -18,9 +18,9 @@ from engine.experiment.dotted_keys import parse_assignment
 from engine.results.claims import Claim
 from engine.results.coverage import lacks
 from engine.results.settings import key
+from fedskew.lab.comparing.sides import leaves
 from fedskew.lab.comparing.verdicts import Verdict, judge, rests_on
-from fedskew.lab.ledger.entry import ROOT, Entry, file_of
-from fedskew.lab.ledger.table import DRAWN
+from fedskew.lab.ledger.entry import DRAWN, ROOT, Entry, file_of
 from fedskew.lab.quantities import quantity
 
 
@@ -35,7 +35,6 @@ class SweepSpec:
 
     name: str  # "ccvr.main"
     profile: str
-    overrides: tuple[str, ...]
     title: str
     claims: tuple[Claim, ...]
     definition: Mapping[str, Any] = field(repr=False)
@@ -56,7 +55,7 @@ def changes(entry: Entry, spec: SweepSpec | None) -> tuple[str, ...]:
     """Say what of a sweep is not what it was when its trials ran, one sentence for each thing; () if all of it is."""
     if spec is None:
         return ("the sweep is no longer stated",)
-    return (*_of_code(entry, spec), *_of_setting(entry, spec))
+    return tuple(filter(None, (_of_code(entry, spec), _of_setting(entry, spec))))
 
 
 def change_of(claim: Claim, entry: Entry, spec: SweepSpec | None) -> tuple[str, ...]:
@@ -72,48 +71,38 @@ def settings_digest(settings: Iterable[Mapping[str, Any]]) -> str:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:12] if texts else ""
 
 
-def _of_code(entry: Entry, spec: SweepSpec) -> Iterable[str]:
+def _of_code(entry: Entry, spec: SweepSpec) -> str:
     recorded = set(entry.codes.values())
-    if any(one.sources == spec.sources() for one in entry.confirmed):
-        return
-    if "" in recorded:
-        yield "its code had changed already when it was recorded"
-    elif recorded - {spec.sources()}:
-        yield "its code has changed"
+    if recorded <= {spec.sources()} or any(one.sources == spec.sources() for one in entry.confirmed):
+        return ""
+    return "its code had changed already when it was recorded" if "" in recorded else "its code has changed"
 
 
-def _of_setting(entry: Entry, spec: SweepSpec) -> Iterable[str]:
+def _of_setting(entry: Entry, spec: SweepSpec) -> str:
     then, now = ({**BEFORE, **one} for one in (entry.definition, json.loads(json.dumps(spec.definition))))
     try:
-        before = Experiment.from_mapping(then["base"]).identity()
+        before = _keys(Experiment.from_mapping(then["base"]).identity())
     except (FedskewError, ValueError, TypeError, KeyError):  # of a key that is no more
-        yield "its setting has changed (the experiment of then is none of this version)"
-        return
-    keys = [*_differing(before, json.loads(json.dumps(spec.identity())))]
+        return "its setting has changed (the experiment of then is none of this version)"
+    identity = _keys(spec.identity())
+    keys = [name for name in sorted({*before, *identity}) if key(before.get(name)) != key(identity.get(name))]
     keys += [name for name in DECIDES if then.get(name) != now.get(name)]
     if not keys and entry.settings and entry.settings != settings_digest(spec.settings()):
         keys = ["what its space makes of each setting"]
-    if keys:
-        more = f" and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else ""
-        yield f"its setting has changed ({', '.join(keys[:MOST_KEYS])}{more})"
+    more = f" and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else ""
+    return f"its setting has changed ({', '.join(keys[:MOST_KEYS])}{more})" if keys else ""
 
 
-def _differing(before: Any, now: Any, place: str = "") -> list[str]:
-    """Return the dotted keys at which two mappings differ; what is in a list has the list's key."""
-    if isinstance(before, Mapping) and isinstance(now, Mapping):
-        names: Sequence[str] = sorted({*before, *now})
-        inner = (_differing(before.get(name), now.get(name), f"{place}.{name}") for name in names)
-        return [key for keys in inner for key in keys]
-    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        return [key for pair in zip(before, now, strict=True) for key in _differing(*pair, place)]
-    same = json.dumps(before, sort_keys=True) == json.dumps(now, sort_keys=True)
-    return [] if same else [place.removeprefix(".")]
+def _keys(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of an experiment's identity by dotted keys, those of a stage by its number."""
+    return dict(leaves({**identity, "stages": {str(n): stage for n, stage in enumerate(identity["stages"])}}))
 
 
 Word = Literal["held", "not held", "undecided", "of an earlier version", "not yet run"]
 EARLIER: Word = "of an earlier version"
 NOT_RUN: Word = "not yet run"
 WORDS: tuple[Word, ...] = ("held", "not held", "undecided", EARLIER, NOT_RUN)
+OF_VERDICT = ("effect", "low", "high", "seeds", "seeds_to_decide", "why")
 PLACE = Path("docs/claims")  # of the entries in a checkout, for commands
 
 
@@ -151,6 +140,17 @@ class Row:
             return told
         return f"{told} ({measured.difference(self.verdict.low)} to {measured.difference(self.verdict.high)})"
 
+    @property
+    def remark(self) -> str:
+        """Why it is no verdict, and what would make it one; "" where there is nothing to say."""
+        if self.verdict is None:
+            return ""
+        said = [f"{self.verdict.verdict} then; since, {', '.join(self.earlier)}"] if self.earlier else []
+        said += [self.verdict.why] if self.verdict.verdict == "undecided" else []
+        needed = self.verdict.seeds_to_decide
+        said += [f"about {needed} seeds would decide it"] if needed is not None else []
+        return "; ".join([*said, self.lacks] if self.lacks else said)
+
 
 @dataclass(frozen=True)
 class SweepRows:
@@ -173,22 +173,21 @@ class SweepRows:
         return self.name.partition(".")[0]
 
     @property
+    def heading(self) -> str:
+        """What its section of the page is called."""
+        profile = f", profile {self.profile}" if self.profile != "laptop" else ""
+        return f"{self.name}{profile}" + ", with the second best setting of each side" * bool(self.choice)
+
+    @property
     def changed(self) -> str:
         """Where the trials have another setting than the sweep's own, say so: `` (with rounds=2)``."""
-        return f" (with {', '.join(words)})" if self.entry and (words := _setting(self.entry.overrides)) else ""
+        overrides = without_seeds(self.entry.overrides) if self.entry else ()
+        words = [word for word in overrides if parse_assignment(word)[0] != ROOT]
+        return f" (with {', '.join(words)})" if words else ""
 
-    def to_mappings(self) -> list[dict[str, Any]]:
-        """The rows as plain data, for JSON; None for what is not known."""
-        about: dict[str, Any] = {"paper": self.paper, "sweep": self.name, "profile": self.profile}
-        about |= {"choice": self.choice}
-        about |= {"command": self.command, "codes": [], "weights": None, "machine": {}}
-        about |= {"minutes": None, "search_minutes": None}
-        if self.entry is not None:
-            about |= {"codes": list(self.entry.codes), "weights": self.entry.weights}
-            about |= {"minutes": round(self.entry.seconds / 60, 2), "machine": dict(self.entry.machine)}
-            search = self.entry.search_seconds
-            about |= {"search_minutes": None if search is None else round(search / 60, 2)}
-        return [about | _mapping(row) for row in self.rows]
+    def numbers(self, word: str) -> str:
+        """The numbers of the claims that came to ``word``, for a reader."""
+        return ", ".join(str(number) for number, row in enumerate(self.rows, start=1) if row.word == word)
 
 
 def rows_of(
@@ -256,12 +255,12 @@ def _of_entry(entry: Entry, spec: SweepSpec | None, plain: SweepSpec | None) -> 
 
 def _partitions(entry: Entry, trials: Sequence[dict[str, Any]], verdict: Verdict) -> int:
     """Count the distinct partitions of each setting among the seeds that count; the fewest of all settings."""
-    of_trial = {row["trial"]: row for row in entry.table.rows}
+    of_trial = {row["trial"]: row for row in entry.trials}
     drawn: dict[Any, set[str]] = {}
     for trial in trials:
         row = of_trial[trial["trial"]]
         if row[DRAWN] and row["status"] == "finished" and row["seed"] in verdict.seeds:
-            drawn.setdefault(key([row[axis] for axis in entry.table.axes]), set()).add(row[DRAWN])
+            drawn.setdefault(key([row[axis] for axis in entry.axes]), set()).add(row[DRAWN])
     return min(map(len, drawn.values()), default=0)
 
 
@@ -288,24 +287,6 @@ def command_of(
 def without_seeds(overrides: Iterable[str]) -> list[str]:
     """Return the overrides of a sweep but that of its seeds, which a command has in words of its own."""
     return [word for word in overrides if parse_assignment(word)[0] != "seeds"]
-
-
-def _setting(overrides: Iterable[str]) -> list[str]:
-    """Return those overrides that make the trials others: no seeds, no folder of data."""
-    return [word for word in without_seeds(overrides) if parse_assignment(word)[0] != ROOT]
-
-
-def _mapping(row: Row) -> dict[str, Any]:
-    claim, verdict = row.claim, row.verdict
-    values: dict[str, Any] = {name: getattr(claim, name) for name in ("text", "source", "metric", "margin", "kind")}
-    values |= {"verdict": row.word, "earlier": list(row.earlier), "partitions": row.partitions, "lacks": row.lacks}
-    values |= dict.fromkeys(("judged", "effect", "low", "high", "seeds_to_decide", "why")) | {"seeds": []}
-    if verdict is not None:
-        numbers = {name: getattr(verdict, name) for name in ("effect", "low", "high")}
-        values |= {name: value if math.isfinite(value) else None for name, value in numbers.items()}
-        values |= {"judged": verdict.verdict, "seeds": list(verdict.seeds), "why": verdict.why}
-        values["seeds_to_decide"] = verdict.seeds_to_decide
-    return values
 
 
 def counts(sweeps: Iterable[SweepRows]) -> dict[Word, int]:
@@ -336,8 +317,20 @@ def to_mappings(sweeps: Sequence[SweepRows]) -> list[dict[str, Any]]:
     counted = {id(row) for _, row in counted_rows(sweeps)}
     found = []
     for sweep in sweeps:
-        mappings = zip(sweep.rows, sweep.to_mappings(), strict=True)
-        found += [values | {"counted": id(row) in counted} for row, values in mappings]
+        about = {name: getattr(sweep, name) for name in ("paper", "profile", "choice", "command")}
+        about |= {"sweep": sweep.name, "codes": [], "weights": None, "machine": {}}
+        about |= {"minutes": None, "search_minutes": None}
+        if (entry := sweep.entry) is not None:
+            about |= {"codes": list(entry.codes), "weights": entry.weights, "machine": entry.machine}
+            search = entry.search_seconds
+            about["minutes"] = round(entry.seconds / 60, 2)
+            about["search_minutes"] = None if search is None else round(search / 60, 2)
+        for row in sweep.rows:
+            of_claim = {name: getattr(row.claim, name) for name in ("text", "source", "metric", "margin", "kind")}
+            of_row = {name: getattr(row, name) for name in ("earlier", "partitions", "lacks")}
+            of_verdict = {name: getattr(row.verdict, name, None) for name in OF_VERDICT}
+            of_verdict |= {"judged": row.verdict.verdict} if row.verdict else {"judged": None, "seeds": []}
+            found.append(about | of_claim | of_row | of_verdict | {"verdict": row.word, "counted": id(row) in counted})
     return found
 
 

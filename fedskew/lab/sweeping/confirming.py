@@ -33,7 +33,6 @@ def spec_of(named: NamedSweep) -> SweepSpec:
     return SweepSpec(
         name=named.name,
         profile=named.profile,
-        overrides=named.overrides,
         title=named.title,
         claims=sweep.claims,
         definition=sweep.to_mapping(),
