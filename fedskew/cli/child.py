@@ -17,22 +17,22 @@ from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import NoReturn
 
-_telling: int | None = None  # the pipe for lines of text
+_telling: int | None = None  # the pipe to the parent
 _again = ""
 _stopped_by: list[int] = []  # the signals that asked this command to stop, in order
 
 
-def begin(telling: int, catching: int, alive: int, libraries: int) -> None:
+def begin(telling: int, alive: int, libraries: int) -> None:
     """Be the child of a parent, and end as at SIGTERM when it is gone.
 
-    Descriptors: ``telling`` takes lines of text, ``catching`` a byte for each signal that this process gets; ``alive``
-    comes to its end with the parent; to the file ``libraries`` goes what is written past Python's own streams: Ray
-    writes from many threads, in the middle of a progress bar.
+    Descriptors: ``telling`` takes lines of text, and a byte for each signal that this process gets; ``alive`` comes to
+    its end with the parent; to the file ``libraries`` goes what is written past Python's own streams: Ray writes from
+    many threads, in the middle of a progress bar.
     """
     global _telling
     _telling = telling
-    os.set_blocking(catching, False)
-    signal.set_wakeup_fd(catching, warn_on_full_buffer=False)
+    os.set_blocking(telling, False)
+    signal.set_wakeup_fd(telling, warn_on_full_buffer=False)
     sys.stdout.flush()
     sys.stderr.flush()
     for number, name in ((1, "stdout"), (2, "stderr")):

@@ -51,18 +51,17 @@ def guarded(command: Callable[[], None]) -> int:
     _adopt_orphans()
     libraries, said = tempfile.mkstemp(prefix="fedskew-said-", suffix=".txt")
     told, telling = os.pipe()
-    caught, catching = os.pipe()
     alive, living = os.pipe()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, HANDED_ON)  # until either process has somebody who takes them
     child = os.fork()
     if child == 0:
-        for descriptor in (told, caught, living):
+        for descriptor in (told, living):
             os.close(descriptor)
-        command_process.begin(telling, catching, alive, libraries)
+        command_process.begin(telling, alive, libraries)
         command_process.run(command, mask)
-    for descriptor in (telling, catching, alive, libraries):
+    for descriptor in (telling, alive, libraries):
         os.close(descriptor)
-    status, messages = _Wait(child, told, caught).until_ended(mask)
+    status, messages = _until_ended(child, told, mask)
     _end_orphans(before)
     _remove_sessions(child)
     if "ended" in messages:
@@ -73,59 +72,32 @@ def guarded(command: Callable[[], None]) -> int:
     return 128 + number if number in (*HANDED_ON, signal.SIGKILL) else DIED
 
 
-class _Wait:
-    """The parent, until the child has ended."""
+def _until_ended(child: int, told: int, mask: Iterable[int]) -> tuple[int, dict[str, str]]:
+    """Wait, with that mask of signals, and hand on those that the child did not get itself.
 
-    def __init__(self, child: int, told: int, caught: int) -> None:
-        self._child = child
-        self._told, self._caught = told, caught  # lines of the child; a byte for each signal that it has got
-        self._text = b""
-        self._reached: dict[int, float] = {}  # signal -> when the child got it last
-        self._due: dict[int, float] = {}  # signal that this process got -> when it is handed on
-        self._deadline: float | None = None  # for a child that has told its exit code
-
-    def until_ended(self, mask: Iterable[int]) -> tuple[int, dict[str, str]]:
-        """Wait, with that mask of signals; return the child's status and what it told last, by kind."""
-        wakes, waking = os.pipe()
-        for descriptor in (waking, wakes, self._told, self._caught):
-            os.set_blocking(descriptor, False)
-        signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
-        for number in (*HANDED_ON, signal.SIGCHLD):
-            if signal.getsignal(number) != signal.SIG_IGN:  # under nohup
-                signal.signal(number, lambda *_: None)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        ended = status = 0
-        while not ended:
-            times = [*self._due.values(), *([self._deadline] if self._deadline else [])]
-            patience = max(0.0, min(times) - time.monotonic()) if times else None
-            select.select([wakes], [], [], min(1.0, patience) if patience is not None else 1.0)
-            for number in _read(wakes):
-                if number in HANDED_ON:
-                    self._due.setdefault(number, time.monotonic() + SAME)
-            ended, status = os.waitpid(self._child, os.WNOHANG)
-            self._look()
-        return status, self._messages()
-
-    def _look(self) -> None:
-        """Take what the child has told; give it the signals that it did not get; end it if it does not leave."""
-        self._reached |= dict.fromkeys(_read(self._caught), time.monotonic())
-        self._text += _read(self._told)
-        if self._deadline is None and "ended" in self._messages():
-            self._deadline = time.monotonic() + LEAVING
-        now = time.monotonic()
-        for number in [number for number, due in self._due.items() if now >= due]:
-            if self._reached.get(number, 0.0) < self._due.pop(number) - 2 * SAME:
-                self._send(number)
-        if self._deadline is not None and now >= self._deadline:
-            self._send(signal.SIGKILL)
-
-    def _messages(self) -> dict[str, str]:
-        lines = self._text.decode(errors="replace").split("\n")[:-1]  # the last one has not come whole
-        return dict(line.split(" ", 1) for line in lines if " " in line)
-
-    def _send(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._child, number)
+    Return the child's status and what it told last, by kind. It tells lines and, for each signal that it gets, a byte.
+    """
+    got, reached = dict[int, float](), dict[int, float]()  # signal -> when it came here, and to the child
+    for number in HANDED_ON:
+        if signal.getsignal(number) != signal.SIG_IGN:  # under nohup
+            signal.signal(number, lambda number, _: got.setdefault(number, time.monotonic()))
+    os.set_blocking(told, False)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    ended, status, text, messages, leaving = 0, 0, "", dict[str, str](), float("inf")
+    while not ended:
+        select.select([told], [], [], SAME)
+        ended, status = os.waitpid(child, os.WNOHANG)
+        said, now = _read(told), time.monotonic()
+        reached |= {byte: now for byte in said if byte in HANDED_ON}
+        text += said.translate(None, bytes(HANDED_ON)).decode(errors="replace")
+        messages = dict(line.split(" ", 1) for line in text.split("\n")[:-1])  # the last one has not come whole
+        leaving = min(leaving, now) if "ended" in messages else leaving
+        due = [number for number, when in got.items() if now >= when + SAME]
+        lacking = [number for number in due if reached.get(number, 0.0) < got.pop(number) - SAME]
+        for number in [*lacking, *([signal.SIGKILL] if now >= leaving + LEAVING else [])]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, number)
+    return status, messages
 
 
 def _read(descriptor: int) -> bytes:

@@ -40,8 +40,6 @@ def check_command(
 
 def _parts(what: str) -> list[tuple[str, str]]:
     """Section and name of the parts that a file, or a module that it imports, registers; or of those of a name."""
-    from engine.experiment import CHOICES  # with the whole engine
-
     if what.endswith(".py") or os.path.exists(what):
         from engine.base import own_modules
 
@@ -64,7 +62,6 @@ def _parts(what: str) -> list[tuple[str, str]]:
 
 def _checked(section: str, name: str, full: bool) -> Iterator[tuple[str, str, str]]:
     """Make the checks of one part; yield the status of each, its name, and what is to be said of it."""
-    from engine.experiment import CHOICES
     from fedskew.testing.checks import checks_of, outcome
 
     try:
