@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils import benchmark
 from torch.utils.flop_counter import FlopCounterMode
 
 from algorithms import ALGORITHMS
@@ -323,7 +325,7 @@ def test_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rates_are_calls_by_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a FLOP for a multiply-add; a copy that reads for nothing; a lane's figure for the machine's."""
     monkeypatch.setattr(device_speed, "cores", lambda: 2)
-    monkeypatch.setattr(device_speed, "_samples", lambda *_: [10.0, 30.0, 20.0])
+    monkeypatch.setattr(device_speed, "_calls_per_second", lambda *_: 20.0)
     monkeypatch.setattr(device_speed, "LARGEST_COPY", {"cpu": 2**22})
     speed = device_speed.measure(Execution(device="cpu"), 2, torch.float32, weights=3, activations=2**21)
     assert speed.lanes == 2
@@ -335,23 +337,23 @@ def test_rates_are_calls_by_work(monkeypatch: pytest.MonkeyPatch) -> None:
     assert speed.activations == speed.memory
 
 
-def test_a_sample_is_timed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: a last call that is counted before it is done."""
-    now = [0.0]
+def test_calls_are_timed_by_the_threads_of_a_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: seconds for calls per second; a lane that has all cores, or that keeps other threads than it had."""
+    before, seen = torch.get_num_threads(), set[int]()
 
-    def step() -> None:
-        now[0] += 0.75
+    def timed(timer: benchmark.Timer, min_run_time: float) -> Any:
+        timer.timeit(1)
+        return SimpleNamespace(median=0.25)
 
-    monkeypatch.setattr(device_speed, "SECONDS", 2.0)
-    monkeypatch.setattr("time.perf_counter", lambda: now[0])
-    assert device_speed._samples(step, torch.device("cpu")) == [3 / 2.25] * device_speed.SAMPLES
+    monkeypatch.setattr(benchmark.Timer, "blocked_autorange", timed)
+    assert device_speed._calls_per_second(lambda: seen.add(torch.get_num_threads()), 3) == 4.0
+    assert seen == {3} and torch.get_num_threads() == before
 
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine measured in no time, in figures that mean nothing."""
     for name, value in {
-        "SAMPLES": 1,
         "SECONDS": 1e-4,
         "MATMUL": {"cpu": 16},
         "CONVOLUTION": {"cpu": 1},

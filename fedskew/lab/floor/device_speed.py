@@ -1,36 +1,30 @@
 """Speed of this machine, measured in about two seconds: arithmetic, and copies through caches and memory.
 
-Each figure is the median of several samples. Arithmetic is measured on one lane and multiplied by their number: cores
-share none of it. Copies are measured on all lanes at once, for they share the memory.
+Each figure is the median that torch's own timer finds. Arithmetic is measured on one lane and multiplied by their
+number: cores share none of it. Copies are measured on all lanes at once, for they share the memory.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils import benchmark
 
 from engine.base.devices import cores
 from engine.experiment import Execution
 from fedskew.lab.floor.counts import Speed
 
-SAMPLES = 5
-SECONDS = 0.08  # of a sample
-CALLS = 20  # of a sample on a GPU, which is timed by its own clock
+SECONDS = 0.4  # of a figure
 
 MATMUL = {"cpu": 1024, "cuda": 8192}  # rows and columns
 CONVOLUTION = {"cpu": 16, "cuda": 1024}  # images of 64 channels, 16x16; 5x5 filters
 LEAST_COPY = {"cpu": 2**20, "cuda": 2**25}  # bytes: below it is the call that is measured, and not the copy
 LARGEST_COPY = {"cpu": 2**27, "cuda": 2**30}  # bytes: beyond caches
-
-Step = Callable[[], object]
 
 
 def lanes_of(execution: Execution, workers: int) -> int:
@@ -56,8 +50,8 @@ def measure(execution: Execution, workers: int, dtype: torch.dtype, weights: int
     memory = copies[LARGEST_COPY[device.type]]
     return Speed(
         lanes=lanes,
-        matmul=lanes * _matmul_rate(device, dtype),
-        convolution=lanes * _convolution_rate(device, dtype),
+        matmul=lanes * _matmul_rate(device, dtype, threads),
+        convolution=lanes * _convolution_rate(device, dtype, threads),
         memory=memory,
         # A small copy on a GPU may be held up by its launch; memory is no faster than a cache.
         weights=max(copies[_within(device, weights)], memory),
@@ -70,15 +64,15 @@ def _within(device: torch.device, size: int) -> int:
 
 
 @torch.no_grad()
-def _matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
+def _matmul_rate(device: torch.device, dtype: torch.dtype, threads: int) -> float:
     """FLOP/s of one lane on square matrices."""
     size = MATMUL[device.type]
     a, b, out = (torch.ones(size, size, dtype=dtype, device=device) for _ in range(3))
-    return 2 * size**3 * statistics.median(_samples(lambda: torch.mm(a, b, out=out), device))
+    return 2 * size**3 * _calls_per_second(lambda: torch.mm(a, b, out=out), threads)
 
 
 @torch.no_grad()
-def _convolution_rate(device: torch.device, dtype: torch.dtype) -> float:
+def _convolution_rate(device: torch.device, dtype: torch.dtype, threads: int) -> float:
     """FLOP/s of one lane; on a CPU another library's kernels than the product's, at times twice as fast."""
     images, channels, side, kernel = CONVOLUTION[device.type], 64, 16, 5
 
@@ -87,52 +81,22 @@ def _convolution_rate(device: torch.device, dtype: torch.dtype) -> float:
 
     x, weight = ones(images, channels, side, side), ones(channels, channels, kernel, kernel)
     flops = 2 * images * side**2 * channels**2 * kernel**2
-    return flops * statistics.median(_samples(lambda: F.conv2d(x, weight, padding="same"), device))
+    return flops * _calls_per_second(lambda: F.conv2d(x, weight, padding="same"), threads)
 
 
 def _copy_rate(device: torch.device, size: int, lanes: int, threads: int) -> float:
     """Bytes/s read and written by all lanes, each between the halves of ``size`` bytes of its own."""
-    barrier = Barrier(lanes)
 
-    def lane(_: int) -> list[float]:
-        torch.set_num_threads(threads)  # is a thread's own
+    def lane(_: int) -> float:
         source, target = (torch.ones(size // 2, dtype=torch.uint8, device=device) for _ in range(2))
-        return _samples(lambda: target.copy_(source), device, barrier)
+        return size * _calls_per_second(lambda: target.copy_(source), threads)
 
     if device.type == "cuda":  # cards share nothing
-        return lanes * size * statistics.median(lane(0))
+        return lanes * lane(0)
     with ThreadPoolExecutor(lanes) as pool:
-        of_lanes = list(pool.map(lane, range(lanes)))
-    return size * statistics.median(map(sum, zip(*of_lanes, strict=True)))
+        return sum(pool.map(lane, range(lanes)))
 
 
-def _samples(step: Step, device: torch.device, together: Barrier | None = None) -> list[float]:
-    """Calls per second, several times; lanes begin each sample together."""
-    step()  # kernels are chosen, pages are there
-    rates = []
-    for _ in range(SAMPLES):
-        if together is not None and device.type == "cpu":
-            together.wait()
-        rates.append(_on_gpu(step) if device.type == "cuda" else _on_cpu(step))
-    return rates
-
-
-def _on_cpu(step: Step) -> float:
-    began, calls = time.perf_counter(), 0
-    while True:
-        step()
-        calls += 1
-        elapsed = time.perf_counter() - began
-        if elapsed >= SECONDS:
-            return calls / elapsed
-
-
-def _on_gpu(step: Step) -> float:
-    began, ended = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    torch.cuda.synchronize()
-    began.record()
-    for _ in range(CALLS):
-        step()
-    ended.record()
-    torch.cuda.synchronize()
-    return 1e3 * CALLS / began.elapsed_time(ended)
+def _calls_per_second(step: Callable[[], object], threads: int) -> float:
+    timer = benchmark.Timer("step()", globals={"step": step}, num_threads=threads)
+    return 1 / timer.blocked_autorange(min_run_time=SECONDS).median

@@ -28,16 +28,8 @@ from fedskew.lab.floor.device_speed import measure
 
 NEVER = 10**9  # rounds
 # Where a method does more in a round than plain local training.
-COSTLY = (
-    "phases",
-    "loss",
-    "gradient",
-    "step_randomness",
-    "step_constants",
-    "client_setup",
-    "phase_start",
-    "before_round",
-)
+COSTLY = ("phases", "loss", "gradient", "step_randomness", "step_constants", "client_setup", "phase_start")
+COSTLY += ("before_round",)
 
 
 @dataclass(frozen=True)
@@ -57,21 +49,17 @@ class TimedRound:
 
     def to_mapping(self) -> dict[str, Any]:
         work = self.work
-        return {
+        of_round = {
             "round": self.number,
             "seconds": self.seconds,
             "clients": len(work.clients),
             "samples": self.samples,
-            "rows": work.rows,
-            "steps": work.steps,
-            "flops": sum(work.flops),
-            "weight_bytes": sum(work.weight_bytes),
-            "activation_bytes": sum(work.activation_bytes),
-            "broadcast_bytes": work.broadcast_bytes,
-            "aggregation_bytes": work.aggregation_bytes,
-            "floor": {**asdict(self.floor), "seconds": self.floor.seconds},
-            "share": self.share,
         }
+        counts = {name: getattr(work, name) for name in ("rows", "steps", "broadcast_bytes", "aggregation_bytes")}
+        sums = {name: sum(getattr(work, name)) for name in ("flops", "weight_bytes", "activation_bytes")}
+        floor = {**asdict(self.floor), "seconds": self.floor.seconds}
+        counts["clients"] = len(work.clients)
+        return {**of_round, **counts, **sums, "floor": floor, "share": self.share}
 
 
 @dataclass(frozen=True)
@@ -97,26 +85,18 @@ class MeasuredFloor:
 
     def to_mapping(self) -> dict[str, Any]:
         """All figures, as plain data."""
-        cost, speed = self.cost, self.speed
+        numbers = ("parameters", "buffers", "macs", "first_macs", "activations")
+        model = {name: getattr(self.cost, name) for name in numbers}
+        known = numerics(self.experiment, hardware_of(self.experiment.execution.device))
         return {
             "experiment": self.experiment.to_mapping(),
             "stage": self.stage.name,
-            "model": {
-                "parameters": cost.parameters,
-                "buffers": cost.buffers,
-                "macs": cost.macs,
-                "first_macs": cost.first_macs,
-                "activations": cost.activations,
-                "layers": [asdict(layer) for layer in cost.layers],
-            },
-            "speed": {**asdict(speed), "flops": speed.flops},
+            "model": {**model, "layers": [asdict(layer) for layer in self.cost.layers]},
+            "speed": {**asdict(self.speed), "flops": self.speed.flops},
             "rounds": [timed.to_mapping() for timed in self.rounds],
             "typical": self.typical.number,
             "share": self.typical.share,
-            "versions": {
-                "fedskew": __version__,
-                **numerics(self.experiment, hardware_of(self.experiment.execution.device)),
-            },
+            "versions": {"fedskew": __version__, **known},
         }
 
 
@@ -149,13 +129,9 @@ def cut_short(experiment: Experiment, rounds: int) -> Experiment:
 
 def measure_floor(experiment: Experiment, rounds: int) -> MeasuredFloor:
     """Run ``rounds`` rounds, at least two, in a temporary folder, then measure the machine."""
-    require(
-        not experiment.client_models,
-        "client_models",
-        [CHOICES["model"].name_of(model) for model in experiment.client_models],
-        "have different costs, and the floor is counted for one model",
-        "set client_models=[]",
-    )
+    models = [CHOICES["model"].name_of(model) for model in experiment.client_models]
+    rule = "have different costs, and the floor is counted for one model"
+    require(not models, "client_models", models, rule, "set client_models=[]")
     autocast = experiment.execution.autocast
     rule = "is arithmetic of another speed than the one that is measured"
     require(autocast == "none", "execution.autocast", autocast, rule, "set execution.autocast=none")
@@ -175,15 +151,13 @@ def measure_floor(experiment: Experiment, rounds: int) -> MeasuredFloor:
     set_up_torch(experiment)
     dtype = DTYPES[experiment.execution.precision]
     batch = max(-(-work.rows // work.steps) if work.steps else 1 for work in works.values())
-    execution = experiment.execution
+    execution, size = experiment.execution, dtype.itemsize
     workers = execution.actors or workers_of(experiment, run.shape, len(run.classes), run.assignment)
-    speed = measure(
-        execution, workers, dtype, cost.parameters * dtype.itemsize, batch * cost.activations * dtype.itemsize
-    )
-    timed = (
-        TimedRound(row["round"], row["seconds"], row["samples"], works[row["round"]], least(works[row["round"]], speed))
-        for row in rows
-    )
+    speed = measure(execution, workers, dtype, cost.parameters * size, batch * cost.activations * size)
+    timed = []
+    for row in rows:
+        work = works[row["round"]]
+        timed.append(TimedRound(row["round"], row["seconds"], row["samples"], work, least(work, speed)))
     return MeasuredFloor(experiment, stage, cost, speed, tuple(timed))
 
 
