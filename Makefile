@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo sweep test test-long test-fast mutants site check balance bench learning bits sweeps methods calibration personal distillation inaturalist
-.PHONY: beside many first trackers memory audit clean
+.PHONY: demo sweep test test-long test-fast mutants site check bench learning bits sweeps methods inaturalist
+.PHONY: beside many first trackers memory chaos audit clean
 
 demo: $(VENV)/installed  ## a federated run on real images, on Ray
 	$(BIN)/fedskew run
@@ -34,9 +34,6 @@ check: $(VENV)/installed-test  ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m pyright --pythonpath $(BIN)/python
 
-balance: $(VENV)/installed  ## CBFL's and FedSER's first claims on real images (an hour)
-	$(BIN)/python -m benchmarks.balance
-
 bench: $(VENV)/installed  ## seconds per round beside a plain loop, in one run; FLOWER=python and PFL=python beside peers
 	$(BIN)/python -m benchmarks.speed $(if $(FLOWER),--flower-python $(FLOWER)) $(if $(PFL),--pfl-python $(PFL))
 
@@ -48,15 +45,6 @@ learning: $(VENV)/installed  ## accuracy against the plain loop on the whole of 
 
 sweeps: $(VENV)/installed  ## overhead per trial and memory of sweeps of 50 to 500 trivial trials
 	$(BIN)/python -m benchmarks.sweeps
-
-calibration: $(VENV)/installed  ## CCVR's claims on real images; CIFAR10=folder for real CIFAR-10
-	$(BIN)/python -m benchmarks.calibration $(if $(CIFAR10),--cifar10 $(CIFAR10))
-
-personal: $(VENV)/installed  ## PFLEGO's claims on real images (hours); CIFAR10=folder for real CIFAR-10
-	$(BIN)/python -m benchmarks.personal $(if $(CIFAR10),--cifar10 $(CIFAR10))
-
-distillation: $(VENV)/installed  ## CBHMA's statements on real images (two hours)
-	$(BIN)/python -m benchmarks.distillation
 
 methods: $(VENV)/installed  ## what each method's local work costs beside FedAvg's (15 minutes)
 	$(BIN)/python -m benchmarks.method_cost
