@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
-from engine.base.errors import ConfigError, require
-from fedskew.cli.naming import Address, Folder, pairs
-from fedskew.cli.output import console, leave_streams_to_ray, print_json, say
+from engine.base.errors import require
+from fedskew.cli.naming import Address, Folder, numbers, pairs
+from fedskew.cli.output import console, leave_streams_to_ray, print_json, say, table
 
 if TYPE_CHECKING:
     from fedskew.lab.diagnosis.diagnosis import Diagnosis
@@ -39,13 +38,9 @@ def diagnose_command(
     from fedskew.lab.diagnosis.diagnosis import DiagnosisOptions
     from fedskew.lab.diagnosis.diagnosis import diagnose as diagnose_round
 
-    try:
-        some = tuple(int(part) for part in clients.split(",")) if clients is not None else None
-    except ValueError:
-        raise ConfigError("--clients", clients, "is no list of numbers", "for example --clients 0,3,7") from None
     words: dict[str, Any] = {"estimator": estimator, "layers": layers}  # checked there
     leave_streams_to_ray()
-    options = DiagnosisOptions(probe, clients=some, **words)
+    options = DiagnosisOptions(probe, clients=numbers("--clients", clients), **words)
     if os.path.exists(folder / "sweep.yaml"):
         require(stage is None, "--stage", stage, "is of one run", "diagnose a trial: its folder is in trials/")
         from fedskew.lab.diagnosis import sweep
@@ -88,10 +83,7 @@ def _show(diagnosis: Diagnosis) -> None:
         ("CKA between clients, mean over pairs", diagnosis_page.layers_table(diagnosis)),
         ("class samples and classifier norms", diagnosis_page.heads_table(diagnosis)),
     ):
-        table = Table(*sheet.head, title=title, title_justify="left")
-        for row in sheet.rows:
-            table.add_row(*(cell.text for cell in row))
-        console.print(table)
+        console.print(table(sheet.head, [[cell.text for cell in row] for row in sheet.rows], title))
 
 
 def embed_command(

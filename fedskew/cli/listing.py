@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from engine.base.errors import nearest, require
 from engine.experiment import CHOICES
 from engine.record.run_folder import BREAKS_PRIVACY
-from fedskew.cli.output import json_wanted, plain_console, print_json
+from fedskew.cli.output import json_wanted, plain_console, print_json, table
 from tune_configs import EXPERIMENTS, SWEEPS
 
 if TYPE_CHECKING:
@@ -38,10 +37,9 @@ def list_command(
         print_json({"list": what, "entries": entries})
         return
     between = {"sweeps": ["trials"], **{name: ["fields"] for name in LISTS}}.get(what or "", [])
-    table = Table("name" if what else "list", *between, "what it is" if what else "what it has", box=None)
-    for entry in entries:
-        table.add_row(entry["name"], *(_cell(entry[name]) for name in between), entry["about"])
-    plain_console().print(table)
+    head = ("name" if what else "list", *between, "what it is" if what else "what it has")
+    rows = [(entry["name"], *(_cell(entry[name]) for name in between), entry["about"]) for entry in entries]
+    plain_console().print(table(head, rows, box=None))
 
 
 def _cell(values: Mapping[str, Any]) -> str:

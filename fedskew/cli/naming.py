@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from engine.base import own_modules
 from engine.base.errors import ConfigError, nearest, require
@@ -16,7 +15,7 @@ from engine.data import PARTITIONS
 from engine.experiment import Experiment, parse_assignment
 from engine.experiment.dotted_keys import assigned
 from fedskew.cli.completion import assignments, experiments_and_keys, sweeps
-from fedskew.cli.output import plain_console, print_json
+from fedskew.cli.output import plain_console, print_json, table
 from tune_configs import EXPERIMENTS, SWEEPS
 
 
@@ -32,12 +31,6 @@ def joined(words: list[str] | None) -> list[str] | None:
         else:
             found.append(word)
     return found
-
-
-def _points(rope: float) -> float:
-    """Return ``--rope``; raises :class:`ConfigError` unless it is a difference in points."""
-    require(0 <= rope < 100, "--rope", rope, "is no difference in points", "for example --rope 0.5")
-    return rope
 
 
 def _load(files: list[Path] | None) -> list[Path] | None:
@@ -72,10 +65,6 @@ Track = Annotated[
     list[str] | None,
     typer.Option("--track", metavar="KIND:PLACE", help="tell a tracker as it goes: mlflow:, tensorboard:, wandb:"),
 ]
-Rope = Annotated[
-    float,
-    typer.Option(callback=_points, help="points by which accuracies may differ and be worth the same"),
-]
 Profile = Annotated[
     str,
     typer.Option(
@@ -83,6 +72,14 @@ Profile = Annotated[
     ),
 ]
 Address = Annotated[str | None, typer.Option(help="a Ray cluster to use, e.g. auto; none: start Ray on this machine")]
+
+
+def numbers(option: str, text: str | None) -> tuple[int, ...] | None:
+    """Return the whole numbers of a list such as ``1,2,4``, each once; None where nothing was typed."""
+    try:
+        return None if text is None else tuple(dict.fromkeys(map(int, text.split(","))))
+    except ValueError:
+        raise ConfigError(option, text, "is no list of numbers", f"for example {option} 1,2,4") from None
 
 
 def is_name(word: str) -> bool:
@@ -161,10 +158,8 @@ def cell(name: str, profile: str, overrides: Sequence[str] = ()) -> Experiment:
         known_as = f"name one as {reference}:{next(iter(cells))}"
         names = [f"{reference}:{text}" for text in cells]
         require(not overrides, "overrides", " ".join(overrides), "are for one cell", known_as)
-        table = Table("cell", box=None, title=f"{named.title}; seeds {list(named.sweep.seeds)}", title_justify="left")
-        for text in names:
-            table.add_row(text)
-        plain_console().print(table)
+        title = f"{named.title}; seeds {list(named.sweep.seeds)}"
+        plain_console().print(table(["cell"], [[text] for text in names], title, box=None))
         print_json({"sweep": reference, "title": named.title, "seeds": named.sweep.seeds, "cells": names})
         raise typer.Exit
     if cell not in cells:

@@ -12,13 +12,15 @@ import json
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
 from pydantic_core import to_jsonable_python
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
 
 from engine.base.errors import ConfigError, FedskewError, RunError
 from engine.base.opening import regular
@@ -42,6 +44,21 @@ def plain_console(**options: Any) -> Console:
 
 
 console = plain_console(stderr=True)
+
+
+def table(head: Sequence[str], rows: Iterable[Iterable[object]], title: str | None = None, **options: Any) -> Table:
+    """Return a table for a console, its title on the left."""
+    made = Table(*head, title=title, title_justify="left", **options)
+    for row in rows:
+        made.add_row(*map(str, row))
+    return made
+
+
+def progress_bar(of: str) -> Progress:
+    """Return a bar that counts what it is of, with a text of each task's own: its field ``now``."""
+    now = TextColumn("{task.fields[now]}", markup=False)
+    columns = (TextColumn(of), BarColumn(), MofNCompleteColumn(), now, TimeElapsedColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console)
 
 
 def say(text: object) -> None:

@@ -18,8 +18,8 @@ from rich.table import Table
 
 from engine.base.errors import require, resume_command
 from engine.base.opening import read_text
-from fedskew.cli.naming import Folder, Folders, Rope
-from fedskew.cli.output import console, json_wanted, plain_console, print_json, print_line, print_result, say
+from fedskew.cli.naming import Folder, Folders
+from fedskew.cli.output import console, json_wanted, plain_console, print_json, print_line, print_result, say, table
 from tune_configs import SWEEPS
 
 if TYPE_CHECKING:
@@ -59,10 +59,8 @@ def query_command(
 
         print_result(csv_text(found.to_pandas()).rstrip("\n"))
     else:
-        shown = Table(*found.schema.names, box=None)
-        for row in found.to_pylist(maps_as_pydicts="strict"):
-            shown.add_row(*map(_text, row.values()))
-        plain_console().print(shown)
+        rows = [map(_text, row.values()) for row in found.to_pylist(maps_as_pydicts="strict")]
+        plain_console().print(table(found.schema.names, rows, box=None))
 
 
 def _text(value: Any) -> str:
@@ -114,10 +112,8 @@ def _show_comparison(found: Comparison) -> None:
     tables = plain_console()
     names = [side.name for side in found.sides]
     for title, rows in (("config", found.config), ("code and machine", found.versions)):
-        table = Table(title, *names, box=None)
-        for name, sides in rows.items():
-            table.add_row(name, *map(_few, sides))
-        tables.print(table if rows else f" {title}: no difference", highlight=False)
+        cells = [(name, *map(_few, sides)) for name, sides in rows.items()]
+        tables.print(table((title, *names), cells, box=None) if rows else f" {title}: no difference", highlight=False)
         tables.print()
     for second in names[1:]:
         pairs = [pair for pair in found.pairs if pair.second == second]
@@ -159,12 +155,10 @@ def _pairs_table(pairs: Sequence[Pair], interval: str) -> Table:
     names = [name for name in rows[0] if any(row[name] for row in rows)]
     alone = len({row["metric"] for row in rows}) == 1
     title = rows[0][names.pop(0)] if alone else None
-    table = Table(box=None, title=title, title_justify="left")
-    for name in names:
-        table.add_column(name, overflow="fold", no_wrap=name == "difference")
-    for row in rows:
-        table.add_row(*(row[name] for name in names))
-    return table
+    made = table(names, [[row[name] for name in names] for row in rows], title, box=None)
+    for column in made.columns:
+        column.overflow, column.no_wrap = "fold", column.header == "difference"
+    return made
 
 
 def _show_bits(tables: Console, cells: Sequence[Pair]) -> None:
@@ -198,9 +192,10 @@ def leaderboard_command(
 def report_command(
     folder: Folder,
     metric: Annotated[str | None, typer.Option(help="another column of the trials table")] = None,
-    rope: Rope = 0.5,
+    rope: Annotated[float, typer.Option(help="points by which accuracies may differ and be worth the same")] = 0.5,
 ) -> None:
     """Write report/report.html in the folder: claims, tables, curves, trials; beside it files for a paper and CSV."""
+    require(0 <= rope < 100, "--rope", rope, "is no difference in points", "for example --rope 0.5")
     page = report(folder, metric, rope)
     if json_wanted():
         print_json({"folder": folder, "report": page, **outcome_in(folder, rope)})

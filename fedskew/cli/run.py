@@ -11,15 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table
 from rich.text import Text
 
 from engine.algorithm.personalised import has_global_model
@@ -33,7 +24,7 @@ from engine.run.preparing import check_code
 from engine.run.run import Run, RunObserver
 from fedskew.cli import child
 from fedskew.cli.naming import Address, Folder, Overrides, Profile, Track, What, named
-from fedskew.cli.output import console, leave_streams_to_ray, print_json, say, unforeseen
+from fedskew.cli.output import console, leave_streams_to_ray, print_json, progress_bar, say, table, unforeseen
 from fedskew.lab.run_pictures import RunPictures
 from fedskew.trackers.tracking import OnRound, Target, parsed, tracked
 
@@ -147,15 +138,7 @@ class _LeavesRay(RunObserver):
 
 def _advance(run: Run, interrupts: _Interrupts, until: int | None) -> None:
     """Run to the end, or to a round, or until Ctrl-C, under a progress bar."""
-    columns = (
-        TextColumn("round"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[now]}", markup=False),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as bar:
+    with progress_bar("round") as bar:
         task = bar.add_task("round", total=run.total_rounds, completed=run.done, now="")
         while not run.finished and not interrupts.asked and (until is None or run.round < until):
             progress = run.advance(0.5, until)
@@ -225,7 +208,6 @@ def show_summary(summary: dict[str, Any], folder: RunFolder) -> None:
     title = f"{summary['name']}, {summary['algorithm']['name']}"
     if summary.get("breaks_privacy"):
         title += f" ({BREAKS_PRIVACY})"
-    table = Table(title=title, title_justify="left", show_header=False)
     before = list(summary.get("stage_accuracy", {}).items())[:-1]
     best_of = f" of stage {summary['best_stage']}" if before and summary.get("best_stage") else ""
     # Of a stage without rounds there is one evaluation, which is the test accuracy above.
@@ -241,7 +223,7 @@ def show_summary(summary: dict[str, Any], folder: RunFolder) -> None:
     said_above = ("personal_accuracy", "personal_last10_accuracy") if is_personal else ()
     own = [(METRICS[name].short, _percent(summary[name])) for name in PERSONAL if name in summary.keys() - said_above]
     stopped = f", ended by stop.{summary['stopped_by']}" if summary.get("stopped_by") else ""
-    for label, value in (
+    rows = (
         (f"test accuracy{of}", _percent(summary["accuracy"])),
         *((f"after stage {stage}{whose[stage]}", _percent(accuracy)) for stage, accuracy in before),
         ("best", f"{_percent(summary['best_accuracy'])} in round {summary['best_round']}{best_of}"),
@@ -252,9 +234,8 @@ def show_summary(summary: dict[str, Any], folder: RunFolder) -> None:
         ("floats up / down", f"{summary['floats_up']:,} / {summary['floats_down']:,}"),
         ("weights", f"{summary['weights_sha256'][:16]}…"),
         ("pictures", ", ".join(str(path) for path in pictures if path.exists())),
-    ):
-        table.add_row(label, value)
-    console.print(table)
+    )
+    console.print(table(("", ""), rows, title, show_header=False))
 
 
 def _percent(fraction: float | None) -> str:

@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from engine.base.errors import ConfigError, require
+from engine.base.errors import require
 from engine.base.files import write_atomically
 from engine.base.writable import check_writable
 from engine.experiment import CHOICES, Experiment
-from fedskew.cli.naming import Address, Profile, What, find_experiment, is_name, overridden
-from fedskew.cli.output import console, leave_streams_to_ray, print_json, say
+from fedskew.cli.naming import Address, Profile, What, find_experiment, is_name, numbers, overridden
+from fedskew.cli.output import console, leave_streams_to_ray, print_json, progress_bar, say, table
 
 if TYPE_CHECKING:
     from engine.models.cost import ModelCost
@@ -100,7 +99,7 @@ def _facts(measured: MeasuredFloor) -> list[str]:
 def _terms(measured: MeasuredFloor) -> Table:
     typical, speed = measured.typical, measured.speed
     work, floor = typical.work, typical.floor
-    table = Table("term", "amount", "at", "time")
+    terms = table(("term", "amount", "at", "time"), ())
     for name, amount, rate in (
         ("arithmetic", si(sum(work.flops), "FLOP"), si(speed.flops, "FLOP/s")),
         ("weights", si(sum(work.weight_bytes), "B"), si(speed.weights, "B/s")),
@@ -110,24 +109,25 @@ def _terms(measured: MeasuredFloor) -> Table:
         ("aggregation", si(work.aggregation_bytes, "B"), si(speed.weights, "B/s")),
     ):
         time = si(getattr(floor, name), "s")
-        table.add_row(name, amount, rate, time if name in floor.counted else f"{time}, meanwhile")
+        terms.add_row(name, amount, rate, time if name in floor.counted else f"{time}, meanwhile")
     shares = [timed.share for timed in measured.rounds]
-    table.add_section()
+    terms.add_section()
     for name, text in (
         ("floor", si(floor.seconds, "s")),
         ("measured", si(typical.seconds, "s")),
         ("share", f"{_percent(typical.share)}, rounds {_percent(min(shares))} to {_percent(max(shares))}"),
     ):
-        table.add_row(name, "", "", text)
-    return table
+        terms.add_row(name, "", "", text)
+    return terms
 
 
 def _layers(cost: ModelCost) -> Table:
-    table = Table("layer", "kind", "parameters", "multiply-adds", "activations", "input gradient")
-    for layer in cost.layers:
-        numbers = [f"{number:,}" for number in (layer.parameters, layer.macs, layer.kept)]
-        table.add_row(layer.name, layer.kind, *numbers, "no" if layer.is_first else "yes")
-    return table
+    rows = [
+        (layer.name, layer.kind, f"{layer.parameters:,}", f"{layer.macs:,}", f"{layer.kept:,}", not layer.is_first)
+        for layer in cost.layers
+    ]
+    head = ("layer", "kind", "parameters", "multiply-adds", "activations", "input gradient")
+    return table(head, [(*cells, "yes" if has_gradient else "no") for *cells, has_gradient in rows])
 
 
 def si(value: float, unit: str) -> str:
@@ -166,13 +166,17 @@ def tune(experiment: Experiment, rounds: int, output: Path) -> None:
         timings = study(experiment, rounds, status.update)
     default = experiment.override(["execution.executor=auto"]).resolve().execution.executor
     best = chosen(timings, default)
-    table = Table("executor", "seconds per round", "least to most", "by that of auto")
     usual = next(timing for timing in timings if timing.executor == default)
-    for timing in timings:
-        name = f"{timing.executor} (auto)" if timing is usual else timing.executor
-        spread = f"{min(timing.rounds):.4g} to {max(timing.rounds):.4g}"
-        table.add_row(name, f"{timing.median:.4g}", spread, f"{timing.median / usual.median:.2f}")
-    console.print(table)
+    rows = [
+        (
+            f"{timing.executor} (auto)" if timing is usual else timing.executor,
+            f"{timing.median:.4g}",
+            f"{min(timing.rounds):.4g} to {max(timing.rounds):.4g}",
+            f"{timing.median / usual.median:.2f}",
+        )
+        for timing in timings
+    ]
+    console.print(table(("executor", "seconds per round", "least to most", "by that of auto"), rows))
     output.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(output, experiment.override([f"execution.executor={best.executor}"]).to_yaml())
     why = "the fastest" if best is not usual else "that of auto, and none is clearly faster"
@@ -240,10 +244,8 @@ def _show_laws(study: Study, predict: tuple[int, ...]) -> None:
         say(f"{law.sweep:<8}{scaling_page.law_text(law)}")
     predictions = scaling_page.predictions_table(fitted)
     if predictions.rows:
-        table = Table(*predictions.head, title="predictions", title_justify="left")
-        for row in predictions.rows:
-            table.add_row(*(cell.text for cell in row))
-        console.print(table)
+        rows = [[cell.text for cell in row] for row in predictions.rows]
+        console.print(table(predictions.head, rows, "predictions"))
     say(f"page    {page}")
     print_json({"folder": study.folder, "page": page, "laws": scaling_page.plain(fitted)})
 
@@ -260,9 +262,7 @@ def _measure(study: Study, address: str | None) -> None:
         from engine.worker.ray import cluster
 
         cluster.connect(study.experiment_of(study.sweeps["strong"][-1]).execution, address)
-    now = TextColumn("{task.fields[now]}", markup=False)
-    columns = (TextColumn("turn"), BarColumn(), MofNCompleteColumn(), now)
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
+    with progress_bar("turn") as bar:
         task = bar.add_task("turn", total=total, completed=total - left, now="starting")
 
         def tell(setting: Setting) -> None:
@@ -277,13 +277,3 @@ def sizes_for(most: int) -> list[str]:
     cohort = max(32, 4 * most)
     block = [f"execution.block={cohort // (2 * most)}"] if most > FEW else []
     return [f"participation.count={cohort}", f"partition.clients={max(200, 2 * cohort)}", *block]
-
-
-def numbers(flag: str, text: str | None) -> tuple[int, ...] | None:
-    """Return the whole numbers of a list such as ``1,2,4``, each once; None where nothing was typed."""
-    if text is None:
-        return None
-    try:
-        return tuple(dict.fromkeys(int(part) for part in text.split(",")))
-    except ValueError:
-        raise ConfigError(flag, text, "is no list of numbers", f"for example {flag} 1,2,4") from None
