@@ -9,6 +9,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -79,7 +80,7 @@ def merge_command(
 
     merged = merge(out, parts, SWEEPS)
     if json_wanted():
-        print_json(merged.to_mapping())
+        print_json(asdict(merged))
         return
     here = merged.planned - len(merged.missing)
     doubles = f"; {merged.doubles} are in several, equal to the bit" if merged.doubles else ""

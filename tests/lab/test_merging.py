@@ -224,7 +224,7 @@ def a_link(a: Path, b: Path) -> list[Path]:
 
 REFUSED = {
     same_seed: r"a/trials/00002 and .*other/trials/00002 .* \(mu=0.1, alpha=0.05, seed 0\) with other bits",
-    other_rate: "rate is not of the sweep of .*a: its local.lr is 0.5, there as it is",
+    other_rate: "rate is not of the sweep of .*a: its local.lr is 0.5, there 0.1",
     other_sweep: "b is not of the sweep of .*a: its sweep is ccvr.headline, there drift.fedprox_mu",
     changed_since: "b was begun as another sweep",
     other_code: "b/trials/00001 was computed by other code than this",

@@ -21,13 +21,13 @@ import yaml
 
 from engine.base.errors import ConfigError, RunFolderError, require
 from engine.base.files import locked, refuse_links, write_atomically
-from engine.experiment import IDENTITY, parse_assignment
+from engine.experiment import parse_assignment
 from engine.record import wholeness
 from engine.record.numerics import UNKNOWN
 from engine.record.run_folder import RunFolder
 from engine.record.stage_hashes import CODE, code_of
 from engine.record.sweep_files import RECORD, SEARCHES, PlannedTrial
-from engine.results.settings import key, setting_label
+from engine.results.settings import key, label, setting_label
 from engine.sweeps.definition import Optuna
 from engine.sweeps.folder import SweepFolder, TrialRecord
 from engine.sweeps.named import NamedSweep, load
@@ -36,8 +36,8 @@ from engine.sweeps.planning import Planned, plan
 from engine.sweeps.running import combined, reopened
 from engine.sweeps.space import is_grid
 from fedskew.lab import tuned_sides
+from fedskew.lab.comparing.sides import NONE, config_keys, leaves
 from fedskew.lab.sweeping.tuning import completing
-from fedskew.lab.tuned_sides import TunedSide
 
 FILE = "merged.json"  # in the merged folder: which trial came from where
 ENDED = ("finished", "stopped")
@@ -66,6 +66,11 @@ class Found:
         return self.part.path / "trials" / self.record.trial
 
     @property
+    def code(self) -> str:
+        """The hash of what computed it."""
+        return str(self.summary.get("versions", {}).get(CODE, UNKNOWN))
+
+    @property
     def outcome(self) -> tuple[Any, ...]:
         """What is equal for two trials that came to the same, to the bit."""
         weights = tuple(self.summary.get(name) for name in ("weights_sha256", "states_sha256"))
@@ -89,18 +94,6 @@ class Merged:
     damaged: tuple[str, ...]  # sentences on trials that cannot be read, and are missing therefore
     versions: Mapping[str, tuple[str, ...]]  # of libraries and machines -> values, where trials differ in them
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
-        return {
-            "folder": str(self.folder),
-            "planned": self.planned,
-            "taken": dict(self.taken),
-            "doubles": self.doubles,
-            "missing": list(self.missing),
-            "damaged": list(self.damaged),
-            "versions": {name: list(values) for name, values in self.versions.items()},
-        }
-
 
 def merge(out: Path, folders: Sequence[Path], sweeps: Mapping[str, tuple[str, ...]]) -> Merged:
     """Write the folder ``out`` of the sweep that all ``folders`` are parts of.
@@ -121,7 +114,10 @@ def merge(out: Path, folders: Sequence[Path], sweeps: Mapping[str, tuple[str, ..
                 stack.enter_context(locked(path / ".lock"))
         parts = [_part(path, sweeps) for path in folders]
         named = _whole(parts, sweeps)
-        sides = _choices(parts)
+        sides = tuned_sides.read(folders[0])
+        for path in folders:
+            if tuned_sides.read(path) != sides:
+                raise RunFolderError(f"{path} has tuned its sides to other values than {folders[0]}")
         planned = plan(named.sweep, completing(named.sweep, sides))
         found, damaged = _found(parts, planned)
         code = _code(parts, named, planned, found)
@@ -172,19 +168,16 @@ def _part(path: Path, sweeps: Mapping[str, tuple[str, ...]]) -> Part:
 
 def _whole(parts: Sequence[Part], sweeps: Mapping[str, tuple[str, ...]]) -> NamedSweep:
     """Return the sweep with the seeds and the values of all parts; :class:`RunFolderError` where that is not one."""
-    first = parts[0]
-    for part in parts[1:]:
-        for what, mine, other in (
-            ("sweep", first.named.name, part.named.name),
-            ("profile", first.named.profile, part.named.profile),
-            ("choice of tuned candidates", first.named.rank, part.named.rank),
-            ("partitions", first.named.sweep.partitions, part.named.sweep.partitions),
-            *_differing(_moving(first), _moving(part)),
-        ):
-            if mine != other:
+    first, *others = parts
+    mine = _asked(first.named)
+    for part in others:
+        theirs = _asked(part.named)
+        for name in {**mine, **theirs}:
+            here, there = (facts.get(name, NONE) for facts in (theirs, mine))
+            if key(here) != key(there):
                 raise RunFolderError(
-                    f"{part.path} is not of the sweep of {first.path}: its {what} is {other}, there {mine}; parts of a "
-                    "sweep differ in seeds and in values of its grids alone"
+                    f"{part.path} is not of the sweep of {first.path}: its {name} is {label(here)}, there "
+                    f"{label(there)}; parts of a sweep differ in seeds and in values of its grids alone"
                 )
     plain = load(first.named.reference, first.named.profile, _rest(first).values(), sweeps)
     words = [*_rest(first).values()]
@@ -208,33 +201,16 @@ def _rest(part: Part) -> dict[str, str]:
     return {name: text for name, text in named.items() if name != "seeds" and sweep.base.key_of(name) not in varied}
 
 
-def _moving(part: Part) -> dict[str, str]:
-    """Return :func:`_rest` without what moves no result: where data lie, workers and their limits, checkpoints."""
-    base = part.named.sweep.base
-    neutral = {f"execution.{name}" for name in type(base.execution).model_fields if name not in IDENTITY}
-    neutral -= {"execution.mixed_hardware"}  # which is in no identity, and lets bits differ
-    neutral |= {f"checkpoint.{name}" for name in type(base.checkpoint).model_fields}
-    neutral |= {"data.root"} - {f"data.{name}" for name in base.identity()["data"]}
-    return {name: text for name, text in _rest(part).items() if base.key_of(name) not in neutral}
-
-
-def _differing(mine: Mapping[str, str], other: Mapping[str, str]) -> Iterable[tuple[str, Any, Any]]:
-    for name in sorted({*mine, *other}):
-        one, two = (parse_assignment(words[name])[1] if name in words else "as it is" for words in (mine, other))
-        yield name, one, two
+def _asked(named: NamedSweep) -> dict[str, Any]:
+    """Return by name what all parts have in common: what moves their results, but for seeds and grids."""
+    base, of_sweep = named.sweep.base, named.sweep.to_mapping()
+    asked = {"sweep": named.name, "profile": named.profile, "choice of tuned candidates": named.rank}
+    asked |= {name: value for name, value in of_sweep.items() if name not in ("base", "axes", "seeds")}
+    return asked | config_keys(base.to_mapping()) | dict(leaves(base.identity()["data"], "data"))
 
 
 def _yaml(values: list[Any]) -> str:
     return yaml.safe_dump(values, default_flow_style=True, width=2**30, allow_unicode=True).strip()
-
-
-def _choices(parts: Sequence[Part]) -> tuple[TunedSide, ...]:
-    first = parts[0]
-    sides = tuned_sides.read(first.path)
-    for part in parts[1:]:
-        if tuned_sides.read(part.path) != sides:
-            raise RunFolderError(f"{part.path} has tuned its sides to other values than {first.path}")
-    return sides
 
 
 # --- its trials ---------------------------------------------------------------------------------------------
@@ -289,25 +265,18 @@ def _code(
 ) -> str:
     """Return the hash of the code of all trials; :class:`RunFolderError` unless one code has computed all of them."""
     here = {one.trial: code_of(one.experiment) for one in planned}
-    told = [
-        (trial, one, str(one.summary.get("versions", {}).get(CODE, UNKNOWN)))
-        for trial, several in found.items()
-        for one in several
-        if one.summary
-    ]
-    others = [one for trial, one, code in told if code != here[trial]]
-    if not others:
+    ended = [(here[trial], one) for trial, several in found.items() for one in several if one.summary]
+    other = next((one for code, one in ended if one.code != code), None)
+    if other is None:
         return combined([code_of(named.sweep.base), *here.values()])
     # Of other code than that here nobody knows the sources: it is one code if all trials that have one code here have
     # one there, and the parts note the same for all of their trials together.
-    groups: dict[str, set[str]] = {}
-    for trial, _, code in told:
-        groups.setdefault(here[trial], set()).add(code)
-    if len({part.code for part in parts}) == 1 and all(len(codes) == 1 for codes in groups.values()):
+    pairs = {(code, one.code) for code, one in ended}
+    if len({part.code for part in parts}) == 1 and len(pairs) == len({code for code, _ in pairs}):
         return parts[0].code
     raise RunFolderError(
-        f"{others[0].place} was computed by other code than this ({others[0].part.code}), and so the parts may be of "
-        "several; merge them with the code that has computed them"
+        f"{other.place} was computed by other code than this ({other.part.code}), and so the parts may be of several; "
+        "merge them with the code that has computed them"
     )
 
 
@@ -351,8 +320,6 @@ def _begun(parts: Sequence[Part], named: NamedSweep) -> dict[str, Any]:
 
 def _versions(chosen: Iterable[Found]) -> dict[str, tuple[str, ...]]:
     """Return the versions of libraries and machines in which trials differ."""
-    values: dict[str, set[str]] = {}
-    for one in chosen:
-        for name, value in one.summary.get("versions", {}).items():
-            values.setdefault(name, set()).add(value)
-    return {name: tuple(sorted(several)) for name, several in values.items() if len(several) > 1 and name != CODE}
+    noted = [one.summary.get("versions", {}) for one in chosen]
+    values = {name: {one[name] for one in noted if name in one} for name in set().union(*noted) - {CODE}}
+    return {name: tuple(sorted(several)) for name, several in sorted(values.items()) if len(several) > 1}
