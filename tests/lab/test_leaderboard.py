@@ -13,7 +13,7 @@ from engine.base.errors import ConfigError, RunFolderError
 from engine.experiment import Experiment
 from engine.results.claims import PaperTable
 from engine.results.frames import load_results
-from fedskew.lab.comparing.intervals import t_interval
+from fedskew.lab.comparing.intervals import interval
 from fedskew.lab.comparing.ranks import critical_difference
 from fedskew.lab.leaderboard import Board, board_of, write
 from fedskew.lab.report.paper_tables import paper_tables
@@ -52,7 +52,7 @@ def test_cells_are_methods_by_tasks(board: Board, swept: Path) -> None:
         )
         assert [run.trial for run in cell.runs] == own["trial"].tolist()
         assert cell.mean == pytest.approx(own["accuracy"].mean())
-        assert (cell.low, cell.high) == t_interval(own["accuracy"].tolist())
+        assert (cell.low, cell.high) == interval(own["accuracy"].tolist())
     assert [len(cell.runs) for cell in board.cells.values()] == [3, 3, 3, 2]
     assert board.left_out == ("1 of 12 trials of swept have not finished, or have no accuracy",)
 

@@ -26,7 +26,7 @@ from engine.base.errors import ConfigError
 from engine.results.claims import Claim
 from engine.results.results import Results
 from engine.results.statistics import CONFIDENCE, Values
-from fedskew.lab.comparing.intervals import all_equal, t_interval
+from fedskew.lab.comparing.intervals import all_equal, interval
 from fedskew.lab.comparing.verdicts import Verdict, samples_of
 from fedskew.lab.quantities import quantity
 
@@ -129,7 +129,7 @@ def practical(differences: Values, width: float, correlation: float = 0.0) -> Pr
     the verdicts' kind (6 at 95 %), all probability is where they are.
     """
     sample = np.asarray(differences, float)
-    if not len(sample) or not np.isfinite(sample).all() or not math.isfinite(t_interval(sample)[0]):
+    if not len(sample) or not np.isfinite(sample).all() or not math.isfinite(interval(sample)[0]):
         return Practical(math.nan, math.nan, math.nan)
     mean, n = float(sample.mean()), len(sample)
     if all_equal(sample):

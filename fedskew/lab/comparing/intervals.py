@@ -124,11 +124,6 @@ class Difference:
     p: float  # exact two-sided sign-flip test of no difference; of one look, so NaN with a rule for many
 
 
-def paired(a: Values, b: Values, confidence: float = CONFIDENCE) -> Difference:
-    """``a - b`` for samples aligned by seed; a pair with a NaN is left out."""
-    return difference(np.asarray(a, float) - np.asarray(b, float), confidence)
-
-
 def difference(differences: Values, confidence: float = CONFIDENCE, rule: IntervalRule = student) -> Difference:
     """Return the figures of paired differences that have been taken already; NaN is left out."""
     sample = finite(differences)
@@ -137,12 +132,7 @@ def difference(differences: Values, confidence: float = CONFIDENCE, rule: Interv
     return Difference(len(sample), mean(sample), std(sample), low, high, p)
 
 
-def t_interval(differences: Values, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Student's interval of the mean; see :func:`interval`."""
-    return interval(differences, confidence, student)
-
-
-def interval(differences: Values, confidence: float, rule: IntervalRule) -> tuple[float, float]:
+def interval(differences: Values, confidence: float = CONFIDENCE, rule: IntervalRule = student) -> tuple[float, float]:
     """Return the interval of the mean by that rule; NaN below 2 values, and where the interval is infinite.
 
     Equal differences have no spread to make an interval from. That can be an accident of rounding (accuracies come in

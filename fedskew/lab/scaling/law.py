@@ -24,7 +24,7 @@ from scipy.optimize import nnls
 
 from engine.base.errors import RunError
 from engine.results.statistics import CONFIDENCE
-from fedskew.lab.comparing.intervals import t_interval
+from fedskew.lab.comparing.intervals import interval
 
 Name = Literal["universal scalability law", "Amdahl's law"]
 USL, AMDAHL = "universal scalability law", "Amdahl's law"
@@ -87,7 +87,7 @@ class Fit:
         low = high = math.nan
         if len(self.turns) >= LEAST_TURNS and not (beyond and self.name == AMDAHL and len(self.counts) == 2):
             apart = [math.log(law(actors) / value) for law in self.turns]
-            below, above = t_interval(apart, CONFIDENCE)
+            below, above = interval(apart, CONFIDENCE)
             half = (above - below) / 2
             low, high = value * math.exp(-half), value * math.exp(half)
         return Prediction(actors, value, low, high, beyond, self._trust(beyond))
