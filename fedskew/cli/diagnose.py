@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -15,9 +15,6 @@ from rich.text import Text
 from engine.base.errors import require
 from fedskew.cli.naming import Address, Folder, numbers, pairs
 from fedskew.cli.output import console, leave_streams_to_ray, print_json, say, table
-
-if TYPE_CHECKING:
-    from fedskew.lab.diagnosis.diagnosis import Diagnosis
 
 Placement = Annotated[list[str] | None, pairs("where to compute, in key=value pairs: execution.actors=0")]
 
@@ -34,7 +31,7 @@ def diagnose_command(
     address: Address = None,
 ) -> None:
     """Compute a round again and compare its local models: CKA between clients, classifier norms per class."""
-    from fedskew.lab.diagnosis import page as diagnosis_page
+    from fedskew.lab.diagnosis import folder as written
     from fedskew.lab.diagnosis.diagnosis import DiagnosisOptions
     from fedskew.lab.diagnosis.diagnosis import diagnose as diagnose_round
 
@@ -62,28 +59,20 @@ def diagnose_command(
     with console.status("computing the round again"):
         diagnosis = diagnose_round(folder, number, options, stage, overrides or [], address)
     round = find(folder, diagnosis.facts["round"], diagnosis.facts["stage"])
-    page = diagnosis_page.write(diagnosis, diagnosis_page.folder_of(round))
-    _show(diagnosis)
-    say(f"page       {page}")
-    tables = {"layers": diagnosis.layers.to_dict("records"), "heads": diagnosis.heads.to_dict("records")}
-    print_json({"folder": folder, "page": page, "facts": diagnosis.facts, **tables})
+    target = written.folder_of(round)
+    written.write(diagnosis, target)
+    for label, text in written.facts(diagnosis).items():
+        say(f"{label:<15}{text}")
+    for title, (head, rows) in written.tables(diagnosis).items():
+        console.print(table(head, rows, title))
+    say(f"pictures       {target}")
+    frames = {"layers": diagnosis.layers.to_dict("records"), "heads": diagnosis.heads.to_dict("records")}
+    print_json({"folder": folder, "pictures": target, "facts": diagnosis.facts, **frames})
 
 
 def _say_of_sweep(line: str) -> None:
     say(line)
     say("fedskew report shows it with the sweep")
-
-
-def _show(diagnosis: Diagnosis) -> None:
-    from fedskew.lab.diagnosis import page as diagnosis_page
-
-    for label, figure, detail in diagnosis_page.facts(diagnosis):
-        say(f"{label:<15}{figure}" + (f" ({detail})" if detail else ""))
-    for title, sheet in (
-        ("CKA between clients, mean over pairs", diagnosis_page.layers_table(diagnosis)),
-        ("class samples and classifier norms", diagnosis_page.heads_table(diagnosis)),
-    ):
-        console.print(table(sheet.head, [[cell.text for cell in row] for row in sheet.rows], title))
 
 
 def embed_command(

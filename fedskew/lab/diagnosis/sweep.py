@@ -2,7 +2,7 @@
 
     diagnose_sweep(Path("runs/ccvr.cka-laptop-0123456789ab"))
     cka.parquet, cka.csv      one row per trial and layer
-    trials/*/diagnosis/       each trial's own tables, pictures and page
+    trials/*/diagnosis/       each trial's own tables and pictures
 
 ``fedskew report`` then shows them, and claims can be made of them: ``cka_logits``, ``cka_lowest_other``,
 ``cka_logits_margin``, ``cka_mean``, ``norm_correlation`` (see
@@ -22,7 +22,7 @@ import pandas as pd
 
 from engine.results.trials import columns_of, read_json
 from engine.run.replay import find
-from fedskew.lab.diagnosis import page as diagnosis_page
+from fedskew.lab.diagnosis import folder as written
 from fedskew.lab.diagnosis.diagnosis import DiagnosisOptions, diagnose
 from fedskew.lab.figures.diagnosed import TABLE
 from fedskew.lab.frames import write_frame
@@ -64,12 +64,12 @@ def _diagnosed(
 ) -> Path:
     """The folder of the trial's diagnosis, which may have been there already."""
     round = find(trial, number)
-    target = diagnosis_page.folder_of(round)
+    target = written.folder_of(round)
     if (target / "summary.json").exists():
         about = read_json(target / "summary.json")
         same = about["options"] == json.loads(json.dumps(asdict(options)))
         if same and about["weights_sha256"] == round.recorded[round.stage, round.number]:
             return target
     found = diagnose(trial, round.number, options, overrides=overrides, address=address)
-    diagnosis_page.write(found, target)
+    written.write(found, target)
     return target
