@@ -21,9 +21,9 @@ from engine.sweeps.definition import Optuna as Optuna
 from engine.sweeps.definition import Pbt as Pbt
 from engine.sweeps.definition import Sweep as Sweep
 from engine.sweeps.tuned import Tuned as Tuned
-from fedskew.lab.sweeping.from_python import sweep as sweep
 from fedskew.running import resume as resume
 from fedskew.running import run as run
+from fedskew.running import sweep as sweep
 
 from . import contract as contract
 from . import results as results

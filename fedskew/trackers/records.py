@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -110,6 +111,7 @@ class Push:
         self._folder = folder
         self._tracker = tracker
         self._known: dict[str, Progress] = {}  # key of a record -> what the tracker has of it
+        self._told: dict[Path, object] = {}  # folder of a run -> its files as they were when all of them was told
         self.points = 0  # numbers that were told here
 
     @property
@@ -119,9 +121,9 @@ class Push:
 
     def once(self) -> None:
         """Tell what is new; errors of the tracker's are not caught, and what it was told before one stays told."""
-        sweep = _yaml(self._folder / "sweep.yaml")
+        sweep = _mapping(self._folder / "sweep.yaml")
         if not sweep:
-            self._tell(run_record(self._folder), self._folder, lambda last: _run_end(self._folder, None, last))
+            self._run(self._folder)
             return
         if not isinstance(sweep.get("axes"), list) or "digest" not in sweep:
             raise RunFolderError(f"{self._folder / 'sweep.yaml'} cannot be read as a sweep (it has no axes or digest)")
@@ -129,31 +131,37 @@ class Push:
         if not trials and sweep.get(CODE, UNKNOWN) == UNKNOWN:
             return  # its sides are tuned first: its key is not known yet
         record = sweep_record(self._folder, sweep)
-        self._tell(record, None, lambda _: None)
+        self._begun(record)
         copies = isinstance(sweep.get("scheduler"), dict) and sweep["scheduler"].get("name") == "pbt"
         for path, trial in trials.items():
-            if trial["status"] == "running" and (copies or "setting" not in trial):
-                continue  # until its end a copy of another trial may take the place of its rows
-            self._tell(
-                run_record(path, trial, record), path, lambda last, path=path, trial=trial: _run_end(path, trial, last)
-            )
-        self._tell(record, None, lambda _: _sweep_end(self._folder, sweep, list(trials.values())))
+            # Until a trial's end a copy of another one may take the place of its rows.
+            if trial["status"] != "running" or not (copies or "setting" not in trial):
+                self._run(path, trial, record)
+        self._end(record, _sweep_end(self._folder, sweep, list(trials.values())))
 
-    def _tell(self, record: Record | None, folder: Path | None, end_of: Any) -> None:
+    def _run(self, path: Path, trial: Mapping[str, Any] | None = None, sweep: Record | None = None) -> None:
+        """Tell of a run, or of a sweep's trial; its tables are read if one of its files has changed."""
+        files = _stamps(path)
+        record = run_record(path, trial, sweep) if self._told.get(path) != files else None
         if record is None:
             return
+        known = self._begun(record)
+        points, rows, last = points_of(path, record.started, known.rows)
+        if rows != known.rows:
+            progress = Progress(rows, known.end)
+            self._tracker.log(record, points, progress)
+            self._known[record.key] = progress
+            self.points += len(points)
+        self._end(record, _run_end(path, trial, last))
+        self._told[path] = files
+
+    def _begun(self, record: Record) -> Progress:
         if record.key not in self._known:
             self._known[record.key] = self._tracker.begin(record)
+        return self._known[record.key]
+
+    def _end(self, record: Record, end: End | None) -> None:
         known = self._known[record.key]
-        last = 0
-        if folder is not None:
-            points, rows, last = points_of(folder, record.started, known.rows)
-            if rows != known.rows:
-                progress = Progress(rows, known.end)
-                self._tracker.log(record, points, progress)
-                self._known[record.key] = known = progress
-                self.points += len(points)
-        end = end_of(last)
         if end is not None and end.digest != known.end:
             progress = Progress(known.rows, end.digest)
             self._tracker.end(record, end, progress)
@@ -169,7 +177,7 @@ def run_record(path: Path, trial: Mapping[str, Any] | None = None, sweep: Record
     A run is known by its experiment's digest and its weights after the first round, a trial by its sweep, its number
     and the same: equal experiments that were computed by different code are different records.
     """
-    config = _yaml(path / "experiment.yaml")
+    config = _mapping(path / "experiment.yaml")
     ended = trial is not None and trial["status"] != "running"
     rows = _rows(path, "rounds")
     if not ended and (not config or not rows):
@@ -194,16 +202,15 @@ def points_of(path: Path, started: float, told: Mapping[str, int]) -> tuple[list
     Rows hold no times: each is placed by what the rounds before it took, rounds taken from another run being free.
     """
     points, counts, last = [], dict[str, int](), 0
-    stages = len(_yaml(path / "experiment.yaml").get("stages") or ()) > 1
-    times: dict[tuple[str, int], float] = {}
+    stages = len(_mapping(path / "experiment.yaml").get("stages") or ()) > 1
+    times: dict[tuple[str, int], float] = {}  # stage and round -> when it ended
     for table in TABLES:
         rows = _rows(path, table)
         counts[table] = max(len(rows), told.get(table, 0))
         for number, row in enumerate(rows):
             stage, step = str(row["stage"]), int(row["round"])
             if table == "rounds":
-                took = 0.0 if row.get("reused") else sum(_number(row.get(name)) or 0.0 for name in ("seconds",))
-                started += took
+                started += 0.0 if row.get("reused") else _number(row.get("seconds")) or 0.0
                 times[stage, step] = started
                 last = max(last, step)
             if number < told.get(table, 0):
@@ -217,7 +224,7 @@ def points_of(path: Path, started: float, told: Mapping[str, int]) -> tuple[list
 
 
 def _run_end(path: Path, trial: Mapping[str, Any] | None, last: int) -> End | None:
-    summary = _json(path / "summary.json")
+    summary = _mapping(path / "summary.json")
     status = str(trial["status"] if trial else summary.get("status", "running"))
     if status == "running":
         return None
@@ -225,11 +232,25 @@ def _run_end(path: Path, trial: Mapping[str, Any] | None, last: int) -> End | No
     versions = summary.get("versions")
     tags = {name: summary.get(name) for name in FIGURES_OF} | {"reason": (trial or {}).get("reason")}
     tags |= {f"version.{name}": one for name, one in versions.items()} if isinstance(versions, dict) else {}
-    names = ("experiment.yaml", "parts.json", "summary.json", RECORD)
-    files = [file for file in (*(path / name for name in names), *sorted(path.glob("*.png"))) if file.is_file()]
+    files = _files(path)
     time = max((_written(file) or 0.0 for file in files), default=0.0)
     named = {f"fedskew.{name}": str(value) for name, value in tags.items() if value is not None}
     return End(status, time, int(figures.get("summary/rounds", last)), figures, named, files)
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the files of a run that a tracker gets at its end."""
+    names = ("experiment.yaml", "parts.json", "summary.json", RECORD)
+    return [file for file in (*(path / name for name in names), *sorted(path.glob("*.png"))) if file.is_file()]
+
+
+def _stamps(path: Path) -> dict[str, object]:
+    """Return what is another one when a file of a run that is told of has changed."""
+    found: dict[str, object] = {}
+    for file in (*(path / f"{table}.parquet" for table in TABLES), *_files(path)):
+        with suppress(OSError):
+            found[file.name] = file.stat().st_mtime_ns, file.stat().st_size
+    return found
 
 
 def _rows(path: Path, table: str) -> list[dict[str, Any]]:
@@ -325,23 +346,15 @@ def _trials(sweep: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 def _written(path: Path) -> float | None:
     """Return when a file was last written; None where there is none."""
-    try:
+    with suppress(OSError):
         return path.stat().st_mtime
-    except OSError:
-        return None
+    return None
 
 
-def _yaml(path: Path) -> dict[str, Any]:
+def _mapping(path: Path) -> dict[str, Any]:
+    """Return what a file of YAML or JSON holds; nothing where it cannot be read as a mapping."""
     try:
-        values = safe_yaml.read(path)
-    except (OSError, ValueError):
-        return {}
-    return values if isinstance(values, dict) else {}
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(read_text(path))
+        values = safe_yaml.read(path) if path.suffix == ".yaml" else json.loads(read_text(path))
     except (OSError, ValueError):
         return {}
     return values if isinstance(values, dict) else {}

@@ -16,7 +16,7 @@ from engine.record import parts
 from engine.run.run import run
 from engine.sweeps.definition import Sweep
 from engine.sweeps.options import How
-from fedskew.lab.sweeping.from_python import sweep
+from fedskew.running import sweep
 from tests.support import own_prox
 
 pytestmark = pytest.mark.usefixtures("ray_session")

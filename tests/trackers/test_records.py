@@ -120,6 +120,30 @@ def test_a_sweep_and_its_trials(tmp_path: Path) -> None:
     assert push.points == count > 0 and all(len(ends) == 1 for ends in listener.ends.values())
 
 
+def test_tables_are_read_when_they_have_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills: a pass that reads all tables again although nothing is new; a new row that is passed over."""
+    run = make_run(tmp_path / "run", rounds=2, client_rows=False)
+    listener, read = Listener(), list[str]()
+    frame = RunFolder.frame
+
+    def reads(self: RunFolder, table: str) -> Any:
+        read.append(table)
+        return frame(self, table)
+
+    monkeypatch.setattr(RunFolder, "frame", reads)
+    push = Push(run, listener)
+    push.once()
+    assert {*read} == {"rounds", "evaluations"}
+    read.clear()
+    push.once()
+    assert not read
+    grown = RunFolder(run)
+    grown.rounds.add({"stage": "train", "round": 3, "lr": 0.5, "seconds": 1.0, "evaluation_seconds": 0.5})
+    grown.flush()
+    push.once()
+    assert read and listener.points[listener.records[0].name][-1].step == 3
+
+
 def test_sweeps_of_one_digest_are_kept_apart(tmp_path: Path) -> None:
     """Kills: the second best candidates' sweep under the key of the best's; a trial that other hardware has computed
     under the key of this one's; one that is told of before its key is known."""
