@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import shlex
+import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -166,23 +167,23 @@ def tune(experiment: Experiment, rounds: int, output: Path) -> None:
         timings = study(experiment, rounds, status.update)
     default = experiment.override(["execution.executor=auto"]).resolve().execution.executor
     best = chosen(timings, default)
-    usual = next(timing for timing in timings if timing.executor == default)
+    medians = {name: statistics.median(rounds) for name, rounds in timings.items()}
     rows = [
         (
-            f"{timing.executor} (auto)" if timing is usual else timing.executor,
-            f"{timing.median:.4g}",
-            f"{min(timing.rounds):.4g} to {max(timing.rounds):.4g}",
-            f"{timing.median / usual.median:.2f}",
+            f"{name} (auto)" if name == default else name,
+            f"{medians[name]:.4g}",
+            f"{min(rounds):.4g} to {max(rounds):.4g}",
+            f"{medians[name] / medians[default]:.2f}",
         )
-        for timing in timings
+        for name, rounds in timings.items()
     ]
     console.print(table(("executor", "seconds per round", "least to most", "by that of auto"), rows))
     output.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(output, experiment.override([f"execution.executor={best.executor}"]).to_yaml())
-    why = "the fastest" if best is not usual else "that of auto, and none is clearly faster"
-    say(f"{output}: execution.executor={best.executor}, {why} here")
-    measured = [{"executor": timing.executor, "median": timing.median, "rounds": timing.rounds} for timing in timings]
-    print_json({"file": output, "executor": best.executor, "auto": default, "executors": measured})
+    write_atomically(output, experiment.override([f"execution.executor={best}"]).to_yaml())
+    why = "the fastest" if best != default else "that of auto, and none is clearly faster"
+    say(f"{output}: execution.executor={best}, {why} here")
+    measured = [{"executor": name, "median": medians[name], "rounds": rounds} for name, rounds in timings.items()]
+    print_json({"file": output, "executor": best, "auto": default, "executors": measured})
 
 
 def scale_command(

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from pathlib import Path
 
 from engine.experiment import Experiment
@@ -20,20 +19,10 @@ EXECUTORS = {"cpu": ("loop", "block"), "cuda": ("loop", "block", "graph", "block
 CLEAR = 0.05  # of the time: what is closer than that to the executor of ``auto`` is not worth other bits
 
 
-@dataclass(frozen=True)
-class Timed:
-    """One executor's rounds, in seconds."""
-
-    executor: str
-    rounds: tuple[float, ...]
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.rounds)
-
-
-def study(experiment: Experiment, rounds: int, told: Callable[[str], None] = lambda text: None) -> list[Timed]:
-    """The rounds of each executor of the device, one executor after the other, each one's first two dropped.
+def study(
+    experiment: Experiment, rounds: int, told: Callable[[str], None] = lambda text: None
+) -> dict[str, list[float]]:
+    """Seconds of the rounds of each executor of the device, one executor after the other, each one's first two dropped.
 
     Of the last stage with rounds, from fresh weights or after one round of those before, see
     :func:`fedskew.lab.floor.measured.cut_short`; nothing is measured of the models.
@@ -52,11 +41,11 @@ def study(experiment: Experiment, rounds: int, told: Callable[[str], None] = lam
                     told(f"{name}: round {run.round + 1}")
                     rows = run.advance(until=run.round + 1).rows
                     seconds[name] += [row["seconds"] for row in rows if row["round"] >= first]
-    return [Timed(name, tuple(found)) for name, found in seconds.items()]
+    return seconds
 
 
-def chosen(found: Sequence[Timed], default: str) -> Timed:
+def chosen(found: Mapping[str, Sequence[float]], default: str) -> str:
     """The fastest by its median; the one of ``auto`` unless another is clearly faster."""
-    fastest = min(found, key=lambda one: one.median)
-    usual = next(one for one in found if one.executor == default)
-    return fastest if fastest.median < (1 - CLEAR) * usual.median else usual
+    medians = {name: statistics.median(rounds) for name, rounds in found.items()}
+    fastest = min(medians, key=lambda name: medians[name])
+    return fastest if medians[fastest] < (1 - CLEAR) * medians[default] else default

@@ -106,6 +106,15 @@ def last_with_rounds(experiment: Experiment) -> tuple[Stage, range]:
     return [(stage, span) for stage, span in stages if stage.rounds][-1]
 
 
+def unwatched(experiment: Experiment) -> Experiment:
+    """The experiment without stop rules and checkpoints; nothing is evaluated but the ends of stages."""
+    values = experiment.to_mapping()
+    values["evaluation"] = Evaluation(every=0, personal_every=0, client_loss=False).model_dump()
+    values["stop"] = Stop().model_dump()
+    values["checkpoint"]["every"] = NEVER
+    return Experiment.from_mapping(values)
+
+
 def cut_short(experiment: Experiment, rounds: int) -> Experiment:
     """Its last stage with rounds, of one more than are to be timed: what a stage does at its end is not a round's.
 
@@ -113,10 +122,7 @@ def cut_short(experiment: Experiment, rounds: int) -> Experiment:
     evaluated but the ends of stages.
     """
     stage, span = last_with_rounds(experiment)
-    values = experiment.at(span.start).to_mapping()
-    values["evaluation"] = Evaluation(every=0, personal_every=0, client_loss=False).model_dump()
-    values["stop"] = Stop().model_dump()
-    values["checkpoint"]["every"] = NEVER
+    values = unwatched(experiment.at(span.start)).to_mapping()
     if not experiment.stages:
         values["rounds"] = rounds + 1
         return Experiment.from_mapping(values)

@@ -37,11 +37,11 @@ from engine.experiment import Execution, Experiment
 from engine.record.numerics import hardware_of
 from engine.run.run import Run
 from engine.server.cohort import expected_cohort
+from fedskew.lab.floor.measured import NEVER, unwatched
 from fedskew.lab.frames import write_frame
 from fedskew.lab.scaling.law import Fit, Prediction, fit
 
 LAWS = {"strong": "rounds_per_second", "weak": "clients_per_second"}  # what grows with actors
-ENDLESS = 10**9  # rounds: no run ends while it is measured
 WARM_UP = 1.0  # seconds of rounds before a turn is measured
 COLUMNS = ("actors", "clients", "turn", "blocks", "seconds", "rounds", *LAWS.values())
 Row = dict[str, Any]  # of COLUMNS: one turn of one setting
@@ -110,21 +110,8 @@ def endless(experiment: Experiment) -> Experiment:
     stages = [stage.name for stage in experiment.stages]
     rule = "cannot be measured: a study has one kind of round"
     require(not stages, "stages", stages, rule, "name an experiment without stages, or leave them away: stages=[]")
-    return experiment.replace(
-        {
-            "rounds": ENDLESS,
-            "evaluation.every": 0,
-            "evaluation.local_every": 0,
-            "evaluation.personal_every": 0,
-            "evaluation.fine_tune_epochs": 0,
-            "evaluation.fine_tune_steps": None,
-            "participation.availability": 1.0,
-            "participation.held_out": 0,
-            "stop.accuracy": None,
-            "stop.patience": None,
-            "checkpoint.every": ENDLESS,
-        }
-    )
+    always = {"participation.availability": 1.0, "participation.held_out": 0}
+    return unwatched(experiment).replace({"rounds": NEVER, **always})
 
 
 def cohort_of(experiment: Experiment) -> int:
