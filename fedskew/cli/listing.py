@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import sys
 from collections.abc import Mapping
+from dataclasses import MISSING
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from engine.base.declared import declared
 from engine.base.errors import nearest, require
 from engine.experiment import CHOICES
 from engine.record.run_folder import BREAKS_PRIVACY
@@ -67,9 +68,9 @@ def _entries(what: str) -> list[dict[str, Any]]:
 def _choices(section: str) -> list[dict[str, Any]]:
     found = []
     for name, cls in CHOICES[section].items():
-        fields = {field.name: _default(field) for field in dataclasses.fields(cls)}
+        fields = {name: REQUIRED if one.default is MISSING else one.default for name, one in declared(cls).items()}
         mark = f" ({BREAKS_PRIVACY})" if getattr(cls, "breaks_privacy", False) else ""
-        found.append({"name": name, "fields": fields, "about": _first_sentence(cls) + mark})
+        found.append({"name": name, "fields": fields, "about": said_of(cls) + mark})
     offered = CHOICES[section].offered()
     return found + [{"name": name, "fields": {}, "about": f"of the package {offered[name]}"} for name in offered]
 
@@ -93,13 +94,9 @@ def _trials(named: NamedSweep) -> int:
     return settings * len(sweep.seeds)
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
-    if field.default is not dataclasses.MISSING:
-        return field.default
-    return field.default_factory() if field.default_factory is not dataclasses.MISSING else REQUIRED
-
-
-def _first_sentence(cls: type) -> str:
-    own = cls.__doc__ if cls.__doc__ and not cls.__doc__.startswith(f"{cls.__name__}(") else None
-    text = own or inspect.getdoc(sys.modules[cls.__module__]) or ""
+def said_of(choice: type) -> str:
+    """Return the first paragraph on a choice: of its class, or else of its module."""
+    said = choice.__doc__ or ""
+    own = "" if said.startswith(f"{choice.__name__}(") else said  # dataclass makes one of the fields
+    text = own or inspect.getdoc(sys.modules[choice.__module__]) or ""
     return " ".join(text.split("\n\n")[0].split())

@@ -17,6 +17,7 @@ from engine.base.declared import Declared, declared
 from engine.base.registry import Registry
 from engine.experiment import CHOICES, SECTIONS, Experiment
 from engine.experiment.dotted_keys import SYMBOLS
+from fedskew.cli.listing import said_of
 from fedskew.cli.output import json_wanted, plain, print_json
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -71,7 +72,7 @@ def _choices(section: str, registry: Registry) -> Iterator[tuple[str, dict[str, 
             f"{section}.{name}",
             {
                 "type": "object",
-                "description": _first_paragraph(choice.__doc__ or ""),
+                "description": said_of(choice),
                 "properties": {"name": {"const": name}, **properties},
                 "required": ["name", *(field.name for field in fields.values() if field.default is MISSING)],
                 "additionalProperties": False,
@@ -107,9 +108,5 @@ def _without_titles(value: Any) -> Any:
         return value
     kept = {key: _without_titles(one) for key, one in value.items() if key != "title" or isinstance(one, dict)}
     if isinstance(kept.get("description"), str):
-        kept["description"] = _first_paragraph(kept["description"])
+        kept["description"] = " ".join(kept["description"].split("\n\n")[0].split())
     return kept
-
-
-def _first_paragraph(text: str) -> str:
-    return " ".join(text.split("\n\n")[0].split())
