@@ -7,6 +7,7 @@ starts one; the only connection made is to a Ray that is named by ``RAY_ADDRESS`
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import platform
 import shutil
@@ -25,6 +26,7 @@ from packaging.specifiers import SpecifierSet
 from rich.text import Text
 
 import engine
+from engine.base.declared import declared
 from engine.base.devices import cards, cores, cpu_name, memory
 from engine.base.errors import ConfigError, DataError, one_line
 from engine.base.opening import read_text
@@ -50,9 +52,9 @@ class Finding:
     """A line of the report; ``repair`` is in the text."""
 
     mark: Literal["ok", "warn", "wrong"]
-    topic: str
     name: str
     text: str
+    topic: str = ""  # whose check it is of
 
 
 def doctor_command() -> None:
@@ -68,15 +70,11 @@ def doctor_command() -> None:
 
 def _show(findings: Sequence[Finding], wrong: int) -> None:
     out, width = plain_console(), max(len(finding.name) for finding in findings)
-    topic = ""
-    for finding in findings:
-        if finding.topic != topic:
-            topic = finding.topic
-            out.print(topic, style="bold", highlight=False)
-        line = Text.assemble(
-            "  ", (f"{finding.mark:<5}", STYLES[finding.mark]), f"  {finding.name:<{width}}  {finding.text}"
-        )
-        out.print(line, soft_wrap=True, highlight=False)
+    for topic, some in itertools.groupby(findings, lambda finding: finding.topic):
+        out.print(topic, style="bold", highlight=False)
+        for mark, name, text in ((one.mark, one.name, one.text) for one in some):
+            line = Text.assemble("  ", (f"{mark:<5}", STYLES[mark]), f"  {name:<{width}}  {text}")
+            out.print(line, soft_wrap=True, highlight=False)
     out.print({0: "nothing is wrong", 1: "one thing is wrong"}.get(wrong, f"{wrong} things are wrong"), highlight=False)
 
 
@@ -91,10 +89,10 @@ def examine() -> Iterator[Finding]:
     }
     for topic, check in checks.items():
         try:
-            yield from check()
+            found = check()
         except Exception as error:
-            sentence = one_line(f"cannot be checked ({type(error).__name__}: {error})")
-            yield Finding("wrong", topic, topic, sentence)
+            found = [Finding("wrong", topic, one_line(f"cannot be checked ({type(error).__name__}: {error})"))]
+        yield from (dataclasses.replace(one, topic=topic) for one in found)
 
 
 # --- what is installed --------------------------------------------------------------------------------------
@@ -106,7 +104,7 @@ def check_installed() -> list[Finding]:
     needs = [Requirement(text) for text in metadata.requires("fedskew") or ()]
     wanted = [need for need in needs if need.marker is None or need.marker.evaluate({"extra": EXTRA})]
     return [
-        Finding("ok", "installed", "fedskew", f"{engine.__version__}, in {Path(engine.__file__).parent}"),
+        Finding("ok", "fedskew", f"{engine.__version__}, in {Path(engine.__file__).parent}"),
         check_version("Python", platform.python_version(), python),
         *(check_version(one.name, installed(one.name), str(one.specifier), one.marker is not None) for one in wanted),
         *check_pair(installed("torch"), installed("torchvision")),
@@ -118,12 +116,11 @@ def check_version(name: str, there: str | None, tested: str, optional: bool = Fa
     repair = f"pip install '{name}{tested}'"
     if there is None:
         if optional:
-            text = f"not installed; only the extra {EXTRA!r} needs it: {repair}"
-            return Finding("ok", "installed", name, text)
-        return Finding("wrong", "installed", name, f"is missing; {repair}")
+            return Finding("ok", name, f"not installed; only the extra {EXTRA!r} needs it: {repair}")
+        return Finding("wrong", name, f"is missing; {repair}")
     if not SpecifierSet(tested).contains(there, prereleases=True):
-        return Finding("wrong", "installed", name, f"{there} is outside of the range {tested}; {repair}")
-    return Finding("ok", "installed", name, f"{there} ({tested})")
+        return Finding("wrong", name, f"{there} is outside of the range {tested}; {repair}")
+    return Finding("ok", name, f"{there} ({tested})")
 
 
 def check_pair(torch_version: str | None, torchvision_version: str | None) -> list[Finding]:
@@ -134,9 +131,8 @@ def check_pair(torch_version: str | None, torchvision_version: str | None) -> li
     built_for = next((need.specifier for need in needs if need.name == "torch"), SpecifierSet())
     if built_for.contains(torch_version, prereleases=True):
         return []
-    repair = "install both from the same place, at once"
-    text = f"is built for torch{built_for}, not {torch_version}; {repair}"
-    return [Finding("wrong", "installed", "torchvision", text)]
+    text = f"is built for torch{built_for}, not {torch_version}; install both from the same place, at once"
+    return [Finding("wrong", "torchvision", text)]
 
 
 def installed(name: str) -> str | None:
@@ -155,8 +151,8 @@ def check_machine() -> list[Finding]:
     there, all_of_them = cores(), os.cpu_count() or 1
     of = "" if there == all_of_them else f" of {all_of_them}"
     return [
-        Finding("ok", "machine", "cores", f"{there}{of}; up to {min(there, MOST)} workers in one process"),
-        Finding("ok", "machine", "memory", f"{memory('cpu') / GB:.1f} GB"),
+        Finding("ok", "cores", f"{there}{of}; up to {min(there, MOST)} workers in one process"),
+        Finding("ok", "memory", f"{memory('cpu') / GB:.1f} GB"),
         *check_cards(),
         check_kernels(torch.backends.cpu.get_cpu_capability()),
         check_settings(settings(os.environ)),
@@ -170,13 +166,13 @@ def check_cards(driver: Path = Path("/proc/driver/nvidia/version")) -> list[Find
         usable = cards()
     if usable:
         lines = [f"{name}, {size / GB:.1f} GB" for name, size in usable]
-        return [Finding("ok", "machine", f"card {number}", line) for number, line in enumerate(lines)]
+        return [Finding("ok", f"card {number}", line) for number, line in enumerate(lines)]
     if not driver.exists():
-        return [Finding("ok", "machine", "cards", "none; everything is computed on the CPU")]
+        return [Finding("ok", "cards", "none; everything is computed on the CPU")]
     reason = one_line(str(given[0].message)) if given else "no card is visible to this process"
     if torch.version.cuda is None:
         reason = "this torch is built without CUDA; install one that has it"
-    return [Finding("warn", "machine", "cards", f"there is an NVIDIA driver, but torch can use no card: {reason}")]
+    return [Finding("warn", "cards", f"there is an NVIDIA driver, but torch can use no card: {reason}")]
 
 
 def check_kernels(capability: str) -> Finding:
@@ -185,15 +181,15 @@ def check_kernels(capability: str) -> Finding:
     has = ", ".join(name for name, there in libraries.items() if there) or "neither MKL nor oneDNN"
     text = f"{capability}, with {has}, on {cpu_name()}"
     if capability in ("DEFAULT", "NO AVX"):
-        return Finding("warn", "machine", "arithmetic", f"{text}; without vector instructions: slow, and other bits")
-    return Finding("ok", "machine", "arithmetic", f"{text} (bits are those of this capability)")
+        return Finding("warn", "arithmetic", f"{text}; without vector instructions: slow, and other bits")
+    return Finding("ok", "arithmetic", f"{text} (bits are those of this capability)")
 
 
 def check_settings(steering: str) -> Finding:
     """Check whether variables or flags of torch steer the libraries that compute: bits are then of those as well."""
     if steering == NOTHING:
-        return Finding("ok", "machine", "settings", "no variable or flag steers the libraries that compute")
-    return Finding("warn", "machine", "settings", f"{steering}: perhaps other bits, and stored rounds of their own")
+        return Finding("ok", "settings", "no variable or flag steers the libraries that compute")
+    return Finding("warn", "settings", f"{steering}: perhaps other bits, and stored rounds of their own")
 
 
 def check_ray(patience: float = 2.0) -> list[Finding]:
@@ -203,14 +199,14 @@ def check_ray(patience: float = 2.0) -> list[Finding]:
     if given in ("", "local"):
         beside = f"; the one at {running} is used with --address auto" if running and answers(running, patience) else ""
         text = f"a run with actors starts one here, with {cores()} CPUs, on loopback alone{beside}"
-        return [Finding("ok", "Ray", "Ray", text), *check_shared_memory()]
+        return [Finding("ok", "Ray", text), *check_shared_memory()]
     repair = "unset RAY_ADDRESS, or start that Ray"
     address = running if given == "auto" else given.removeprefix("ray://")
     if address is None:
-        return [Finding("wrong", "Ray", "Ray", f"RAY_ADDRESS={given}: no 'ray start' has begun one here; {repair}")]
+        return [Finding("wrong", "Ray", f"RAY_ADDRESS={given}: no 'ray start' has begun one here; {repair}")]
     if not answers(address, patience):
-        return [Finding("wrong", "Ray", "Ray", f"RAY_ADDRESS={one_line(given)}: nothing answers there; {repair}")]
-    return [Finding("ok", "Ray", "Ray", f"RAY_ADDRESS={given} answers; a run with actors uses it")]
+        return [Finding("wrong", "Ray", f"RAY_ADDRESS={one_line(given)}: nothing answers there; {repair}")]
+    return [Finding("ok", "Ray", f"RAY_ADDRESS={given} answers; a run with actors uses it")]
 
 
 def current_cluster() -> str | None:
@@ -239,9 +235,9 @@ def check_shared_memory(folder: Path = Path("/dev/shm")) -> list[Finding]:
     wanted = min(0.3 * memory("cpu"), RAY_STORE)  # Ray's default share
     if not folder.is_dir() or shutil.disk_usage(folder).total >= wanted:
         return []
-    size = shutil.disk_usage(folder).total / GB
-    text = f"{folder} has {size:.1f} GB and Ray wants {wanted / GB:.1f}: it takes {tempfile.gettempdir()}, slower"
-    return [Finding("warn", "Ray", "shared memory", f"{text}; in a container set --shm-size")]
+    size, instead = shutil.disk_usage(folder).total / GB, tempfile.gettempdir()
+    text = f"{folder} has {size:.1f} GB and Ray wants {wanted / GB:.1f}: it takes {instead}, slower"
+    return [Finding("warn", "shared memory", f"{text}; in a container set --shm-size")]
 
 
 # --- where files go -----------------------------------------------------------------------------------------
@@ -262,10 +258,10 @@ def check_folder(name: str, folder: Path, least: float, more: str = "") -> Findi
     try:
         check_writable(folder, name)
     except ConfigError as error:
-        return Finding("wrong", "folders", name, f"{folder.absolute()} {error.rule}")
+        return Finding("wrong", name, f"{folder.absolute()} {error.rule}")
     free = shutil.disk_usage(nearest_existing(folder)).free / GB
     text = f"{folder.absolute()}, {free:.1f} GB free{more}"
-    return Finding("ok" if free >= least else "warn", "folders", name, text)
+    return Finding("ok" if free >= least else "warn", name, text)
 
 
 # --- data sets ----------------------------------------------------------------------------------------------
@@ -278,16 +274,15 @@ def check_data_sets() -> list[Finding]:
 
 def check_data_set(name: str, choice: type[Any]) -> Finding:
     """Check one data set; one that is missing is wrong only if it is a part of this package."""
-    root = {field.name: field for field in dataclasses.fields(choice)}.get("root")
+    root = declared(choice).get("root")
     if root is not None and root.default is dataclasses.MISSING:
-        return Finding("ok", "data sets", name, "your own images: give their folder as data.root")
+        return Finding("ok", name, "your own images: give their folder as data.root")
     try:
         folder = choice().folder()
     except DataError as error:
         if choice.downloads:
-            text = f"not here yet; the first run downloads it into {cache_folder()}"
-            return Finding("ok", "data sets", name, text)
-        return Finding("wrong" if root is None else "warn", "data sets", name, str(error))
+            return Finding("ok", name, f"not here yet; the first run downloads it into {cache_folder()}")
+        return Finding("wrong" if root is None else "warn", name, str(error))
     except OSError as error:
-        return Finding("wrong", "data sets", name, one_line(f"cannot be looked for ({error})"))
-    return Finding("ok", "data sets", name, "drawn, without files" if folder is None else str(folder))
+        return Finding("wrong", name, one_line(f"cannot be looked for ({error})"))
+    return Finding("ok", name, "drawn, without files" if folder is None else str(folder))
