@@ -314,7 +314,7 @@ def ended(folder: Path) -> int:
 
 def export(folder: Path, server: Server) -> None:
     """Export a sweep to the server by the command."""
-    words = [sys.executable, "-m", "fedskew.cli.main", "export", str(folder), "--to", "mlflow", "--uri", server.uri]
+    words = [sys.executable, "-m", "fedskew.cli.main", "export", str(folder), "--to", f"mlflow:{server.uri}"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr)

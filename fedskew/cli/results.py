@@ -236,14 +236,18 @@ def cite_command(folder: Folder) -> None:
 
 def export_command(
     folder: Folder,
-    to: Annotated[str, typer.Option("--to", help="mlflow | tensorboard | wandb | csv | parquet")],
-    uri: Annotated[str | None, typer.Option(help="of MLflow's server or store")] = None,
-    out: Annotated[Path | None, typer.Option(help="a folder to write to; none: one beside the run's")] = None,
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND[:PLACE]",
+            help="mlflow | tensorboard | wandb | csv | parquet, and a folder or MLflow's URI; none: beside the run's",
+        ),
+    ],
 ) -> None:
     """Bring results to a tracker or into files; what is there already is not added again."""
-    require(uri is None or out is None, "--uri", uri, "and --out both name a place", "give one of them")
     from fedskew.trackers.exporting import exported
 
-    done = exported(folder, to, uri or (str(out) if out else None))
+    kind, _, place = to.partition(":")
+    done = exported(folder, kind, place or None)
     say(f"exported   {done.place}: {done.summary}")
-    print_json({"folder": folder, "to": to, "place": done.place, "new": done.new})
+    print_json({"folder": folder, "to": kind, "place": done.place, "new": done.new})

@@ -37,7 +37,7 @@ def exported(folder: Path, kind: str, place: str | None = None) -> Exported:
         paths = write_tables(folder, kind, out)
         return Exported(str(out), ", ".join(path.name for path in paths), len(paths))
     target = Target(kind, place or default_place(kind, folder))
-    target.check("--out", folder)
+    target.check("--to", folder)
     tracker = None
     try:
         tracker = target.open()

@@ -44,10 +44,6 @@ class Target:
     def __str__(self) -> str:
         return f"{self.kind}:{without_password(self.place)}"
 
-    @property
-    def is_folder(self) -> bool:
-        return "://" not in self.place and self.place != "databricks"
-
     def open(self) -> Tracker:
         """Import the tracker's library and reach its store; the errors are the library's own."""
         if self.kind == "mlflow":
@@ -66,7 +62,8 @@ class Target:
         """Refuse a library that is not installed, and a place in the folder itself, which holds what is its own."""
         if find_spec(self.kind) is None:
             raise ConfigError(option, self.kind, "is not installed", f"pip install 'fedskew[{self.kind}]'")
-        if folder is not None and self.is_folder:
+        is_folder = "://" not in self.place and self.place != "databricks"
+        if folder is not None and is_folder:
             place = Path(self.place).resolve()
             inside = folder.resolve() in (place, *place.parents)
             require(not inside, option, self.place, f"lies in {folder}", "name a folder beside it")
@@ -158,9 +155,7 @@ class _Thread:
         return logging.INFO, f"tracked    {self._target}: {points:,} numbers, runs: {records:,}"
 
     def _repair(self) -> str:
-        place = without_password(self._target.place)
-        option = "--out" if self._target.is_folder else "--uri"
-        words = ["fedskew", "export", str(self._folder), "--to", self._target.kind, option, place]
+        words = ["fedskew", "export", str(self._folder), "--to", str(self._target)]
         return f"{shlex.join(words)} makes it whole"
 
     def _follow(self) -> None:

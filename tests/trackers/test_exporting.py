@@ -46,12 +46,11 @@ def test_what_cannot_be_exported_is_said(
     for words, told in (
         ((run, "--to", "mlfow"), "did you mean 'mlflow'?"),
         ((str(tmp_path), "--to", "csv"), "is neither a run nor a sweep"),
-        ((run, "--to", "csv", "--out", "a", "--uri", "b"), "both name a place"),
-        ((run, "--to", "tensorboard", "--out", f"{run}/tb"), "lies in"),
-        ((run, "--to", "mlflow", "--uri", "http://me:secret@x"), "mlflow:http://x cannot be reached or written (Zero"),
+        ((run, "--to", f"tensorboard:{run}/tb"), "lies in"),
+        ((run, "--to", "mlflow:http://me:secret@x"), "mlflow:http://x cannot be reached or written (Zero"),
     ):
-        if words[2] in ("tensorboard", "mlflow"):
-            pytest.importorskip(words[2])
+        if (kind := words[2].partition(":")[0]) in ("tensorboard", "mlflow"):
+            pytest.importorskip(kind)
         code, _, err = call("export", *words)
         assert code == 2 and told in err and "Traceback" not in err and "secret" not in err, words
     monkeypatch.setattr("fedskew.trackers.tracking.find_spec", lambda name: None)

@@ -118,7 +118,7 @@ def test_a_tracker_that_fails_costs_a_line(tmp_path: Path, monkeypatch: pytest.M
     (line,) = lines
     assert line.startswith("WARNING tracker mlflow:http://127.0.0.1:9 ") and "secret" not in line
     assert {"fails": "lacks numbers (ConnectionError: ", "hangs": "was not done in time"}[what] in line
-    assert line.endswith(f"fedskew export {run} --to mlflow --uri http://127.0.0.1:9 makes it whole")
+    assert line.endswith(f"fedskew export {run} --to mlflow:http://127.0.0.1:9 makes it whole")
 
 
 def test_an_error_of_the_run_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +145,7 @@ def test_the_weights_are_those_without_a_tracker(
     assert "tracked    tensorboard:tb" in err and "lacks" in err and "makes it whole" in err
     code, _, err = call(*words, "--out", "none", "--track", "tensorboard:none/tb")
     assert code == 2 and "lies in none" in err and not (tmp_path / "none").exists()
-    code, _, err = call("export", "told", "--to", "tensorboard", "--out", "tb")
+    code, _, err = call("export", "told", "--to", "tensorboard:tb")
     assert code == 0 and ": 0 new numbers" in err
 
 
