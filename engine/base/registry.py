@@ -176,11 +176,12 @@ class Registry(dict[str, type]):
 
     def taken(self, value: object) -> Any:
         """Return an instance as it is, if its class is known here; raises :class:`ConfigError` with what would be."""
+        if type(value) in self.values():
+            return value
         for name, offer in plugins.offered(self.section).items():
             if offer.value == _place(type(value)):  # of an installed package, by a name that nobody has asked for yet
                 self.find(name)
-        if type(value) in self.values():
-            return value
+                return value
         section, repair = self.section, f"{self.section}.name=..."
         rule = "must be a name with fields"
         if isinstance(value, self.kind):
