@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ class Listener:
         self.records.append(record)
         return Progress()
 
-    def log(self, record: Record, points: list[Point], progress: Progress) -> None:
+    def log(self, record: Record, points: Sequence[Point], progress: Progress) -> None:
         self.points.setdefault(record.name, []).extend(points)
 
     def end(self, record: Record, end: End, progress: Progress) -> None:
