@@ -50,7 +50,7 @@ def test_cells_are_methods_by_tasks(board: Board, swept: Path) -> None:
         own = trials[(trials["mu"] == (0.0, 0.1)[row]) & (trials["alpha"] == (0.05, 0.5)[column])].dropna(
             subset=["accuracy"]
         )
-        assert [run.trial for run in cell.runs] == own["trial"].tolist()
+        assert [run.name for run in cell.runs] == own["trial"].tolist()
         assert cell.mean == pytest.approx(own["accuracy"].mean())
         assert (cell.low, cell.high) == interval(own["accuracy"].tolist())
     assert [len(cell.runs) for cell in board.cells.values()] == [3, 3, 3, 2]

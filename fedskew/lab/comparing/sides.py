@@ -20,6 +20,7 @@ from engine.base.opening import read_bytes
 from engine.experiment.execution import IDENTITY
 from engine.record.metrics import REPORTED
 from engine.results.coverage import named
+from engine.results.facts import Facts
 from engine.results.results import Results, check_metric
 from engine.results.settings import key, label, setting_label
 from engine.results.statistics import CONFIDENCE
@@ -91,10 +92,11 @@ def leaves(values: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, An
 class Trial:
     """A trial that has an experiment."""
 
+    source: str  # the folder that it is of, as it was named
     name: str
     row: Mapping[str, Any]  # of the trials table
     keys: Mapping[str, Any]
-    versions: Mapping[str, str]
+    facts: Facts
     setting: str  # readable
     folder: Path
 
@@ -202,11 +204,11 @@ def compare(folders: Mapping[str, Results], metrics: Sequence[str] = ()) -> Comp
         made, told = _pairs(first, side, within, chosen, looks)
         pairs += made
         unpaired += told
-    versions = sorted({name for side in sides for trial in side.trials for name in trial.versions})
+    versions = sorted({name for side in sides for trial in side.trials for name in trial.facts.versions})
     return Comparison(
         sides=tuple(sides),
         config=_differing(names, [[trial.keys for trial in side.trials] for side in sides]),
-        versions=_differing(versions, [[trial.versions for trial in side.trials] for side in sides]),
+        versions=_differing(versions, [[trial.facts.versions for trial in side.trials] for side in sides]),
         pairs=tuple(pairs),
         unpaired=tuple(dict.fromkeys(unpaired)),
         interval=INTERVALS[looks],
@@ -245,18 +247,24 @@ def _joined(group: Sequence[Side]) -> Side:
     return Side(name, trials, group[0].metric, group[0].looks, tuple(told for side in group for told in side.lost))
 
 
-def _side(source: str, results: Results) -> Side:
-    axes = [axis.name for axis in results.axes]
-    trials, lost = [], []
+def trials_of(source: str, results: Results) -> list[Trial]:
+    """Return the trials of a folder whose experiments can be read."""
     rows = results.trials.to_dict("records")
     whole = {row["trial"] for row in rows if row["status"] != "damaged"}
     keys_of = keys_of_trials({name: one.values for name, one in results.facts.items() if name in whole})
+    found = []
     for row in rows:
-        facts, keys = results.facts.get(row["trial"]), keys_of.get(row["trial"])
-        if facts is not None and keys is not None:
-            setting = setting_label({name: row[name] for name in axes})
+        if (name := row["trial"]) in keys_of:
+            setting = setting_label({axis.name: row[axis.name] for axis in results.axes})
             folder = results.path / row["folder"]
-            trials.append(Trial(row["trial"], row, keys, facts.versions, setting, folder))
+            found.append(Trial(source, name, row, keys_of[name], results.facts[name], setting, folder))
+    return found
+
+
+def _side(source: str, results: Results) -> Side:
+    trials, lost = trials_of(source, results), []
+    rows = results.trials.to_dict("records")
+    for row in rows:
         if row["status"] in ("failed", "stopped", "damaged"):
             lost.append(f"trial {row['trial']} of {source} is {row['status']} ({row['reason']})")
     for status in ("running", "missing"):

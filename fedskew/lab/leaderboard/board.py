@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.base.errors import RunFolderError, require
-from engine.record import parts
 from engine.results.results import Results, check_metric, larger_is_better
 from engine.results.settings import key, label, names_oracle
-from fedskew.lab.comparing.intervals import difference, interval, student
+from fedskew.lab.comparing.intervals import difference, interval
 from fedskew.lab.comparing.ranks import Ranks, ranked
-from fedskew.lab.comparing.sides import keys_of_trials
+from fedskew.lab.comparing.sides import Trial, trials_of
 
 METHOD = ("algorithm", "local", "stages")  # sections of the keys of a row; all other keys are of the task
 LEVEL = 0.95
@@ -26,32 +25,23 @@ FEWEST_TASKS = 2  # for ranks; with two of them none are told apart
 
 
 @dataclass(frozen=True)
-class Repetition:
-    """One run of a cell."""
-
-    seed: int
-    value: float
-    source: str
-    trial: str
-    experiment: str  # 12 hex digits
-    code: str  # 16 hex digits, or "unknown"
-    weights: str  # SHA-256
-    values: Mapping[str, Any]  # the experiment as data
-    needs: parts.Needs  # beside fedskew, to be computed again
-
-
-@dataclass(frozen=True)
 class Cell:
     """The runs of a method at a task, by seed."""
 
-    runs: tuple[Repetition, ...]
+    runs: tuple[Trial, ...]
+    values: tuple[float, ...]  # of the runs
     low: float  # t interval of the mean; NaN of a single seed
     high: float
     best: bool  # of its column, or not told from the best by the interval of their paired difference
 
     @property
     def mean(self) -> float:
-        return math.fsum(run.value for run in self.runs) / len(self.runs)
+        return math.fsum(self.values) / len(self.values)
+
+    @property
+    def breaks_privacy(self) -> bool:
+        """Whether an oracle, which no client would join, is a part of its runs."""
+        return any(names_oracle(run.facts.values) for run in self.runs)
 
 
 @dataclass(frozen=True)
@@ -77,16 +67,24 @@ def board_of(folders: Mapping[str, Results], metric: str | None = None) -> Board
         check_metric(results, metric)
     placed, left_out = _trials(folders, metric)
     require(bool(placed), "folders", ", ".join(folders), f"have no finished trial with a {metric}", "name others")
-    rows = _grouped((method for method, _, _ in placed), _method_label)
-    columns = _grouped((task for _, task, _ in placed), _task_label)
-    places: dict[tuple[int, int], list[Repetition]] = {}
+    halves = [
+        [
+            {name: run.keys[name] for name in run.keys if (name.partition(".")[0] in METHOD) is of_method}
+            for run in placed
+        ]
+        for of_method in (True, False)
+    ]
+    rows, columns = _grouped(halves[0], _method_label), _grouped(halves[1], _task_label)
     row_of, column_of = ({one: number for number, one in enumerate(each)} for each in (rows, columns))
-    for method, task, run in placed:
+    places: dict[tuple[int, int], list[Trial]] = {}
+    for method, task, run in zip(*halves, placed, strict=True):
         places.setdefault((row_of[key(method)], column_of[key(task)]), []).append(run)
-    runs = {place: tuple(sorted(several, key=lambda run: run.seed)) for place, several in places.items()}
-    larger = larger_is_better(first, metric)
-    best = _best(runs, larger)
-    cells = {place: _cell(several, place in best) for place, several in runs.items()}
+    larger, cells = larger_is_better(first, metric), dict[tuple[int, int], Cell]()
+    for place, several in places.items():
+        runs = tuple(sorted(several, key=lambda run: run.row["seed"]))
+        values = tuple(float(run.row[metric]) for run in runs)
+        cells[place] = Cell(runs, values, *interval(values, LEVEL), best=False)
+    cells |= {place: replace(cells[place], best=True) for place in _best(cells, larger)}
     methods, tasks = tuple(rows.values()), tuple(columns.values())
     means = [
         [cells[row, column].mean if (row, column) in cells else math.nan for row in range(len(methods))]
@@ -95,44 +93,30 @@ def board_of(folders: Mapping[str, Results], metric: str | None = None) -> Board
     return Board(metric, methods, tasks, cells, tuple(left_out), ranked(methods, tasks, means, larger, FEWEST_TASKS))
 
 
-# --- trials ---------------------------------------------------------------------------------------------
-
-
-def _trials(folders: Mapping[str, Results], metric: str) -> tuple[list[tuple[Any, Any, Repetition]], list[str]]:
-    """Return method, task and run of each finished trial, every computation once."""
-    placed, left_out = [], list[str]()
-    known: dict[str, Repetition] = {}
+def _trials(folders: Mapping[str, Results], metric: str) -> tuple[list[Trial], list[str]]:
+    """Return the finished trials that have the metric, every computation once, and what is left out."""
+    known, left_out = dict[str, Trial](), list[str]()
     for source, results in folders.items():
-        others = 0
-        ended = set(results.trials.loc[results.trials["status"] == "finished", "trial"])
-        keys_of = keys_of_trials({name: one.values for name, one in results.facts.items() if name in ended})
-        for row in results.trials.to_dict("records"):
-            facts, value = results.facts.get(row["trial"]), float(row[metric])
-            if row["status"] != "finished" or facts is None or facts.experiment is None or not math.isfinite(value):
-                others += 1
+        others = len(results.trials)
+        for run in trials_of(source, results):
+            if not run.finished or run.facts.experiment is None or not math.isfinite(run.row[metric]):
                 continue
-            identity = (str(row["trial"]), facts.experiment, facts.code or "unknown", str(row["weights_sha256"]))
-            needs = parts.needs([results.path / row["folder"]])
-            run = Repetition(int(row["seed"]), value, source, *identity, values=facts.values, needs=needs)
-            same = known.setdefault(run.experiment, run)
+            others -= 1
+            same = known.setdefault(run.facts.experiment, run)
             if same is not run:
                 left_out += _of_double(same, run)
-                continue
-            keys = keys_of[row["trial"]]
-            method = {name: one for name, one in keys.items() if name.partition(".")[0] in METHOD}
-            placed.append((method, {name: one for name, one in keys.items() if name not in method}, run))
         if others:
             count = f"{others} of {len(results.trials)} trials"
             left_out.append(f"{count} of {source} have not finished, or have no {metric}")
-    return placed, left_out
+    return list(known.values()), left_out
 
 
-def _of_double(first: Repetition, second: Repetition) -> list[str]:
+def _of_double(first: Trial, second: Trial) -> list[str]:
     """Say that an experiment was computed twice with other bits; :class:`RunFolderError` if by one code."""
-    places = f"{first.source}:{first.trial} and {second.source}:{second.trial}"
-    if first.weights == second.weights:
+    places = f"{first.source}:{first.name} and {second.source}:{second.name}"
+    if first.row["weights_sha256"] == second.row["weights_sha256"]:
         return []
-    if first.code == second.code:
+    if first.facts.code == second.facts.code:
         rule = "are one experiment by one code with other bits; find out which is right, and leave the other away"
         raise RunFolderError(f"{places} {rule}")
     return [f"{places} are one experiment by two codes with other bits; the first is in the table"]
@@ -170,30 +154,20 @@ def _task_label(group: Mapping[str, Any], said: Sequence[str]) -> str:
     return ", ".join([str(group["data.name"]), *rest])
 
 
-def breaks_privacy(cell: Cell) -> bool:
-    """Return whether an oracle, which no client would join, is a part of the cell's runs."""
-    return any(names_oracle(run.values) for run in cell.runs)
-
-
-# --- figures --------------------------------------------------------------------------------------------
-
-
-def _cell(runs: tuple[Repetition, ...], best: bool) -> Cell:
-    low, high = interval([run.value for run in runs], LEVEL, student)
-    return Cell(runs, low, high, best)
-
-
-def _best(cells: Mapping[tuple[int, int], Sequence[Repetition]], larger: bool) -> set[tuple[int, int]]:
+def _best(cells: Mapping[tuple[int, int], Cell], larger: bool) -> set[tuple[int, int]]:
     """Return the best cell of each column, and those whose paired interval of the difference from it contains 0."""
-    best_places: set[tuple[int, int]] = set()
+    found: set[tuple[int, int]] = set()
     for column in {column for _, column in cells}:
         places = [place for place in cells if place[1] == column]
-        means = {place: math.fsum(run.value for run in cells[place]) / len(cells[place]) for place in places}
-        best = (max if larger else min)(places, key=lambda place: means[place])
-        values = {run.seed: run.value for run in cells[best]}
+        best = (max if larger else min)(places, key=lambda place: cells[place].mean)
+        values = _by_seed(cells[best])
         for place in places:
-            pairs = [run.value - values[run.seed] for run in cells[place] if run.seed in values]
+            pairs = [value - values[seed] for seed, value in _by_seed(cells[place]).items() if seed in values]
             figures = difference(pairs)
             if place == best or figures.low <= 0 <= figures.high:
-                best_places.add(place)
-    return best_places
+                found.add(place)
+    return found
+
+
+def _by_seed(cell: Cell) -> dict[int, float]:
+    return {run.row["seed"]: value for run, value in zip(cell.runs, cell.values, strict=True)}

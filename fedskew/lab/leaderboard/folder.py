@@ -16,10 +16,13 @@ import yaml
 
 from engine.base.errors import ConfigError
 from engine.base.files import refuse_links, write_atomically
+from engine.record import parts
+from engine.record.numerics import UNKNOWN
 from engine.record.run_folder import BREAKS_PRIVACY
 from engine.results.results import Results
 from fedskew.lab.comparing.ranks import Ranks
-from fedskew.lab.leaderboard.board import Board, Cell, Repetition, board_of, breaks_privacy
+from fedskew.lab.comparing.sides import Trial
+from fedskew.lab.leaderboard.board import Board, Cell, board_of
 from fedskew.lab.pages import render, text_table
 from fedskew.lab.pages.tables import ranks_table
 from fedskew.lab.quantities import Quantity, quantity
@@ -33,10 +36,7 @@ def write(folders: Mapping[str, Results], out: Path, metric: str | None = None) 
     """Write the leaderboard of the folders into ``out``; the path of the page."""
     board = board_of(folders, metric)
     runs = [run for cell in board.cells.values() for run in cell.runs]
-    files = {
-        f"{CONFIGS}/{run.experiment}.yaml": yaml.safe_dump(dict(run.values), sort_keys=False, allow_unicode=True)
-        for run in runs
-    }
+    files = {_config(run): yaml.safe_dump(dict(run.facts.values), sort_keys=False, allow_unicode=True) for run in runs}
     files |= {DATA: _data(board), PAGE: _page(board, folders)}
     try:
         (out / CONFIGS).mkdir(parents=True, exist_ok=True)
@@ -48,16 +48,21 @@ def write(folders: Mapping[str, Results], out: Path, metric: str | None = None) 
     return out / PAGE
 
 
-def command(run: Repetition) -> str:
-    """Return the command that computes a run again, from the leaderboard's folder."""
-    return shlex.join(["fedskew", "run", f"{CONFIGS}/{run.experiment}.yaml", *run.needs.words])
+def _config(run: Trial) -> str:
+    return f"{CONFIGS}/{run.facts.experiment}.yaml"
 
 
-def _run(run: Repetition) -> dict[str, Any]:
-    """Return what JSON and page say of a run."""
-    names = ("seed", "value", "source", "trial", "experiment", "code", "weights")
-    again = {"config": f"{CONFIGS}/{run.experiment}.yaml", "command": command(run), "needs": list(run.needs.others)}
-    return {name: getattr(run, name) for name in names} | again
+def _runs(cell: Cell) -> list[dict[str, Any]]:
+    """Return what JSON and page say of a cell's runs; the command is to be typed in the leaderboard's folder."""
+    found = []
+    for run, value in zip(cell.runs, cell.values, strict=True):
+        needs = parts.needs([run.folder])
+        again = shlex.join(["fedskew", "run", _config(run), *needs.words])
+        about = {"seed": int(run.row["seed"]), "value": value, "source": run.source, "trial": run.name}
+        about |= {"experiment": run.facts.experiment, "code": run.facts.code or UNKNOWN}
+        about |= {"weights": str(run.row["weights_sha256"]), "config": _config(run), "command": again}
+        found.append(about | {"needs": list(needs.others)})
+    return found
 
 
 def _data(board: Board) -> str:
@@ -69,7 +74,7 @@ def _data(board: Board) -> str:
             "low": cell.low if math.isfinite(cell.low) else None,
             "high": cell.high if math.isfinite(cell.high) else None,
             "best": cell.best,
-            "runs": [_run(run) for run in cell.runs],
+            "runs": _runs(cell),
         }
         for (row, column), cell in sorted(board.cells.items())
     ]
@@ -123,6 +128,7 @@ def _shown(cell: Cell | None, measured: Quantity) -> dict[str, Any] | None:
     """Return what the page says of a cell."""
     if cell is None:
         return None
+    runs = _runs(cell)
     bounds = f"{measured.text(cell.low)} to {measured.text(cell.high)}" if math.isfinite(cell.low) else "no interval"
     return {
         "text": measured.text(cell.mean),
@@ -130,7 +136,7 @@ def _shown(cell: Cell | None, measured: Quantity) -> dict[str, Any] | None:
         "bounds": bounds,
         "seeds": counted(len(cell.runs), "seed"),
         "best": cell.best,
-        "mark": BREAKS_PRIVACY if breaks_privacy(cell) else "",
-        "codes": ", ".join(sorted({_UNKNOWN if run.code == "unknown" else run.code for run in cell.runs})),
-        "runs": [_run(run) | {"value": measured.text(run.value)} for run in cell.runs],
+        "mark": BREAKS_PRIVACY if cell.breaks_privacy else "",
+        "codes": ", ".join(sorted({_UNKNOWN if run["code"] == UNKNOWN else run["code"] for run in runs})),
+        "runs": [run | {"value": measured.text(run["value"])} for run in runs],
     }
