@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from annotated_types import Len
+from pydantic import TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
 from engine.base.errors import RunFolderError
 from engine.base.files import write_atomically
@@ -29,10 +33,10 @@ class TunedSide:
     """A side of the sweep, with its candidates from the best to the worst."""
 
     where: dict[str, Any]
-    candidates: tuple[Candidate, ...]
+    candidates: Annotated[tuple[Candidate, ...], Len(2)]
     seeds: tuple[int, ...]
     metric: str
-    rank: int = 0  # the candidate that the sweep's trials have: 1 is the second best, for sensitivity
+    rank: Literal[0, 1] = 0  # the candidate that the sweep's trials have: 1 is the second best, for sensitivity
 
     @property
     def chosen(self) -> Candidate:
@@ -60,7 +64,7 @@ def read(folder: Path) -> tuple[TunedSide, ...]:
         return ()
     try:
         return from_mappings(fields.load(path)["sides"])
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise RunFolderError(f"{path} cannot be read ({error}); delete it, and fedskew resume makes it anew") from None
 
 
@@ -69,25 +73,18 @@ def to_mappings(sides: Sequence[TunedSide]) -> list[dict[str, Any]]:
     return [asdict(side) for side in sides]
 
 
-def from_mappings(values: Iterable[Mapping[str, Any]]) -> tuple[TunedSide, ...]:
-    """Return what :func:`to_mappings` was given; raises ValueError, TypeError, KeyError or AttributeError."""
-    return tuple(map(_side, values))
+def from_mappings(values: Any) -> tuple[TunedSide, ...]:
+    """Return what :func:`to_mappings` was given; raises ValueError for anything else."""
+    try:
+        return TypeAdapter(tuple[TunedSide, ...]).validate_python(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
 def second_best(sides: Sequence[TunedSide]) -> tuple[TunedSide, ...]:
     """Return the same sides, each with its second best candidate."""
     return tuple(replace(side, rank=1) for side in sides)
-
-
-def _side(values: Mapping[str, Any]) -> TunedSide:
-    candidates = tuple(Candidate(dict(one["values"]), one["mean"]) for one in values["candidates"])
-    for one in candidates:
-        if one.mean is not None and not isinstance(one.mean, float | int):
-            raise ValueError(f"a mean is {one.mean!r}")
-    side = TunedSide(dict(values["where"]), candidates, tuple(values["seeds"]), str(values["metric"]), values["rank"])
-    if side.rank not in (0, 1) or len(candidates) < 2:
-        raise ValueError(f"its rank is {side.rank} of {len(candidates)}")
-    return side
 
 
 def _figure(mean: float | None) -> str:

@@ -278,7 +278,7 @@ def sealed(before: str, after: str) -> Callable[[str], str]:
         (sealed("  mode: max\n", ""), "has no 'mode'"),
         (sealed("  mode: max\n", "  mode: max\n  looks: twice\n"), "looked at 'twice'"),
         (sealed("  mode: max\n", "  mode: max\n  until_decided: [1]\n"), r"until_decided is \[1\]"),
-        (sealed("  mode: max\n", "  mode: max\n  searched: [{where: {}}]\n"), "has no 'candidates'"),
+        (sealed("  mode: max\n", "  mode: max\n  searched: [{where: {}}]\n"), "candidates: Field required"),
         (
             sealed("definition:\n", "search_seconds: long\ndefinition:\n"),
             "search_seconds: Input should be",
