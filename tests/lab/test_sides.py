@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def test_two_runs_are_compared_in_all_they_have(tmp_path: Path) -> None:
     assert (first["same"].equal_weights, first["same"].difference) == (1, 0.0)
     assert (first["other"].equal_weights, first["other"].equal_partitions) == (0, 0)
     assert {pair.metric for pair in found.pairs} >= {"accuracy", "last10_accuracy", "loss", "seconds", "floats_up"}
-    assert found.to_mapping()["pairs"][0]["low"] is None
+    assert math.isnan(found.pairs[0].low)
     apart = compared(one, far)
     assert not apart.pairs and apart.unpaired == ("no seed has finished in both (one: [0], far: [1])",)
 
@@ -132,7 +133,7 @@ def test_after_many_looks_there_is_no_p(tmp_path: Path) -> None:
     """Kills: a p of one look beside an interval of many."""
     one = make_sweep(tmp_path / "one", axes=(ALPHA,), rounds=2, client_rows=False)
     two = make_sweep(tmp_path / "two", axes=(ALPHA,), rounds=2, client_rows=False, looks="repeatedly")
-    assert all(pair["p"] is None and pair["p_holm"] is None for pair in compared(one, two).to_mapping()["pairs"])
+    assert all(math.isnan(pair.p) and math.isnan(pair.p_holm) for pair in compared(one, two).pairs)
 
 
 def test_sweeps_without_a_common_cell_say_what_is_apart(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from engine.results.claims import PaperTable, Published
 from engine.results.coverage import OTHERS
 from engine.results.results import Group, Results, averaged_axes, grouped, larger_is_better
 from engine.results.settings import key, matches, setting_frame, setting_label
-from engine.results.statistics import CONFIDENCE, summarise
+from engine.results.statistics import CONFIDENCE, finite, mean, summarise
 from fedskew.lab.comparing.intervals import INTERVAL_RULES, difference, holm
 
 
@@ -72,8 +72,9 @@ def comparisons(results: Results, layout: PaperTable) -> pd.DataFrame:
     sign = 1 if larger_is_better(results, layout.metric) else -1
     rows = []
     for groups in columns.values():
-        scored = [(sign * mean, group) for group in groups if math.isfinite(mean := _mean(group))]
-        base = max(scored, key=lambda pair: pair[0])[1] if scored else None
+        means = [(mean(finite(list(group.by_seed().values()))), group) for group in groups]
+        known = [(sign * value, group) for value, group in means if math.isfinite(value)]
+        base = max(known, key=lambda pair: pair[0])[1] if known else None
         for group in groups:
             if base is None or group is base:
                 continue
@@ -97,8 +98,3 @@ def comparisons(results: Results, layout: PaperTable) -> pd.DataFrame:
         row["p_holm"] = float(adjusted)
     names = ["setting", "reference", "difference", "low", "high", "p", "p_holm", "n", "seeds", "averaged"]
     return setting_frame(rows, layout.columns + layout.rows, names)
-
-
-def _mean(group: Group) -> float:
-    values = [value for value in group.by_seed().values() if math.isfinite(value)]
-    return sum(values) / len(values) if values else math.nan

@@ -170,14 +170,14 @@ class Comparison:
     interval: str  # the kind of the intervals
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain data, for JSON; what is no number is null."""
+        """Plain data, for JSON."""
         names = [side.name for side in self.sides]
         return {
             "sides": {side.name: [trial.name for trial in side.trials] for side in self.sides},
             "config": {one: dict(zip(names, values, strict=True)) for one, values in self.config.items()},
             "versions": {one: dict(zip(names, values, strict=True)) for one, values in self.versions.items()},
             "interval": self.interval,
-            "pairs": [{name: _number(value) for name, value in asdict(pair).items()} for pair in self.pairs],
+            "pairs": list(map(asdict, self.pairs)),
             "unpaired": list(self.unpaired),
         }
 
@@ -382,7 +382,3 @@ def _by_seed(trials: Iterable[Trial], metric: str = "") -> dict[int, Trial]:
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else math.nan
-
-
-def _number(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -209,8 +209,7 @@ def rows_of(
             claims = [claim for claim in one.claims if (one.name, claim.text, claim.source) not in told]
             rows = tuple(Row(claim, one.definition["target_accuracy"]) for claim in claims)
             if rows:
-                command = command_of(one.name, one.profile, ())
-                found.append(SweepRows(one.name, one.profile, one.title, None, rows, command))
+                found.append(SweepRows(one.name, one.profile, one.title, None, rows, _command(one.name, one.profile)))
         second = recorded.pop((one.name, one.profile, "second-best"), None)
         found += [_of_entry(second, again(second), one)] if second is not None else []
         told |= {(one.name, claim.text, claim.source) for claim in one.claims}
@@ -238,17 +237,8 @@ def _of_entry(entry: Entry, spec: SweepSpec | None, plain: SweepSpec | None) -> 
                 lacks=lacks(trials, 0),
             )
         )
-    added = entry.definition.get("until_decided")
     own = plain is not None and [*entry.seeds] == sorted(plain.definition["seeds"])
-    second = file_of(PLACE, entry.name, entry.profile, entry.choice).as_posix() if entry.searched else "FOLDER"
-    command = command_of(
-        entry.name,
-        entry.profile,
-        entry.overrides,
-        () if own or added else entry.seeds,
-        added["most"] if added else None,
-        second if entry.choice else "",
-    )
+    command = _command(entry.name, entry.profile, entry, own)
     title = plain.title if plain is not None else entry.name
     return SweepRows(entry.name, entry.profile, title, entry, tuple(rows), command, entry.choice)
 
@@ -264,24 +254,16 @@ def _partitions(entry: Entry, trials: Sequence[dict[str, Any]], verdict: Verdict
     return min(map(len, drawn.values()), default=0)
 
 
-def command_of(
-    name: str,
-    profile: str,
-    overrides: Sequence[str],
-    seeds: Sequence[int] = (),
-    most: int | None = None,
-    second_best: str = "",
-) -> str:
-    """Return what computes a sweep again.
-
-    seeds: those that it does not have by itself. most: seeds of one whose seeds were added until claims were decided.
-    second_best: where its choices are, of one that has the second best setting of each side.
-    """
-    words = ["fedskew", "sweep", name, *without_seeds(overrides)]
-    words += [f"seeds=[{','.join(map(str, seeds))}]"] if seeds else []
+def _command(name: str, profile: str, entry: Entry | None = None, own: bool = True) -> str:
+    """Return what computes a sweep again, as it was recorded; own: whether it has the entry's seeds by itself."""
+    words = ["fedskew", "sweep", name, *without_seeds(entry.overrides if entry else ())]
+    added = entry.definition.get("until_decided") if entry else None
+    words += [f"seeds=[{','.join(map(str, entry.seeds))}]"] if entry and not (own or added) else []
     words += ["--profile", profile] * (profile != "laptop")
-    words += ["--until-decided", "--most", str(most)] if most is not None else []
-    return shlex.join(words + ["--second-best", second_best] * bool(second_best))
+    words += ["--until-decided", "--most", str(added["most"])] if added else []
+    if entry and entry.choice:  # the entry has the candidates
+        words += ["--second-best", file_of(PLACE, name, profile, entry.choice).as_posix()]
+    return shlex.join(words)
 
 
 def without_seeds(overrides: Iterable[str]) -> list[str]:
