@@ -60,6 +60,7 @@ def check_tuned(
     common = sorted({*seeds} & {*held_out})
     require(not common, "tuning_seeds", common, "are seeds of the sweep, too", "name others, for example (1000, 1001)")
     picked: dict[Any, int] = {}
+    experiments: list[Experiment] = []  # of the settings
     for number, side in enumerate(sides):
         grids = bool(side.space) and all(is_grid(value) for value in side.space.values())
         require(grids, "tuned", dict(side.space), "must be searched on a grid", "use tune.grid_search")
@@ -71,7 +72,8 @@ def check_tuned(
         budget = math.prod(len(value["grid_search"]) for value in sides[0].space.values())
         rule = f"has {count} candidates, and the first side {budget}"
         require(count == budget, "tuned", dict(side.where), rule, "give each side as many")
-        found = [setting for setting in settings if side.picks(base.replace(dict(setting)), setting)]
+        experiments = experiments or [base.replace(dict(setting)) for setting in settings]
+        found = [one for one, experiment in zip(settings, experiments, strict=True) if side.picks(experiment, one)]
         require(len(found) > 0, "tuned", dict(side.where), "picks no setting of the sweep", "name an axis' value")
         for setting in found:
             other = picked.setdefault(key(setting), number)

@@ -217,7 +217,7 @@ def test_clients_of_one_row_and_of_one_class(tmp_path: Path, name: str) -> None:
     by_class = [np.flatnonzero(labels == number) for number in range(CLASSES)]
     parts = Assignment((by_class[0][:1], by_class[1], by_class[2][:9], np.empty(0, np.int64), by_class[3][:8]))
     for model in (TINY_NORM["model"], {"name": "mlp", "hidden": [6]}):
-        run = drive(tmp_path / model["name"], config(name, model=model, participation={}, rounds=3), parts=parts)
+        run = drive(tmp_path / model["name"], config(name, model=model, participation={}, rounds=2), parts=parts)
         assert torch.isfinite(come_to(run)).all()
         rows = run.folder.frame("clients")
         assert set(rows["client"]) == {0, 1, 2, 4}  # client 3 holds nothing and is never drawn
@@ -377,7 +377,7 @@ def test_running_variances_stay_positive(tmp_path: Path, name: str) -> None:
 @ALL
 def test_learns(tmp_path: Path, name: str) -> None:
     """Kills: a sign error; the tiny images are easy, and chance is 0.25."""
-    run = drive(tmp_path, config(name, ENOUGH.get(name), rounds=15, participation={}))
+    run = drive(tmp_path, config(name, ENOUGH.get(name), rounds=15, participation={}, evaluation={"every": 15}))
     assert run.summary["accuracy"] > 0.85
     rows = run.folder.frame("rounds")
     assert rows["loss_after"].mean() < rows["loss_before"].mean()
