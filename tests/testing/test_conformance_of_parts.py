@@ -245,6 +245,12 @@ class FromOne(Points):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BelowZero(Points):
+    def labels(self) -> np.ndarray:
+        return super().labels() - 1
+
+
+@dataclass(frozen=True, kw_only=True)
 class Absent(Points):
     def labels(self) -> np.ndarray:
         return super().labels() // 2
@@ -261,6 +267,7 @@ DATA_FAULTS = [
     (Unkeyed(), "same_each_time", "Unkeyed has other samples when it is loaded again"),
     (Global(), "same_each_time", "Global draws from numpy's global generator when it is loaded"),
     (FromOne(), "labels_in_range", "FromOne cannot be loaded: points: a train label is 3, but there are 3 classes"),
+    (BelowZero(), "labels_in_range", "BelowZero cannot be loaded: labels must not be negative, but one is -1"),
     (Absent(), "splits_fit", "Absent has no training sample of class c"),
     (Whole(), "can_be_reduced", r"Whole has \(30, 30\) samples where \(15, 15\) were asked for"),
 ]

@@ -61,26 +61,18 @@ def write(study: Study, predict: Iterable[int]) -> tuple[Path, dict[str, Fitted]
 def plain(fitted: Mapping[str, Fitted]) -> dict[str, Any]:
     """The laws as JSON has them; what is no finite number is null."""
 
-    def finite(values: Mapping[str, Any]) -> dict[str, Any]:
-        unknown = {
-            name: None for name, value in values.items() if isinstance(value, float) and not math.isfinite(value)
-        }
-        return {**values, **unknown}
+    def finite(value: Any) -> Any:
+        return None if isinstance(value, float) and not math.isfinite(value) else value
 
-    described = {}
+    described: dict[str, Any] = {}
     for sweep, one in fitted.items():
-        if one.fit is None:
-            described[sweep] = {"law": None, "why": one.why_not}
-            continue
-        law = one.fit.law
-        described[sweep] = {
-            "law": one.fit.name,
-            "why": one.fit.why,
-            "unit": UNITS[sweep],
-            **finite({"lambda": law.rate, "sigma": law.contention, "kappa": law.coherency, "peak": law.peak}),
-            "interval": "95 %, Student's t over the turns' own fits, of the logarithm",
-            "predictions": [finite(asdict(prediction)) for prediction in one.predictions],
-        }
+        described[sweep] = {"law": None, "why": one.why_not}
+        if (fit := one.fit) is not None:
+            parameters = (fit.law.rate, fit.law.contention, fit.law.coherency, finite(fit.law.peak))
+            values = dict(zip(("lambda", "sigma", "kappa", "peak"), parameters, strict=True))
+            guesses = [{name: finite(value) for name, value in asdict(guess).items()} for guess in one.predictions]
+            values |= {"unit": UNITS[sweep], "predictions": guesses}
+            described[sweep] = {"law": fit.name, "why": fit.why, **values}
     return described
 
 
