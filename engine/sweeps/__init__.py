@@ -1,7 +1,7 @@
 """Sweeps: Ray Tune over whole federations. The only package that imports ``ray.tune``.
 
 It offers ``Sweep`` and its searchers and schedulers for those who define one, ``load`` to find one by its name, and
-``run_sweep`` and ``resume_sweep`` to run it. Read ``definition.py`` first, then ``running.py``.
+``run_sweep`` to run it; ``reopened`` finds it again in its folder. Read ``definition.py`` first, then ``running.py``.
 
 definition.py   what a sweep is: base experiment, search space, seeds, scheduler, claims
 space.py        search spaces: what is a grid, what is drawn, an axis as data

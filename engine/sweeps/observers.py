@@ -58,8 +58,9 @@ class SweepObserver:
 class Observers(SweepObserver):
     """Tells several observers of each event, and leaves out one that has raised: the sweep does not depend on it."""
 
-    def __init__(self, observers: Sequence[SweepObserver]) -> None:
-        self._observers = list(observers)
+    def __init__(self, observers: Sequence[SweepObserver] | Observers) -> None:
+        """``observers`` that are told already stay the same: who is left out in one sweep is so in the next."""
+        self._observers = observers._observers if isinstance(observers, Observers) else list(observers)
 
     def tell(self, event: str, *values: Any) -> None:
         for observer in [*self._observers]:

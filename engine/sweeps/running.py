@@ -67,7 +67,7 @@ def run_sweep(
     out: Path | None,
     how: How,
     address: str | None = None,
-    observers: Sequence[SweepObserver] = (),
+    observers: Sequence[SweepObserver] | Observers = (),
     retry_failed: bool = False,
     complete: Complete | None = None,
 ) -> SweepResult:
@@ -153,18 +153,6 @@ def _run(
         for result in tuner.fit():
             if result.error is not None:
                 _end(folder, Path(result.path).name, result.error)
-
-
-def resume_sweep(
-    path: Path,
-    sweeps: Mapping[str, tuple[str, ...]],
-    address: str | None = None,
-    observers: Sequence[SweepObserver] = (),
-    retry_failed: bool = False,
-) -> tuple[NamedSweep, SweepResult]:
-    """Go on with the sweep in ``path``; ended trials are kept, and told to the searcher and the scheduler again."""
-    named, how = reopened(path, sweeps)
-    return named, run_sweep(named, path, how, address, observers, retry_failed)
 
 
 def reopened(path: Path, sweeps: Mapping[str, tuple[str, ...]]) -> tuple[NamedSweep, How]:

@@ -19,6 +19,7 @@ from engine.results.statistics import CONFIDENCE
 from engine.sweeps.definition import Asha
 from engine.sweeps.folder import SweepFolder
 from engine.sweeps.named import NamedSweep, load
+from engine.sweeps.observers import Observers, SweepObserver
 from engine.sweeps.options import How
 from engine.sweeps.running import SweepResult, reopened
 from fedskew import resume
@@ -213,3 +214,16 @@ def test_looks_are_read_from_the_folder(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(yaml.safe_dump({**values, "looks": "often"}))
     with pytest.raises(RunFolderError, match="is not a sweep of this version"):
         load_results(tmp_path)
+
+
+def test_who_raised_once_is_told_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    """Kills: an observer that has raised and is asked anew in each sweep of one command."""
+
+    class Raises(SweepObserver):
+        def on_prepare(self) -> None:
+            raise RuntimeError("no terminal")
+
+    told = Observers([Raises()])
+    for _ in range(2):
+        Observers(told).tell("on_prepare")
+    assert caplog.text.count("and is told no more") == 1

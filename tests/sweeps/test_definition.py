@@ -22,6 +22,7 @@ from engine.sweeps.planning import plan
 from engine.sweeps.trial import Trial
 from fedskew.cli.naming import cell
 from tests.support import small_sweeps
+from tests.support.resumed import resume_sweep
 from tests.support.small_sweeps import base
 from tune_configs import SWEEPS
 
@@ -108,7 +109,7 @@ def test_an_old_folder_keeps_its_partitions(tmp_path: Path, monkeypatch: pytest.
         if partitions == "one":
             del values["partitions"]
             (folder.path / "sweep.yaml").write_text(yaml.safe_dump(values))
-        _, resumed = running.resume_sweep(folder.path, {})
+        _, resumed = resume_sweep(folder.path)
         assert set(drawn(cast(Any, resumed).sweep)) == of_seeds
 
 

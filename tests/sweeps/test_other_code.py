@@ -11,9 +11,10 @@ from engine.record.stage_hashes import code_of
 from engine.sweeps.folder import SweepFolder, TrialRecord
 from engine.sweeps.named import NamedSweep, load
 from engine.sweeps.options import How
-from engine.sweeps.running import resume_sweep, run_sweep
+from engine.sweeps.running import run_sweep
 from engine.worker.ray import cluster
 from tests.support import small_sweeps
+from tests.support.resumed import resume_sweep
 from tests.support.small_sweeps import Alone, base
 
 
@@ -45,7 +46,7 @@ def test_a_sweep_goes_on_with_its_code_alone(tmp_path: Path, pair: NamedSweep, m
     folder = begun(tmp_path / "sweep", pair, "old")
     told = r"sweep was begun with other code \(old, now \w{16}\), so its trials could not be compared; run it as a new"
     with pytest.raises(RunFolderError, match=told):
-        resume_sweep(folder.path, {})
+        resume_sweep(folder.path)
     with pytest.raises(RunFolderError, match=told):
         run_sweep(pair, folder.path, How())
     code = _code_as_written(tmp_path / "new", pair, monkeypatch)

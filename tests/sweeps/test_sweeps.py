@@ -32,7 +32,7 @@ from engine.run.run import Run
 from engine.sweeps.folder import TUNE, SweepFolder
 from engine.sweeps.named import NamedSweep, load
 from engine.sweeps.options import How
-from engine.sweeps.running import SweepResult, reopened, resume_sweep, run_sweep
+from engine.sweeps.running import SweepResult, reopened, run_sweep
 from engine.sweeps.trial import Trial
 from fedskew.cli import sweep as cli_sweep
 from fedskew.lab.sweeping.deciding import run_until_decided
@@ -40,6 +40,7 @@ from fedskew.lab.sweeping.live import LiveTable, on_terminal
 from fedskew.lab.sweeping.merging import merge
 from tests.support import small_sweeps
 from tests.support.foreign import ANYWHERE, Foreign
+from tests.support.resumed import resume_sweep
 from tests.support.waiting import settle
 
 pytestmark = pytest.mark.usefixtures("ray_session")
@@ -374,7 +375,7 @@ def test_a_killed_population_goes_on_where_it_was(tmp_path: Path) -> None:
     )  # a checkpoint of Tune's is its own to delete
     for place in ("trials/00000", "trials/00001", "tune/00001", "trials/00001/fetched"):
         foreign.plant(ANYWHERE, below=folder.path / place)
-    _, outcome = resume_sweep(folder.path, {})
+    _, outcome = resume_sweep(folder.path)
     assert foreign.lost == []
     assert outcome.statuses == {"finished": 2}, [record.reason for record in folder.records()]
     for record in folder.records():
@@ -383,7 +384,7 @@ def test_a_killed_population_goes_on_where_it_was(tmp_path: Path) -> None:
         changes = {change.round: change.set for change in experiment.schedule}
         assert changes == {entry["first_round"]: entry["set"] for entry in record.schedule if entry["parent"]}
     before = folder.records()
-    resume_sweep(folder.path, {})  # nothing is left
+    resume_sweep(folder.path)  # nothing is left
     assert folder.records() == before
 
 
@@ -418,7 +419,7 @@ def test_a_failed_trial_can_be_tried_again(broken: tuple[Path, SweepResult]) -> 
     assert cli_sweep.resume(folder.path, None, retry_failed=False) == 1  # nothing is left of it
     assert load_results(folder.path).coverage.statuses["failed"] == 2
     assert (folder.path / "report" / "report.html").exists()
-    _, outcome = resume_sweep(folder.path, {}, retry_failed=True)
+    _, outcome = resume_sweep(folder.path, retry_failed=True)
     assert outcome.statuses == {"finished": 1, "failed": 1}
     assert folder.record("00000") == healthy
 
@@ -431,7 +432,7 @@ def test_a_merged_sweep_goes_on(tmp_path: Path) -> None:
     shutil.rmtree(parts[1] / "trials" / "00001")
     assert merge(tmp_path / "merged", parts, {}).missing == ("00003",)
     before = (tmp_path / "merged" / "trials" / "00002" / "summary.json").stat().st_mtime_ns
-    assert resume_sweep(tmp_path / "merged", {})[1].statuses == {"finished": 4}
+    assert resume_sweep(tmp_path / "merged")[1].statuses == {"finished": 4}
     assert [*weights(tmp_path / "merged").values()] == wanted
     assert (tmp_path / "merged" / "trials" / "00002" / "summary.json").stat().st_mtime_ns == before
 
@@ -460,7 +461,7 @@ def test_a_searcher_sees_means_over_seeds(tmp_path: Path) -> None:
     assert [record.seed for record in records] == [0, 1] * 4
     assert [records[2 * n].setting == records[2 * n + 1].setting for n in range(4)] == [True] * 4
     assert len({json.dumps(record.setting) for record in records}) == 4
-    again, _ = resume_sweep(tmp_path / "proposed", {})  # all ended: told to a new searcher, nothing computed
+    again, _ = resume_sweep(tmp_path / "proposed")  # all ended: told to a new searcher, nothing computed
     assert again.name == "small_sweeps.proposed"
     assert [record.setting for record in SweepFolder(tmp_path / "proposed").records()] == [r.setting for r in records]
     # As a killed search is left: half of the settings were never proposed, and of one that was a trial is gone.
@@ -469,7 +470,7 @@ def test_a_searcher_sees_means_over_seeds(tmp_path: Path) -> None:
         shutil.rmtree(folder.path / "trials" / trial)
     known = folder.plan().values()
     folder.write_plan([one if one.trial < "00004" else dataclasses.replace(one, setting=None) for one in known])
-    _, outcome = resume_sweep(folder.path, {})
+    _, outcome = resume_sweep(folder.path)
     assert outcome.statuses == {"finished": 8}
     settings = [record.setting for record in folder.records()]
     assert settings[:4] == [record.setting for record in records[:4]] and settings[::2] == settings[1::2]
@@ -496,7 +497,7 @@ def test_killed_and_resumed_equals_undisturbed(grid: Path, tmp_path: Path) -> No
     found = load_results(folder).coverage.statuses
     assert (found["finished"], found["damaged"]) == (len(kept), 4)
     assert sum(found.values()) == 8
-    _, again = resume_sweep(folder, {})
+    _, again = resume_sweep(folder)
     assert again.statuses == {"finished": 8}
     after = summaries(folder)
     assert {trial: after[trial] for trial in kept} == {trial: before[trial] for trial in kept}  # seconds included

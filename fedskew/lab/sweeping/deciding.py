@@ -59,7 +59,7 @@ def run_until_decided(
     out: Path | None,
     how: How,
     address: str | None = None,
-    observers: Sequence[SweepObserver] = (),
+    observers: Sequence[SweepObserver] | Observers = (),
     retry_failed: bool = False,
     measured_by: Measure | None = None,
 ) -> tuple[NamedSweep, SweepResult, list[Verdict]]:
@@ -69,14 +69,14 @@ def run_until_decided(
     Returns the sweep with all its seeds, what became of its trials, and the verdicts: none if it was interrupted, or
     every trial failed. After a crash or Ctrl-C, call it again.
     """
-    folder = SweepFolder.for_sweep(named, out)
+    folder, told = SweepFolder.for_sweep(named, out), Observers(observers)
     most = MOST if named.most is None else named.most
     if folder.is_sweep() and folder.with_added(replace(named, most=None)).most == most:
         most = max(most, fewest(CONFIDENCE))  # a folder of when fewer were allowed, and decided nothing
     check(named, most)
     named = folder.with_added(replace(named, most=most))
     while True:
-        outcome = run_and_measure(named, folder.path, how, address, observers, retry_failed, measured_by)
+        outcome = run_and_measure(named, folder.path, how, address, told, retry_failed, measured_by)
         retry_failed = False  # once: what fails again is not tried at each look
         if not outcome.measurable:
             return named, outcome, []
@@ -87,9 +87,7 @@ def run_until_decided(
         if not seeds:
             return named, outcome, verdicts
         named = named.grown((*named.added, *seeds))
-        Observers(observers).tell(
-            "on_message", f"{len(undecided)} of {len(verdicts)} claims undecided: {_added(seeds)}"
-        )
+        told.tell("on_message", f"{len(undecided)} of {len(verdicts)} claims undecided: {_added(seeds)}")
 
 
 def _next(named: NamedSweep, outcome: SweepResult, most: int) -> tuple[int, ...]:

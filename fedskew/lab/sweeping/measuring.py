@@ -9,7 +9,7 @@ from pathlib import Path
 
 from engine.base.errors import FedskewError
 from engine.sweeps.named import NamedSweep
-from engine.sweeps.observers import SweepObserver
+from engine.sweeps.observers import Observers, SweepObserver
 from engine.sweeps.options import How
 from engine.sweeps.running import SweepResult
 from fedskew.lab.sweeping.tuning import run_sweep
@@ -24,7 +24,7 @@ def run_and_measure(
     out: Path | None,
     how: How,
     address: str | None = None,
-    observers: Sequence[SweepObserver] = (),
+    observers: Sequence[SweepObserver] | Observers = (),
     retry_failed: bool = False,
     measured_by: Measure | None = None,
 ) -> SweepResult:

@@ -25,7 +25,7 @@ from engine.sweeps import running
 from engine.sweeps.definition import Sweep
 from engine.sweeps.folder import SweepFolder
 from engine.sweeps.named import NamedSweep
-from engine.sweeps.observers import SweepObserver
+from engine.sweeps.observers import Observers, SweepObserver
 from engine.sweeps.options import How
 from engine.sweeps.running import Complete, SweepResult
 from engine.sweeps.space import is_grid
@@ -41,7 +41,7 @@ def run_sweep(
     out: Path | None,
     how: How,
     address: str | None = None,
-    observers: Sequence[SweepObserver] = (),
+    observers: Sequence[SweepObserver] | Observers = (),
     retry_failed: bool = False,
 ) -> SweepResult:
     """Run a sweep as :func:`engine.sweeps.running.run_sweep` does, after the search for each of its tuned sides."""
@@ -49,10 +49,10 @@ def run_sweep(
     named = folder.with_added(named)
     if not named.sweep.tuned:
         return running.run_sweep(named, folder.path, how, address, observers, retry_failed)
-    shared = replace(how, store=how.store or folder.path.parent / "store")
+    shared, told = replace(how, store=how.store or folder.path.parent / "store"), Observers(observers)
 
     def search(side: NamedSweep, path: Path) -> bool:
-        return not running.run_sweep(side, path, shared, address, observers, retry_failed).interrupted
+        return not running.run_sweep(side, path, shared, address, told, retry_failed).interrupted
 
     with writing(folder.path):
         folder.path.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ def run_sweep(
     if sides is None:
         return SweepResult(folder.path, 0, {}, 0, 0, True)
     complete = completing(named.sweep, sides)
-    return running.run_sweep(named, folder.path, how, address, observers, retry_failed, complete=complete)
+    return running.run_sweep(named, folder.path, how, address, told, retry_failed, complete=complete)
 
 
 def choices(
