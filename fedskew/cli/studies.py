@@ -248,7 +248,7 @@ def _show_laws(study: Study, predict: tuple[int, ...]) -> None:
         rows = [[cell.text for cell in row] for row in predictions.rows]
         console.print(table(predictions.head, rows, "predictions"))
     say(f"page    {page}")
-    print_json({"folder": study.folder, "page": page, "laws": scaling_page.plain(fitted)})
+    print_json({"folder": study.folder, "page": page, "laws": scaling_page.laws(fitted)})
 
 
 def _measure(study: Study, address: str | None) -> None:

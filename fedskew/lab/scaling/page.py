@@ -10,12 +10,12 @@ FOLDER/
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from pydantic_core import to_json
 
 from engine.base.files import write_atomically
 from fedskew.lab.pages import Fact, Section, render_plain, text_table
@@ -51,28 +51,24 @@ def write(study: Study, predict: Iterable[int]) -> tuple[Path, dict[str, Fitted]
     predictions = predictions_table(fitted)
     if predictions.rows:
         sections.append(Section("Predictions", INTERVAL, predictions))
-    write_atomically(study.folder / "fit.json", json.dumps(plain(fitted), indent=2, allow_nan=False) + "\n")
+    # What is no finite number is null.
+    write_atomically(study.folder / "fit.json", to_json(laws(fitted), indent=2, inf_nan_mode="null") + b"\n")
     title = "How rounds per second scale"
     page = render_plain("scaling study", title, study.experiment.name, facts(study), sections)
     write_atomically(study.folder / "scaling.html", page)
     return study.folder / "scaling.html", fitted
 
 
-def plain(fitted: Mapping[str, Fitted]) -> dict[str, Any]:
-    """The laws as JSON has them; what is no finite number is null."""
-
-    def finite(value: Any) -> Any:
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
+def laws(fitted: Mapping[str, Fitted]) -> dict[str, Any]:
+    """The laws with what they predict, as fit.json has them."""
     described: dict[str, Any] = {}
     for sweep, one in fitted.items():
         described[sweep] = {"law": None, "why": one.why_not}
         if (fit := one.fit) is not None:
-            parameters = (fit.law.rate, fit.law.contention, fit.law.coherency, finite(fit.law.peak))
+            parameters = (fit.law.rate, fit.law.contention, fit.law.coherency, fit.law.peak)
             values = dict(zip(("lambda", "sigma", "kappa", "peak"), parameters, strict=True))
-            guesses = [{name: finite(value) for name, value in asdict(guess).items()} for guess in one.predictions]
-            values |= {"unit": UNITS[sweep], "predictions": guesses}
-            described[sweep] = {"law": fit.name, "why": fit.why, **values}
+            told = {"unit": UNITS[sweep], "predictions": one.predictions}
+            described[sweep] = {"law": fit.name, "why": fit.why, **values, **told}
     return described
 
 
