@@ -99,7 +99,7 @@ def test_a_seed_draws_its_own_partition() -> None:
 
 def test_an_old_folder_keeps_its_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a resume that goes on with other partitions than those of the trials that are there, or not at all."""
-    monkeypatch.setattr(running, "run_sweep", lambda named, *_: named)
+    monkeypatch.setattr(running, "run_sweep", lambda named, *_, **__: named)
     for partitions, of_seeds in (("one", {(0, 0), (1, 0)}), ("anew", {(0, 0), (1, 1)})):
         found = load(f"{small_sweeps.__file__}:grid", "laptop", [], {})
         made = replace(found, sweep=replace(found.sweep, partitions=partitions))
