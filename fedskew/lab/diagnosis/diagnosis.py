@@ -45,7 +45,7 @@ Layers = Literal["taps", "weights"]
 
 @dataclass(frozen=True)
 class DiagnosisOptions:
-    """DiagnosisOptions of a diagnosis, which say what is measured; no field changes what is computed again."""
+    """Options of a diagnosis, which say what is measured; no field changes what is computed again."""
 
     probe: int = 1000  # test images, balanced over classes
     estimator: Estimator = "unbiased"  # the one that is drawn and summarised; both are in the tables
