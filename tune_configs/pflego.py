@@ -599,7 +599,7 @@ def time(profile: str) -> Sweep:
     """Seconds of a whole run by method and gradients in a round: PFLEGO passes the body twice, the others at each step.
 
     Seconds are wall time of all rounds and of the one evaluation at the end, as the trials ran side by side: to look at
-    the order of size. ``benchmarks/personal.py`` measures a client's time in turns.
+    the order of size.
     """
     paper = profile == "paper"
     networks = ["pflego_mlp", "pflego_cifar"] if paper else ["pflego_mlp"]

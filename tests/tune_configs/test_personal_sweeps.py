@@ -1,21 +1,19 @@
-"""The sweeps of the personalised methods, and what their benchmark makes of them."""
+"""The sweeps of the personalised methods."""
 
 from __future__ import annotations
 
-import math
 from functools import cache
 from typing import Any
 
 import pytest
 
-from benchmarks import personal
 from engine.results.claims import Claim
 from engine.results.settings import matches
 from engine.sweeps.definition import Sweep
 from engine.sweeps.named import PROFILES, known, load
 from engine.sweeps.planning import Planned, plan
 from tests.support.loops import each
-from tune_configs import SWEEPS, pflego
+from tune_configs import SWEEPS
 
 COUNTS = {  # trials of the profiles laptop and paper
     "pflego.table": (27, 216),
@@ -269,43 +267,3 @@ def test_what_a_figure_needs_is_evaluated() -> None:
                     assert evaluation.fine_tuning is not None
                 if any(figure.startswith("participants_") for figure in figures):
                     assert trial.experiment.rounds % (evaluation.personal_every or 1) == 0
-
-
-# --- the benchmark ----------------------------------------------------------------------------------------
-
-
-def test_the_benchmarks_sweep_is_a_part_of_the_table() -> None:
-    """Kills: a benchmark of another setting than the table's; one that spends hours where nothing is claimed."""
-    part, whole = personal.fashion_mnist("laptop"), pflego.table("laptop")
-    assert part.base == whole.base
-    cells = [setting for setting in whole.settings() if setting["partition.degree"] != "none"]
-    assert part.settings() == cells
-    assert {claim.metric for claim in part.claims} == set(pflego.SCOPES)
-
-
-def test_limits_of_the_benchmark() -> None:
-    """Kills: a limit that is judged on the best setting, by the verdict's interval, or on another method's time; one
-    that is kept where nothing was measured."""
-
-    def found(effects: list[float], ratio: float) -> dict[str, dict[str, Any]]:
-        claims = [{"text": "claim", "margin": -0.005, "effect": 0.1, "effects": effects}]
-        times = personal.by_fedper({"pflego": [ratio, ratio, 9.0], "fedper": [1.0, 1.0, 0.1], "fedavg_local": [5.0]})
-        return {"fashion_mnist": {"claims": claims}, "times": times}
-
-    def kept(*about: Any) -> list[bool]:
-        return [met for _, met in personal.limits(found(*about))]
-
-    assert kept([0.1, -0.004], 0.19) == [True, True]
-    assert kept([0.1, -0.006], 0.21) == [False, False]
-    assert kept([0.1, math.nan], 0.2) == [False, True]
-    assert kept([], 0.2) == [False, True]
-
-
-def test_timed_runs_differ_in_the_method_alone() -> None:
-    """Kills: a time of PFLEGO on fewer rows or fewer gradients than FedPer's."""
-    runs = {method["name"]: personal.timed(method, []).to_mapping() for method in pflego.METHODS}
-    tau = runs["pflego"]["algorithm"]["tau"]
-    for found in runs.values():
-        del found["name"], found["algorithm"]
-    assert runs["pflego"] == runs["fedper"] == runs["fedavg_local"]
-    assert tau == runs["fedper"]["local"]["steps"] == 50
