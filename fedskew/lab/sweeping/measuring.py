@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 from engine.base.errors import FedskewError
@@ -30,11 +29,15 @@ def run_and_measure(
 ) -> SweepResult:
     """Run a sweep, and measure what its claims rest on unless it was interrupted or every trial failed.
 
-    measured_by: measures; none: :func:`measure_and_log`.
+    measured_by: measures; none: :func:`measure`, whose lines go to the log.
     """
     result = run_sweep(named, out, how, address, observers, retry_failed)
     if result.measurable:
-        (measured_by or partial(measure_and_log, address=address))(named, result.folder)
+        if measured_by is not None:
+            measured_by(named, result.folder)
+        else:
+            for line in measure(named, result.folder, address):
+                log.info("%s", line)
     return result
 
 
@@ -66,9 +69,3 @@ def measure(
         except FedskewError as error:  # the report can do without, and the claims say what they lack
             lines.append(f"no images: {error}")
     return lines
-
-
-def measure_and_log(named: NamedSweep, folder: Path, address: str | None = None) -> None:
-    """:func:`measure` for scripts: its lines go to the log."""
-    for line in measure(named, folder, address):
-        log.info("%s", line)
