@@ -271,9 +271,10 @@ def test_teachers_are_trained_once_and_answer_once(name: str) -> None:
         _, needs = order(found)
         computed = sum(trial.trial not in needs for trial in found)  # one round of teachers; the others wait for it
         assert computed == teachers * len(seeds)
-    apart = [trial.experiment.replace({"stages.teachers.local.lr": 0.1 + n}) for n, trial in enumerate(found)]
-    separate = [Planned(t.trial, t.setting, t.seed, e) for t, e in zip(found, apart, strict=True)]
-    assert sum(distinct(separate, "teachers").values()) == len(found)  # the count can fail
+    few = found[:10]
+    apart = [trial.experiment.replace({"stages.teachers.local.lr": 0.1 + n}) for n, trial in enumerate(few)]
+    separate = [Planned(t.trial, t.setting, t.seed, e) for t, e in zip(few, apart, strict=True)]
+    assert sum(distinct(separate, "teachers").values()) == len(few)  # the count can fail
 
 
 TINY = {
