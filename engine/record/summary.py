@@ -10,7 +10,10 @@ import os
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
 
 from engine.base.errors import RunFolderError
 from engine.base.files import write_atomically
@@ -29,45 +32,46 @@ SHOWN = ("name", "algorithm", "accuracy", "best_accuracy", "best_round", "last10
 SHOWN += ("seconds_per_round", "floats_up", "floats_down", "weights_sha256")
 
 
-def _figure(metric: metrics.Metric) -> fields.Check:
-    """Return the check of a metric's value, which is null where a run has none."""
-    return fields.optional(fields.whole if metric.whole else fields.share if metric.unit == "%" else fields.number)
+def _figure(metric: metrics.Metric) -> Any:
+    """Return the type of a metric's value, which is null where a run has none."""
+    if metric.name == "local_gap":  # a difference of shares, below 0 where local models are the better ones
+        return fields.Number | None
+    return (fields.Whole if metric.whole else fields.Share if metric.unit == "%" else fields.Number) | None
 
 
 _COUNTS = ("rounds", "rounds_asked", "rounds_computed", "clients_failed", "floats_up", "floats_down")
 _COUNTS += ("exchange_floats_up", "exchange_floats_down", "parameters", "clients", "empty_clients", "dropped_samples")
 _COUNTS += ("held_out_clients",)
-_TEXTS = ("name", "experiment", "precision", "weights_sha256", "data_sha256")
-CHECKS: dict[str, fields.Check] = {
+_TYPES: dict[str, Any] = {
     **{name: _figure(metrics.METRICS[name]) for name in metrics.names("summary.json")},
-    **dict.fromkeys(_COUNTS, fields.whole),
-    **dict.fromkeys(_TEXTS, fields.text),
-    **dict.fromkeys(("scope", "best_stage", "states_sha256"), fields.optional(fields.text)),
-    # The gap is a difference of shares, below 0 where local models are the better ones.
-    **dict.fromkeys(("seconds", "seconds_per_round", "local_gap"), fields.optional(fields.number)),
-    "status": fields.one_of(("finished", "stopped")),
-    "stopped_by": fields.optional(fields.one_of(("accuracy", "patience"))),
-    "stopped_after": fields.optional(fields.whole),
-    "algorithm": fields.mapping(fields.anything),
-    "breaks_privacy": fields.truth,
-    "stage_accuracy": fields.mapping(fields.optional(fields.share)),
-    "stages": fields.mapping(fields.text),
-    "versions": fields.mapping(fields.text),
-    "rows": fields.mapping(fields.whole),
+    **dict.fromkeys(_COUNTS, fields.Whole),
+    **dict.fromkeys(("name", "experiment", "precision", "weights_sha256", "data_sha256"), str),
+    **dict.fromkeys(("scope", "best_stage", "states_sha256"), str | None),
+    **dict.fromkeys(("seconds", "seconds_per_round"), fields.Number | None),
+    "status": Literal["finished", "stopped"],
+    "stopped_by": Literal["accuracy", "patience"] | None,
+    "stopped_after": fields.Whole | None,
+    "algorithm": dict[str, Any],
+    "breaks_privacy": bool,
+    "stage_accuracy": dict[str, fields.Share | None],
+    "stages": dict[str, str],
+    "versions": dict[str, str],
+    "rows": dict[str, fields.Whole],
 }
+KIND = TypeAdapter(TypedDict("Summary", _TYPES, total=False))  # pyright: ignore[reportArgumentType]
 
 
 def read(folder: Path) -> dict[str, Any]:
     """Read a run folder's summary, {} where there is none yet.
 
-    Raises :class:`RunFolderError` if it is damaged, or if a value is not what :data:`CHECKS` asks for.
+    Raises :class:`RunFolderError` if it is damaged, or if a value is not of its type.
     """
     path = folder / FILE
     if not os.path.lexists(path):
         return {}
     try:
         summary = fields.load(path)
-        fields.check(summary, CHECKS)
+        fields.check(summary, KIND)
         lacking = [name for name in SHOWN if name not in summary]
         if summary.get("status") == "finished" and lacking:
             raise ValueError(f"it has no {lacking[0]}")

@@ -12,7 +12,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import AfterValidator, TypeAdapter
+from typing_extensions import TypedDict
 
 from engine.base.errors import RunFolderError
 from engine.base.files import write_atomically
@@ -61,9 +64,7 @@ def read_plan(folder: Path, sweep: Mapping[str, Any]) -> tuple[PlannedTrial, ...
         return followed(sweep)
     try:
         values = fields.load(path)
-        fields.check({"trials": values.get("trials")}, {"trials": fields.sequence(fields.mapping(fields.anything))})
-        for one in values["trials"]:
-            _check_all(one, {"trial": _name, "seed": fields.whole, "setting": fields.optional(_ANY_MAPPING)})
+        fields.check(values, PLAN_KIND)
         return tuple(PlannedTrial(one["trial"], one["seed"], one["setting"]) for one in values["trials"])
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{path} cannot be read ({error}); fedskew resume writes it anew") from None
@@ -98,8 +99,7 @@ def read_record(path: Path) -> dict[str, Any]:
     """Read a ``trial.json``; raises :class:`RunFolderError` for one that is damaged, or of another trial."""
     try:
         record = fields.load(path)
-        _check_all(record, _NEEDED)
-        fields.check(record, _COUNTED)
+        fields.check(record, RECORD_KIND)
         if record["trial"] != path.parent.name:  # it says where the record is written next
             raise ValueError(f"it is of trial {record['trial']}")
     except (OSError, ValueError) as error:
@@ -107,36 +107,38 @@ def read_record(path: Path) -> dict[str, Any]:
     return record
 
 
-def _check_all(values: Mapping[str, Any], checks: Mapping[str, fields.Check]) -> None:
-    lacking = [name for name in checks if name not in values]
-    if lacking:
-        raise ValueError(f"it has no {lacking[0]}")
-    fields.check(values, checks)
-
-
-def _name(name: str, value: Any) -> None:
-    fields.text(name, value)
+def _a_name(value: str) -> str:
     if value != Path(value).name:
-        raise ValueError(f"its {name} is a path: {value[:60]}")
+        raise ValueError("is a path")
+    return value
 
 
-_ANY_MAPPING = fields.mapping(fields.anything)
+class _Planned(TypedDict):
+    trial: Annotated[str, AfterValidator(_a_name)]
+    seed: fields.Whole
+    setting: dict[str, Any] | None
 
 
-def _changes(name: str, value: Any) -> None:
-    fields.sequence(fields.mapping(fields.anything))(name, value)
-    for change in value:
-        _check_all(change, {"first_round": fields.whole, "set": _ANY_MAPPING})
+class _Plan(TypedDict):
+    trials: list[_Planned]
 
 
-_NEEDED: dict[str, fields.Check] = {
-    "trial": fields.text,
-    "setting": _ANY_MAPPING,
-    "seed": fields.whole,
-    "status": fields.one_of(get_args(Status)),
-    "reason": fields.optional(fields.text),
-}
-_COUNTED: dict[str, fields.Check] = {
-    **dict.fromkeys(("rounds", "rounds_asked", "rounds_computed", "replaced"), fields.whole),
-    "schedule": _changes,
-}
+class _Change(TypedDict):
+    first_round: fields.Whole
+    set: dict[str, Any]
+
+
+class _Record(TypedDict):
+    trial: str
+    setting: dict[str, Any]
+    seed: fields.Whole
+    status: Status
+    reason: str | None
+    rounds: NotRequired[fields.Whole]
+    rounds_asked: NotRequired[fields.Whole]
+    rounds_computed: NotRequired[fields.Whole]
+    replaced: NotRequired[fields.Whole]
+    schedule: NotRequired[list[_Change]]
+
+
+PLAN_KIND, RECORD_KIND = TypeAdapter(_Plan), TypeAdapter(_Record)

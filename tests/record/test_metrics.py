@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from engine.record import metrics
+from engine.record.fields import check
 from engine.record.metrics import ALL, METRICS, PERSONAL
-from engine.record.summary import CHECKS
+from engine.record.summary import KIND
 from engine.results.loading import load
 from fedskew.lab.diagnosis.diagnosis import Diagnosis
 from fedskew.lab.images.generated import Generated
@@ -61,9 +62,9 @@ def test_what_a_summary_is_said_to_have_it_has(swept: Path) -> None:
 
 def test_local_models_may_be_the_better_ones() -> None:
     """Kills: a run that cannot be read again because its local models lack nothing."""
-    CHECKS["local_gap"]("local_gap", -0.1)
-    with pytest.raises(ValueError, match="is no fraction"):
-        CHECKS["local_last10_accuracy"]("local_last10_accuracy", -0.1)
+    check({"local_gap": -0.1}, KIND)
+    with pytest.raises(ValueError, match="local_last10_accuracy must be at least"):
+        check({"local_last10_accuracy": -0.1}, KIND)
 
 
 def test_trials_have_the_metrics_as_columns(swept: Path) -> None:
