@@ -10,8 +10,6 @@
     exchanges.parquet     one row per client and exchange outside rounds, if there were any
     failures.parquet      one row per client and round that it was left out of, if there were any
     matrices.parquet      one row per pair of classes of each matrix that the server ends with, see matrices.py
-    matrices.png          heat maps of them
-    classes.png           accuracy of each class, and who holds it, if the last stage has no rounds
     sampler.png           class shares of clients' samples and of what local steps see, if an algorithm adds rows
     summary.json          the run in a dozen figures                 log.txt        what happened
     checkpoints/          see checkpoints.py

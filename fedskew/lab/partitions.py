@@ -6,68 +6,64 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from engine.base.files import write_atomically
-from fedskew.lab.drawing import CATEGORIES, HEAT, MIDDLE, PANEL, STYLE, Drawing, Sketch
+from fedskew.lab.drawing import CATEGORIES, HEAT, MIDDLE, PANEL, Drawing, new_figure, new_panel, styled
 from fedskew.lab.quantities import percent
-from fedskew.lab.wording import counted
 
 MOST_NAMED = 12  # classes
 
 
-@matplotlib.rc_context(STYLE)
+@styled
 def partition(name: str, title: str, counts: np.ndarray) -> Drawing:
     """Draw samples of each class on every client, int [K, C]: bubbles, or a picture of shades for many clients."""
-    sketch = Sketch(PANEL, _height(counts))
-    axes = sketch.figure.subplots()
-    about = _held(sketch, axes, counts)
+    figure, axes = new_panel(PANEL, _height(counts))
+    about = _held(axes, counts)
     axes.set_title(title)
-    return sketch.finish(name, f"{title}: {about}".removeprefix(": "))
+    return Drawing(name, f"{title}: {about}".removeprefix(": "), figure)
 
 
-@matplotlib.rc_context(STYLE)
+@styled
 def draw_partition(counts: np.ndarray, classes: Sequence[str], path: Path) -> None:
     """Write the PNG of a run's partition; counts: int64 [K, C], classes: the names of the C classes."""
-    sketch = Sketch(MIDDLE, _height(counts) + 0.4)
-    axes = sketch.figure.subplots()
-    about = _held(sketch, axes, counts, classes)
-    sketch.figure.suptitle(about.replace(". ", ".\n"), fontsize=9, x=0.01, ha="left")
-    write_atomically(path, sketch.png())
+    figure, axes = new_panel(MIDDLE, _height(counts) + 0.4)
+    about = _held(axes, counts, classes)
+    figure.suptitle(about.replace(". ", ".\n"), fontsize=9, x=0.01, ha="left")
+    write_atomically(path, Drawing("partition", about, figure).png)
 
 
-@matplotlib.rc_context(STYLE)
+@styled
 def draw_steps(counts: np.ndarray, expected: np.ndarray, classes: Sequence[str], path: Path) -> None:
     """Write a PNG of class shares before and after: of clients' samples, and of what their local steps see.
 
     counts: int64 [K, C]. expected: float64 [K, C], rows of a local step; both of clients that hold data, which stand in
     the same order in both panels.
     """
-    sketch, order = Sketch(MIDDLE, 2 * _height(counts)), _by_largest_class(counts)
-    panels = sketch.figure.subplots(2, 1, sharex=True)
+    figure, order = new_figure(MIDDLE, 2 * _height(counts)), _by_largest_class(counts)
+    panels = figure.subplots(2, 1, sharex=True)
     for axes, values, what in zip(panels, (counts, expected), ("a client's samples", "a local step"), strict=True):
-        _shades(sketch, axes, _shares(values[order]))
+        _shades(axes, _shares(values[order]))
         _name_classes(axes, counts.shape[1], classes)
         axes.set_title(f"{what}: largest class {percent(_largest_share(values))} on average")
     panels[-1].set_xlabel("clients, by their largest class")
-    write_atomically(path, sketch.png())
+    write_atomically(path, Drawing("sampler", "", figure).png)
 
 
 def _height(counts: np.ndarray) -> float:
     return min(max(1.0 + 0.19 * counts.shape[1], 2.2), 3.4)
 
 
-def _held(sketch: Sketch, axes: Axes, counts: np.ndarray, classes: Sequence[str] = ()) -> str:
+def _held(axes: Axes, counts: np.ndarray, classes: Sequence[str] = ()) -> str:
     """Draw who holds what, and return a caption."""
     clients, num_classes = counts.shape
     if clients <= 50 and num_classes <= 30 and np.count_nonzero(counts) <= 600:
-        _bubbles(sketch, axes, counts)
+        _bubbles(axes, counts)
         drawn = "The area of a bubble is the number of samples."
     else:
-        _shades(sketch, axes, _shares(counts[_by_largest_class(counts)]))
+        _shades(axes, _shares(counts[_by_largest_class(counts)]))
         axes.set_xlabel("clients, by their largest class")
         drawn = "The shade is a class's share of a client's samples."
     _name_classes(axes, num_classes, classes)
@@ -99,27 +95,25 @@ def _by_largest_class(counts: np.ndarray) -> np.ndarray:
     return np.lexsort((-counts.max(axis=1), counts.argmax(axis=1)))
 
 
-def _bubbles(sketch: Sketch, axes: Axes, counts: np.ndarray) -> None:
+def _bubbles(axes: Axes, counts: np.ndarray) -> None:
     clients, classes = counts.shape
     holders, held = np.nonzero(counts)
     amounts = counts[holders, held]
-    width, height = sketch.figure.get_size_inches()
+    width, height = axes.get_figure(root=True).get_size_inches()  # type: ignore[union-attr]
     step = min(72 * (width - 0.7) / clients, 72 * (height - 0.8) / classes)
     area = (0.92 * step) ** 2 * amounts / max(counts.max(), 1)
-    marks = axes.scatter(holders, held, s=np.maximum(area, 0.8), color=CATEGORIES[0], linewidths=0, clip_on=False)
-    each = zip(holders, held, amounts, strict=True)
-    sketch.tip(marks, [f"client {client}, class {label}: {counted(n, 'sample')}" for client, label, n in each])
+    axes.scatter(holders, held, s=np.maximum(area, 0.8), color=CATEGORIES[0], linewidths=0, clip_on=False)
     axes.set_xlim(-0.8, clients - 0.2)
     axes.set_ylim(classes - 0.3, -0.7)
     axes.set_xlabel("client")
 
 
-def _shades(sketch: Sketch, axes: Axes, shares: np.ndarray) -> None:
+def _shades(axes: Axes, shares: np.ndarray) -> None:
     """Draw shares [K, C] of clients' samples, a column for each client."""
     image = axes.imshow(
         np.ma.masked_equal(shares.T, 0), HEAT.resampled(8), aspect="auto", interpolation="nearest", vmin=0, vmax=1
     )
-    bar = sketch.figure.colorbar(image, ax=axes, shrink=0.8, ticks=[0, 0.5, 1])
+    bar = axes.figure.colorbar(image, ax=axes, shrink=0.8, ticks=[0, 0.5, 1])
     bar.ax.set_yticklabels(["0 %", "50 %", "100 %"])
     bar.outline.set_visible(False)  # type: ignore[operator]
     axes.grid(False)

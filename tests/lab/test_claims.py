@@ -453,7 +453,7 @@ def test_which_trials_a_claim_takes_is_one_rule(claim: Claim, wanted: list[int])
     verdicts = judge(base)
     for oracle in range(4):
         marked = base.trials.assign(breaks_privacy=[float(number == oracle) for number in range(4)])
-        [view] = claim_views(replace(base, trials=marked), verdicts)
+        [view] = claim_views(replace(base, trials=marked))
         assert (BREAKS_PRIVACY in view.numbers) == (oracle in wanted)
     if verdicts[0].cells:
         found = [one for sample in samples_of(base, claim) for one in (sample.sides or [[sample.differences.values()]])]

@@ -17,7 +17,7 @@ from fedskew.lab.comparing.verdicts import judge
 from fedskew.lab.figures import critical_differences
 from fedskew.lab.report.folder import PICTURES_AND_TABLES
 from fedskew.lab.report.paper_tables import paper_tables
-from tests.support.report_pages import small, tips_of
+from tests.support.report_pages import small
 from tests.support.sweep_folders import ALPHA, MU
 
 # --- probability of improvement ------------------------------------------------------------------------------
@@ -174,10 +174,11 @@ def test_ranks_of_a_table(tmp_path: Path) -> None:
     assert ranks.settings[0] == "mu=0.1" and ranks.average[0] == 1 and list(ranks.average) == sorted(ranks.average)
     assert ranks.critical == pytest.approx(critical_difference(4, 3))
     view = paper_tables(results)[0]
-    assert view.ranks is not None and view.diagram is not None
-    assert [row[0].text for row in view.ranks.rows] == list(ranks.settings)
-    assert "Left out, for some setting has no figure there: 1 column." in view.ranks.note
-    files = [f"{view.ranks.name}.csv", f"{view.ranks.name}.tex", *view.diagram.files]
+    table = view.tables[-1]
+    assert table.name == "table-1-ranks" and view.diagram is not None
+    assert [row[0].text for row in table.rows] == list(ranks.settings)
+    assert "Left out, for some setting has no figure there: 1 column." in table.note
+    files = [f"{table.name}.csv", f"{table.name}.tex", *view.diagram.files]
     assert None not in [PICTURES_AND_TABLES.rank(name) for name in files]  # another report takes them away
     by_loss = ranks_of(results, PaperTable("t", ("mu",), ("alpha",), "loss"))
     assert by_loss is not None and by_loss.settings[0] == "mu=0.1"
@@ -198,8 +199,8 @@ def test_the_diagram_joins_what_is_not_told_apart(tmp_path: Path) -> None:
     assert len(ranks.alike) == 2
     drawing = critical_differences("ranks-1", ranks)
     assert drawing is not None
-    assert tips_of(drawing.svg)[0] == "mu=0.1\naverage rank 1.00"
-    assert f"critical difference {ranks.critical:.2f}" in drawing.svg
+    texts = [text.get_text().strip() for text in drawing.figure.axes[0].texts]
+    assert "mu=0.1  1.00" in texts and f"critical difference {ranks.critical:.2f}" in texts
     many = type(ranks)(
         tuple(map(str, range(21))), tuple(map(float, range(21))), ("a",), ((1.0,) * 21,), 0, math.nan, 3.0
     )

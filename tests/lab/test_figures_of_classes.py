@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from engine.results import load
 from fedskew.lab import figures
 from fedskew.lab.comparing.ranking import settings_of
 from fedskew.lab.report import write
-from tests.support.report_pages import check_self_contained, page_of, small, tips_of
+from tests.support.report_pages import check_self_contained, page_of, small
 from tests.support.sweep_folders import ALPHA, MU
 
 pytestmark = pytest.mark.slow
@@ -28,50 +27,32 @@ def claim(metric: str) -> dict[str, Any]:
 
 
 def drawn(folder: Path) -> dict[str, Any]:
-    """The drawings that are about classes, by name."""
+    """The drawings of matrices, by name."""
     results = load(folder)
     settings = settings_of(results)
-    found = figures.class_bars(results, settings) + figures.matrix_maps(results, settings)[0]
-    return {drawing.name: drawing for drawing in found}
+    return {drawing.name: drawing for drawing in figures.matrix_maps(results, settings)[0]}
 
 
 # --- classes ------------------------------------------------------------------------------------------
 
 
-def test_bars_are_means_over_seeds(tmp_path: Path) -> None:
-    """Kills: bars of another setting, class or seed; a trial that failed; panels without their title."""
-    made = small(
-        tmp_path / "sweep", axes=(TWO, ALPHA), seeds=(0, 1, 2), failed=[11], claims=[claim("class_accuracy[3]")]
-    )
-    results, found = load(made), drawn(made)
-    assert {name for name in found if "bars" in name} == {"class-bars-1", "class-bars-2"}
-    tips = [tip for name in ("class-bars-1", "class-bars-2") for tip in tips_of(found[name].svg)]
-    assert len(tips) == 4 * 10
-    for setting in settings_of(results):
+def test_cells_are_means_over_seeds(tmp_path: Path) -> None:
+    """Kills: a cell of another setting, class or seed; a trial that failed."""
+    made = small(tmp_path / "sweep", axes=(TWO, ALPHA), seeds=(0, 1, 2), failed=[11])
+    results = load(made)
+    settings = settings_of(results)
+    (drawing,) = figures.class_accuracy(results, settings)
+    axes = drawing.figure.axes[0]
+    rows = [text.get_text() for text in axes.get_yticklabels()]
+    cells = {text.get_position(): text.get_text() for text in axes.texts}
+    assert len(cells) == 4 * 10
+    for setting in settings:
         finished = [row["class_accuracy"] for row in setting.trials if row["status"] == "finished"]
         assert len(finished) == (2 if setting.values == {"mu": 0.1, "alpha": 0.5} else 3)
         for number, mean in enumerate(np.mean(finished, axis=0)):
-            (tip,) = [tip for tip in tips if tip.startswith(f"{setting.label}\nclass {number}: {100 * mean:.1f} %")]
-            assert tip.endswith(f"{len(finished)} seeds")
-    for place, alpha in enumerate((0.05, 0.5), start=1):
-        assert f"alpha={alpha}" in found[f"class-bars-{place}"].caption
-        assert all(f"alpha={alpha}\n" in tip for tip in tips_of(found[f"class-bars-{place}"].svg))
-
-
-@pytest.mark.parametrize("metric", ["class_accuracy[1]", "class_std"])
-def test_they_are_there_for_sweeps_that_ask(tmp_path: Path, metric: str) -> None:
-    """Kills: figures of classes in every report, or for claims alone, or not for a spread."""
-    assert drawn(small(tmp_path / "plain", axes=(TWO,))) == {}
-    table = {"title": "By class", "rows": ["mu"], "columns": [], "metric": metric}
-    for name, asked in (("claim", {"claims": [claim(metric)]}), ("table", {"tables": [table]})):
-        assert {"class-bars"} <= set(drawn(small(tmp_path / name, axes=(TWO,), **asked)))
-
-
-def test_too_many_bars_are_left_to_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills: bars as thin as hairs."""
-    made = small(tmp_path / "sweep", axes=(TWO,), claims=[claim("class_std")])
-    monkeypatch.setattr("fedskew.lab.figures.classes.MOST_BARS", 19)
-    assert "class-bars" not in drawn(made)
+            assert cells[number, rows.index(setting.label)] == f"{100 * mean:.1f}"
+    means = [setting.mean for label in rows for setting in settings if setting.label == label]
+    assert means == sorted(means, reverse=True)
 
 
 # --- pairs of classes ---------------------------------------------------------------------------------
@@ -102,18 +83,14 @@ def test_heat_maps_are_means_over_seeds(tmp_path: Path) -> None:
     ]
     assert "the same in 2 settings" in captions[1] and "the same in 4 settings" in captions[3]
     assert all("3 of 4 rows" in caption for caption in captions[:3]) and "rows" not in captions[3]
-    marks = [len(re.findall(r"fill:none;stroke:var\(--category-1\)", drawing.svg)) for drawing in found.values()]
-    assert marks == [3, 3, 3, 0]
+    assert [len(drawing.figure.axes[0].patches) for drawing in found.values()] == [3, 3, 3, 0]
     for name, setting, seeds in (
         ("matrix-1", {"mu": 0.1, "alpha": 0.05}, (0, 1)),
         ("matrix-2", {"mu": 1.0, "alpha": 0.5}, (0, 1, 2)),
     ):
-        stack = np.stack([costs(setting, seed)["cost"] for seed in seeds])
-        tips = tips_of(found[name].svg)
-        assert len(tips) == 16
-        mean, std = stack.mean(axis=0)[1, 2], stack.std(axis=0, ddof=1)[1, 2]
-        assert tips[4 + 2].endswith(f"\nclass 1, other class 2: {mean:.2f} ± {std:.2f}, {len(seeds)} seeds")
-        assert f">{mean:.2f}</text>" in found[name].svg
+        mean = np.mean([costs(setting, seed)["cost"] for seed in seeds], axis=0)
+        cells = {text.get_position(): text.get_text() for text in found[name].figure.axes[0].texts}
+        assert cells == {(column, row): f"{mean[row, column]:.2f}" for row in range(4) for column in range(4)}
 
 
 def test_maps_of_one_name_share_their_colours(tmp_path: Path) -> None:
@@ -125,13 +102,7 @@ def test_maps_of_one_name_share_their_colours(tmp_path: Path) -> None:
         return {"cost": cost}
 
     found = drawn(small(tmp_path / "sweep", axes=(MU | {"values": [0.1, 1.0]},), seeds=(0,), matrices=flat))
-    fills = [
-        re.findall(r"fill:(#[0-9a-f]{6})[^>]*data-tip|data-tip[^>]*fill:(#[0-9a-f]{6})", one.svg)
-        for one in found.values()
-    ]
-    first, second = (["".join(pair) for pair in pairs] for pairs in fills)
-    assert len(first) == len(second) == 4
-    assert first[0] == second[0] and first[1] not in (first[0], second[1])
+    assert [drawing.figure.axes[0].collections[0].get_clim() for drawing in found.values()] == [(1, 11)] * 2
 
 
 def test_a_cell_without_a_number_is_left_empty(tmp_path: Path) -> None:
@@ -139,18 +110,16 @@ def test_a_cell_without_a_number_is_left_empty(tmp_path: Path) -> None:
     cost = np.array([[0.5, np.inf], [np.nan, 2.0]])
     made = small(tmp_path / "sweep", axes=(), matrices=lambda setting, seed: {"cost": cost + seed})
     (drawing,) = drawn(made).values()
-    assert [tip.partition("\n")[2] for tip in tips_of(drawing.svg)] == [
-        *("class 0, other class 0: 1.00 ± 0.71, 2 seeds", "class 0, other class 1: –"),
-        *("class 1, other class 0: –", "class 1, other class 1: 2.50 ± 0.71, 2 seeds"),
-    ]
-    assert re.findall(r">([\d.]+)</text>", drawing.svg).count("2.50") == 1
+    axes = drawing.figure.axes[0]
+    assert {text.get_position(): text.get_text() for text in axes.texts} == {(0, 0): "1.00", (1, 1): "2.50"}
+    assert axes.collections[0].get_clim() == (1.0, 2.5)
     assert "in 1 of 2 rows" in drawing.caption
 
 
 def test_no_more_maps_than_can_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: a report of hundreds of heat maps; a limit that leaves a second name out by going below zero."""
     made = small(tmp_path / "sweep", axes=(MU, ALPHA), matrices=costs, failed=[4])
-    monkeypatch.setattr("fedskew.lab.figures.matrices.MOST_MATRICES", 2)
+    monkeypatch.setattr("fedskew.lab.figures.classes.MOST_MATRICES", 2)
     assert list(drawn(made)) == ["matrix-1", "matrix-2"]
     results = load(made)
     assert figures.matrix_maps(results, settings_of(results))[1].startswith("The first 2 of 4 matrices. ")
@@ -166,7 +135,7 @@ def test_a_page_shows_them(tmp_path: Path) -> None:
     ids = [value for _, name, value in page.attributes if name == "id"]
     assert len(ids) == len(set(ids))
     pictures = {path.stem for path in (made / "report").glob("*.png")}
-    assert {"class-bars-1", "class-bars-2", "matrix-1", "matrix-2", "matrix-3"} <= pictures
+    assert {"classes", "matrix-1", "matrix-2", "matrix-3"} <= pictures
     plain = small(tmp_path / "plain", axes=(TWO,))
     write(plain)
     assert "#matrices" not in page_of(plain).source

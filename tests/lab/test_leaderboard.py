@@ -117,8 +117,7 @@ def test_what_is_worse_by_the_same_on_every_seed_is_not_bold(tmp_path: Path) -> 
     found = board_of({"apart": results}, "accuracy").cells
     assert {place for place, cell in found.items() if cell.best} == {(1, 0)}
     (view,) = paper_tables(replace(results, tables=(PaperTable("Table 1", ("mu",), (), "accuracy"),)))
-    assert view.table is not None
-    assert {row[0].text: row[1].style == "best" for row in view.table.rows} == {"0": False, "0.1": True}
+    assert {row[0].text: row[1].style == "best" for row in view.tables[0].rows} == {"0": False, "0.1": True}
 
 
 def test_draws_of_the_partition_are_tasks(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ from fedskew.lab.ledger import (
 from fedskew.lab.ledger.entry import Confirmation
 from fedskew.lab.ledger.page import BEGIN, END, anchor
 from fedskew.lab.ledger.rows import EARLIER, NOT_RUN
-from fedskew.lab.report.sections import ledger_note
+from fedskew.lab.report.facts import ledger_note
 from fedskew.lab.tuned_sides import Candidate, TunedSide, second_best
 from fedskew.lab.tuned_sides import write as write_choices
 from tests.support.sweep_folders import ALPHA, MU, make_sweep

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from engine.results.loading import load
-from fedskew.lab.drawing import STYLE, Sketch
-from fedskew.lab.figures.cells import coloured_cells
+from fedskew.lab.drawing import Drawing, new_panel, styled
+from fedskew.lab.figures.cells import heat_map
 from fedskew.lab.pages.tables import MOST_ROWS_LATEX, Cell, Table, latex_text, long_cell, word_cell
 from fedskew.lab.report.paper_tables import paper_tables
 
@@ -27,7 +27,7 @@ def test_every_figure_is_there_as_lines_and_letters(sweep: Path) -> None:
     """Kills: a figure without its PDF; a PDF of pixels, one without its letters or with letters of Type 3, one of
     another figure's size."""
     pictures = sorted((sweep / "report").glob("*.png"))
-    assert len(pictures) > 10
+    assert len(pictures) == 10
     for picture in pictures:
         pdf = picture.with_suffix(".pdf").read_bytes()
         assert pdf.startswith(b"%PDF-1.") and pdf.rstrip().endswith(b"%%EOF")
@@ -45,17 +45,16 @@ def test_a_pdf_holds_no_date_and_a_panel_of_many_cells_is_an_image() -> None:
     """Kills: a time stamp, an image at the screen's 72 dots an inch, a PDF drawn in another style than the PNG."""
     made = []
     for _ in range(2):
-        with matplotlib.rc_context(STYLE):
-            sketch = Sketch(2, 2)
-            axes = sketch.figure.subplots()
-            coloured_cells(sketch, axes, np.arange(2500.0).reshape(50, 50), None, 0, 2500)
-            drawing = sketch.finish("cells", "Cells.")
+        figure, axes = styled(new_panel)(2, 2)
+        names = list(map(str, range(50)))
+        styled(heat_map)(axes, np.arange(2500.0).reshape(50, 50), names, names, 0, 2500)
+        drawing = Drawing("cells", "Cells.", figure)
         assert matplotlib.rcParams["pdf.fonttype"] == 3  # matplotlib's own: a style is not left behind
         made.append(drawing.pdf)
     assert made[0] == made[1]
     assert b"/CreationDate" not in made[0] and b"/Type3" not in made[0]
-    (width,) = re.findall(rb"/Width (\d+)", made[0])
-    assert int(width) > 250  # of 1.7 inches
+    widths = re.findall(rb"/Width (\d+)", made[0])  # of the panel, and of the bar of colours
+    assert max(map(int, widths)) > 250  # of 1.2 inches
 
 
 # --- tables --------------------------------------------------------------------------------------------------
@@ -92,8 +91,8 @@ def test_a_row_that_begins_with_a_bracket_or_a_star_is_text() -> None:
 def test_a_table_of_the_paper_has_what_the_page_has(sweep: Path) -> None:
     """Kills: bold by another rule, a figure left out, a title that is a command, two tables of one label."""
     source = (sweep / "report" / "table-1.tex").read_text()
-    table = paper_tables(load(sweep))[0].table
-    assert table is not None and len(rows_of(source)) == len(table.rows)
+    table = paper_tables(load(sweep))[0].tables[0]
+    assert len(rows_of(source)) == len(table.rows)
     for line, cells in zip(rows_of(source), table.rows, strict=True):
         written = line.removesuffix(r" \\").split(" & ")
         assert [one.startswith(r"\textbf{") for one in written] == ["best" in cell.style for cell in cells]
@@ -101,13 +100,9 @@ def test_a_table_of_the_paper_has_what_the_page_has(sweep: Path) -> None:
             assert latex_text(cell.text) in one and (not cell.below or latex_text(cell.below) in one)
     assert r"\caption{FedProx \& its mu. Test accuracy" in source
     assert r"\begin{tabular}{@{}rrr@{}}" in source and source.count(r"\toprule") == 1
-    claims = (sweep / "report" / "claims.tex").read_text()
-    for verdict in ("held", "not held", "undecided"):
-        assert f" & {verdict} & " in claims
-    assert r"\textless{}script\textgreater{}" in claims and "<" not in claims
     sources = [path.read_text() for path in (sweep / "report").glob("*.tex")]
     labels = [re.findall(r"\\label\{(.*?)\}", one) for one in sources]
-    assert len(sources) >= 3 and len({label for (label,) in labels}) == len(sources)
+    assert len(sources) >= 2 and len({label for (label,) in labels}) == len(sources)
     assert r"\label{tab:made.mu-alpha:table-1}" in source
 
 

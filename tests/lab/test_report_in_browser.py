@@ -145,11 +145,10 @@ def test_the_page_in_a_browser(sweep: Path, browser: Browser) -> None:
     light = browser.evaluate(colour)
     browser.evaluate("document.getElementById('theme').click()")
     assert browser.evaluate(colour) != light
-    letters = "getComputedStyle(document.querySelector('#curves svg text')).fill"
-    assert browser.evaluate(letters) == browser.evaluate("getComputedStyle(document.body).color")
+    assert browser.evaluate("document.querySelector('#curves img').naturalWidth") > 500
 
     place = browser.evaluate(
-        "(async () => { const mark = document.querySelector('#pairs svg [data-tip]'), frame = requestAnimationFrame;"
+        "(async () => { const mark = document.querySelector('#table-1 td'), frame = requestAnimationFrame;"
         " mark.scrollIntoView({block: 'center'}); await new Promise(done => frame(() => frame(done)));"
         " const box = mark.getBoundingClientRect();"
         " return [box.left + box.width / 3, box.top + box.height / 3, mark.dataset.tip]; })()"
@@ -157,11 +156,6 @@ def test_the_page_in_a_browser(sweep: Path, browser: Browser) -> None:
     browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=place[0], y=place[1])
     shown = "[document.getElementById('tip').hidden, document.getElementById('tip').textContent]"
     assert browser.evaluate(shown) == [False, place[2]]
-    browser.evaluate("document.querySelector('#sensitivity svg').focus({preventScroll: true})")
-    key = {"key": "ArrowRight", "code": "ArrowRight", "windowsVirtualKeyCode": 39}
-    browser.call("Input.dispatchKeyEvent", type="keyDown", **key)
-    told = browser.evaluate("document.querySelector('#sensitivity svg [data-tip]').dataset.tip")
-    assert browser.evaluate(shown) == [False, told]
     browser.evaluate("document.querySelector('#table-1 td').focus({focusVisible: true})")
     assert browser.evaluate(shown)[1].startswith("mu=0, alpha=0.05\n95 % interval ")
 
@@ -177,8 +171,7 @@ def test_the_page_in_a_browser(sweep: Path, browser: Browser) -> None:
 
 
 def test_the_page_of_a_scaling_study_in_a_browser(tmp_path: Path, browser: Browser) -> None:
-    """Kills: a console error, a page that scrolls sideways on a phone, a header that sorts numbers as words, a mark
-    without its figures."""
+    """Kills: a console error, a page that scrolls sideways on a phone, a header that sorts numbers as words."""
     measured = study(tmp_path / "study")
     measured.measure(Clock())
     page, _ = scaling_page.write(measured, (16, 64))
@@ -190,7 +183,4 @@ def test_the_page_of_a_scaling_study_in_a_browser(tmp_path: Path, browser: Brows
     browser.evaluate(f"[0, 1].forEach(() => {guesses}.querySelector('th button').click())")
     first = browser.evaluate(f"[...{guesses}.querySelectorAll('tbody th')].map(cell => cell.textContent)")
     assert first == ["64", "64", "16", "16"]
-    tips = browser.evaluate("[...document.querySelectorAll('svg [data-tip]')].map(mark => mark.dataset.tip)")
-    assert any("64 actors, predicted" in tip and "95 % interval" in tip for tip in tips)
-    assert any(tip.startswith("in process: 50") for tip in tips)
     assert complaints(browser) == []

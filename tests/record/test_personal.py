@@ -26,8 +26,7 @@ from engine.server.evaluation import Evaluation
 from engine.sweeps.definition import Sweep
 from engine.sweeps.folder import SweepFolder, TrialRecord
 from fedskew.cli import run as cli_run
-from fedskew.lab.drawing import Sketch
-from fedskew.lab.run_pictures import curves
+from fedskew.lab.run_pictures.folder import curves
 from tests.support.small_sweeps import Alone, base
 from tests.support.sweep_folders import BASE, POINTS, WARM_UP, make_run
 
@@ -196,14 +195,12 @@ def figure_of(folder: Path, name: str) -> float:
 
 
 @pytest.mark.parametrize("scope", ["global", "personal"])
-def test_the_picture_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scope: str) -> None:
+def test_the_picture_of_a_run(tmp_path: Path, scope: str) -> None:
     """Kills: a curve of other rows than its label says; one curve drawn twice; personal models called global."""
-    made: list[Sketch] = []
-    monkeypatch.setattr(curves, "Sketch", lambda *size: made.append(Sketch(*size)) or made[-1])
     measured = Experiment(**BASE).replace({"evaluation.local_every": 1})
     run = RunFolder(make_run(tmp_path / "run", measured, personal=POINTS, scope=scope))
-    curves.draw_curves(run, tmp_path / "curves.png")
-    accuracy, loss = made[0].figure.axes
+    picture = curves(run)
+    accuracy, loss = picture.figure.axes
     drawn = {str(line.get_label()): np.asarray(line.get_ydata()) for line in accuracy.lines}
     rounds = by_round(run.frame("personal"))
     for point, label in (("post_server", "personal models"), ("fine_tuned", "personal models, fine-tuned")):
@@ -213,7 +210,7 @@ def test_the_picture_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s
         np.testing.assert_allclose(drawn["global model"], 100 * run.frame("evaluations")["accuracy"])
     headline = {"global": "global model, test", "personal": "personal models, test"}[scope]
     assert next(line.get_label() for line in loss.lines) == headline
-    assert (tmp_path / "curves.png").stat().st_size > 10_000
+    assert len(picture.png) > 10_000
 
 
 # --- reports to Tune -------------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ import pytest
 from engine.record.sweep_files import PLAN
 from engine.results.loading import load
 from engine.results.trials import METRICS
-from fedskew.lab.comparing.verdicts import judge
 from fedskew.lab.report import write
 from tests.support.command_line import fedskew
 from tests.support.report_pages import CLAIMS, page_of, small
@@ -77,7 +76,7 @@ def test_a_claim_lacks_what_it_rests_on_alone(lossy: Path) -> None:
     from fedskew.lab.report.claim_views import claim_views
 
     results = load(lossy)
-    views = claim_views(results, judge(results))
+    views = claim_views(results)
     settings: Any = results.trials.set_index("trial")[["mu", "alpha"]]
     for view in views:
         claim = view.verdict.claim

@@ -125,7 +125,7 @@ def test_the_picture_is_there_where_a_step_sees_other_classes(tmp_path: Path, al
 def test_what_the_picture_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills: before and after swapped; rows in another order above and below; samples for shares."""
     drawn = []
-    monkeypatch.setattr("fedskew.lab.partitions._shades", lambda sketch, axes, shares: drawn.append(shares))
+    monkeypatch.setattr("fedskew.lab.partitions._shades", lambda axes, shares: drawn.append(shares))
     counts = np.array([[1, 1], [6, 2]])
     expected = torch.tensor([[3.0, 1.0], [4.0, 4.0]]).numpy()
     draw_steps(counts, expected, ("a", "b"), tmp_path / "sampler.png")

@@ -23,7 +23,7 @@ from engine.server.cohort import draw_cohort
 from engine.server.evaluation_schedule import EvaluationSchedule
 from fedskew.cli import run as cli_run
 from fedskew.lab import report
-from fedskew.lab.run_pictures.curves import draw_curves
+from fedskew.lab.run_pictures.folder import curves
 from tests.support.report_pages import page_of
 from tests.support.tiny import (
     SIZES,
@@ -334,6 +334,6 @@ def test_a_loss_that_is_not_finite(tmp_path: Path, capsys: pytest.CaptureFixture
     for text in (json.dumps(run.summary()), (tmp_path / "summary.json").read_text()):
         summary = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
         assert summary["loss"] is None and summary["accuracy"] == headline["accuracy"].iloc[-1]
-    draw_curves(run, tmp_path / "curves.png")
+    assert curves(run).png
     report.write(tmp_path)
     assert not re.search(r"\binf\b", "".join(page_of(tmp_path).text))

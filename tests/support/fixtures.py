@@ -13,7 +13,7 @@ from engine.data import Dataset
 from engine.data.sources.mnist import FashionMnistSample
 from engine.models import MODELS
 from engine.run.log import Messages
-from fedskew.lab.drawing import Drawing, Sketch
+from fedskew.lab.drawing import Drawing
 from tests.support import own_prox
 from tests.support.canaries import one_canary
 from tests.support.command_line import fedskew
@@ -51,10 +51,7 @@ def _nothing_drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 def unpainted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures of reports are made and not painted, for tests of what a report reads: painting is most of its time."""
 
-    def finish(sketch: Sketch, name: str, caption: str, wide: bool = False) -> Drawing:
-        return Drawing(name, caption, b"", "<svg></svg>", wide, sketch.figure)
-
-    monkeypatch.setattr(Sketch, "finish", finish)
+    monkeypatch.setattr(Drawing, "png", b"")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -121,7 +121,3 @@ def check_self_contained(page: Page) -> None:
         assert not found, word
     for address in re.findall(r"url\((.*?)\)", page.source):
         assert address.startswith("#"), address
-
-
-def tips_of(svg: str) -> list[str]:
-    return [tip.replace("&#10;", "\n") for tip in re.findall(r'data-tip="([^"]*)"', svg)]

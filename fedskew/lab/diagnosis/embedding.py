@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import matplotlib
 import numpy as np
 import pandas as pd
 import torch
@@ -29,7 +28,7 @@ from engine.experiment import Experiment
 from engine.record.checkpoints import Checkpoints, last_of_stages
 from engine.record.run_folder import RunFolder
 from fedskew.lab.diagnosis.diagnosis import CHUNK, balanced_rows
-from fedskew.lab.drawing import CATEGORIES, MUTED, STYLE, Drawing, Sketch
+from fedskew.lab.drawing import CATEGORIES, MUTED, Drawing, new_figure, styled
 from fedskew.lab.frames import write_frame
 
 Method = Literal["pca", "tsne"]
@@ -111,25 +110,21 @@ def in_the_plane(features: np.ndarray, method: Method) -> np.ndarray:
     return TSNE(2, perplexity=perplexity, init="pca", random_state=0).fit_transform(features)
 
 
-@matplotlib.rc_context(STYLE)
+@styled
 def draw(found: Embedding) -> Drawing:
     """The points three times (or twice): true classes, then what each head decides."""
     frame = found.frame
     shown = sorted(frame["label"].unique())
     panels = {"classes": frame["label"].to_numpy()} | {stage: frame[stage].to_numpy() for stage in found.stages}
-    sketch = Sketch(2.7 * len(panels) + 1.3, 2.9)
-    plots: Any = sketch.figure.subplots(1, len(panels), sharex=True, sharey=True)
+    figure = new_figure(2.7 * len(panels) + 1.3, 2.9)
+    plots: Any = figure.subplots(1, len(panels), sharex=True, sharey=True)
     size = float(np.clip(9000 / len(frame), 3, 16))
-    names = np.array(found.classes)
-    told = names[frame["label"]].astype(object) + ""
-    for stage in found.stages:
-        told = told + f"\n{stage}: " + names[frame[stage]].astype(object)
     for axes, (title, values) in zip(plots, panels.items(), strict=True):
         for number, label in enumerate(shown):
             of = values == label
             if not of.any():
                 continue
-            marks = axes.scatter(
+            axes.scatter(
                 frame["x"][of],
                 frame["y"][of],
                 s=size,
@@ -138,7 +133,6 @@ def draw(found: Embedding) -> Drawing:
                 linewidths=0,
                 label=found.classes[label],
             )
-            sketch.tip(marks, told[of].tolist())
         others = ~np.isin(values, shown)
         if others.any():
             axes.scatter(frame["x"][others], frame["y"][others], s=size, marker="x", color=MUTED, linewidths=0.6)
@@ -148,12 +142,13 @@ def draw(found: Embedding) -> Drawing:
         axes.set_yticks([])
         axes.grid(False)
         axes.spines[["left", "bottom"]].set_color(MUTED)
-    plots[0].figure.legend(*plots[0].get_legend_handles_labels(), loc="outside right center", markerscale=1.6)
+    figure.legend(*plots[0].get_legend_handles_labels(), loc="outside right center", markerscale=1.6)
     how = "their two first principal components" if found.method == "pca" else "t-SNE"
-    return sketch.finish(
+    return Drawing(
         "embedding",
         f"Features of {len(frame):,} test images by {how}: their classes, and what the head of "
         f"{' and of '.join(found.stages)} decides; the share of right decisions above.",
+        figure,
         wide=True,
     )
 

@@ -3,7 +3,7 @@
 RUN/diagnosis/round-000020/                       of a run with stages round-000020-STAGE/
     summary.json                                  what was computed again, with which options, and the figures
     layers.parquet  pairs.parquet  norms.parquet  the tables; *.csv the same
-    cka.png  layers.png  norms.png  norms-counts.png
+    cka.png  norms.png
 """
 
 from __future__ import annotations

@@ -1,17 +1,15 @@
 """Figures of a report, each small enough for a phone.
 
 It offers one function for each kind of figure; a page that has room sets several side by side, and only those marked
-wide scroll. Read ``rounds.py`` first, then ``panels.py`` and ``lines.py``, which most others share.
+wide scroll. Read ``rounds.py`` first, then ``lines.py``, ``panels.py`` and ``cells.py``, which most others share.
 """
 
-from fedskew.lab.figures.claims import forest
-from fedskew.lab.figures.classes import class_accuracy, class_bars
+from fedskew.lab.figures.classes import class_accuracy, matrix_maps
+from fedskew.lab.figures.clients import client_accuracy
+from fedskew.lab.figures.comparisons import critical_differences, forest
 from fedskew.lab.figures.diagnosed import cka_means, drift
 from fedskew.lab.figures.generated import ImagePanels, generated_images
 from fedskew.lab.figures.hyperparameters import heat_maps, importance, sensitivity
-from fedskew.lab.figures.matrices import matrix_maps
-from fedskew.lab.figures.population import client_accuracy, worst_clients
-from fedskew.lab.figures.ranks import critical_differences
 from fedskew.lab.figures.rounds import curves
 from fedskew.lab.partitions import partition
 
@@ -19,7 +17,6 @@ __all__ = [
     "ImagePanels",
     "cka_means",
     "class_accuracy",
-    "class_bars",
     "client_accuracy",
     "critical_differences",
     "curves",
@@ -31,5 +28,4 @@ __all__ = [
     "matrix_maps",
     "partition",
     "sensitivity",
-    "worst_clients",
 ]

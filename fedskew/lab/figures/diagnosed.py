@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from engine.results.trials import columns_of
-from fedskew.lab.drawing import CATEGORIES, INK, STYLE, Drawing, Sketch
+from fedskew.lab.drawing import CATEGORIES, MIDDLE, Drawing, new_panel, styled
+from fedskew.lab.figures.panels import legend, slanted
 
 TABLE = "cka"  # of a sweep's folder: .parquet and .csv, one row per trial and layer
 
@@ -25,33 +25,25 @@ def cka_means(folder: Path) -> dict[str, dict[str, list[float]]]:
     return means
 
 
-@matplotlib.rc_context(STYLE)
+@styled
 def drift(means: dict[str, dict[str, list[float]]]) -> Drawing:
     """CKA of each layer in each setting of a sweep: setting -> layer -> a value for each seed."""
-    sketch = Sketch(6.4, 3.0)
-    axes = sketch.figure.subplots()
+    figure, axes = new_panel(MIDDLE, 3.0)
     names = list(dict.fromkeys(layer for by_layer in means.values() for layer in by_layer))
     for number, (setting, by_layer) in enumerate(means.items()):
-        colour = CATEGORIES[number % len(CATEGORIES)]
         places = [names.index(layer) for layer in by_layer]
         values = [float(np.nanmean(seeds)) if np.isfinite(seeds).any() else math.nan for seeds in by_layer.values()]
-        line = (0, (4, 2)) if number >= len(CATEGORIES) else "-"
-        axes.plot(places, values, color=colour, linestyle=line, label=setting)
-        for place, mean, seeds in zip(places, values, by_layer.values(), strict=True):
-            mark = axes.scatter([place], [mean], s=26, color=colour, linewidths=0, zorder=3)
-            each = ", ".join(map(cka_text, seeds))
-            sketch.tip(mark, [f"{setting or 'all'}, {names[place]}: {cka_text(mean)}\nseeds: {each}"])
+        line = "--" if number >= len(CATEGORIES) else "-"
+        axes.plot(places, values, linestyle=line, marker="o", markersize=5, label=setting)
     axes.set_xticks(range(len(names)), names)
     if sum(map(len, names)) > 60:
-        axes.tick_params(axis="x", labelrotation=30)
+        slanted(axes)
     axes.grid(axis="x", visible=False)
     axes.yaxis.set_major_locator(MaxNLocator(6))
-    axes.set_ylabel("linear CKA between clients", color=INK)
-    if any(means):
-        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
-    return sketch.finish(
-        "drift", "Linear CKA between the local models of the last round, mean over pairs of clients and over seeds."
-    )
+    axes.set_ylabel("linear CKA between clients")
+    legend(figure)
+    caption = "Linear CKA between the local models of the last round, mean over pairs of clients and over seeds."
+    return Drawing("drift", caption, figure)
 
 
 def cka_text(value: float) -> str:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 import safetensors.numpy
 
 from engine.base.files import write_atomically
 from engine.base.opening import read_bytes
-from fedskew.lab.drawing import STYLE, Drawing, Sketch
+from fedskew.lab.drawing import Drawing, new_figure, styled
 from fedskew.lab.quantities import percent
 
 GAP = 2  # pixels between images
@@ -36,7 +35,7 @@ class ImagePanels:
         return cls(tuple(names), **safetensors.numpy.load(read_bytes(path)))
 
 
-@matplotlib.rc_context(STYLE)
+@styled
 def generated_images(name: str, summary: Mapping[str, Any], panels: ImagePanels, title: str = "") -> Drawing:
     """Generated images on the left, at the right in the same places the training images nearest to them.
 
@@ -44,8 +43,8 @@ def generated_images(name: str, summary: Mapping[str, Any], panels: ImagePanels,
     """
     rows, columns, _, height, width = panels.generated.shape
     panel = min(3.2, 0.4 * columns)
-    sketch = Sketch(2 * panel + 1.2, panel * rows * height / (columns * width) + 0.5)
-    both: Any = sketch.figure.subplots(1, 2, sharey=True)
+    figure = new_figure(2 * panel + 1.2, panel * rows * height / (columns * width) + 0.5)
+    both: Any = figure.subplots(1, 2, sharey=True)
     titles = ("generated", "nearest training image, of any class")
     for axes, images, title_of_panel in zip(both, (panels.generated, panels.nearest), titles, strict=True):
         axes.imshow(_mosaic(images), interpolation="none")
@@ -62,7 +61,7 @@ def generated_images(name: str, summary: Mapping[str, Any], panels: ImagePanels,
         f"which some are shown. {agreement}Distance to the nearest training image {summary['nearest_distance']:.3f}, "
         f"of test images {summary['nearest_distance_test']:.3f}, ratio {_text(summary['nearest_ratio'])}."
     )
-    return sketch.finish(name, caption, wide=True)
+    return Drawing(name, caption, figure, wide=True)
 
 
 def _mosaic(images: np.ndarray) -> np.ndarray:

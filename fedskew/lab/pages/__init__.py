@@ -18,19 +18,12 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
-from fedskew.lab.drawing import THEME, Drawing
+from fedskew.lab.drawing import Drawing
 from fedskew.lab.pages.tables import Cell, Table
 
 __all__ = ["Fact", "Section", "render", "render_plain", "text_table"]
 
 Fact = tuple[str, str, str]  # label, figure, detail
-PAGE_COLOURS = {  # beside those of the figures: in the light, in the dark
-    "rule": ("#cfd4da", "#3a424d"),
-    "shade": ("#f4f5f7", "#1d2229"),
-    "link": ("#0b5cad", "#7db8f0"),
-    "good": ("#0a6e4b", "#4fcf9f"),
-    "bad": ("#b03a06", "#ff9466"),
-}
 
 
 @dataclass(frozen=True)
@@ -71,20 +64,7 @@ def _part(name: str) -> str:
 
 @functools.cache
 def _style_and_script() -> dict[str, Markup | str]:
-    """Make style and script of a page, and the hash by which its content policy allows the script."""
-    colours = {name: (light, dark) for light, (name, dark) in THEME.items()} | PAGE_COLOURS
-
-    def rule(scheme: str, place: int) -> str:
-        return f"color-scheme:{scheme};" + "".join(f"--{name}:{pair[place]};" for name, pair in colours.items())
-
-    light, dark = rule("light", 0), rule("dark", 1)
-    theme = (
-        f":root{{{light}}}\n@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}\n"
-        f":root[data-theme=dark]{{{dark}}}\n"
-    )
+    """Give style and script of a page, and the hash by which its content policy allows the script."""
     script = _part("page.js")
-    return {
-        "style": Markup(theme + _part("page.css")),
-        "script": Markup(script),
-        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-    }
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return {"style": Markup(_part("page.css")), "script": Markup(script), "script_hash": digest}

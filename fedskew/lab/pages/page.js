@@ -31,49 +31,29 @@ addEventListener("DOMContentLoaded", () => {
     });
   }
 
-  // Tips: of what lies under the pointer or a few pixels beside it; with the arrow keys in a figure that has the focus.
+  // Tips of cells: under the pointer, or of the cell that has the focus.
   const tip = document.getElementById("tip");
-  let lit = null;
-  const hide = () => { tip.hidden = true; lit?.classList.remove("lit"); lit = null; };
-  const show = (element, x, y) => {
-    if (element !== lit) { hide(); lit = element; if (element.closest("svg")) element.classList.add("lit"); }
-    tip.textContent = element.dataset.tip;
+  const hide = () => { tip.hidden = true; };
+  const show = (cell, x, y) => {
+    tip.textContent = cell.dataset.tip;
     tip.hidden = false;
     const box = tip.getBoundingClientRect();
     tip.style.left = Math.max(8, Math.min(x + 14, innerWidth - box.width - 8)) + "px";
     tip.style.top = (y + 18 + box.height > innerHeight ? Math.max(8, y - box.height - 12) : y + 18) + "px";
   };
-  const near = (event) => {
-    const at = (x, y) => document.elementFromPoint(x, y)?.closest("[data-tip]");
-    let found = event.target.closest("[data-tip]");
-    if (found || !event.target.closest("svg")) return found;
-    for (const far of [4, 8, 12]) for (let turn = 0; turn < 8 && !found; turn++) {
-      found = at(event.clientX + far * Math.cos(turn * Math.PI / 4), event.clientY + far * Math.sin(turn * Math.PI / 4));
-    }
-    return found;
-  };
   const point = (event) => {
-    const found = event.target.closest ? near(event) : null;
+    const found = event.target.closest?.("[data-tip]");
     if (found) show(found, event.clientX, event.clientY); else hide();
   };
   document.addEventListener("pointermove", point);
   document.addEventListener("pointerdown", point);
-  const place = (element) => { const box = element.getBoundingClientRect(); show(element, box.left + box.width / 2, box.top + box.height / 2); };
+  const place = (cell) => { const box = cell.getBoundingClientRect(); show(cell, box.left + box.width / 2, box.top + box.height / 2); };
   const scrolled = () => {  // what has the focus keeps its tip: getting there by key is what scrolled
     const focused = document.activeElement;
-    if (lit && (lit === focused || lit.closest("svg") === focused)) place(lit); else hide();
+    if (!tip.hidden && focused.matches("td[data-tip]")) place(focused); else hide();
   };
   document.addEventListener("scroll", scrolled, { passive: true, capture: true });
   document.addEventListener("focusin", (event) => { if (event.target.matches("td[data-tip]:focus-visible")) place(event.target); });
   document.addEventListener("focusout", hide);
-  document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") hide();
-    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-    if (!step || event.target.localName !== "svg") return;
-    const all = [...event.target.querySelectorAll("[data-tip]")];
-    if (!all.length) return;
-    event.preventDefault();
-    const now = all.indexOf(lit);
-    place(all[now < 0 ? (step > 0 ? 0 : all.length - 1) : (now + step + all.length) % all.length]);
-  });
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
 });

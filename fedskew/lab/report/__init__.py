@@ -10,7 +10,7 @@
 
 It offers ``write``. Everything is made from the folder alone, so the same folder gives the same bytes; the folder
 ``report`` is the report's own, and pictures and tables in it that it does not make any more are deleted. Read
-``sections.py`` first: it says what a report has.
+``folder.py`` first: it says what a report has.
 """
 
 from fedskew.lab.report.folder import write

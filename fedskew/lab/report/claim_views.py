@@ -16,13 +16,11 @@ from engine.results.settings import names_oracle, setting_label
 from fedskew.lab import figures
 from fedskew.lab.comparing.effects import ROPE, ClaimEffects, claim_values, effects_of
 from fedskew.lab.comparing.intervals import INTERVALS
-from fedskew.lab.comparing.verdicts import Verdict, rests_on
+from fedskew.lab.comparing.verdicts import Verdict, judge, rests_on
 from fedskew.lab.drawing import Drawing
 from fedskew.lab.pages.tables import (
-    NO_P,
     Cell,
     Table,
-    count_cell,
     difference_cells,
     interval_text,
     long_cell,
@@ -53,46 +51,15 @@ class ClaimView:
         return _style(self.verdict.verdict)
 
 
-def claim_views(results: Results, verdicts: Sequence[Verdict], rope: float = ROPE) -> list[ClaimView]:
-    """``rope``: half the width of the region of practical equivalence, of metrics that are shares."""
-    return [_view(number, verdict, results, rope) for number, verdict in enumerate(verdicts, start=1)]
+def claim_views(results: Results, rope: float = ROPE) -> list[ClaimView]:
+    """Judge the claims; ``rope``: half the width of the region of practical equivalence, of metrics that are shares."""
+    return [_view(number, verdict, results, rope) for number, verdict in enumerate(judge(results), start=1)]
 
 
 def claims_frame(views: Sequence[ClaimView]) -> pd.DataFrame:
     return pd.DataFrame(
         {"claim": view.number} | claim_values(view.verdict, view.effects) | {"lacks": view.lacks} for view in views
     )
-
-
-def claims_table(views: Sequence[ClaimView], looks: str) -> Table:
-    """Make the table of claims for a paper; the page has them as sentences. looks: as of :class:`Results`."""
-    head = ("", "claim", "verdict", "effect", "95 % interval", "p, Holm", "P(improvement)", "seeds")
-    rows = []
-    for view in views:
-        one = view.verdict
-        measured = quantity(one.claim.metric)
-        rows.append(
-            [
-                count_cell(view.number),
-                long_cell(f"{one.claim.text}{f' ({one.claim.source})' if one.claim.source else ''}"),
-                word_cell(one.verdict),
-                Cell(measured.difference(one.effect, unit=True), one.effect),
-                Cell(interval_text(measured, one.low, one.high), one.low),
-                p_cell(one.p_holm),
-                _chance_cell(view.effects.improvement.chance),
-                seeds_cell(one.seeds),
-            ]
-        )
-    test = "p: exact sign-flip test, one-sided; the verdict ignores it." if looks == "once" else NO_P
-    note = (
-        "Effects, of the weakest cell, count in favour of the claim. Held: the interval lies above the margin in every "
-        f"cell. {test} P(improvement): that a run of the first setting beats one of the second (Agarwal et al. 2021)."
-    )
-    return Table("claims", "Claims", note, head, rows, claims_frame(views))
-
-
-def _chance_cell(chance: float) -> Cell:
-    return Cell("–" if math.isnan(chance) else f"{chance:.2f}", chance)
 
 
 def _view(number: int, verdict: Verdict, results: Results, rope: float) -> ClaimView:

@@ -28,10 +28,6 @@ MOST_PARTITIONS = 6
 MOST_GENERATED = 4  # pictures of generated images
 BAND = "Mean over seeds; the band is the 95 % bootstrap interval."
 CHANGED = "Hyper-parameters changed in mid-run; a trial stands where it began. "
-EXPECTED = (
-    "What the final global model is expected to score on test data distributed as a client's own classes are, "
-    "averaged over the worst tenth of the clients."
-)
 GENERATED = (
     "A row for each class. At the right, in the same places, the nearest training images by the root mean square of "
     "the difference of normalised pixels. Of each setting the trial of the first seed."
@@ -43,9 +39,8 @@ ON_OWN_ROWS = "Each on its client's own test rows, after the last round in which
 class Group:
     """Figures of one kind; without any the section is left out."""
 
-    anchor: str
+    anchor: str  # and, with a capital, the words of the page's list of sections
     title: str
-    short: str
     drawings: Sequence[Drawing]
     note: str = ""
 
@@ -55,34 +50,27 @@ def figure_groups(results: Results, settings: list[Setting]) -> tuple[list[Group
     measured = quantity(results.metric, results.target_accuracy)
     curves, drawn = figures.curves(results, settings)
     worth = importance(results, settings)
-    bars, trust = (figures.importance(worth), worth.note) if worth else ([], "")
+    bars, trust = ([figures.importance(worth)], worth.note) if worth else ([], "")
     pictures, shown = _partitions(results, settings)
     maps, of_pairs = figures.matrix_maps(results, settings)
-    by_class = figures.class_accuracy(results, settings) + figures.class_bars(results, settings)
+    means = figures.cka_means(results.path)
     over = f"{CHANGED if schedules(results) else ''}{capitalised(measured.title)}."
     groups = [
-        Group("curves", "Curves", "Curves", curves, BAND if len(results.seeds) > 1 else ""),
-        Group("sensitivity", "Sensitivity", "Sensitivity", figures.sensitivity(results, settings), over),
-        Group("pairs", "Two hyper-parameters at a time", "Pairs", figures.heat_maps(results, settings)),
-        Group("importance", "Importance of hyper-parameters", "Importance", bars, trust),
-        Group("classes", "Accuracy of each class", "Classes", by_class),
-        Group("clients", "The worst-served clients", "Clients", figures.worst_clients(results, settings), EXPECTED),
-        Group("personal", "Clients one by one", "Personal", figures.client_accuracy(results, settings), ON_OWN_ROWS),
-        Group("matrices", "Pairs of classes", "Matrices", maps, of_pairs),
-        Group("drift", "Client drift", "Drift", _drift(results)),
-        Group("images", "Generated images", "Images", _generated(settings, results), GENERATED),
-        Group("partitions", "Partitions", "Partitions", pictures, shown),
+        Group("curves", "Curves", curves, BAND if len(results.seeds) > 1 else ""),
+        Group("sensitivity", "Sensitivity", figures.sensitivity(results, settings), over),
+        Group("pairs", "Two hyper-parameters at a time", figures.heat_maps(results, settings)),
+        Group("importance", "Importance of hyper-parameters", bars, trust),
+        Group("classes", "Accuracy of each class", figures.class_accuracy(results, settings)),
+        Group("personal", "Clients one by one", figures.client_accuracy(results, settings), ON_OWN_ROWS),
+        Group("matrices", "Pairs of classes", maps, of_pairs),
+        Group("drift", "Client drift", [figures.drift(means)] if means else []),
+        Group("images", "Generated images", _generated(settings, results), GENERATED),
+        Group("partitions", "Partitions", pictures, shown),
     ]
     frames = {"curves": drawn} if len(drawn) else {}
     if worth:
         frames["importance"] = worth.frame
     return [group for group in groups if group.drawings], frames
-
-
-def _drift(results: Results) -> list[Drawing]:
-    """Draw the drift of a sweep that has been diagnosed."""
-    means = figures.cka_means(results.path)
-    return [figures.drift(means)] if means else []
 
 
 def _generated(settings: list[Setting], results: Results) -> list[Drawing]:

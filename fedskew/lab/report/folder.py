@@ -8,11 +8,10 @@ import math
 import platform
 import re
 from contextlib import suppress
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 import engine
 from engine.base.csv_text import csv_text
@@ -22,16 +21,21 @@ from engine.base.opening import read_text
 from engine.base.owned import Shape, owned
 from engine.record import parts
 from engine.record.summary import read as read_summary
+from engine.results.coverage import Coverage
 from engine.results.loading import load, write_trials
 from engine.results.results import Results
-from engine.results.trials import read_yaml
 from fedskew.lab.comparing.effects import ROPE
 from fedskew.lab.comparing.intervals import INTERVALS
+from fedskew.lab.comparing.ranking import settings_of
 from fedskew.lab.pages import render
-from fedskew.lab.report.claim_views import claims_frame, claims_table
-from fedskew.lab.report.sections import Sections, sections_of
+from fedskew.lab.report.claim_views import claim_views, claims_frame
+from fedskew.lab.report.facts import facts, ledger_note
+from fedskew.lab.report.figure_groups import figure_groups
+from fedskew.lab.report.paper_tables import paper_tables
+from fedskew.lab.report.trial_tables import best_settings, failures, trials_table
 
 log = logging.getLogger("fedskew")
+FEWEST_RANKED = 13  # settings; fewer are told apart in the tables alone
 
 _NUMBER, _POINT = "-[1-9][0-9]*", "(received|post_local|post_server|fine_tuned)"
 _FORM = "(png|svg|pdf)"
@@ -59,12 +63,7 @@ def write(folder: Path, metric: str | None = None, rope: float = ROPE) -> Path:
     """
     refuse_links(Path(folder))
     results = load(Path(folder), metric)
-    sections = sections_of(results, rope)
-    files: dict[str, bytes | str] = {f"{name}.csv": csv_text(frame) for name, frame in sections.frames.items()}
-    for drawing in sections.drawings:
-        files |= drawing.files
-    files |= _latex_files(results, sections)
-    files |= {"report.json": _summary(results, sections), "report.html": _page(results, sections)}
+    files, coverage = _contents(results, rope)
     target = results.path / "report"
     with writing(results.path):
         target.mkdir(exist_ok=True)
@@ -74,28 +73,60 @@ def write(folder: Path, metric: str | None = None, rope: float = ROPE) -> Path:
         for name, content in files.items():
             write_atomically(target / name, content)
         write_trials(results)
-    if not sections.coverage.complete:
-        log.warning("%s", " ".join(sections.coverage.sentences(Path(folder))))
+    if not coverage.complete:
+        log.warning("%s", " ".join(coverage.sentences(Path(folder))))
     return target / "report.html"
 
 
-def _latex_files(results: Results, sections: Sections) -> dict[str, str]:
-    """Write the tables that a paper may print in LaTeX, each with a label that no other sweep's table has."""
-    tables = [(table, view.title) for view in sections.tables for table in view.tables]
-    tables += [(sections.best, "")] if sections.best else []
-    tables += [(claims_table(sections.claims, results.looks), "")] if sections.claims else []
-    sweep = re.sub("[^A-Za-z0-9.]+", "-", results.name)
-    return {
-        f"{table.name}.tex": table.latex(f"tab:{sweep}:{table.name}", about if about != table.title else "")
-        for table, about in tables
-    }
-
-
-def _summary(results: Results, sections: Sections) -> str:
-    """Write what the report says for a program: what of the plan is there, and the claims with what they lack."""
-    claims = claims_frame(sections.claims).to_dict("records") if sections.claims else []
-    plain = _plain({"name": results.name, "coverage": sections.coverage.to_mapping(), "claims": claims})
-    return json.dumps(plain, indent=2, allow_nan=False) + "\n"
+def _contents(results: Results, rope: float) -> tuple[dict[str, bytes | str], Coverage]:
+    """Make the files by name; and say what of the plan is there."""
+    settings, claims, tables = settings_of(results), claim_views(results, rope), paper_tables(results)
+    groups, frames = figure_groups(results, settings)
+    trials = trials_table(results)
+    in_latex = [(table, view.title) for view in tables for table in view.tables]
+    best = None
+    if len(settings) >= FEWEST_RANKED or not in_latex:
+        best = best_settings(results, settings)
+        in_latex += [(best, best.title)] if best else []
+    of_claims = [view.cells for view in claims if view.cells]
+    frames |= {table.name: table.frame for table in [*(table for table, _ in in_latex), *of_claims, trials]}
+    if claims:
+        frames["claims"] = claims_frame(claims)
+    # Now that every table has been read: what of them was damaged is known.
+    coverage = replace(results.coverage, damage={**results.coverage.damage, **results.unread})
+    drawings = [*(view.drawing for view in claims), *(view.diagram for view in tables)]
+    drawings += [drawing for group in groups for drawing in group.drawings]
+    files: dict[str, bytes | str] = {f"{name}.csv": csv_text(frame) for name, frame in frames.items()}
+    for drawing in filter(None, drawings):
+        files |= drawing.files
+    sweep = re.sub("[^A-Za-z0-9.]+", "-", results.name)  # no other sweep's table has the label
+    for table, about in in_latex:
+        files[f"{table.name}.tex"] = table.latex(f"tab:{sweep}:{table.name}", about if about != table.title else "")
+    lacks = frames["claims"].to_dict("records") if claims else []
+    summary = _plain({"name": results.name, "coverage": coverage.to_mapping(), "claims": lacks})
+    files["report.json"] = json.dumps(summary, indent=2, allow_nan=False) + "\n"
+    asked = results.path / "sweep.yaml"
+    files["report.html"] = render(
+        "report.html.j2",
+        kind="sweep" if asked.exists() else "run",
+        name=results.name,
+        profile=results.profile,
+        title=results.title,
+        facts=facts(results, settings),
+        coverage=coverage,
+        claims=claims,
+        ledger=ledger_note(results),
+        tables=tables,
+        best=best,
+        groups=groups,
+        failures=failures(results),
+        trials=trials,
+        interval=INTERVALS[results.looks],
+        looks=results.looks,
+        origin=read_text(asked if asked.exists() else results.path / "experiment.yaml"),
+        versions=_computed_with(results),
+    )
+    return files, coverage
 
 
 def _plain(value: Any) -> Any:
@@ -107,35 +138,9 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _page(results: Results, sections: Sections) -> str:
-    """Render the page, with the sweep as it was asked for, or the run's experiment, in YAML."""
-    verdicts = [view.verdict for view in sections.claims]
-    sweep = results.path / "sweep.yaml"
-    return render(
-        "report.html.j2",
-        kind="sweep" if sweep.exists() else "run",
-        name=results.name,
-        profile=results.profile,
-        title=results.title,
-        facts=sections.facts,
-        sections=sections,
-        words=[(word, sum(one.verdict == word for one in verdicts)) for word in ("held", "not held", "undecided")],
-        interval=INTERVALS[results.looks],
-        looks=results.looks,
-        equal=any(one.claim.kind == "equal" for one in verdicts),
-        origin=read_text(sweep if sweep.exists() else results.path / "experiment.yaml"),
-        versions=_computed_with(results),
-    )
-
-
 def _computed_with(results: Results) -> list[tuple[str, str]]:
     """List what the trials were computed with, and with what the report was made."""
-    rows, sweep = [("folder", results.path.resolve().name)], results.path / "sweep.yaml"
-    if sweep.exists():
-        values = read_yaml(sweep)
-        rows.append(("digest of the sweep", str(values.get("digest", ""))))
-        for name in ("search", "scheduler"):
-            rows.append((name, yaml.safe_dump(values.get(name), default_flow_style=True, sort_keys=False).strip()))
+    rows = [("folder", results.path.resolve().name)]
     rows.append(("seconds of all trials", f"{results.trials['seconds'].sum():,.1f}"))
     precisions, by_part = set[str](), dict[str, set[str]]()
     for folder in results.trials["folder"]:

@@ -47,20 +47,13 @@ BOLD_ONE_SEED = "Bold: the best of each column; one seed cannot tell it from the
 
 @dataclass(frozen=True)
 class TableView:
-    """A table in the layout of a paper with the comparisons behind its bold figures, or why there is none."""
+    """A table in the layout of a paper, or why there is none."""
 
     title: str
     source: str
-    table: Table | None = None
-    pairs: Table | None = None
+    tables: tuple[Table, ...] = ()  # first itself, then the comparisons behind its bold figures, and the average ranks
+    diagram: Drawing | None = None  # of the ranks
     problem: str = ""
-    ranks: Table | None = None
-    diagram: Drawing | None = None
-
-    @property
-    def tables(self) -> list[Table]:
-        """List its tables in their order."""
-        return [table for table in (self.table, self.pairs, self.ranks) if table]
 
 
 def paper_tables(results: Results) -> list[TableView]:
@@ -116,10 +109,9 @@ def _table(results: Results, layout: PaperTable, name: str) -> TableView:
     table = Table(name, layout.title, " ".join(filter(None, notes)), head, rows, frame, labels=len(layout.rows))
     pairs = _pairs(compared, layout, measured, f"{name}-comparisons", results.looks)
     ranks = ranks_of(results, layout)
-    if ranks is None:
-        return TableView(layout.title, layout.source, table, pairs)
-    diagram = critical_differences(name.replace("table", "ranks"), ranks)
-    return TableView(layout.title, layout.source, table, pairs, "", _ranks(ranks, f"{name}-ranks"), diagram)
+    tables = (table, pairs, _ranks(ranks, f"{name}-ranks") if ranks else None)
+    diagram = critical_differences(name.replace("table", "ranks"), ranks) if ranks else None
+    return TableView(layout.title, layout.source, tuple(filter(None, tables)), diagram)
 
 
 def _ranks(ranks: Ranks, name: str) -> Table:

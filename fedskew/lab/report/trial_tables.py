@@ -56,36 +56,34 @@ def best_settings(results: Results, settings: list[Setting]) -> Table | None:
 
 
 def trials_table(results: Results) -> Table:
+    """Every trial; columns that say the same of all trials, which is nothing, are left out."""
     trials: list[dict[str, Any]] = results.trials.to_dict("records")
-    names = [axis.name for axis in results.axes]
-    columns = [quantity(name) for name in COLUMNS if any(math.isfinite(row[name]) for row in trials)]
     changes = schedules(results)
-    reasons = any(row["reason"] for row in trials)
-    oracles = any(row["breaks_privacy"] == 1 for row in trials)
     personal = any(row["scope"] == "personal" for row in trials)
-    head = ["trial", "status", *names, "seed", *["privacy"] * oracles, *["scope"] * personal]
-    head += [one.short for one in columns]
-    head += ["schedule"] * bool(changes) + ["weights"] + ["reason"] * bool(reasons)
-    rows = []
-    for row in trials:
-        cells = [word_cell(row["trial"]), Cell(row["status"], style=f"word {row['status']}")]
-        cells += [*(value_cell(row[name]) for name in names), count_cell(row["seed"])]
-        if oracles:
-            cells.append(word_cell(MARK if row["breaks_privacy"] == 1 else ""))
-        if personal:
-            cells.append(word_cell(row["scope"] or ""))
-        for one in columns:
-            value = float(row[one.column])
-            cells.append(Cell("" if math.isnan(value) else one.text(value), value))
-        if changes:
-            cells.append(long_cell(changes.get(row["trial"], "")))
-        cells.append(word_cell((row["weights_sha256"] or "")[:12]))
-        if reasons:
-            cells.append(long_cell(row["reason"] or ""))
-        rows.append(cells)
+    columns = [
+        ("trial", [word_cell(row["trial"]) for row in trials]),
+        ("status", [Cell(row["status"], style=f"word {row['status']}") for row in trials]),
+        *((axis.name, [value_cell(row[axis.name]) for row in trials]) for axis in results.axes),
+        ("seed", [count_cell(row["seed"]) for row in trials]),
+    ]
+    if any(row["breaks_privacy"] == 1 for row in trials):
+        columns.append(("privacy", [word_cell(MARK if row["breaks_privacy"] == 1 else "") for row in trials]))
+    if personal:
+        columns.append(("scope", [word_cell(row["scope"] or "") for row in trials]))
+    for one in map(quantity, COLUMNS):
+        values = [float(row[one.column]) for row in trials]
+        if any(map(math.isfinite, values)):
+            columns.append((one.short, [Cell("" if math.isnan(v) else one.text(v), v) for v in values]))
+    if changes:
+        columns.append(("schedule", [long_cell(changes.get(row["trial"], "")) for row in trials]))
+    columns.append(("weights", [word_cell((row["weights_sha256"] or "")[:12]) for row in trials]))
+    if any(row["reason"] for row in trials):
+        columns.append(("reason", [long_cell(row["reason"] or "") for row in trials]))
     note = "A click on a header sorts. trials.parquet beside this folder has all columns."
     if personal:
         note += " Accuracy and loss without a further word are of what the scope says."
+    head, cells = zip(*columns, strict=True)
+    rows = [list(row) for row in zip(*cells, strict=True)]
     return Table("trials", "Trials", note, head, rows, results.trials, tall=len(rows) > 16)
 
 

@@ -1,4 +1,4 @@
-"""Pictures that a run's folder gets when the run ends: curves, partition, classes, matrices.
+"""Pictures that a run's folder gets when the run ends: curves and partition.
 
 It offers :class:`RunPictures`, an observer of a run, and ``folder.draw_pictures``, which decides what there is to draw.
 Read ``folder.py`` first.

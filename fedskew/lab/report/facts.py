@@ -1,79 +1,26 @@
-"""Sections of a report, as the page shows them, made from the results."""
+"""The facts at the top of a report: what was done, in figures; and where its claims stand among all others."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from typing import Any
 
-import pandas as pd
-
 from engine.record.run_folder import BREAKS_PRIVACY
-from engine.results.coverage import Coverage
 from engine.results.results import Results
 from engine.results.settings import setting_label
 from engine.results.trials import read_yaml
 from fedskew.lab import tuned_sides
-from fedskew.lab.comparing.effects import ROPE
-from fedskew.lab.comparing.ranking import Setting, ranked, settings_of
-from fedskew.lab.comparing.verdicts import judge
-from fedskew.lab.drawing import Drawing
+from fedskew.lab.comparing.ranking import Setting, ranked
 from fedskew.lab.ledger.page import anchor
 from fedskew.lab.ledger.recording import choice_of
 from fedskew.lab.ledger.rows import SweepRows
-from fedskew.lab.pages.tables import Table, spread_text
+from fedskew.lab.pages.tables import spread_text
 from fedskew.lab.quantities import percent, quantity
-from fedskew.lab.report.claim_views import ClaimView, claim_views, claims_frame
-from fedskew.lab.report.figure_groups import Group, figure_groups
-from fedskew.lab.report.paper_tables import TableView, paper_tables
-from fedskew.lab.report.trial_tables import best_settings, failures, trials_table
 from fedskew.lab.wording import seeds_text
-
-FEWEST_RANKED = 13  # settings; fewer are told apart in the tables alone
-
-
-@dataclass(frozen=True, eq=False)
-class Sections:
-    facts: list[tuple[str, str, str]]
-    claims: list[ClaimView]
-    tables: list[TableView]
-    best: Table | None
-    groups: list[Group]
-    failures: list[tuple[str, str]]
-    trials: Table
-    frames: dict[str, pd.DataFrame]  # by the name of the file
-    coverage: Coverage  # what of the plan is there
-    ledger: str  # where these claims stand among all others; "" of a sweep that is none of fedskew's
-
-    @property
-    def drawings(self) -> list[Drawing]:
-        of_claims = [view.drawing for view in self.claims if view.drawing]
-        of_tables = [view.diagram for view in self.tables if view.diagram]
-        return [drawing for group in self.groups for drawing in group.drawings] + of_claims + of_tables
-
-
-def sections_of(results: Results, rope: float = ROPE) -> Sections:
-    """``rope``: half the width of the region of practical equivalence, of metrics that are shares."""
-    settings = settings_of(results)
-    claims = claim_views(results, judge(results), rope)
-    tables = paper_tables(results)
-    rank = len(settings) >= FEWEST_RANKED or not any(view.table for view in tables)
-    best = best_settings(results, settings) if rank else None
-    groups, frames = figure_groups(results, settings)
-    trials = trials_table(results)
-    every = [*(table for view in tables for table in view.tables), *(view.cells for view in claims), best, trials]
-    frames |= {table.name: table.frame for table in every if table}
-    if claims:
-        frames["claims"] = claims_frame(claims)
-    # Now that every table has been read: what of them was damaged is known.
-    coverage = replace(results.coverage, damage={**results.coverage.damage, **results.unread})
-    facts = _facts(results, settings)
-    failed, ledger = failures(results), ledger_note(results)
-    return Sections(facts, claims, tables, best, groups, failed, trials, frames, coverage, ledger)
 
 
 def ledger_note(results: Results) -> str:
-    """Say which row of the ledger of claims is that of a named sweep."""
+    """Say which row of the ledger of claims is that of a named sweep; "" of a sweep that is none of fedskew's."""
     path = results.path / "sweep.yaml"
     reference = read_yaml(path).get("reference") if results.claims and path.exists() else None
     if not isinstance(reference, str) or not re.fullmatch(r"\w+\.\w+", reference):
@@ -85,7 +32,7 @@ def ledger_note(results: Results) -> str:
     )
 
 
-def _facts(results: Results, settings: list[Setting]) -> list[tuple[str, str, str]]:
+def facts(results: Results, settings: list[Setting]) -> list[tuple[str, str, str]]:
     """Return what was done, in figures: label, figure, detail."""
     trials: list[dict[str, Any]] = results.trials.to_dict("records")
     planned, computed = (sum(row[name] for row in trials) for name in ("rounds_asked", "rounds_computed"))
